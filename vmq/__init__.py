@@ -1,0 +1,40 @@
+"""vmq: an MQTT broker.
+
+Importing the package is cheap: the broker and its libraries load when `Broker` or `Config` is first used.
+"""
+
+from importlib import import_module
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from vmq.broker import Broker
+    from vmq.config import Config
+
+__all__ = ["Broker", "Config", "__version__", "is_compiled"]
+
+__version__ = "0.1.0"
+
+_LAZY: Final = {"Broker": "vmq.broker", "Config": "vmq.config"}
+
+
+if not TYPE_CHECKING:  # a type checker that saw it would let any name pass
+
+    def __getattr__(name: str) -> object:
+        module = _LAZY.get(name)
+        if module is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(module), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})
+
+
+def is_compiled() -> bool:
+    """Whether the core runs compiled (an extension module), not interpreted (a VMQ_PURE=1 build)."""
+    spec = find_spec("vmq.trie")
+    return spec is not None and (spec.origin or "").endswith(tuple(EXTENSION_SUFFIXES))

@@ -1,0 +1,108 @@
+"""Topic names and topic filters: validation, splitting, matching (section 4.7)."""
+
+from typing import Final
+
+from vmq.mqtt.packets import ProtocolError
+
+SHARE_PREFIX: Final = "$share/"
+
+
+def decode_text(raw: bytes, what: str) -> str:
+    """The text of a UTF-8 field.
+
+    Python's strict decoder refuses overlong forms and surrogates, as section 1.5.3 demands, and
+    keeps U+FEFF [MQTT-1.5.3-3].
+
+    Raises:
+        ProtocolError: the bytes are not well-formed UTF-8, or contain U+0000.
+    """
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ProtocolError("ill-formed UTF-8 in " + what, "MQTT-1.5.3-1") from None
+    if "\0" in text:
+        raise ProtocolError("U+0000 in " + what, "MQTT-1.5.3-2")
+    return text
+
+
+def decode_topic_name(raw: bytes, what: str = "topic name") -> str:
+    """The text of a topic name: not empty, no wildcard.
+
+    Raises:
+        ProtocolError: the bytes are no topic name.
+    """
+    text = decode_text(raw, what)
+    if not text:
+        raise ProtocolError("empty " + what, "MQTT-4.7.3-1")
+    if "+" in text or "#" in text:
+        raise ProtocolError("wildcard in " + what, "MQTT-3.3.2-2")
+    return text
+
+
+def decode_filter(raw: bytes) -> str:
+    """The text of a topic filter, which may be `$share/group/filter`.
+
+    Raises:
+        ProtocolError: the bytes are no topic filter.
+    """
+    text = decode_text(raw, "topic filter")
+    check_filter(text)
+    return text
+
+
+def check_filter(text: str) -> None:
+    """Checks where wildcards stand in a topic filter, and the form of a shared subscription.
+
+    Raises:
+        ProtocolError: the filter is empty or ill-formed.
+    """
+    if not text:
+        raise ProtocolError("empty topic filter", "MQTT-4.7.3-1")
+    if text.startswith(SHARE_PREFIX):
+        group, _, rest = text[len(SHARE_PREFIX) :].partition("/")
+        if not group or "+" in group or "#" in group:
+            raise ProtocolError("ill-formed share name in " + repr(text[:80]), "MQTT-4.7.1-2")
+        if not rest:
+            raise ProtocolError("shared subscription without a topic filter", "MQTT-4.7.3-1")
+        text = rest
+    if "#" not in text and "+" not in text:
+        return
+    words = text.split("/")
+    last = len(words) - 1
+    for index, word in enumerate(words):
+        if "#" in word and (word != "#" or index != last):
+            raise ProtocolError("misplaced # in filter " + repr(text[:80]), "MQTT-4.7.1-2")
+        if "+" in word and word != "+":
+            raise ProtocolError("misplaced + in filter " + repr(text[:80]), "MQTT-4.7.1-3")
+
+
+def split_shared(topic_filter: str) -> tuple[str, str]:
+    """The share group ("" if the subscription is not shared) and the filter itself."""
+    if not topic_filter.startswith(SHARE_PREFIX):
+        return "", topic_filter
+    group, _, rest = topic_filter[len(SHARE_PREFIX) :].partition("/")
+    return group, rest
+
+
+def has_wildcard(topic_filter: str) -> bool:
+    """Whether a filter can match more than the one topic that it spells."""
+    return "+" in topic_filter or "#" in topic_filter
+
+
+def matches(topic_filter: str, topic: str) -> bool:
+    """Whether a filter matches a topic name, word by word (section 4.7.1).
+
+    The trie answers the same question for many filters at once; this is the plain form.
+    """
+    if topic.startswith("$") and topic_filter[:1] in ("+", "#"):  # [MQTT-4.7.2-1]
+        return False
+    filter_words = topic_filter.split("/")
+    topic_words = topic.split("/")
+    for index, word in enumerate(filter_words):
+        if word == "#":
+            return True
+        if index >= len(topic_words):
+            return False
+        if word != "+" and word != topic_words[index]:
+            return False
+    return len(filter_words) == len(topic_words)
