@@ -1,0 +1,65 @@
+"""A message as the broker holds it, and one delivery of it to one subscriber."""
+
+from vmq.mqtt.encoder import publish_head
+
+
+class Message:
+    """An application message. Its parts never change; many queues may hold the same object.
+
+    `share` says that several stored queues may get it, so that it deserves a record of its own;
+    `ref` is the number of that record (0: none).
+    """
+
+    def __init__(self, topic: bytes, payload: bytes, qos: int, retain: bool) -> None:
+        self.topic = topic
+        self.payload = payload
+        self.qos = qos
+        self.retain = retain
+        self.share = False
+        self.ref: int = 0
+        self.whole: bytes | None = None
+        self.cut: bytes | None = None
+        self.cut_qos: int = 0
+
+    def frame(self) -> bytes:
+        """The whole PUBLISH at QoS 0 with RETAIN 0, built once however many subscribers get it."""
+        whole = self.whole
+        if whole is None:
+            topic = self.topic
+            whole = publish_head(topic, len(self.payload), 0, False, False) + self.payload
+            self.whole = whole
+        return whole
+
+    def head(self, qos: int) -> bytes:
+        """The PUBLISH at QoS 1 or 2 up to its packet id, with RETAIN 0 and DUP 0; built once."""
+        cut = self.cut
+        if cut is None or self.cut_qos != qos:
+            cut = publish_head(self.topic, len(self.payload), qos, False, False)
+            self.cut = cut
+            self.cut_qos = qos
+        return cut
+
+
+NO_MESSAGE = Message(b"", b"", 0, False)
+
+
+class Delivery:
+    """One message on its way to one subscriber.
+
+    `qos` and `retain` are those of this delivery. `seq` is its place in the store (0: not stored),
+    `packet_id` is 0 until it is sent. `released` means that PUBREC came and PUBREL was sent: the
+    message itself is no longer needed then. `ref` is the number of the message's record, if its stored
+    entry names one instead of holding the message. `group` is the shared subscription that chose this
+    subscriber ("" if none did). `sent_at` is kept only when `retry_interval` is on.
+    """
+
+    def __init__(self, message: Message, qos: int, retain: bool, group: str) -> None:
+        self.message = message
+        self.qos = qos
+        self.retain = retain
+        self.group = group
+        self.seq: int = 0
+        self.ref: int = 0
+        self.packet_id: int = 0
+        self.released = False
+        self.sent_at: float = 0.0

@@ -1,0 +1,93 @@
+"""What waits to be written: one `Output` a connection, one `Outbox` for all of them.
+
+During a pass (one chunk of bytes handled, one timer run) pieces gather in the outputs that it
+touches; at its end each touched output is written once. An output that carries acknowledgements of
+durable work waits in the outbox until the store has committed that work.
+"""
+
+
+class Output:
+    """The outgoing side of one connection. Subclasses bring the transport."""
+
+    def __init__(self, outbox: "Outbox") -> None:
+        self.outbox = outbox
+        self.pieces: list[bytes] = []
+        #: In the outbox's list of this pass.
+        self.touched = False
+        #: The transport's buffer is full: nothing but replies may be added.
+        self.blocked = False
+        #: The commit that must be done before the pieces may leave (0: none).
+        self.barrier: int = 0
+        self.waits_for_commit = False
+        #: Nothing more is read; the connection ends once the pieces are written.
+        self.closing = False
+
+    def touch(self) -> None:
+        """To be called by whoever adds pieces."""
+        if not self.touched:
+            self.touched = True
+            self.outbox.touched.append(self)
+
+    def add(self, piece: bytes) -> None:
+        """Adds one piece and touches."""
+        self.pieces.append(piece)
+        if not self.touched:
+            self.touched = True
+            self.outbox.touched.append(self)
+
+    def write(self) -> None:
+        """Hands the gathered pieces to the transport."""
+        self.pieces.clear()
+
+    def close(self, reason: str) -> None:
+        """Ends the connection; what was added before is still written."""
+
+    def describe(self) -> str:
+        """The peer, for logs and hooks."""
+        return ""
+
+
+class Outbox:
+    """The outputs touched in the present pass, and those that wait for a commit."""
+
+    def __init__(self) -> None:
+        self.touched: list[Output] = []
+        self.waiting: list[Output] = []
+        self.committed: int = 0
+
+    def flush(self) -> None:
+        """Ends a pass: writes every touched output whose durable work is committed."""
+        touched = self.touched
+        if not touched:
+            return
+        self.touched = []
+        committed = self.committed
+        for output in touched:
+            output.touched = False
+            if output.barrier > committed:
+                if not output.waits_for_commit:
+                    output.waits_for_commit = True
+                    self.waiting.append(output)
+            else:
+                output.write()
+
+    def release(self, committed: int) -> None:
+        """Commit number `committed` is done: writes what waited for it."""
+        self.committed = committed
+        waiting = self.waiting
+        self.waiting = []
+        for output in waiting:
+            if output.barrier > committed:
+                self.waiting.append(output)
+            else:
+                output.waits_for_commit = False
+                output.write()
+
+    def fail(self, reason: str) -> None:
+        """The commit failed: whoever waits for it is cut off unanswered [MQTT-4.8.0-2]."""
+        waiting = self.waiting
+        self.waiting = []
+        for output in waiting:
+            output.waits_for_commit = False
+            output.pieces.clear()
+            output.close(reason)

@@ -1,0 +1,560 @@
+"""One subscriber's queue: what waits, what is in flight, and which limits hold.
+
+A queue outlives the connection of a durable session. Its parts, in the order of their sending:
+
+- `burst`: retained messages that a new subscription brought; sent as socket and window allow;
+- `quick`: QoS 0 messages that wait only because the socket is full;
+- `pending`: QoS 1 and 2 messages that wait for the inflight window;
+- the backlog: QoS 1 and 2 messages that are in the store only, between `first` and `last`.
+
+QoS 0 never waits for the window, so it may overtake QoS 1 and 2; no order is promised between QoS
+levels (section 4.6). Within a QoS, order is kept: a message goes out directly only if nothing that
+came before it waits.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from vmq.core import Core
+from vmq.message import Delivery, Message
+from vmq.mqtt.encoder import PACKET_IDS, PUBREL_HEAD, publish
+from vmq.output import Output
+
+#: How many messages of a durable session wait in memory as well; the rest is loaded when needed.
+PENDING_IN_MEMORY: Final = 1000
+
+#: The reasons of on_message_drop.
+QUEUE_FULL: Final = "queue_full"
+EXPIRED: Final = "expired"
+
+
+class Burst:
+    """Retained messages for one new subscription, and how far they are sent."""
+
+    def __init__(self, messages: list[Message], granted: int) -> None:
+        self.messages = messages
+        self.granted = granted
+        self.position: int = 0
+
+
+class Queue:
+    """The queue of one subscriber.
+
+    `session` is the number of its durable session in the store, or empty. `wake` asks for a call
+    of `drain_step` soon, outside the present pass.
+    """
+
+    def __init__(
+        self, client_id: str, core: Core, session: bytes, wake: "Callable[[Queue], None]"
+    ) -> None:
+        self.client_id = client_id
+        self.core = core
+        self.session = session
+        self.wake = wake
+        self.durable = len(session) > 0 and core.store is not None
+        self.online = False
+        #: A QoS 0 message may go straight to the output.
+        self.fast = False
+        self.offline_output = Output(core.outbox)
+        self.output: Output = self.offline_output
+        self.inflight: dict[int, Delivery] = {}
+        self.burst: deque[Burst] | None = None
+        self.quick: deque[Delivery] | None = None
+        self.pending: deque[Delivery] | None = None
+        self.backlog: int = 0
+        self.first: int = 0
+        self.last: int = 0
+        self.next_seq: int = 1
+        self.last_packet_id: int = 0
+        self.inflight_is_stored = False
+        self.dropped: int = 0
+
+    # What is there
+
+    def waiting(self) -> int:
+        """Messages that wait to be sent for the first time, retained bursts apart."""
+        count = self.backlog
+        if self.pending is not None:
+            count += len(self.pending)
+        if self.quick is not None:
+            count += len(self.quick)
+        return count
+
+    def has_waiting(self) -> bool:
+        """Whether a QoS 1 or 2 message has to queue up behind others."""
+        return bool(self.pending) or self.backlog > 0 or bool(self.burst)
+
+    def window_open(self) -> bool:
+        limit = self.core.options.max_inflight_messages
+        count = len(self.inflight)
+        return count < limit if limit else count < 65535
+
+    def update_fast(self) -> None:
+        self.fast = (
+            self.online
+            and not self.output.blocked
+            and not self.quick
+            and not self.burst
+            and not self.core.options.upgrade_outgoing_qos
+        )
+
+    # Messages come
+
+    def deliver(self, message: Message, qos: int, retain: bool, group: str) -> None:
+        """Takes a message that a subscription matched, at its effective QoS."""
+        if qos == 0:
+            self.deliver_quick(message, retain, group)
+            return
+        delivery = Delivery(message, qos, retain, group)
+        if (
+            self.online
+            and not self.output.blocked
+            and not self.has_waiting()
+            and self.window_open()
+        ):
+            self.send(delivery)
+        else:
+            self.wait(delivery, False)
+
+    def deliver_quick(self, message: Message, retain: bool, group: str) -> None:
+        """QoS 0: sent at once, or kept while the socket is full, or gone."""
+        if not self.online:
+            return
+        if self.output.blocked or self.quick or self.burst:
+            limit = self.core.options.max_online_messages
+            delivery = Delivery(message, 0, retain, group)
+            if limit >= 0 and self.waiting() >= limit:
+                if not (self.core.options.drop_oldest and self.quick):
+                    self.drop(delivery, QUEUE_FULL)
+                    return
+                self.drop(self.quick.popleft(), QUEUE_FULL)
+            quick = self.quick
+            if quick is None:
+                self.quick = quick = deque()
+            quick.append(delivery)
+            self.fast = False
+        else:
+            self.send_quick(message, retain)
+
+    def deliver_retained(self, messages: list[Message], granted: int) -> None:
+        """Takes the retained messages that a new subscription brings [MQTT-3.3.1-6].
+
+        They are no part of the queue's limits. Those that a durable session must not lose go into
+        its stored queue at once; the rest only holds references until the socket takes them.
+        """
+        rest: list[Message] = []
+        for message in messages:
+            qos = min(message.qos, granted)
+            if self.core.options.upgrade_outgoing_qos:
+                qos = granted
+            if qos and self.durable:
+                delivery = Delivery(message, qos, True, "")
+                if self.has_waiting() or not self.window_open() or self.output.blocked:
+                    self.wait(delivery, True)
+                else:
+                    self.send(delivery)
+            else:
+                rest.append(message)
+        if rest:
+            burst = self.burst
+            if burst is None:
+                self.burst = burst = deque()
+            burst.append(Burst(rest, granted))
+            self.fast = False
+        self.pump()
+
+    def wait(self, delivery: Delivery, unlimited: bool) -> None:
+        """Queues a QoS 1 or 2 delivery, within the limits."""
+        if not unlimited and not self.make_room():
+            self.drop(delivery, QUEUE_FULL)
+            return
+        if self.durable:
+            delivery.seq = self.next_seq
+            self.next_seq += 1
+            store = self.core.store
+            assert store is not None
+            store.put_waiting(self.session, delivery)
+        if not self.online:
+            self.tell_offline(delivery)
+        pending = self.pending
+        lifo = self.core.options.lifo
+        if not self.durable or (self.online and (lifo or self.backlog == 0)):
+            if pending is None:
+                self.pending = pending = deque()
+            pending.append(delivery)
+            if not self.durable or len(pending) <= PENDING_IN_MEMORY:
+                return
+            # Newest first: the oldest in memory is the next one to leave it. In the order of
+            # arrival it is the newest, which joins the end of the stored ones.
+            delivery = pending.popleft() if lifo else pending.pop()
+        self.leave_to_store(delivery.seq)
+
+    def leave_to_store(self, seq: int) -> None:
+        """A stored delivery is no longer in memory."""
+        if self.backlog == 0:
+            self.first = seq
+            self.last = seq
+        else:
+            self.first = min(self.first, seq)
+            self.last = max(self.last, seq)
+        self.backlog += 1
+
+    def make_room(self) -> bool:
+        """Whether one more message may wait; drops the oldest for it if the options say so."""
+        options = self.core.options
+        limit = options.max_offline_messages
+        if self.online:
+            # While it still drains what it collected offline, the larger limit holds.
+            online = options.max_online_messages
+            if self.backlog == 0 or online < 0 or (limit >= 0 and online > limit):
+                limit = online
+        if limit < 0 or self.waiting() < limit:
+            return True
+        return options.drop_oldest and limit > 0 and self.drop_oldest()
+
+    def drop_oldest(self) -> bool:
+        """Drops the message that waits longest; False if there is none of QoS 1 or 2."""
+        store = self.core.store
+        pending = self.pending
+        stored_first = self.core.options.lifo and self.backlog > 0
+        if pending and not stored_first:
+            oldest = pending.popleft()
+            if oldest.seq and store is not None:
+                store.remove_waiting(self.session, oldest)
+            self.drop(oldest, QUEUE_FULL)
+            return True
+        while self.backlog > 0:
+            assert store is not None
+            found = store.load_waiting(self.session, self.first)
+            self.step_backlog(True)
+            if found is not None:
+                store.remove_waiting(self.session, found)
+                self.drop(found, QUEUE_FULL)
+                return True
+        return False
+
+    def step_backlog(self, from_first: bool) -> None:
+        """One place of the backlog is dealt with."""
+        if from_first:
+            self.first += 1
+        else:
+            self.last -= 1
+        self.backlog -= 1
+        if self.first > self.last or self.backlog <= 0:
+            self.backlog = 0
+            self.first = 0
+            self.last = 0
+
+    # Messages go
+
+    def send_quick(self, message: Message, retain: bool) -> None:
+        if self.core.hooks.on_deliver is not None:
+            message = self.rewrite(message, 0, retain)
+        if retain:
+            frame = publish(message.topic, message.payload, 0, 0, True, False)
+        else:
+            frame = message.frame()
+        self.core.counters.publish_sent += 1
+        self.output.add(frame)
+
+    def send(self, delivery: Delivery) -> None:
+        """Sends a QoS 1 or 2 delivery for the first time [MQTT-4.3.2-1] [MQTT-4.3.3-1]."""
+        inflight = self.inflight
+        packet_id = self.last_packet_id
+        while True:
+            packet_id = 1 if packet_id >= 65535 else packet_id + 1
+            if packet_id not in inflight:
+                break
+        self.last_packet_id = packet_id
+        delivery.packet_id = packet_id
+        inflight[packet_id] = delivery
+        output = self.output
+        if self.durable:
+            store = self.core.store
+            assert store is not None
+            was_waiting = delivery.seq > 0
+            if not was_waiting:
+                delivery.seq = self.next_seq
+                self.next_seq += 1
+            store.put_inflight(self.session, delivery, was_waiting)
+            output.barrier = store.barrier()
+        core = self.core
+        if core.options.retry_interval:
+            delivery.sent_at = core.clock()
+        core.counters.publish_sent += 1
+        message = delivery.message
+        if core.hooks.on_deliver is not None:
+            message = self.rewrite(message, delivery.qos, delivery.retain)
+        pieces = output.pieces
+        if delivery.retain:
+            pieces.append(
+                publish(message.topic, message.payload, delivery.qos, packet_id, True, False)
+            )
+        else:
+            pieces.append(message.head(delivery.qos))
+            pieces.append(PACKET_IDS[packet_id])
+            pieces.append(message.payload)
+        output.touch()
+
+    def send_again(self, delivery: Delivery) -> None:
+        """Repeats what is unacknowledged: PUBREL, or PUBLISH with DUP [MQTT-4.4.0-1]."""
+        core = self.core
+        if core.options.retry_interval:
+            delivery.sent_at = core.clock()
+        if delivery.released:
+            self.output.add(PUBREL_HEAD + PACKET_IDS[delivery.packet_id])
+            return
+        message = delivery.message
+        if core.hooks.on_deliver is not None:
+            message = self.rewrite(message, delivery.qos, delivery.retain)
+        core.counters.publish_sent += 1
+        self.output.add(
+            publish(
+                message.topic,
+                message.payload,
+                delivery.qos,
+                delivery.packet_id,
+                delivery.retain,
+                True,
+            )
+        )
+
+    def pump(self) -> bool:
+        """Sends what waits as far as socket and window allow, at most one step of it.
+
+        True if the rest has to be sent or loaded by a later step, which `wake` was asked for.
+        """
+        if not self.online:
+            return False
+        room = self.core.options.max_msgs_per_drain_step
+        while room > 0 and not self.output.blocked:
+            if self.burst:
+                if not self.send_from_burst():
+                    return False
+            elif self.quick:
+                delivery = self.quick.popleft()
+                self.send_quick(delivery.message, delivery.retain)
+            elif not self.window_open():
+                break
+            elif self.pending:
+                pending = self.pending
+                self.send(pending.pop() if self.core.options.lifo else pending.popleft())
+            elif self.backlog:
+                self.wake(self)
+                return True
+            else:
+                break
+            room -= 1
+        self.update_fast()
+        if room == 0 and (self.burst or self.quick or self.pending or self.backlog):
+            self.wake(self)
+            return True
+        return False
+
+    def send_from_burst(self) -> bool:
+        """Sends the next retained message; False if the window has no place for it."""
+        bursts = self.burst
+        assert bursts is not None
+        burst = bursts[0]
+        message = burst.messages[burst.position]
+        qos = burst.granted
+        if message.qos < qos and not self.core.options.upgrade_outgoing_qos:
+            qos = message.qos
+        if qos == 0:
+            self.send_quick(message, True)
+        elif self.window_open():
+            self.send(Delivery(message, qos, True, ""))
+        else:
+            return False
+        burst.position += 1
+        if burst.position == len(burst.messages):
+            bursts.popleft()
+        return True
+
+    def drain_step(self) -> bool:
+        """Loads a step of the backlog and sends; True if it wants another call."""
+        if not self.online:
+            return False
+        store = self.core.store
+        if store is not None and not self.pending:
+            pending: deque[Delivery] = deque()
+            lifo = self.core.options.lifo
+            room = self.core.options.max_msgs_per_drain_step
+            while self.backlog > 0 and room > 0:
+                found = store.load_waiting(self.session, self.last if lifo else self.first)
+                self.step_backlog(not lifo)
+                room -= 1
+                if found is None:
+                    continue
+                if lifo:
+                    pending.appendleft(found)
+                else:
+                    pending.append(found)
+            self.pending = pending
+        return self.pump()
+
+    # Acknowledgements
+
+    def on_puback(self, packet_id: int) -> None:
+        """QoS 1 is done; an unknown id is ignored."""
+        delivery = self.inflight.get(packet_id)
+        if delivery is None or delivery.qos != 1:
+            return
+        del self.inflight[packet_id]
+        self.finish(delivery)
+
+    def on_pubrec(self, packet_id: int) -> None:
+        """QoS 2: answers PUBREL, also for an id that is unknown [MQTT-4.3.3-1]."""
+        delivery = self.inflight.get(packet_id)
+        if delivery is not None and delivery.qos == 2 and not delivery.released:
+            # At the end of the dict, so that PUBRELs are repeated in the order of their PUBRECs
+            # [MQTT-4.6.0-4].
+            del self.inflight[packet_id]
+            self.inflight[packet_id] = delivery
+            store = self.core.store
+            if delivery.seq and store is not None:
+                seq = self.next_seq
+                self.next_seq = seq + 1
+                store.put_released(self.session, delivery, seq)
+                self.output.barrier = store.barrier()
+            delivery.released = True
+        output = self.output
+        output.pieces.append(PUBREL_HEAD)
+        output.pieces.append(PACKET_IDS[packet_id])
+        output.touch()
+
+    def on_pubcomp(self, packet_id: int) -> None:
+        """QoS 2 is done; an unknown id is ignored."""
+        delivery = self.inflight.get(packet_id)
+        if delivery is None or not delivery.released:
+            return
+        del self.inflight[packet_id]
+        self.finish(delivery)
+
+    def finish(self, delivery: Delivery) -> None:
+        store = self.core.store
+        if delivery.seq and store is not None:
+            store.remove_inflight(self.session, delivery)
+        if self.pending or self.backlog or self.burst:
+            self.pump()
+
+    # Connections come and go
+
+    def restore(self, first: int, last: int, next_seq: int) -> None:
+        """Takes over what the store holds of a session from before the broker's start."""
+        self.first = first
+        self.last = last
+        self.backlog = last - first + 1 if first else 0
+        self.next_seq = next_seq
+        self.inflight_is_stored = True
+
+    def load_inflight(self) -> None:
+        """Loads the unacknowledged deliveries of before the broker's start, once."""
+        store = self.core.store
+        if not self.inflight_is_stored or store is None:
+            return
+        self.inflight_is_stored = False
+        for delivery in store.load_inflight(self.session):
+            self.inflight[delivery.packet_id] = delivery
+            self.last_packet_id = delivery.packet_id
+
+    def go_online(self, output: Output) -> None:
+        """A connection takes the queue: repeats what is unacknowledged, then sends what waits."""
+        self.load_inflight()
+        self.output = output
+        self.online = True
+        for delivery in self.inflight.values():
+            self.send_again(delivery)
+        self.update_fast()
+        self.pump()
+
+    def go_offline(self) -> None:
+        """The connection of a durable session ended: QoS 0 goes, the rest stays."""
+        self.leave_output()
+        pending = self.pending
+        if pending and self.durable:
+            for delivery in pending:
+                self.leave_to_store(delivery.seq)
+            self.pending = None
+
+    def leave_output(self) -> None:
+        self.online = False
+        self.fast = False
+        self.output = self.offline_output
+        self.quick = None
+        self.burst = None
+
+    def on_unblocked(self) -> None:
+        """The socket takes bytes again."""
+        self.pump()
+
+    def take_shared(self) -> list[Delivery]:
+        """Removes and returns what another member of its share group should get instead.
+
+        That is what was never sent, and QoS 1 that was not acknowledged. A QoS 2 message that was
+        sent stays with its subscriber, which may own it already.
+        """
+        taken: list[Delivery] = []
+        store = self.core.store
+        for delivery in list(self.inflight.values()):
+            if delivery.group and delivery.qos == 1:
+                del self.inflight[delivery.packet_id]
+                if delivery.seq and store is not None:
+                    store.remove_inflight(self.session, delivery)
+                taken.append(delivery)
+        for waiting in (self.pending, self.quick):
+            if not waiting:
+                continue
+            for delivery in list(waiting):
+                if delivery.group:
+                    waiting.remove(delivery)
+                    if delivery.seq and store is not None:
+                        store.remove_waiting(self.session, delivery)
+                    taken.append(delivery)
+        return taken
+
+    def retry(self, now: float) -> None:
+        """Repeats what was sent `retry_interval` ago or longer and is not acknowledged."""
+        oldest = now - self.core.options.retry_interval
+        for delivery in list(self.inflight.values()):
+            if delivery.sent_at <= oldest:
+                self.send_again(delivery)
+
+    # Hooks
+
+    def drop(self, delivery: Delivery, reason: str) -> None:
+        """A message is lost to this subscriber by policy: counted, and told to plugins."""
+        self.dropped += 1
+        self.core.counters.queue_message_drop += 1
+        hook = self.core.hooks.on_message_drop
+        if hook is not None:
+            message = delivery.message
+            qos = delivery.qos
+            hook(
+                self.client_id,
+                lambda: (message.topic.decode(), qos, message.payload),
+                reason,
+            )
+
+    def tell_offline(self, delivery: Delivery) -> None:
+        hook = self.core.hooks.on_offline_message
+        if hook is not None:
+            message = delivery.message
+            hook(
+                self.client_id,
+                delivery.qos,
+                message.topic.decode(),
+                message.payload,
+                delivery.retain,
+            )
+
+    def rewrite(self, message: Message, qos: int, retain: bool) -> Message:
+        """What on_deliver makes of a message; the queue keeps the original."""
+        hook = self.core.hooks.on_deliver
+        if hook is None:
+            return message
+        changed = hook(self.client_id, qos, message.topic.decode(), message.payload, retain)
+        if changed is None:
+            return message
+        return Message(changed[0].encode(), changed[1], message.qos, message.retain)

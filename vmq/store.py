@@ -1,0 +1,354 @@
+"""Durable sessions and retained messages in LevelDB.
+
+Writes gather in memory and are committed once per pass of the event loop (group commit); whoever
+acknowledges something durable waits for that commit (see `vmq.output`). With `durability = "os"` a
+commit has reached the operating system and survives the death of the process; with "fsync" it
+survives power loss; with "memory" nobody waits for it.
+
+Records, by the first byte of their key (integers are big-endian, so that keys sort by number):
+
+    v                          format version
+    s client id             -> session number (8), when it went offline (8, milliseconds; 0: online)
+    u session filter        -> granted QoS (1)                      a subscription
+    q session seq           -> entry                                a message that waits
+    i session seq           -> entry with packet id                 sent, not acknowledged
+    x session packet id     ->                                      QoS 2 packet id received
+    m number                -> topic, payload                       a message that several entries hold
+    c number                -> entries that hold it, if more than 1
+    r topic                 -> QoS (1), payload                     retained
+    g session               ->                                      session ended, records to delete
+
+A session gets a new number each time it begins, so that deleting an old one (in steps, its queue
+may be long) never touches the new one. An entry holds its message itself if it is small and in one
+queue only; else it names an `m` record, and a payload is stored once however many queues hold it.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from vmq.message import NO_MESSAGE, Delivery, Message
+
+FORMAT: Final = b"vmq 1"
+
+FLAG_RETAIN: Final = 4
+FLAG_REF: Final = 8
+FLAG_RELEASED: Final = 16
+
+#: A larger payload gets a record of its own: a queue entry is rewritten when it is sent.
+INLINE_PAYLOAD: Final = 1024
+
+
+class StoreError(Exception):
+    """The store cannot be used; the text says why and what to do."""
+
+
+def encode_message(topic: bytes, payload: bytes) -> bytes:
+    """Topic length (2), topic, payload."""
+    return len(topic).to_bytes(2, "big") + topic + payload
+
+
+def decode_message(raw: bytes, start: int, qos: int) -> Message:
+    """The message that begins at `start`."""
+    body = start + 2
+    end = body + (raw[start] << 8 | raw[start + 1])
+    return Message(raw[body:end], raw[end:], qos, False)
+
+
+class StoredSession:
+    """What the store knows of a session when the broker starts.
+
+    `first` and `last` are the ends of its queue (0, 0: empty), `next_seq` is free, `offline_at` is
+    in milliseconds of wall clock time (0: it was online).
+    """
+
+    def __init__(self, client_id: str, number: bytes, offline_at: int) -> None:
+        self.client_id = client_id
+        self.number = number
+        self.offline_at = offline_at
+        self.subscriptions: list[tuple[str, int]] = []
+        self.first: int = 0
+        self.last: int = 0
+        self.next_seq: int = 1
+
+
+class Store:
+    """One LevelDB database. `schedule` is called when there is something to commit."""
+
+    def __init__(self, db: Any, durability: str, schedule: Callable[[], None]) -> None:
+        self.db = db
+        self.schedule = schedule
+        self.acknowledge_early = durability == "memory"
+        self.sync = durability == "fsync"
+        #: Writes since the last commit: key -> value, or None to delete.
+        self.dirty: dict[bytes, bytes | None] = {}
+        #: Writes on their way to the disk.
+        self.writing: dict[bytes, bytes | None] = {}
+        #: How many entries name each message's record, where that changed since the last commit.
+        self.counts: dict[int, int] = {}
+        #: The commit that gathers now.
+        self.number: int = 1
+        #: Counts every put and delete, so that a caller sees whether its work was durable.
+        self.writes: int = 0
+        self.next_message: int = 1
+        self.next_session: int = 1
+
+    # Writing
+
+    def put(self, key: bytes, value: bytes) -> None:
+        if not self.dirty:
+            self.schedule()
+        self.writes += 1
+        self.dirty[key] = value
+
+    def delete(self, key: bytes) -> None:
+        if not self.dirty:
+            self.schedule()
+        self.writes += 1
+        self.dirty[key] = None
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value as it will be after the commit under way."""
+        if key in self.dirty:
+            return self.dirty[key]
+        if key in self.writing:
+            return self.writing[key]
+        value: bytes | None = self.db.get(key, verify_checksums=True)
+        return value
+
+    def barrier(self) -> int:
+        """The commit number that an acknowledgement of work done now has to wait for."""
+        return 0 if self.acknowledge_early else self.number
+
+    def begin_commit(self) -> int:
+        """Closes the gathering commit; `write` it next, and then tell the outbox its number."""
+        for ref, count in self.counts.items():
+            self.write_count(ref, count)
+        self.counts.clear()
+        self.writing = self.dirty
+        self.dirty = {}
+        number = self.number
+        self.number = number + 1
+        return number
+
+    def write(self) -> None:
+        """Writes the closed commit; may run in a thread of its own.
+
+        Raises:
+            Exception: LevelDB's, for example when the disk is full. The writes stay in `writing`.
+        """
+        batch = self.db.write_batch(sync=self.sync)
+        put = batch.put
+        delete = batch.delete
+        for key, value in self.writing.items():
+            if value is None:
+                delete(key)
+            else:
+                put(key, value)
+        batch.write()
+
+    def end_commit(self) -> None:
+        """The closed commit is on disk."""
+        self.writing = {}
+
+    def retry_commit(self) -> None:
+        """The closed commit failed: its writes join the next one."""
+        merged = self.writing
+        merged.update(self.dirty)
+        self.writing = {}
+        self.dirty = merged
+
+    # Messages
+
+    def count_of(self, ref: int) -> int:
+        """How many queue entries name a message's record."""
+        count = self.counts.get(ref)
+        if count is None:
+            raw = self.get(b"c" + ref.to_bytes(8, "big"))
+            count = 1 if raw is None else int.from_bytes(raw, "big")
+        return count
+
+    def write_count(self, ref: int, count: int) -> None:
+        key = ref.to_bytes(8, "big")
+        if count <= 0:
+            self.delete(b"m" + key)
+            self.delete(b"c" + key)
+        elif count == 1:
+            self.delete(b"c" + key)
+        else:
+            self.put(b"c" + key, count.to_bytes(4, "big"))
+
+    def hold(self, message: Message) -> int:
+        """One more queue entry names the message's record, which is written at the first."""
+        ref = message.ref
+        # A retained message may come back after its record was deleted.
+        if ref and (ref in self.counts or self.get(b"m" + ref.to_bytes(8, "big")) is not None):
+            self.counts[ref] = self.count_of(ref) + 1
+            return ref
+        message.ref = ref = self.next_message
+        self.next_message = ref + 1
+        self.counts[ref] = 1
+        self.put(b"m" + ref.to_bytes(8, "big"), encode_message(message.topic, message.payload))
+        return ref
+
+    def let_go(self, ref: int) -> None:
+        """One queue entry less names the message's record."""
+        self.counts[ref] = self.count_of(ref) - 1
+
+    def load_message(self, ref: int) -> Message | None:
+        """The message of a record."""
+        raw = self.get(b"m" + ref.to_bytes(8, "big"))
+        if raw is None:
+            return None
+        message = decode_message(raw, 0, 1)
+        message.ref = ref
+        return message
+
+    # Queue entries
+
+    def entry(self, delivery: Delivery) -> bytes:
+        message = delivery.message
+        pid = delivery.packet_id
+        flags = delivery.qos
+        if delivery.retain:
+            flags |= FLAG_RETAIN
+        if delivery.ref:
+            flags |= FLAG_REF
+            return bytes((flags, pid >> 8, pid & 255)) + delivery.ref.to_bytes(8, "big")
+        if delivery.released:
+            flags |= FLAG_RELEASED
+        return bytes((flags, pid >> 8, pid & 255)) + encode_message(message.topic, message.payload)
+
+    def read_entry(self, raw: bytes, seq: int) -> Delivery | None:
+        """The delivery of an entry; None if its message is gone, which only a damaged store shows."""
+        flags = raw[0]
+        message: Message | None
+        ref = 0
+        if flags & FLAG_RELEASED:
+            message = NO_MESSAGE
+        elif flags & FLAG_REF:
+            ref = int.from_bytes(raw[3:11], "big")
+            message = self.load_message(ref)
+            if message is None:
+                return None
+        else:
+            message = decode_message(raw, 3, flags & 3)
+        delivery = Delivery(message, flags & 3, flags & FLAG_RETAIN != 0, "")
+        delivery.seq = seq
+        delivery.ref = ref
+        delivery.packet_id = raw[1] << 8 | raw[2]
+        delivery.released = flags & FLAG_RELEASED != 0
+        return delivery
+
+    def put_waiting(self, session: bytes, delivery: Delivery) -> None:
+        """A delivery joins the session's stored queue at its `seq`."""
+        message = delivery.message
+        if message.share or len(message.payload) > INLINE_PAYLOAD:
+            delivery.ref = self.hold(message)
+        self.put(b"q" + session + delivery.seq.to_bytes(8, "big"), self.entry(delivery))
+
+    def put_inflight(self, session: bytes, delivery: Delivery, was_waiting: bool) -> None:
+        """A delivery is sent under its packet id; it may have waited in the stored queue before."""
+        key = session + delivery.seq.to_bytes(8, "big")
+        if was_waiting:
+            self.delete(b"q" + key)
+        else:
+            message = delivery.message
+            if message.share or len(message.payload) > INLINE_PAYLOAD:
+                delivery.ref = self.hold(message)
+        self.put(b"i" + key, self.entry(delivery))
+
+    def remove_waiting(self, session: bytes, delivery: Delivery) -> None:
+        """A delivery leaves the stored queue unsent."""
+        self.delete(b"q" + session + delivery.seq.to_bytes(8, "big"))
+        if delivery.ref:
+            self.let_go(delivery.ref)
+
+    def remove_inflight(self, session: bytes, delivery: Delivery) -> None:
+        """A delivery was acknowledged."""
+        self.delete(b"i" + session + delivery.seq.to_bytes(8, "big"))
+        if delivery.ref:
+            self.let_go(delivery.ref)
+
+    def put_released(self, session: bytes, delivery: Delivery, seq: int) -> None:
+        """PUBREC came: only the packet id is left, at a new place in the order of the PUBRECs."""
+        self.remove_inflight(session, delivery)
+        delivery.message = NO_MESSAGE
+        delivery.released = True
+        delivery.seq = seq
+        delivery.ref = 0
+        self.put(b"i" + session + seq.to_bytes(8, "big"), self.entry(delivery))
+
+    def load_waiting(self, session: bytes, seq: int) -> Delivery | None:
+        """The delivery at one place of the stored queue; None if there is none."""
+        raw = self.get(b"q" + session + seq.to_bytes(8, "big"))
+        return None if raw is None else self.read_entry(raw, seq)
+
+    def load_inflight(self, session: bytes) -> list[Delivery]:
+        """All unacknowledged deliveries in order, as a broker finds them after its start."""
+        found: list[Delivery] = []
+        for key, raw in self.db.iterator(prefix=b"i" + session, verify_checksums=True):
+            delivery = self.read_entry(raw, int.from_bytes(key[9:], "big"))
+            if delivery is not None:
+                found.append(delivery)
+        return found
+
+    # QoS 2 packet ids received
+
+    def put_received(self, session: bytes, packet_id: int) -> None:
+        self.put(b"x" + session + packet_id.to_bytes(2, "big"), b"")
+
+    def remove_received(self, session: bytes, packet_id: int) -> None:
+        self.delete(b"x" + session + packet_id.to_bytes(2, "big"))
+
+    def load_received(self, session: bytes) -> list[int]:
+        keys = self.db.iterator(prefix=b"x" + session, include_value=False)
+        return [int.from_bytes(key[9:], "big") for key in keys]
+
+    # Sessions
+
+    def create_session(self, client_id: str) -> bytes:
+        """Begins a durable session and returns its number."""
+        number = self.next_session.to_bytes(8, "big")
+        self.next_session += 1
+        self.put_session(client_id, number, 0)
+        return number
+
+    def put_session(self, client_id: str, session: bytes, offline_at: int) -> None:
+        self.put(b"s" + client_id.encode(), session + offline_at.to_bytes(8, "big"))
+
+    def end_session(self, client_id: str, session: bytes) -> None:
+        """Ends a durable session; `purge_step` deletes what it leaves."""
+        self.delete(b"s" + client_id.encode())
+        self.put(b"g" + session, b"")
+
+    def put_subscription(self, session: bytes, topic_filter: str, qos: int) -> None:
+        self.put(b"u" + session + topic_filter.encode(), bytes((qos,)))
+
+    def remove_subscription(self, session: bytes, topic_filter: str) -> None:
+        self.delete(b"u" + session + topic_filter.encode())
+
+    def purge_step(self, session: bytes, limit: int) -> bool:
+        """Deletes up to `limit` records of an ended session; False when none is left.
+
+        To be called after the commit that ended the session, with a commit between two steps.
+        """
+        count = 0
+        for kind in (b"q", b"i", b"u", b"x"):
+            with_entries = kind == b"q" or kind == b"i"
+            for key, raw in self.db.iterator(prefix=kind + session):
+                if with_entries and raw[0] & FLAG_REF:
+                    self.let_go(int.from_bytes(raw[3:11], "big"))
+                self.delete(key)
+                count += 1
+                if count >= limit:
+                    return True
+        self.delete(b"g" + session)
+        return False
+
+    # Retained messages
+
+    def put_retained(self, message: Message) -> None:
+        self.put(b"r" + message.topic, bytes((message.qos,)) + message.payload)
+
+    def remove_retained(self, topic: bytes) -> None:
+        self.delete(b"r" + topic)
