@@ -1,0 +1,301 @@
+"""Who is registered, and what a publish does: take over, subscribe, retain, route.
+
+A `Subscriber` is a client id with its session. It lives as long as the session does: with clean
+session 1 as long as its connection, else until it expires or the client asks for a clean one.
+"""
+
+from collections.abc import Callable
+
+from vmq.core import Core
+from vmq.message import Delivery, Message
+from vmq.mqtt.topics import decode_topic_name, split_shared
+from vmq.output import Output
+from vmq.queue import Queue
+from vmq.retain import RetainedMessages
+from vmq.store import StoredSession
+from vmq.trie import Group, Route, RouteCache, Subscription, Trie
+
+
+class Subscriber:
+    """One client id and its session."""
+
+    def __init__(self, client_id: str, queue: Queue) -> None:
+        self.client_id = client_id
+        self.queue = queue
+        self.subscriptions: dict[str, Subscription] = {}
+        #: The connection that has the session, if any.
+        self.output: Output | None = None
+        #: Packet ids of QoS 2 messages received and not released [MQTT-4.3.3-2].
+        self.received: set[int] | None = None
+        self.received_is_stored = False
+
+    def received_ids(self, core: Core) -> set[int]:
+        """The QoS 2 packet ids, loaded from the store when first asked for after a restart."""
+        received = self.received
+        if received is None:
+            self.received = received = set()
+            store = core.store
+            if self.received_is_stored and store is not None:
+                received.update(store.load_received(self.queue.session))
+                self.received_is_stored = False
+        return received
+
+
+class Registry:
+    """All subscribers, subscriptions and retained messages of one broker."""
+
+    def __init__(
+        self,
+        core: Core,
+        wake: Callable[[Queue], None],
+        purge: Callable[[bytes], None],
+    ) -> None:
+        """`wake` is handed to the queues; `purge` is told of ended durable sessions."""
+        self.core = core
+        self.wake = wake
+        self.purge = purge
+        self.trie = Trie()
+        self.routes = RouteCache(self.trie, core.options.topic_cache)
+        self.retained = RetainedMessages()
+        self.subscribers: dict[str, Subscriber] = {}
+        #: Durable sessions without a connection, the one that left first in front:
+        #: client id -> milliseconds of wall clock time.
+        self.offline: dict[str, int] = {}
+
+    # Sessions
+
+    def register(self, client_id: str, clean: bool, output: Output) -> tuple[Subscriber, bool]:
+        """Gives a connection its session (section 3.1.4).
+
+        Returns the subscriber and whether a session was present. The caller sends the CONNACK and
+        then calls `subscriber.queue.go_online`.
+        """
+        existing = self.subscribers.get(client_id)
+        if existing is not None and existing.output is not None:
+            self.core.counters.takeovers += 1
+            existing.output.close("taken over by a new connection of the client id [MQTT-3.1.4-2]")
+            existing = self.subscribers.get(client_id)
+        if existing is not None and clean:
+            self.end_session(existing)
+            existing = None
+        present = existing is not None
+        if existing is None:
+            existing = self.create(client_id, clean)
+        else:
+            self.offline.pop(client_id, None)
+        existing.output = output
+        store = self.core.store
+        if existing.queue.durable and store is not None:
+            store.put_session(client_id, existing.queue.session, 0)
+            output.barrier = store.barrier()
+        return existing, present
+
+    def create(self, client_id: str, clean: bool) -> Subscriber:
+        store = self.core.store
+        number = b""
+        if not clean and store is not None:
+            number = store.create_session(client_id)
+        subscriber = Subscriber(client_id, Queue(client_id, self.core, number, self.wake))
+        self.subscribers[client_id] = subscriber
+        return subscriber
+
+    def restore(self, stored: StoredSession) -> None:
+        """Brings back a durable session at the start of the broker."""
+        queue = Queue(stored.client_id, self.core, stored.number, self.wake)
+        queue.restore(stored.first, stored.last, stored.next_seq)
+        subscriber = Subscriber(stored.client_id, queue)
+        subscriber.received_is_stored = True
+        self.subscribers[stored.client_id] = subscriber
+        for topic_filter, qos in stored.subscriptions:
+            self.add_subscription(subscriber, topic_filter, qos)
+        self.offline[stored.client_id] = stored.offline_at or self.now_ms()
+
+    def unregister(self, subscriber: Subscriber) -> None:
+        """The subscriber's connection ended."""
+        subscriber.output = None
+        queue = subscriber.queue
+        shared = queue.take_shared()
+        if queue.durable:
+            queue.go_offline()
+            now = self.now_ms()
+            self.offline[subscriber.client_id] = now
+            store = self.core.store
+            if store is not None:
+                store.put_session(subscriber.client_id, queue.session, now)
+            hook = self.core.hooks.on_client_offline
+            if hook is not None:
+                hook(subscriber.client_id)
+        else:
+            queue.leave_output()
+            self.end_session(subscriber)
+            gone = self.core.hooks.on_client_gone
+            if gone is not None:
+                gone(subscriber.client_id)
+        for delivery in shared:
+            self.redeliver(delivery)
+
+    def end_session(self, subscriber: Subscriber) -> None:
+        """Forgets a session with its subscriptions and messages."""
+        client_id = subscriber.client_id
+        queue = subscriber.queue
+        filters = list(subscriber.subscriptions)
+        for topic_filter in filters:
+            self.trie.unsubscribe(topic_filter, client_id)
+            self.routes.filter_changed(topic_filter)
+        subscriber.subscriptions.clear()
+        self.offline.pop(client_id, None)
+        if self.subscribers.get(client_id) is subscriber:
+            del self.subscribers[client_id]
+        store = self.core.store
+        if queue.durable and store is not None:
+            store.end_session(client_id, queue.session)
+            self.purge(queue.session)
+        hook = self.core.hooks.on_topic_unsubscribed
+        if hook is not None and filters:
+            hook(client_id, filters)
+
+    def expire(self) -> int:
+        """Ends the durable sessions that were away too long; returns how many."""
+        limit = self.core.options.persistent_client_expiration
+        if limit <= 0:
+            return 0
+        oldest = self.now_ms() - int(limit * 1000)
+        expired = [client_id for client_id, since in self.offline.items() if since <= oldest]
+        for client_id in expired:
+            self.end_session(self.subscribers[client_id])
+            hook = self.core.hooks.on_session_expired
+            if hook is not None:
+                hook(client_id)
+        return len(expired)
+
+    def now_ms(self) -> int:
+        return int(self.core.wall_clock() * 1000)
+
+    # Subscriptions
+
+    def subscribe(self, subscriber: Subscriber, topic_filter: str, qos: int) -> None:
+        """Adds or replaces a subscription [MQTT-3.8.4-3]."""
+        self.add_subscription(subscriber, topic_filter, qos)
+        store = self.core.store
+        queue = subscriber.queue
+        if queue.durable and store is not None:
+            store.put_subscription(queue.session, topic_filter, qos)
+            if subscriber.output is not None:
+                subscriber.output.barrier = store.barrier()
+
+    def add_subscription(self, subscriber: Subscriber, topic_filter: str, qos: int) -> None:
+        present = subscriber.subscriptions.get(topic_filter)
+        if present is not None:
+            if present.qos == qos:
+                return
+            present.qos = qos  # the trie and the group hold the same object
+        else:
+            group, _ = split_shared(topic_filter)
+            subscription = Subscription(subscriber.queue, qos, topic_filter if group else "")
+            subscriber.subscriptions[topic_filter] = subscription
+            self.trie.subscribe(topic_filter, subscription)
+        self.routes.filter_changed(topic_filter)
+
+    def unsubscribe(self, subscriber: Subscriber, topic_filter: str) -> bool:
+        """Removes the subscription to exactly this filter [MQTT-3.10.4-1]; False if none."""
+        if subscriber.subscriptions.pop(topic_filter, None) is None:
+            return False
+        self.trie.unsubscribe(topic_filter, subscriber.client_id)
+        self.routes.filter_changed(topic_filter)
+        store = self.core.store
+        queue = subscriber.queue
+        if queue.durable and store is not None:
+            store.remove_subscription(queue.session, topic_filter)
+            if subscriber.output is not None:
+                subscriber.output.barrier = store.barrier()
+        return True
+
+    def send_retained(self, subscriber: Subscriber, topic_filter: str, qos: int) -> None:
+        """Sends what a new subscription brings; a shared one brings nothing."""
+        if split_shared(topic_filter)[0]:
+            return
+        found = self.retained.match(topic_filter)
+        if found:
+            subscriber.queue.deliver_retained(found, qos)
+
+    # Messages
+
+    def route(self, topic: bytes) -> Route:
+        """The route of a topic's raw bytes, validated and up to date.
+
+        Raises:
+            ProtocolError: the bytes are no topic name.
+        """
+        route = self.routes.find(topic)
+        if route is None:
+            route = Route(topic, decode_topic_name(topic))
+            self.trie.resolve(route)
+            self.routes.keep(route)
+        return route
+
+    def publish(self, route: Route, message: Message) -> None:
+        """Keeps a retained message, then hands the message to every matching queue."""
+        if message.retain:
+            self.retain(route, message)
+        options = self.core.options
+        published = message.qos
+        if route.stored_copies > 1 and (published or options.upgrade_outgoing_qos):
+            message.share = True
+        for target in route.targets:
+            qos = target.qos
+            if published < qos and not options.upgrade_outgoing_qos:
+                qos = published
+            queue = target.queue
+            if qos == 0 and queue.fast:
+                queue.send_quick(message, False)
+            else:
+                queue.deliver(message, qos, False, "")
+        for group in route.groups:
+            self.deliver_to_member(group, message)
+
+    def retain(self, route: Route, message: Message) -> None:
+        """Keeps the message, or erases the topic's if the payload is empty [MQTT-3.3.1-10]."""
+        store = self.core.store
+        if message.payload:
+            self.retained.keep(route.text, message)
+            if store is not None:
+                store.put_retained(message)
+        elif self.retained.clear(route.text) and store is not None:
+            store.remove_retained(route.topic)
+
+    def deliver_to_member(self, group: Group, message: Message) -> bool:
+        """Gives a message to one member of a share group.
+
+        A connected member with nothing waiting is preferred, then any connected one, then a durable
+        session that is away. On one node every policy but the choice among nodes is the same.
+        """
+        members = group.order
+        count = len(members)
+        start = self.core.choose(count) if count > 1 else 0
+        chosen: Subscription | None = None
+        for offset in range(count):
+            member = members[(start + offset) % count]
+            queue = member.queue
+            if not queue.online:
+                if chosen is None:
+                    chosen = member
+                continue
+            ready = not queue.output.blocked and not queue.has_waiting() and queue.window_open()
+            if ready:
+                chosen = member
+                break
+            if chosen is None or not chosen.queue.online:
+                chosen = member
+        if chosen is None:
+            return False
+        qos = chosen.qos
+        if message.qos < qos and not self.core.options.upgrade_outgoing_qos:
+            qos = message.qos
+        chosen.queue.deliver(message, qos, False, group.name)
+        return True
+
+    def redeliver(self, delivery: Delivery) -> None:
+        """Another member of the share group gets what its first choice can no longer handle."""
+        group = self.trie.find_group(delivery.group)
+        if group is not None:
+            self.deliver_to_member(group, delivery.message)
