@@ -1,0 +1,312 @@
+"""The broker: puts the parts together, starts and stops them, and is the embedding API.
+
+async with Broker(config) as broker:
+async with broker.subscribe("sensors/#", qos=1) as messages:
+await broker.publish("sensors/1", b"20.5", qos=1)
+message = await anext(messages)
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from uuid import uuid4
+
+from vmq.commits import Committer
+from vmq.config import Config, ListenerOptions, check
+from vmq.connection import Connection
+from vmq.core import Core, Options
+from vmq.embedded import LocalClient, ReceivedMessage
+from vmq.hooks import Hooks
+from vmq.listeners.tcp import bind, listen, prepare
+from vmq.listeners.websocket import websocket_factory
+from vmq.registry import Registry
+from vmq.store import Store, StoreError
+from vmq.store_open import ended_sessions, open_store, stored_retained, stored_sessions
+from vmq.tasks import QueueTasks, SessionTask
+
+log = logging.getLogger("vmq.broker")
+
+#: Records of an ended session that are deleted between two passes of the loop.
+PURGE_STEP = 1000
+
+
+class StartError(Exception):
+    """The broker cannot start; the text is for the operator."""
+
+
+def options_of(config: Config) -> Options:
+    """The core's options out of the configuration."""
+    options = Options()
+    session, queue = config.session, config.queue
+    options.max_client_id_size = session.max_client_id_size
+    options.max_packet_size = session.max_packet_size
+    options.upgrade_outgoing_qos = session.upgrade_outgoing_qos
+    options.retry_interval = float(session.retry_interval)
+    options.shared_subscription_policy = session.shared_subscription_policy
+    options.suppress_lwt_on_session_takeover = session.suppress_lwt_on_session_takeover
+    options.persistent_client_expiration = float(session.persistent_client_expiration_seconds or 0)
+    options.max_inflight_messages = queue.max_inflight_messages
+    options.max_online_messages = queue.max_online_messages
+    options.max_offline_messages = queue.max_offline_messages
+    options.lifo = queue.queue_type == "lifo"
+    options.drop_oldest = queue.drop == "oldest"
+    options.max_msgs_per_drain_step = queue.max_msgs_per_drain_step
+    options.topic_cache = config.network.topic_cache
+    return options
+
+
+class Broker:
+    """One MQTT broker.
+
+    Args:
+        config: the configuration; the defaults if it is left out.
+
+    Raises:
+        ConfigError: the configuration is impossible or not safe.
+    """
+
+    def __init__(self, config: Config | None = None) -> None:
+        self.config = config if config is not None else Config()
+        check(self.config)
+        #: The URLs of the listeners with their real ports, once started.
+        self.addresses: list[str] = []
+        self._core: Core | None = None
+        self._registry: Registry | None = None
+        self._committer: Committer | None = None
+        self._servers: list[asyncio.Server] = []
+        self._tasks: dict[Connection, SessionTask] = {}
+        self._all_closed: asyncio.Future[None] | None = None
+        self._background: set[asyncio.Task[None]] = set()
+        self._publisher: LocalClient | None = None
+
+    async def __aenter__(self) -> "Broker":
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    # Start and stop
+
+    async def start(self) -> None:
+        """Opens the store and the listeners.
+
+        Raises:
+            StartError: a listener's address cannot be had, or the store cannot be used.
+        """
+        self._open_core()
+        try:
+            for name in self.config.listeners:
+                await self._open_listener(name, self.config.listeners[name])
+        except BaseException:
+            await self.stop()
+            raise
+        self._spawn(self._expire_sessions())
+
+    async def stop(self) -> None:
+        """Closes listeners and connections (wills are published) and saves all durable state."""
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+        for task in list(self._background):
+            task.cancel()
+        if self._publisher is not None:
+            self._publisher.close()
+            self._publisher = None
+        for connection in list(self._tasks):
+            connection.close("the broker is shutting down")
+        core, committer = self._core, self._committer
+        if core is not None and committer is not None:
+            core.outbox.flush()
+            await committer.finish_all()
+            core.outbox.flush()
+        await asyncio.sleep(0)  # the transports write what they were just given
+        for connection in list(self._tasks):
+            connection.abort()
+        if self._tasks:
+            self._all_closed = asyncio.get_running_loop().create_future()
+            await self._all_closed
+        if core is not None and core.store is not None:
+            core.store.db.close()
+        self._core = None
+        self._registry = None
+
+    def _open_core(self) -> None:
+        config = self.config
+        committer = Committer(config.store.flush_interval)
+        try:
+            store = open_store(
+                Path(config.broker.data_dir) / "store",
+                config.store.durability,
+                committer.schedule,
+                config.store.write_buffer_size,
+                config.store.cache_size,
+            )
+        except (StoreError, OSError) as error:
+            raise StartError(str(error)) from error
+        core = Core(options_of(config), store, time.monotonic, time.time, random.Random().randrange)
+        committer.attach(core, store)
+        self._core = core
+        self._committer = committer
+        self._registry = Registry(core, QueueTasks(core).wake, self._purge_later)
+        try:
+            self._restore(store, self._registry)
+        except Exception as error:
+            store.db.close()
+            self._core = None
+            raise StartError(
+                f"the store in {config.broker.data_dir} is damaged ({error}); "
+                f"look at it with 'vmq store check', mend it with 'vmq store repair'"
+            ) from error
+
+    def _restore(self, store: Store, registry: Registry) -> None:
+        """Brings back sessions and retained messages."""
+        for session in stored_sessions(store):
+            registry.restore(session)
+        # In the order in which they left, which is the order in which they expire.
+        registry.offline = dict(sorted(registry.offline.items(), key=lambda item: item[1]))
+        for message in stored_retained(store):
+            registry.retained.keep(message.topic.decode(), message)
+        for number in ended_sessions(store):
+            self._purge_later(number)
+        if registry.subscribers or registry.retained.count:
+            log.info(
+                "restored sessions=%d retained=%d",
+                len(registry.subscribers),
+                registry.retained.count,
+            )
+
+    async def _open_listener(self, name: str, options: ListenerOptions) -> None:
+        endpoint = options.endpoint
+        network = self.config.network
+        try:
+            sock = bind(endpoint.host, endpoint.port, network.backlog)
+        except OSError as error:
+            raise StartError(
+                f"listeners.{name}: cannot listen on {options.url}: {error.strerror or error}"
+            ) from error
+        make = self._connection_factory(self.config.anonymous_allowed(name))
+        factory: Callable[[], Any] = make
+        if endpoint.scheme == "ws":
+            limit = self.config.session.max_packet_size + 65_536
+            factory = websocket_factory(make, endpoint.path or "/", limit)
+        self._servers.append(await listen(sock, factory, network.backlog))
+        host, port = sock.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        path = endpoint.path if endpoint.scheme == "ws" else ""
+        self.addresses.append(f"{endpoint.scheme}://{shown}:{port}{path}")
+
+    def _connection_factory(self, anonymous: bool) -> Callable[[], Connection]:
+        registry = self._registry
+        assert registry is not None
+        write_buffer = self.config.network.write_buffer
+        timeout = float(self.config.session.mqtt_connect_timeout)
+
+        def opened(connection: Connection) -> None:
+            prepare(connection.transport, write_buffer)
+            self._tasks[connection] = SessionTask(connection, timeout)
+
+        def closed(connection: Connection) -> None:
+            task = self._tasks.pop(connection, None)
+            if task is not None:
+                task.cancel()
+            if self._all_closed is not None and not self._tasks:
+                self._all_closed.set_result(None)
+
+        def make() -> Connection:
+            connection = Connection(registry, anonymous, new_client_id(), opened, closed)
+            connection.reply_limit = 4 * write_buffer
+            return connection
+
+        return make
+
+    # Background work
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    def _purge_later(self, session: bytes) -> None:
+        self._spawn(self._purge(session))
+
+    async def _purge(self, session: bytes) -> None:
+        """Deletes the records of an ended session in steps, each after the commit of the last."""
+        core = self._core
+        assert core is not None
+        store = core.store
+        assert store is not None
+        committer = self._committer
+        assert committer is not None
+        more = True
+        while more:
+            await asyncio.sleep(0)
+            await committer.finish_all()
+            more = store.purge_step(session, PURGE_STEP)
+
+    async def _expire_sessions(self) -> None:
+        while True:
+            await asyncio.sleep(60)
+            if self._registry is not None:
+                count = self._registry.expire()
+                if count:
+                    log.info("expired sessions=%d", count)
+
+    # Embedding
+
+    @property
+    def hooks(self) -> Hooks:
+        """The call sites of the hooks."""
+        assert self._core is not None, "the broker is not started"
+        return self._core.hooks
+
+    async def publish(self, topic: str, payload: bytes, qos: int = 0, retain: bool = False) -> None:
+        """Publishes from inside the process; returns when the broker owns the message.
+
+        Raises:
+            ValueError: topic or QoS is not valid.
+        """
+        if self._publisher is None:
+            self._publisher = self._client(1)
+        await self._publisher.publish(topic, payload, qos, retain)
+
+    @asynccontextmanager
+    async def subscribe(
+        self, *filters: str, qos: int = 0, limit: int = 1000
+    ) -> AsyncIterator[AsyncIterator[ReceivedMessage]]:
+        """Subscribes from inside the process; gives an iterator over the messages.
+
+        Args:
+            filters: topic filters.
+            qos: the highest QoS to receive at.
+            limit: messages held for a slow reader before the queue's own limits apply.
+
+        Raises:
+            ValueError: a filter or the QoS is not valid.
+        """
+        client = self._client(limit)
+        try:
+            await client.subscribe(filters, qos)
+            yield client.messages()
+        finally:
+            client.close()
+
+    def _client(self, limit: int) -> LocalClient:
+        assert self._registry is not None, "the broker is not started"
+        return LocalClient(self._registry, "embedded-" + uuid4().hex, limit)
+
+
+def new_client_id() -> str:
+    """The id of a client that brings none [MQTT-3.1.3-6]."""
+    return "auto-" + uuid4().hex

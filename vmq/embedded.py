@@ -1,0 +1,232 @@
+"""A client inside the broker's own process, for embedding.
+
+It speaks MQTT with a session over a pair of byte strings instead of a socket, so that everything a
+real client meets (queues, limits, hooks, acknowledgements) holds for it as well.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from vmq.connection import Connection
+from vmq.mqtt import encoder
+from vmq.mqtt.decoder import Decoder, read_packet_id
+from vmq.mqtt.packets import (
+    CONNACK,
+    PUBACK,
+    PUBCOMP,
+    PUBLISH,
+    PUBREC,
+    PUBREL,
+    SUBACK,
+    SUBSCRIPTION_FAILED,
+    Connect,
+    ProtocolError,
+)
+from vmq.mqtt.topics import check_filter, decode_topic_name
+from vmq.registry import Registry
+
+
+class ReceivedMessage:
+    """A message as a subscriber inside the process gets it."""
+
+    __slots__ = ("payload", "qos", "retain", "topic")
+
+    def __init__(self, topic: str, payload: bytes, qos: int, retain: bool) -> None:
+        self.topic = topic
+        self.payload = payload
+        self.qos = qos
+        self.retain = retain
+
+    def __repr__(self) -> str:
+        return (
+            f"ReceivedMessage(topic={self.topic!r}, payload={self.payload!r}, "
+            f"qos={self.qos}, retain={self.retain})"
+        )
+
+
+class LocalClient:
+    """One client of the broker in its own process. Stands for the transport of its connection."""
+
+    def __init__(self, registry: Registry, client_id: str, limit: int) -> None:
+        self._limit = limit
+        self._decoder = Decoder()
+        self._messages: asyncio.Queue[ReceivedMessage | None] = asyncio.Queue()
+        self._unread = 0
+        self._answers: dict[tuple[int, int], asyncio.Future[bytes]] = {}
+        self._last_id = 0
+        self._in_use: set[int] = set()
+        self._input: list[bytes] = []
+        self._scheduled = False
+        self._loop = asyncio.get_running_loop()
+        self._closed = False
+        self._received: set[int] = set()
+        self._connection = Connection(registry, True, client_id, _ignore, _ignore)
+        self._connection.connection_made(self)
+        request = Connect()
+        request.client_id = client_id
+        self._connection.data_received(encoder.connect(request))
+
+    # The transport's side
+
+    def write(self, data: bytes) -> None:
+        """Bytes from the broker: handled in a pass of their own, as if a socket lay between."""
+        self._input.append(data)
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._handle_input)
+
+    def close(self) -> None:
+        """Ends the client; its iterator stops."""
+        if self._closed:
+            return
+        if not self._connection.closing:
+            self._connection.data_received(encoder.DISCONNECT)  # comes back as a close
+            return
+        self._closed = True
+        self._connection.connection_lost(None)
+        self._messages.put_nowait(None)
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(ConnectionError("the broker closed the connection"))
+        self._answers.clear()
+
+    def abort(self) -> None:
+        self.close()
+
+    def pause_reading(self) -> None:
+        """Nothing to pause: the client writes only what is asked of it."""
+
+    def resume_reading(self) -> None:
+        """See `pause_reading`."""
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def get_extra_info(self, name: str) -> Any:
+        return "embedded" if name == "peername" else None
+
+    # The client's side
+
+    async def publish(self, topic: str, payload: bytes, qos: int, retain: bool) -> None:
+        """Publishes and waits for the acknowledgement that the QoS asks for."""
+        raw = topic.encode()
+        try:
+            decode_topic_name(raw)
+        except ProtocolError as error:
+            raise ValueError(str(error)) from None
+        if qos not in (0, 1, 2):
+            raise ValueError(f"QoS {qos}; accepted: 0, 1, 2")
+        packet_id = self._next_id() if qos else 0
+        packet = encoder.publish(raw, payload, qos, packet_id, retain, False)
+        if qos == 0:
+            self._send(packet)
+            return
+        await self._ask(packet, PUBACK if qos == 1 else PUBCOMP, packet_id)
+
+    async def subscribe(self, filters: Sequence[str], qos: int) -> None:
+        """Subscribes and waits for the SUBACK."""
+        if not filters:
+            raise ValueError("no topic filter")
+        if qos not in (0, 1, 2):
+            raise ValueError(f"QoS {qos}; accepted: 0, 1, 2")
+        for topic_filter in filters:
+            try:
+                check_filter(topic_filter)
+            except ProtocolError as error:
+                raise ValueError(str(error)) from None
+        packet_id = self._next_id()
+        packet = encoder.subscribe(packet_id, [(each, qos) for each in filters])
+        codes = (await self._ask(packet, SUBACK, packet_id))[2:]
+        for topic_filter, code in zip(filters, codes, strict=True):
+            if code == SUBSCRIPTION_FAILED:
+                raise ValueError(f"subscription to {topic_filter!r} was refused")
+
+    async def messages(self) -> AsyncIterator[ReceivedMessage]:
+        """The messages in order, until the client or the broker closes."""
+        while True:
+            message = await self._messages.get()
+            if message is None:
+                return
+            self._unread -= 1
+            if self._connection.blocked and self._unread <= self._limit // 2:
+                self._connection.resume_writing()
+            yield message
+
+    def _next_id(self) -> int:
+        """A packet id that no unanswered packet has."""
+        if len(self._in_use) >= 65535:
+            raise ConnectionError("65,535 packets are unanswered")
+        while True:
+            self._last_id = self._last_id % 65535 + 1
+            if self._last_id not in self._in_use:
+                return self._last_id
+
+    def _send(self, packet: bytes) -> None:
+        if self._closed:
+            raise ConnectionError("the broker closed the connection")
+        self._connection.data_received(packet)
+
+    async def _ask(self, packet: bytes, kind: int, packet_id: int) -> bytes:
+        answer: asyncio.Future[bytes] = self._loop.create_future()
+        self._answers[kind, packet_id] = answer
+        self._in_use.add(packet_id)
+        self._send(packet)
+        try:
+            return await answer
+        finally:
+            self._answers.pop((kind, packet_id), None)
+            self._in_use.discard(packet_id)
+
+    def _handle_input(self) -> None:
+        self._scheduled = False
+        if self._closed:
+            return
+        decoder = self._decoder
+        decoder.feed(b"".join(self._input))
+        self._input.clear()
+        replies: list[bytes] = []
+        while decoder.next():
+            self._handle_packet(decoder.head, decoder.data[decoder.body : decoder.end], replies)
+        if replies and not self._closed:
+            self._connection.data_received(b"".join(replies))
+
+    def _handle_packet(self, head: int, body: bytes, replies: list[bytes]) -> None:
+        kind = head >> 4
+        if kind == PUBLISH:
+            self._on_publish(head, body, replies)
+            return
+        if kind == CONNACK:
+            return
+        packet_id = body[0] << 8 | body[1]
+        if kind == PUBREC:
+            replies.append(encoder.PUBREL_HEAD + body)
+        elif kind == PUBREL:
+            self._received.discard(read_packet_id(body, 0, 2, "PUBREL"))
+            replies.append(encoder.PUBCOMP_HEAD + body)
+        else:
+            answer = self._answers.get((kind, packet_id))
+            if answer is not None and not answer.done():
+                answer.set_result(body)
+
+    def _on_publish(self, head: int, body: bytes, replies: list[bytes]) -> None:
+        qos = head >> 1 & 3
+        end = 2 + (body[0] << 8 | body[1])
+        topic = body[2:end].decode()
+        if qos:
+            raw_id = body[end : end + 2]
+            end += 2
+            replies.append((encoder.PUBACK_HEAD if qos == 1 else encoder.PUBREC_HEAD) + raw_id)
+            if qos == 2:
+                packet_id = int.from_bytes(raw_id, "big")
+                if packet_id in self._received:
+                    return
+                self._received.add(packet_id)
+        self._messages.put_nowait(ReceivedMessage(topic, body[end:], qos, bool(head & 1)))
+        self._unread += 1
+        if self._unread >= self._limit and not self._connection.blocked:
+            self._connection.pause_writing()
+
+
+def _ignore(_connection: Connection) -> None:
+    """An embedded client has no listener to tell."""
