@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from typing import Final
 
 import plyvel
 
@@ -9,6 +10,9 @@ from vmq.core import Core
 from vmq.store import Store
 
 log = logging.getLogger("vmq.store")
+
+#: Seconds until a commit that failed is tried again.
+RETRY_AFTER: Final = 1.0
 
 
 class Committer:
@@ -72,9 +76,10 @@ class Committer:
             return
         log.error("the store cannot write: %s; durable work is refused until it can", error)
         store.retry_commit()
+        # Set before anybody is cut off: what the ends of their sessions write waits for it, too.
+        self.handle = self.loop.call_later(RETRY_AFTER, self.commit)
         core.outbox.fail("the store cannot write [MQTT-4.8.0-2]")
         core.outbox.flush()
-        self.handle = self.loop.call_later(1.0, self.commit)
 
     async def finish_all(self) -> None:
         """Writes everything; for a clean stop."""

@@ -1,8 +1,13 @@
 """A message as the broker holds it, and one delivery of it to one subscriber."""
 
+from mypy_extensions import mypyc_attr
+
 from vmq.mqtt.encoder import publish_head
 
 
+# Holds bytes and numbers only: not being tracked keeps queues of many messages out of the garbage
+# collector's way.
+@mypyc_attr(acyclic=True)
 class Message:
     """An application message. Its parts never change; many queues may hold the same object.
 
@@ -43,6 +48,7 @@ class Message:
 NO_MESSAGE = Message(b"", b"", 0, False)
 
 
+@mypyc_attr(acyclic=True)
 class Delivery:
     """One message on its way to one subscriber.
 

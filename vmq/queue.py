@@ -227,21 +227,27 @@ class Queue:
         while self.backlog > 0:
             assert store is not None
             found = store.load_waiting(self.session, self.first)
-            self.step_backlog(True)
+            self.step_backlog(True, found is not None)
             if found is not None:
                 store.remove_waiting(self.session, found)
                 self.drop(found, QUEUE_FULL)
                 return True
         return False
 
-    def step_backlog(self, from_first: bool) -> None:
-        """One place of the backlog is dealt with."""
+    def step_backlog(self, from_first: bool, found: bool) -> None:
+        """One place of the backlog is dealt with, whether a message was `found` there or not.
+
+        Places may be empty: an acknowledged PUBREC takes a number too, and newest-first sending
+        takes messages out of the middle. The count is exact until a restart, and then at least
+        what is there, until the end is reached.
+        """
         if from_first:
             self.first += 1
         else:
             self.last -= 1
-        self.backlog -= 1
-        if self.first > self.last or self.backlog <= 0:
+        if found:
+            self.backlog -= 1
+        if self.first > self.last or self.backlog == 0:
             self.backlog = 0
             self.first = 0
             self.last = 0
@@ -383,7 +389,7 @@ class Queue:
             room = self.core.options.max_msgs_per_drain_step
             while self.backlog > 0 and room > 0:
                 found = store.load_waiting(self.session, self.last if lifo else self.first)
-                self.step_backlog(not lifo)
+                self.step_backlog(not lifo, found is not None)
                 room -= 1
                 if found is None:
                     continue
@@ -492,27 +498,37 @@ class Queue:
     def take_shared(self) -> list[Delivery]:
         """Removes and returns what another member of its share group should get instead.
 
-        That is what was never sent, and QoS 1 that was not acknowledged. A QoS 2 message that was
-        sent stays with its subscriber, which may own it already.
+        That is what was never sent or not acknowledged. A QoS 2 message that was sent to a durable
+        session stays with it: the client may own it already, and comes back for the rest.
         """
         taken: list[Delivery] = []
         store = self.core.store
         for delivery in list(self.inflight.values()):
-            if delivery.group and delivery.qos == 1:
+            if delivery.group and not delivery.released and (delivery.qos == 1 or not self.durable):
                 del self.inflight[delivery.packet_id]
                 if delivery.seq and store is not None:
                     store.remove_inflight(self.session, delivery)
                 taken.append(delivery)
-        for waiting in (self.pending, self.quick):
-            if not waiting:
-                continue
-            for delivery in list(waiting):
-                if delivery.group:
-                    waiting.remove(delivery)
-                    if delivery.seq and store is not None:
-                        store.remove_waiting(self.session, delivery)
-                    taken.append(delivery)
+        self.pending = self.without_shared(self.pending, taken)
+        self.quick = self.without_shared(self.quick, taken)
         return taken
+
+    def without_shared(
+        self, waiting: deque[Delivery] | None, taken: list[Delivery]
+    ) -> deque[Delivery] | None:
+        """What stays of a waiting line when the share groups' deliveries are taken from it."""
+        if not waiting:
+            return waiting
+        store = self.core.store
+        stays: deque[Delivery] = deque()
+        for delivery in waiting:
+            if not delivery.group:
+                stays.append(delivery)
+                continue
+            if delivery.seq and store is not None:
+                store.remove_waiting(self.session, delivery)
+            taken.append(delivery)
+        return stays
 
     def retry(self, now: float) -> None:
         """Repeats what was sent `retry_interval` ago or longer and is not acknowledged."""

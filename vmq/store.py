@@ -301,7 +301,7 @@ class Store:
         self.delete(b"x" + session + packet_id.to_bytes(2, "big"))
 
     def load_received(self, session: bytes) -> list[int]:
-        keys = self.db.iterator(prefix=b"x" + session, include_value=False)
+        keys = self.db.iterator(prefix=b"x" + session, include_value=False, verify_checksums=True)
         return [int.from_bytes(key[9:], "big") for key in keys]
 
     # Sessions
@@ -330,20 +330,38 @@ class Store:
     def purge_step(self, session: bytes, limit: int) -> bool:
         """Deletes up to `limit` records of an ended session; False when none is left.
 
-        To be called after the commit that ended the session, with a commit between two steps.
+        Call it with a commit between two steps, so that a step is not held up by the records that
+        the one before it deleted. It is right without: while the disk is full no commit succeeds.
         """
         count = 0
         for kind in (b"q", b"i", b"u", b"x"):
-            with_entries = kind == b"q" or kind == b"i"
-            for key, raw in self.db.iterator(prefix=kind + session):
-                if with_entries and raw[0] & FLAG_REF:
-                    self.let_go(int.from_bytes(raw[3:11], "big"))
-                self.delete(key)
+            for key, raw in self.db.iterator(prefix=kind + session, verify_checksums=True):
+                # A record that is deleted already has let go of its message already.
+                if self.is_deleted(key):
+                    continue
+                self.purge_record(key, raw)
                 count += 1
                 if count >= limit:
                     return True
+        for uncommitted in (self.writing, self.dirty):
+            for key in [key for key in uncommitted if key[1:9] == session and key[:1] in b"qiux"]:
+                value = self.get(key)
+                if value is not None:
+                    self.purge_record(key, value)
         self.delete(b"g" + session)
         return False
+
+    def is_deleted(self, key: bytes) -> bool:
+        """Whether a record of the database is deleted by a commit that is still under way."""
+        if key in self.dirty:
+            return self.dirty[key] is None
+        return key in self.writing and self.writing[key] is None
+
+    def purge_record(self, key: bytes, raw: bytes) -> None:
+        """Deletes a record of a session; an entry lets go of its message's record."""
+        if key[0] in b"qi" and raw[0] & FLAG_REF:
+            self.let_go(int.from_bytes(raw[3:11], "big"))
+        self.delete(key)
 
     # Retained messages
 

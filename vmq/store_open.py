@@ -10,6 +10,17 @@ from vmq.message import Message
 from vmq.store import FORMAT, Store, StoredSession, StoreError
 
 
+class StoreDamagedError(StoreError):
+    """The database is there and cannot be read; `reason` is the text without advice."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(
+            f"the store in {path} is damaged ({reason}); "
+            f"look at it with 'vmq store check', mend it with 'vmq store repair'"
+        )
+        self.reason = reason
+
+
 def open_database(path: Path, write_buffer_size: int, cache_size: int) -> Any:
     """Opens or creates the database and checks that it is one of vmq's.
 
@@ -17,23 +28,7 @@ def open_database(path: Path, write_buffer_size: int, cache_size: int) -> Any:
         StoreError: it is in use, damaged, or something else.
     """
     path.mkdir(parents=True, exist_ok=True)
-    try:
-        db = plyvel.DB(
-            str(path),
-            create_if_missing=True,
-            paranoid_checks=True,
-            write_buffer_size=write_buffer_size,
-            lru_cache_size=cache_size,
-        )
-    except plyvel.CorruptionError as error:
-        raise damaged(path, error) from None
-    except plyvel.Error as error:
-        text = str(error)
-        if "lock" in text.lower():
-            raise StoreError(f"{path} is in use by another process") from None
-        if "No such file" in text or "missing" in text:
-            raise damaged(path, error) from None
-        raise StoreError(f"cannot open the store in {path}: {text}") from None
+    db = open_leveldb(path, True, write_buffer_size, cache_size)
     try:
         check_format(db, path)
     except BaseException:
@@ -42,12 +37,71 @@ def open_database(path: Path, write_buffer_size: int, cache_size: int) -> Any:
     return db
 
 
-def damaged(path: Path, error: object) -> StoreError:
-    """What a broker says of a store that it cannot read."""
-    return StoreError(
-        f"the store in {path} is damaged ({error}); "
-        f"look at it with 'vmq store check', mend it with 'vmq store repair'"
-    )
+def open_leveldb(
+    path: Path,
+    create: bool,
+    write_buffer_size: int = 4 * 1024 * 1024,
+    cache_size: int = 8 * 1024 * 1024,
+) -> Any:
+    """Opens a folder as a LevelDB database, whoever it belongs to.
+
+    Raises:
+        StoreError: it is in use, damaged, or (unless `create`) not there.
+    """
+    check_files(path, create)
+    try:
+        return plyvel.DB(
+            str(path),
+            create_if_missing=create,
+            paranoid_checks=True,
+            write_buffer_size=write_buffer_size,
+            lru_cache_size=cache_size,
+        )
+    except plyvel.CorruptionError as error:
+        raise StoreDamagedError(path, text_of(error)) from None
+    except plyvel.Error as error:
+        text = text_of(error)
+        if text.startswith("IO error: lock "):
+            raise StoreError(f"{path} is in use by another process") from None
+        if "No such file" in text:
+            raise StoreDamagedError(path, text) from None
+        raise StoreError(f"cannot open the store in {path}: {text}") from None
+
+
+def check_files(path: Path, create: bool) -> None:
+    """Refuses to open what LevelDB would take for an empty database, and empty.
+
+    Without the file CURRENT it starts anew and deletes every table that it finds; that the log is
+    missing, which holds the latest writes, it does not notice.
+
+    Raises:
+        StoreError: a file is missing.
+    """
+    names = [each.name for each in path.iterdir()] if path.is_dir() else []
+    if "CURRENT" in names:
+        # Only a process that died while it made the database leaves it without a log.
+        newborn = (path / "CURRENT").read_bytes() == b"MANIFEST-000001\n"
+        if not newborn and not any(name.endswith(".log") for name in names):
+            raise StoreDamagedError(path, "its log file is missing")
+    elif any(name.endswith((".ldb", ".sst", ".log")) for name in names):
+        raise StoreDamagedError(path, "its file CURRENT is missing")
+    elif repair_folder(path).exists():
+        raise StoreError(f"a repair of {path} was interrupted: run 'vmq store repair' again")
+    elif not create:
+        raise StoreError(f"there is no store in {path}")
+
+
+def repair_folder(path: Path) -> Path:
+    """Where a repair of the store in a folder puts the new one together."""
+    return path.with_name(path.name + ".repairing")
+
+
+def text_of(error: BaseException) -> str:
+    """What an error says; LevelDB's say it in bytes."""
+    args = error.args
+    if len(args) == 1 and isinstance(args[0], bytes):
+        return args[0].decode(errors="replace")
+    return str(error)
 
 
 def check_format(db: Any, path: Path) -> None:
@@ -61,12 +115,28 @@ def check_format(db: Any, path: Path) -> None:
         if found == FORMAT:
             return
         if found is not None:
-            raise StoreError(f"the store in {path} has format {found!r}; this vmq needs {FORMAT!r}")
+            raise other_format(path, found)
         for _key in db.iterator(include_value=False, verify_checksums=True):
-            raise damaged(path, "its format record is missing")
+            raise no_format(path)
     except plyvel.Error as error:
-        raise damaged(path, error) from None
+        raise StoreDamagedError(path, text_of(error)) from None
     db.put(b"v", FORMAT)
+
+
+def other_format(path: Path, found: bytes) -> StoreError:
+    """The refusal of a store that another version of vmq wrote, or of something else."""
+    return StoreError(
+        f"the store in {path} has format {found.decode(errors='replace')!r}; "
+        f"this version of vmq reads {FORMAT.decode()!r}"
+    )
+
+
+def no_format(path: Path) -> StoreError:
+    """The refusal of a database that does not say whose it is."""
+    return StoreError(
+        f"the database in {path} has no format record of vmq: it is another program's, "
+        f"or damaged (then 'vmq store repair' mends it)"
+    )
 
 
 def open_store(
@@ -94,13 +164,13 @@ def open_store(
         store.next_message = last_number(db, b"m") + 1
     except plyvel.Error as error:
         db.close()
-        raise damaged(path, error) from None
+        raise StoreDamagedError(path, text_of(error)) from None
     return store
 
 
 def last_number(db: Any, kind: bytes) -> int:
     """The highest number behind a one-byte kind; 0 if there is none."""
-    for key in db.iterator(prefix=kind, include_value=False, reverse=True):
+    for key in db.iterator(prefix=kind, include_value=False, reverse=True, verify_checksums=True):
         return int.from_bytes(key[1:9], "big")
     return 0
 
@@ -122,6 +192,9 @@ def stored_sessions(store: Store) -> list[StoredSession]:
         highest = max(highest, int.from_bytes(number, "big"))
     for number in sessions:
         highest = max(highest, int.from_bytes(number, "big"))
+    # Nothing that a damaged store may hold of forgotten sessions falls to a new one.
+    for kind in (b"q", b"i", b"u", b"x"):
+        highest = max(highest, last_number(db, kind))
     store.next_session = highest + 1
     for key, value in db.iterator(prefix=b"u", verify_checksums=True):
         session = sessions.get(key[1:9])
@@ -135,22 +208,24 @@ def stored_sessions(store: Store) -> list[StoredSession]:
 def read_ends(db: Any, session: StoredSession) -> None:
     """Finds the first and last entry of a session's queue and its next free place."""
     waiting = b"q" + session.number
-    for key in db.iterator(prefix=waiting, include_value=False):
-        session.first = int.from_bytes(key[9:], "big")
-        break
+    session.first = end_of(db, waiting, False)
     if session.first:
-        for key in db.iterator(prefix=waiting, include_value=False, reverse=True):
-            session.last = int.from_bytes(key[9:], "big")
-            break
-    session.next_seq = session.last + 1
-    for key in db.iterator(prefix=b"i" + session.number, include_value=False, reverse=True):
-        session.next_seq = max(session.next_seq, int.from_bytes(key[9:], "big") + 1)
-        break
+        session.last = end_of(db, waiting, True)
+    session.next_seq = max(session.last, end_of(db, b"i" + session.number, True)) + 1
+
+
+def end_of(db: Any, line: bytes, backwards: bool) -> int:
+    """The first or the last place of one session's line of entries; 0 if it is empty."""
+    keys = db.iterator(prefix=line, include_value=False, reverse=backwards, verify_checksums=True)
+    for key in keys:
+        return int.from_bytes(key[9:], "big")
+    return 0
 
 
 def ended_sessions(store: Store) -> list[bytes]:
     """Numbers of the sessions whose records are still to be deleted."""
-    return [key[1:] for key in store.db.iterator(prefix=b"g", include_value=False)]
+    keys = store.db.iterator(prefix=b"g", include_value=False, verify_checksums=True)
+    return [key[1:] for key in keys]
 
 
 def stored_retained(store: Store) -> Iterator[Message]:

@@ -4,11 +4,14 @@ They sleep while the synchronous path suffices. A queue's task exists only while
 """
 
 import asyncio
+import logging
 from typing import Final
 
 from vmq.connection import Connection
 from vmq.core import Core
 from vmq.queue import Queue
+
+log = logging.getLogger("vmq.tasks")
 
 #: Seconds that a closing connection has to take what was written to it.
 CLOSE_TIMEOUT: Final = 5.0
@@ -110,6 +113,9 @@ class QueueTasks:
             while queue.drain_step():
                 outbox.flush()
                 await asyncio.sleep(0)
+        except Exception:
+            log.exception("cannot drain the queue of client=%s", queue.client_id)
+            queue.output.close("its queue cannot be read")
         finally:
             del self.tasks[queue]
             outbox.flush()

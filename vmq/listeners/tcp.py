@@ -31,11 +31,8 @@ def bind(host: str, port: int, backlog: int) -> socket.socket:
 
 
 def prepare(transport: Any, write_buffer: int) -> None:
-    """Sets TCP_NODELAY, since writes are gathered already, and the high-water mark."""
+    """Sets the high-water mark. TCP_NODELAY is set by both event loops, and writes are gathered."""
     transport.set_write_buffer_limits(high=write_buffer)
-    sock = transport.get_extra_info("socket")
-    if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 async def listen(

@@ -24,6 +24,10 @@ log = logging.getLogger("vmq.websocket")
 #: mqttv3.1 is what clients of MQTT 3.1 offer.
 SUBPROTOCOLS: Final = (Subprotocol("mqtt"), Subprotocol("mqttv3.1"))
 
+#: The most that one frame carries: clients limit the size of a WebSocket message, and a frame need
+#: not line up with packets [MQTT-6.0.0-2].
+FRAME_SIZE: Final = 65_536
+
 #: WebSocket close codes (RFC 6455, 7.4.1).
 UNSUPPORTED_DATA: Final = 1003
 GOING_AWAY: Final = 1001
@@ -134,7 +138,8 @@ class WebSocket:
 
     def write(self, data: bytes) -> None:
         if self.protocol.state is State.OPEN:
-            self.protocol.send_binary(data)
+            for start in range(0, len(data), FRAME_SIZE):
+                self.protocol.send_binary(data[start : start + FRAME_SIZE])
             self.send_pending()
 
     def close(self) -> None:
