@@ -1,11 +1,8 @@
 """Retained messages: the latest of each topic, found by topic or by filter."""
 
-from mypy_extensions import mypyc_attr
-
 from vmq.message import Message
 
 
-@mypyc_attr(acyclic=True)
 class RetainNode:
     """One level of the topics that have a retained message."""
 
