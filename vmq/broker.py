@@ -27,7 +27,13 @@ from vmq.listeners.tcp import bind, listen, prepare
 from vmq.listeners.websocket import websocket_factory
 from vmq.registry import Registry
 from vmq.store import Store, StoreError
-from vmq.store_open import ended_sessions, open_store, stored_retained, stored_sessions
+from vmq.store_open import (
+    ended_sessions,
+    open_database,
+    open_store,
+    stored_retained,
+    stored_sessions,
+)
 from vmq.tasks import QueueTasks, SessionTask
 
 log = logging.getLogger("vmq.broker")
@@ -145,18 +151,18 @@ class Broker:
     def _open_core(self) -> None:
         config = self.config
         committer = Committer(config.store.flush_interval)
+        path = Path(config.broker.data_dir) / "store"
+        sizes = (config.store.write_buffer_size, config.store.cache_size)
+
+        def reopen() -> Any:
+            return open_database(path, *sizes)
+
         try:
-            store = open_store(
-                Path(config.broker.data_dir) / "store",
-                config.store.durability,
-                committer.schedule,
-                config.store.write_buffer_size,
-                config.store.cache_size,
-            )
+            store = open_store(path, config.store.durability, committer.schedule, *sizes)
         except (StoreError, OSError) as error:
             raise StartError(str(error)) from error
         core = Core(options_of(config), store, time.monotonic, time.time, random.Random().randrange)
-        committer.attach(core, store)
+        committer.attach(core, store, reopen)
         self._core = core
         self._committer = committer
         self._registry = Registry(core, QueueTasks(core).wake, self._purge_later)

@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import plyvel
 
 from vmq.core import Core
-from vmq.store import Store
+from vmq.store import Store, StoreError
+from vmq.store_open import text_of
 
 log = logging.getLogger("vmq.store")
 
@@ -27,13 +29,18 @@ class Committer:
         self.loop = asyncio.get_running_loop()
         self.core: Core | None = None
         self.store: Store | None = None
+        self.reopen: Callable[[], Any] | None = None
         self.writing: asyncio.Future[None] | None = None
         self.handle: asyncio.Handle | None = None
 
-    def attach(self, core: Core, store: Store) -> None:
-        """Names the store, which is opened with `schedule` as its callback."""
+    def attach(self, core: Core, store: Store, reopen: Callable[[], Any]) -> None:
+        """Names the store, which is opened with `schedule` as its callback.
+
+        `reopen` opens its database again after it was closed.
+        """
         self.core = core
         self.store = store
+        self.reopen = reopen
 
     def schedule(self) -> None:
         """The store has its first write since the last commit."""
@@ -50,6 +57,8 @@ class Committer:
         self.handle = None
         store, core = self.store, self.core
         if store is None or core is None or self.writing is not None:
+            return
+        if store.failing and not self.recover(store, core):
             return
         number = store.begin_commit()
         if store.sync:
@@ -74,24 +83,54 @@ class Committer:
             if store.dirty:
                 self.schedule()
             return
-        log.error("the store cannot write: %s; durable work is refused until it can", error)
         store.retry_commit()
+        self.refuse(store, core, error)
+
+    def refuse(self, store: Store, core: Core, error: BaseException) -> None:
+        """Cuts off who waits for the store, and tries again in a while."""
+        log.error(
+            "the store cannot write: %s; durable work is refused until it can", text_of(error)
+        )
+        store.failing = True
         # Set before anybody is cut off: what the ends of their sessions write waits for it, too.
         self.handle = self.loop.call_later(RETRY_AFTER, self.commit)
         core.outbox.fail("the store cannot write [MQTT-4.8.0-2]")
         core.outbox.flush()
 
+    def recover(self, store: Store, core: Core) -> bool:
+        """Opens the database anew after a write failed; False if it cannot be had yet.
+
+        LevelDB would go on in its log behind the record that it wrote in part, and the next start
+        could not read what follows. Opening anew cuts the part off and begins a new log.
+        """
+        assert self.reopen is not None
+        store.db.close()
+        try:
+            store.db = self.reopen()
+        except (StoreError, plyvel.Error, OSError) as error:
+            self.refuse(store, core, error)
+            return False
+        store.failing = False
+        log.warning("the store is open again")
+        return True
+
     async def finish_all(self) -> None:
-        """Writes everything; for a clean stop."""
-        store = self.store
-        if store is None:
+        """Writes everything that is gathered now, and gives up on a disk that keeps failing.
+
+        No thread writes when it returns, unless there was new work meanwhile.
+        """
+        store, core = self.store, self.core
+        if store is None or core is None:
             return
-        for _ in range(3):
-            if self.writing is not None:
+        wanted = store.number if store.dirty else store.number - 1
+        tries = 3
+        while core.outbox.committed < wanted and (tries or self.writing is not None):
+            if self.writing is None:
+                tries -= 1
+                if self.handle is not None:
+                    self.handle.cancel()
+                self.commit()
+            else:
                 await asyncio.wait([self.writing])
-            if self.handle is not None:
-                self.handle.cancel()
-                self.handle = None
-            if not store.dirty:
-                return
-            self.commit()
+        if self.writing is not None:
+            await asyncio.wait([self.writing])

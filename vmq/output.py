@@ -90,4 +90,5 @@ class Outbox:
         for output in waiting:
             output.waits_for_commit = False
             output.pieces.clear()
+            output.barrier = 0
             output.close(reason)

@@ -495,8 +495,8 @@ class Queue:
         """The socket takes bytes again."""
         self.pump()
 
-    def take_shared(self) -> list[Delivery]:
-        """Removes and returns what another member of its share group should get instead.
+    def take_shared(self, groups: set[str]) -> list[Delivery]:
+        """Removes and returns what other members of these share groups should get instead.
 
         That is what was never sent or not acknowledged. A QoS 2 message that was sent to a durable
         session stays with it: the client may own it already, and comes back for the rest.
@@ -504,17 +504,19 @@ class Queue:
         taken: list[Delivery] = []
         store = self.core.store
         for delivery in list(self.inflight.values()):
-            if delivery.group and not delivery.released and (delivery.qos == 1 or not self.durable):
+            if delivery.released or delivery.group not in groups:
+                continue
+            if delivery.qos == 1 or not self.durable:
                 del self.inflight[delivery.packet_id]
                 if delivery.seq and store is not None:
                     store.remove_inflight(self.session, delivery)
                 taken.append(delivery)
-        self.pending = self.without_shared(self.pending, taken)
-        self.quick = self.without_shared(self.quick, taken)
+        self.pending = self.without(groups, self.pending, taken)
+        self.quick = self.without(groups, self.quick, taken)
         return taken
 
-    def without_shared(
-        self, waiting: deque[Delivery] | None, taken: list[Delivery]
+    def without(
+        self, groups: set[str], waiting: deque[Delivery] | None, taken: list[Delivery]
     ) -> deque[Delivery] | None:
         """What stays of a waiting line when the share groups' deliveries are taken from it."""
         if not waiting:
@@ -522,7 +524,7 @@ class Queue:
         store = self.core.store
         stays: deque[Delivery] = deque()
         for delivery in waiting:
-            if not delivery.group:
+            if delivery.group not in groups:
                 stays.append(delivery)
                 continue
             if delivery.seq and store is not None:

@@ -114,7 +114,8 @@ class Registry:
         """The subscriber's connection ended."""
         subscriber.output = None
         queue = subscriber.queue
-        shared = queue.take_shared()
+        groups = self.groups_with_others(subscriber)
+        shared = queue.take_shared(groups) if groups else []
         if queue.durable:
             queue.go_offline()
             now = self.now_ms()
@@ -133,6 +134,24 @@ class Registry:
                 gone(subscriber.client_id)
         for delivery in shared:
             self.redeliver(delivery)
+
+    def groups_with_others(self, subscriber: Subscriber) -> set[str]:
+        """The subscriber's share groups in which another member can take its place now.
+
+        That is a connected one, or, if the subscriber's session ends, a durable one that is away.
+        """
+        queue = subscriber.queue
+        names: set[str] = set()
+        for topic_filter, subscription in subscriber.subscriptions.items():
+            group = self.trie.find_group(topic_filter) if subscription.group else None
+            if group is None:
+                continue
+            for member in group.order:
+                other = member.queue
+                if other is not queue and (other.online or not queue.durable):
+                    names.add(topic_filter)
+                    break
+        return names
 
     def end_session(self, subscriber: Subscriber) -> None:
         """Forgets a session with its subscriptions and messages."""

@@ -42,6 +42,7 @@ from vmq.mqtt.packets import (
     REFUSED_CLIENT_ID,
     REFUSED_CREDENTIALS,
     REFUSED_NOT_AUTHORISED,
+    REFUSED_UNAVAILABLE,
     SUBSCRIBE,
     SUBSCRIPTION_FAILED,
     UNSUBSCRIBE,
@@ -245,6 +246,8 @@ class Session:
     def accept(self, connect: Connect) -> None:
         """The CONNECT is good: session, CONNACK, then what waits [MQTT-3.2.0-1]."""
         core = self.core
+        if not connect.clean_session and core.store is not None and core.store.failing:
+            raise ConnectRefused("the store cannot write", REFUSED_UNAVAILABLE)
         self.level = connect.level
         self.clean = connect.clean_session
         self.username = connect.username

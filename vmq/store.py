@@ -87,6 +87,8 @@ class Store:
         self.counts: dict[int, int] = {}
         #: The commit that gathers now.
         self.number: int = 1
+        #: The last write failed; durable sessions are refused until one succeeds.
+        self.failing = False
         #: Counts every put and delete, so that a caller sees whether its work was durable.
         self.writes: int = 0
         self.next_message: int = 1

@@ -27,7 +27,6 @@ def open_database(path: Path, write_buffer_size: int, cache_size: int) -> Any:
     Raises:
         StoreError: it is in use, damaged, or something else.
     """
-    path.mkdir(parents=True, exist_ok=True)
     db = open_leveldb(path, True, write_buffer_size, cache_size)
     try:
         check_format(db, path)
@@ -49,6 +48,8 @@ def open_leveldb(
         StoreError: it is in use, damaged, or (unless `create`) not there.
     """
     check_files(path, create)
+    if create:
+        path.mkdir(parents=True, exist_ok=True)
     try:
         return plyvel.DB(
             str(path),
