@@ -1,0 +1,31 @@
+"""Fixtures of the conformance tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import count
+
+import pytest
+
+from tests.conformance.peers import Peers
+from tests.support.broker_process import BrokerProcess
+
+_numbers = count(1)
+
+
+@pytest.fixture
+def peers_at() -> Iterator[Callable[[BrokerProcess], Peers]]:
+    """A factory of clients at a given broker."""
+    with ExitStack() as stack:
+
+        def make(broker: BrokerProcess) -> Peers:
+            return Peers(broker, f"c{next(_numbers)}", stack)
+
+        yield make
+
+
+@pytest.fixture
+def peers(broker: BrokerProcess, peers_at: Callable[[BrokerProcess], Peers]) -> Peers:
+    """Clients at the shared broker."""
+    return peers_at(broker)

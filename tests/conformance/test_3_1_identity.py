@@ -1,0 +1,214 @@
+"""Sections 3.1.3 and 3.1.4: the payload of CONNECT, client ids, and what the server does."""
+
+from __future__ import annotations
+
+import string
+
+import pytest
+
+from tests.conformance.peers import ILL_FORMED, Peers
+from tests.support.wire import (
+    PINGREQ_BYTES,
+    Will,
+    connect_packet,
+    packet,
+    publish_packet,
+    subscribe_packet,
+)
+
+LETTERS = string.digits + string.ascii_letters
+
+
+def test_mqtt_3_1_3_1_all_five_fields(peers: Peers) -> None:
+    """A CONNECT with all five payload fields, in their order, is understood."""
+    watcher = peers.watcher()
+    will = Will(peers.topic("will"), b"gone")
+    wire = peers.raw()
+    wire.connect(peers.id("w"), will=will, username="user", password=b"\x00\xff secret")
+    wire.close()
+    peers.expect_will_once(watcher, "w", will)
+
+
+def test_mqtt_3_1_3_2_session_belongs_to_the_id(peers: Peers) -> None:
+    """A session is found again by its client id from another address, and by no other id."""
+    topic = peers.topic("a")
+    peers.subscriber((topic, 1), part="s", clean=False).disconnect()
+    peers.publish(topic, b"waiting", qos=1)
+    other = peers.raw()
+    assert other.connect(peers.id("S"), clean=False).session_present == 0
+    other.expect_nothing()
+    again = peers.raw(source="127.0.0.2")
+    assert again.connect(peers.id("s"), clean=False).session_present == 1
+    again.expect_publish(topic, b"waiting", qos=1)
+
+
+def test_mqtt_3_1_3_3_client_id_field_missing(peers: Peers) -> None:
+    """A CONNECT that ends before or inside the client id is closed without CONNACK."""
+    header = b"\x00\x04MQTT\x04\x02\x00\x3c"
+    for rest in (b"", b"\x00", b"\x00\x01", b"\x00\x05abcd"):
+        peers.refuses(packet(0x10, header + rest))
+
+
+@pytest.mark.parametrize("kind", ILL_FORMED)
+def test_mqtt_3_1_3_4_ill_formed_client_id(peers: Peers, kind: str) -> None:
+    """An ill-formed client id is malformed, not refused by code 2: closed without CONNACK."""
+    peers.refuses(connect_packet(peers.id().encode() + ILL_FORMED[kind]))
+
+
+def test_mqtt_3_1_3_5_allowed_client_ids(peers: Peers) -> None:
+    """Client ids of 1 and of 23 letters and digits are accepted, with any of these characters."""
+    ids = [*LETTERS, LETTERS[:23], LETTERS[20:43], LETTERS[-23:], "x" * 23]
+    for client_id in ids:
+        wire = peers.raw()
+        assert wire.connect(client_id).raw == b"\x20\x02\x00\x00"
+        wire.disconnect()
+
+
+def test_mqtt_3_1_3_6_empty_ids_are_made_unique(peers: Peers) -> None:
+    """Clients with empty ids get ids of their own: none drops another, each is served."""
+    topic = peers.topic("a")
+    wires = [peers.raw() for _ in range(3)]
+    for wire in wires:
+        assert wire.connect("", clean=True).session_present == 0
+        wire.subscribe((topic, 0))
+    peers.publish(topic, b"x")
+    for wire in wires:
+        wire.expect_publish(topic, b"x")
+        wire.expect_nothing()
+
+
+def test_mqtt_3_1_3_7_empty_id_needs_clean_session(peers: Peers) -> None:
+    """A client with an empty id and clean session 0 is not served: what it sends is ignored."""
+    watcher = peers.watcher()
+    wire = peers.raw()
+    wire.send(connect_packet("", clean=False), publish_packet(peers.topic("a"), b"x"))
+    wire.expect(b"\x20\x02\x00\x02")
+    wire.expect_closed()
+    peers.expect_no_more(watcher)
+
+
+def test_mqtt_3_1_3_8_empty_id_with_stored_session(peers: Peers) -> None:
+    """Empty client id and clean session 0: CONNACK 2, then the end."""
+    peers.answers(connect_packet("", clean=False), b"\x20\x02\x00\x02")
+
+
+def test_mqtt_3_1_3_9_refused_id(peers: Peers) -> None:
+    """An id longer than the limit of the configuration (100 bytes): CONNACK 2, then the end."""
+    base = peers.id()
+    peers.raw().connect(base.ljust(100, "x"))
+    for clean in (True, False):
+        peers.answers(connect_packet(base.ljust(101, "x"), clean=clean), b"\x20\x02\x00\x02")
+    peers.answers(connect_packet(base.ljust(65535, "x")), b"\x20\x02\x00\x02")
+
+
+@pytest.mark.parametrize("kind", ILL_FORMED)
+def test_mqtt_3_1_3_10_ill_formed_will_topic(peers: Peers, kind: str) -> None:
+    """An ill-formed will topic is closed without CONNACK."""
+    peers.refuses(connect_packet(peers.id(), will=Will(b"a/" + ILL_FORMED[kind], b"x")))
+
+
+@pytest.mark.parametrize("kind", ILL_FORMED)
+def test_mqtt_3_1_3_11_ill_formed_user_name(peers: Peers, kind: str) -> None:
+    """An ill-formed user name is closed without CONNACK; a password may be any bytes."""
+    peers.refuses(connect_packet(peers.id(), username=b"u" + ILL_FORMED[kind], password="p"))
+    peers.raw().connect(peers.id(), username="u", password=ILL_FORMED[kind])
+
+
+def test_mqtt_3_1_4_1_cut_anywhere(peers: Peers) -> None:
+    """A CONNECT whose fields are cut short anywhere is closed without CONNACK."""
+    good = connect_packet("abc", will=Will("w", b"x"), username="u", password="p")
+    body = good[2:]
+    for length in range(len(body)):
+        peers.refuses(packet(0x10, body[:length]))
+
+
+def test_mqtt_3_1_4_1_surplus(peers: Peers) -> None:
+    """A CONNECT with bytes behind its last field is closed without CONNACK."""
+    for tail in (b"\x00", b"\x00\x00", b"\x00\x01x"):
+        peers.refuses(connect_packet(peers.id(), tail=tail))
+        everything = connect_packet(
+            peers.id(), will=Will("w", b"x"), username="u", password="p", tail=tail
+        )
+        peers.refuses(everything)
+
+
+def test_mqtt_3_1_4_2_takeover(peers: Peers) -> None:
+    """A newer connection under the same id drops the older one, whose will is published."""
+    watcher = peers.watcher()
+    will = Will(peers.topic("will"), b"replaced")
+    old = peers.client("t", will=will)
+    new = peers.raw()
+    assert new.connect(peers.id("t")).raw == b"\x20\x02\x00\x00"
+    old.expect_closed()
+    watcher.expect_publish(will.topic, will.payload)
+    new.expect_nothing()
+
+
+def test_mqtt_3_1_4_2_takeover_again_and_again(peers: Peers) -> None:
+    """Of many connections under one id the last one stays, and works."""
+    topic = peers.topic("a")
+    older = [peers.client("t") for _ in range(5)]
+    last = peers.subscriber((topic, 0), part="t")
+    for wire in older:
+        wire.expect_closed()
+    peers.publish(topic, b"x")
+    last.expect_publish(topic, b"x")
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_mqtt_3_1_4_3_takeover_and_clean_session(peers: Peers, clean: bool) -> None:
+    """A takeover with clean session 0 keeps the session, with 1 it drops it."""
+    topic = peers.topic("a")
+    old = peers.subscriber((topic, 1), part="t", clean=False)
+    peers.publish(topic, b"unfinished", qos=1)
+    identifier = old.expect_publish(topic, b"unfinished").packet_id
+    new = peers.raw()
+    connack = new.connect(peers.id("t"), clean=clean)
+    old.expect_closed()
+    assert connack.session_present == (0 if clean else 1)
+    if clean:
+        peers.publish(topic, b"later", qos=1)
+    else:
+        repeat = new.expect_publish(topic, b"unfinished", qos=1, dup=True)
+        assert repeat.packet_id == identifier
+        new.acknowledge(repeat)
+    new.expect_nothing()
+
+
+def test_mqtt_3_1_4_4_one_connack(peers: Peers) -> None:
+    """A valid CONNECT is answered by one CONNACK with code 0."""
+    wire = peers.raw()
+    wire.send(connect_packet(peers.id()))
+    wire.expect(b"\x20\x02\x00\x00")
+    wire.expect_nothing()
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        connect_packet("", clean=False),
+        connect_packet("x" * 101),
+        connect_packet("abc", level=6),
+        connect_packet("abc", flags=0x03),
+        connect_packet("abc", protocol="MQTX"),
+    ],
+    ids=["empty id", "long id", "level", "reserved flag", "name"],
+)
+def test_mqtt_3_1_4_5_nothing_behind_a_refusal(peers: Peers, refused: bytes) -> None:
+    """What stands in the same segment behind a refused CONNECT is ignored."""
+    watcher = peers.watcher()
+    wire = peers.raw()
+    wire.send(
+        refused,
+        subscribe_packet(1, (peers.topic("#"), 0)),
+        publish_packet(peers.topic("a"), b"x", retain=True),
+        PINGREQ_BYTES,
+        connect_packet(peers.id()),
+        publish_packet(peers.topic("b"), b"x"),
+    )
+    data = b""
+    while chunk := wire.stream.recv(10):
+        data += chunk
+    assert data in (b"", b"\x20\x02\x00\x01", b"\x20\x02\x00\x02")
+    peers.expect_none_retained(peers.topic("a"))
+    peers.expect_no_more(watcher)

@@ -1,0 +1,107 @@
+"""Section 3.2: CONNACK."""
+
+from __future__ import annotations
+
+from tests.conformance.peers import Peers
+from tests.support.wire import (
+    PUBLISH,
+    PUBREL,
+    ConnectionEnded,
+    connect_packet,
+    publish_packet,
+    subscribe_packet,
+)
+
+
+def test_mqtt_3_2_0_1_connack_comes_first(peers: Peers) -> None:
+    """On resuming, CONNACK comes ahead of every PUBLISH and PUBREL."""
+    one, two = peers.topic("1"), peers.topic("2")
+    wire = peers.subscriber((one, 1), (two, 2), part="s", clean=False)
+    peers.publish(two, b"released", qos=2)
+    wire.pubrec(wire.expect_publish(two, qos=2).packet_id)
+    wire.expect(PUBREL)
+    peers.publish(one, b"unacknowledged", qos=1)
+    wire.expect_publish(one, qos=1)
+    wire.close()
+    peers.publish(one, b"waiting", qos=1)
+    again = peers.raw()
+    again.send(connect_packet(peers.id("s"), clean=False))
+    again.expect(b"\x20\x02\x01\x00")
+    assert sorted(again.recv_packet().type for _ in range(3)) == [PUBLISH, PUBLISH, PUBREL]
+
+
+def test_mqtt_3_2_0_1_connack_before_other_answers(peers: Peers) -> None:
+    """Requests sent in one segment with CONNECT are answered behind the CONNACK."""
+    topic = peers.topic("a")
+    peers.publish(topic, b"kept", retain=True)
+    wire = peers.raw()
+    wire.send(
+        connect_packet(peers.id()),
+        subscribe_packet(1, (topic, 0)),
+        publish_packet(topic, b"x", qos=1, packet_id=2),
+    )
+    wire.expect(b"\x20\x02\x00\x00")
+
+
+def test_mqtt_3_2_2_1_clean_session(peers: Peers) -> None:
+    """With clean session 1 session present is 0, even if a session was stored until then."""
+    for clean in (True, False, True):
+        wire = peers.raw()
+        wire.send(connect_packet(peers.id("s"), clean=clean))
+        wire.expect(b"\x20\x02\x00\x00")
+        wire.disconnect()
+
+
+def test_mqtt_3_2_2_2_stored_session(peers: Peers) -> None:
+    """With clean session 0 and a session stored session present is 1."""
+    peers.client("s", clean=False).disconnect()
+    for _ in range(2):
+        wire = peers.raw()
+        wire.send(connect_packet(peers.id("s"), clean=False))
+        wire.expect(b"\x20\x02\x01\x00")
+        wire.disconnect()
+
+
+def test_mqtt_3_2_2_3_nothing_stored(peers: Peers) -> None:
+    """With clean session 0 and nothing stored session present is 0.
+
+    So it is on a first connection, and on one after clean session 1.
+    """
+    for clean in (False, True, False):
+        wire = peers.raw()
+        wire.send(connect_packet(peers.id("s"), clean=clean))
+        wire.expect(b"\x20\x02\x00\x00")
+        wire.disconnect()
+
+
+def test_mqtt_3_2_2_4_refusals_have_no_session(peers: Peers) -> None:
+    """A refused CONNECT gets session present 0, although its client has a stored session."""
+    peers.client("s", clean=False).disconnect()
+    peers.answers(connect_packet(peers.id("s"), clean=False, level=6), b"\x20\x02\x00\x01")
+    peers.resume("s")
+
+
+def test_mqtt_3_2_2_5_refusals_end_the_connection(peers: Peers) -> None:
+    """Behind a CONNACK that refuses comes the end of the stream."""
+    peers.answers(connect_packet(peers.id(), level=6), b"\x20\x02\x00\x01")
+    peers.answers(connect_packet("", clean=False), b"\x20\x02\x00\x02")
+
+
+def test_mqtt_3_2_2_6_codes_of_the_table_only(peers: Peers) -> None:
+    """A refusal shows a code from 1 to 5, or no CONNACK at all where none fits."""
+    for bad in (
+        connect_packet(peers.id(), level=6),
+        connect_packet("", clean=False),
+        connect_packet("x" * 1000),
+        connect_packet(peers.id(), flags=0x03),
+        connect_packet(peers.id(), protocol="MQTX"),
+        connect_packet(peers.id(), tail=b"\x00"),
+        connect_packet(b"\xff"),
+    ):
+        wire = peers.raw()
+        wire.send(bad)
+        try:
+            assert wire.recv_packet().return_code in range(1, 6)
+            wire.expect_closed()
+        except ConnectionEnded:
+            continue

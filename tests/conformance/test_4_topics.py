@@ -1,0 +1,180 @@
+"""Section 4.7: topic names and filters."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conformance.peers import Peers
+from tests.support.wire import (
+    Will,
+    connect_packet,
+    publish_packet,
+    subscribe_packet,
+    unsubscribe_packet,
+)
+
+LONGEST = 65535
+
+
+@pytest.mark.parametrize("topic", ["a/+", "a/#", "+", "#", "a+b", "a#"])
+def test_mqtt_4_7_1_1_no_wildcard_in_a_name(peers: Peers, topic: str) -> None:
+    """PUBLISH to a name with a wildcard: closed, nobody receives it."""
+    watcher = peers.watcher()
+    peers.closes(publish_packet(peers.topic(topic), b"x"))
+    peers.expect_no_more(watcher)
+
+
+@pytest.mark.parametrize("topic", ["a/+", "a/#", "+", "#"])
+def test_mqtt_4_7_1_1_no_wildcard_in_a_will_topic(peers: Peers, topic: str) -> None:
+    """A will topic with a wildcard: our choice is to close without CONNACK."""
+    peers.refuses(connect_packet(peers.id(), will=Will(topic, b"x")))
+
+
+@pytest.mark.parametrize("name", ["a#", "a/#/b", "##", "#/a", "a/#b", "a/b#", "/#/", "+#", "#/"])
+def test_mqtt_4_7_1_2_misplaced_hash(peers: Peers, name: str) -> None:
+    """A filter with # elsewhere than as its last level: our choice is to close."""
+    peers.closes(subscribe_packet(1, (name, 0)))
+    peers.closes(subscribe_packet(1, (peers.topic("a"), 0), (name, 0)))
+    peers.closes(unsubscribe_packet(1, name))
+
+
+@pytest.mark.parametrize("name", ["#", "a/#", "/#", "a//#", "+/#", "a/b/c/#"])
+def test_mqtt_4_7_1_2_hash_in_its_place(peers: Peers, name: str) -> None:
+    """# as the whole filter or as its last level is accepted."""
+    wire = peers.client()
+    assert wire.subscribe((name, 0)).codes == [0]
+    wire.unsubscribe(name)
+
+
+@pytest.mark.parametrize("name", ["a+", "a/+b", "++", "+a", "a/b+/c", "+a/b", "a/+#", "a/++/b"])
+def test_mqtt_4_7_1_3_plus_shares_its_level(peers: Peers, name: str) -> None:
+    """A filter with + beside another character: our choice is to close."""
+    peers.closes(subscribe_packet(1, (name, 0)))
+    peers.closes(unsubscribe_packet(1, name))
+
+
+@pytest.mark.parametrize("name", ["+", "+/a", "a/+/b", "+/#", "+/+", "/+", "+/", "a/+"])
+def test_mqtt_4_7_1_3_plus_fills_its_level(peers: Peers, name: str) -> None:
+    """+ as any whole level, the first and the last too, is accepted."""
+    wire = peers.client()
+    assert wire.subscribe((name, 0)).codes == [0]
+    wire.unsubscribe(name)
+
+
+@pytest.mark.parametrize("root", ["$SYS", "$x", "$"])
+def test_mqtt_4_7_2_1_dollar_topics_are_hidden(peers: Peers, root: str) -> None:
+    """Filters that start with # or + get nothing from topics that start with $.
+
+    Filters that name the first level do.
+    """
+    topic = f"{root}/{peers.name}"
+    hidden = peers.subscriber(
+        (f"+/{peers.name}", 0), ("+/+", 0), (f"+/{peers.name}/#", 0), (peers.topic("#"), 0)
+    )
+    everything = peers.subscriber(("#", 0))
+    seen = [peers.subscriber((f"{root}/{rest}", 0)) for rest in ("#", "+", peers.name)]
+    peers.publish(topic, b"x")
+    for wire in seen:
+        while wire.expect_publish().topic != topic:
+            pass
+    for wire in (hidden, everything):
+        wire.send(publish_packet(peers.topic("sentinel"), b""))
+        while (found := wire.expect_publish().topic) != peers.topic("sentinel"):
+            assert not found.startswith("$")
+
+
+def test_mqtt_4_7_2_1_retained_dollar_topics_are_hidden(peers: Peers) -> None:
+    """The rule holds for retained messages too."""
+    topic = f"$x/{peers.name}"
+    peers.publish(topic, b"x", qos=1, retain=True)
+    for name in ("#", "+/#", f"+/{peers.name}"):
+        wire = peers.client()
+        wire.subscribe((name, 0))
+        wire.send(b"\xc0\x00")
+        while (found := wire.recv_packet()).first != 0xD0:
+            assert not found.topic.startswith("$")
+        wire.disconnect()
+    for name in ("$x/#", f"$x/{peers.name}"):
+        peers.expect_retained(name, topic, b"x", 1)
+    peers.publish(topic, b"", qos=1, retain=True)
+
+
+def test_mqtt_4_7_2_1_dollar_elsewhere_is_ordinary(peers: Peers) -> None:
+    """A $ in another place than the first hides nothing."""
+    wire = peers.subscriber((peers.topic("#"), 0))
+    for part in ("$SYS/x", "a/$", "a$"):
+        peers.publish(peers.topic(part), b"x")
+        wire.expect_publish(peers.topic(part), b"x")
+
+
+def test_mqtt_4_7_3_1_empty(peers: Peers) -> None:
+    """An empty topic name in PUBLISH, an empty filter in SUBSCRIBE or UNSUBSCRIBE: closed."""
+    peers.closes(publish_packet("", b"x"))
+    for qos in (1, 2):
+        peers.closes(publish_packet("", b"x", qos=qos, packet_id=1))
+    peers.closes(subscribe_packet(1, ("", 0)))
+    peers.closes(subscribe_packet(1, (peers.topic("a"), 0), ("", 0)))
+    peers.closes(unsubscribe_packet(1, ""))
+    peers.closes(unsubscribe_packet(1, peers.topic("a"), ""))
+
+
+def test_mqtt_4_7_3_1_empty_will_topic(peers: Peers) -> None:
+    """An empty will topic is an empty topic name: closed without CONNACK."""
+    peers.refuses(connect_packet(peers.id(), will=Will("", b"x")))
+
+
+def test_mqtt_4_7_3_2_nul(peers: Peers) -> None:
+    """U+0000 in a topic name or filter: closed."""
+    for text in ("\0", "a/\0/b", "a\0"):
+        peers.closes(publish_packet(text, b"x"))
+        peers.closes(publish_packet(text, b"x", qos=1, packet_id=1))
+        peers.closes(subscribe_packet(1, (text, 0)))
+        peers.closes(unsubscribe_packet(1, text))
+
+
+def test_mqtt_4_7_3_3_longest_name(peers: Peers) -> None:
+    """Topic names and filters of 65535 bytes pass unchanged."""
+    raw = peers.topic("\u00e9/x").encode().ljust(LONGEST, b"z")
+    assert len(raw) == LONGEST
+    wires = [peers.subscriber((raw, 1)), peers.subscriber((peers.topic("#"), 1))]
+    peers.publish(raw, b"x", qos=1)
+    for wire in wires:
+        wire.expect_publish(raw, b"x", qos=1)
+    assert wires[0].unsubscribe(raw).body == b"\x00\x02"
+    peers.publish(raw, b"y", qos=1)
+    wires[0].expect_nothing()
+
+
+def test_mqtt_4_7_3_4_no_normalisation(peers: Peers) -> None:
+    """Characters that look alike but differ in code points make different topics."""
+    composed, decomposed = "\u00e9", "e\u0301"
+    pairs = (
+        composed,
+        decomposed,
+        "\u212b",
+        "\u00c5",
+        "\ufb01",
+        "fi",
+        "\uff0b",
+        "\uff03",
+        "%20",
+        " ",
+    )
+    wires = {text: peers.subscriber((peers.topic(text), 0)) for text in pairs}
+    for text in pairs:
+        peers.publish(peers.topic(text), text.encode())
+    for text, wire in wires.items():
+        wire.expect_publish(peers.topic(text), text.encode())
+        wire.expect_nothing()
+
+
+def test_mqtt_4_7_3_4_bytes_as_published(peers: Peers) -> None:
+    """The topic arrives byte by byte as published, through any filter and the retained store."""
+    topics = [
+        peers.topic(text) for text in ("e\u0301", "\u1e9b\u0323", "A/a//", " /\u3000", "\ufeff")
+    ]
+    watcher = peers.watcher()
+    for topic in topics:
+        peers.publish(topic, b"x", qos=1, retain=True)
+        watcher.expect_publish(topic, b"x")
+        peers.expect_retained(topic, topic, b"x", 1)

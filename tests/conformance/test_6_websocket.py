@@ -1,0 +1,231 @@
+"""Chapter 6: WebSocket as the transport."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.conformance.peers import Peers
+from tests.conformance.websocket_wire import (
+    BINARY,
+    CLOSE,
+    CONTINUATION,
+    PING,
+    TEXT,
+    WebSocketStream,
+    open_websocket,
+    upgrade,
+)
+from tests.support.wire import (
+    CONNACK,
+    DISCONNECT_BYTES,
+    PINGREQ_BYTES,
+    PINGRESP_BYTES,
+    PUBLISH,
+    SUBACK,
+    Will,
+    Wire,
+    connect_packet,
+    publish_packet,
+    subscribe_packet,
+)
+
+OpenWebSocket = Callable[[], tuple[Wire, WebSocketStream]]
+
+
+@pytest.fixture
+def opened(peers: Peers) -> Iterator[OpenWebSocket]:
+    """Opens WebSocket connections that end with the test."""
+    with ExitStack() as stack:
+
+        def start() -> tuple[Wire, WebSocketStream]:
+            wire, stream = open_websocket(peers.broker.ws)
+            stack.callback(wire.close)
+            return wire, stream
+
+        yield start
+
+
+def test_mqtt_6_0_0_1_text_frame(peers: Peers, opened: OpenWebSocket) -> None:
+    """A text frame closes the connection; nothing in it counts, and the will is published."""
+    watcher = peers.watcher()
+    will = Will(peers.topic("will"), b"gone")
+    wire, stream = opened()
+    wire.connect(peers.id("w"), will=will)
+    stream.send_frame(TEXT, publish_packet(peers.topic("a"), b"x"))
+    wire.expect_closed()
+    watcher.expect_publish(will.topic, will.payload)
+    peers.expect_no_more(watcher)
+
+
+def test_mqtt_6_0_0_1_text_frame_first(peers: Peers, opened: OpenWebSocket) -> None:
+    """A CONNECT in a text frame is not answered, but closed."""
+    wire, stream = opened()
+    stream.send_frame(TEXT, connect_packet(peers.id()))
+    wire.expect_closed()
+
+
+def test_mqtt_6_0_0_1_fragmented_text(peers: Peers, opened: OpenWebSocket) -> None:
+    """A text message in fragments closes the connection too."""
+    wire, stream = opened()
+    wire.connect(peers.id())
+    stream.send_frame(TEXT, b"\xc0", fin=False)
+    stream.send_frame(CONTINUATION, b"\x00", fin=True)
+    wire.expect_closed()
+
+
+@pytest.mark.parametrize("size", [0, 100, 126, 65535, 65536, 300_000])
+def test_mqtt_6_0_0_1_binary_frames_sent(peers: Peers, opened: OpenWebSocket, size: int) -> None:
+    """The server sends data in binary frames, and continuations of them, whatever the size."""
+    topic = peers.topic("a")
+    wire, _ = opened()
+    wire.connect(peers.id())
+    wire.subscribe((topic, 0))
+    payload = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    wire.send(publish_packet(topic, payload))
+    wire.expect_publish(topic, payload)
+
+
+def test_mqtt_6_0_0_2_one_byte_a_frame(peers: Peers, opened: OpenWebSocket) -> None:
+    """A packet may be spread over frames of one byte each."""
+    topic = peers.topic("a")
+    wire, stream = opened()
+    data = (
+        connect_packet(peers.id())
+        + subscribe_packet(1, (topic, 0))
+        + publish_packet(topic, b"payload")
+        + PINGREQ_BYTES
+    )
+    for position in range(len(data)):
+        stream.send_frame(BINARY, data[position : position + 1])
+    wire.expect(CONNACK)
+    wire.expect(SUBACK)
+    wire.expect_publish(topic, b"payload")
+    wire.expect(PINGRESP_BYTES)
+
+
+def test_mqtt_6_0_0_2_many_packets_a_frame(peers: Peers, opened: OpenWebSocket) -> None:
+    """CONNECT, SUBSCRIBE and many PUBLISH packets may share one frame."""
+    topic = peers.topic("a")
+    wire, _ = opened()
+    wire.send(
+        connect_packet(peers.id()),
+        subscribe_packet(1, (topic, 0)),
+        *(publish_packet(topic, b"%d" % n) for n in range(50)),
+    )
+    wire.expect(CONNACK)
+    wire.expect(SUBACK)
+    for number in range(50):
+        wire.expect_publish(topic, b"%d" % number)
+
+
+def test_mqtt_6_0_0_2_frames_that_straddle(peers: Peers, opened: OpenWebSocket) -> None:
+    """A frame may hold the end of one packet and the start of the next, or nothing at all."""
+    topic = peers.topic("a")
+    wire, stream = opened()
+    wire.connect(peers.id())
+    wire.subscribe((topic, 0))
+    data = b"".join(publish_packet(topic, b"%d" % n * 20) for n in range(30))
+    for start in range(0, len(data), 37):
+        stream.send_frame(BINARY, data[start : start + 37])
+        stream.send_frame(BINARY, b"")
+    for number in range(30):
+        wire.expect_publish(topic, b"%d" % number * 20)
+
+
+def test_mqtt_6_0_0_2_fragmented_messages(peers: Peers, opened: OpenWebSocket) -> None:
+    """A WebSocket message in fragments, with a ping between them, is one run of bytes."""
+    topic = peers.topic("a")
+    wire, stream = opened()
+    wire.connect(peers.id())
+    wire.subscribe((topic, 0))
+    data = publish_packet(topic, b"one") + publish_packet(topic, b"two")
+    pieces = [data[start : start + 7] for start in range(0, len(data), 7)]
+    stream.send_frame(BINARY, pieces[0], fin=False)
+    for piece in pieces[1:-1]:
+        stream.send_frame(PING, b"between")
+        stream.send_frame(CONTINUATION, piece, fin=False)
+    stream.send_frame(CONTINUATION, pieces[-1], fin=True)
+    wire.expect_publish(topic, b"one")
+    wire.expect_publish(topic, b"two")
+    wire.expect_nothing()
+    assert set(stream.pongs) == {b"between"}
+
+
+@pytest.mark.parametrize("protocols", [(), ("chat",), ("MQTTX", "soap")])
+def test_mqtt_6_0_0_3_subprotocol_not_offered(peers: Peers, protocols: tuple[str, ...]) -> None:
+    """Without mqtt among the offered subprotocols our choice is to refuse the upgrade."""
+    response, stream = upgrade(peers.broker.ws, protocols)
+    stream.close()
+    assert response.status != 101
+
+
+@pytest.mark.parametrize("protocols", [("mqtt",), ("chat", "mqtt"), ("mqtt", "chat")])
+def test_mqtt_6_0_0_4_subprotocol_returned(peers: Peers, protocols: tuple[str, ...]) -> None:
+    """The server picks mqtt and says so in its answer."""
+    response, stream = upgrade(peers.broker.ws, protocols)
+    assert response.status == 101
+    assert response.headers["sec-websocket-protocol"] == ["mqtt"]
+    wire = Wire(stream)
+    wire.connect(peers.id())
+    wire.close()
+
+
+# --- what RFC 6455 asks of the same listener
+
+
+def test_expected_ping_is_answered(peers: Peers, opened: OpenWebSocket) -> None:
+    """A WebSocket ping is answered by a pong with its payload, before and after CONNECT."""
+    wire, stream = opened()
+    stream.send_frame(PING, b"early")
+    wire.connect(peers.id())
+    stream.send_frame(PING, b"late")
+    wire.expect_nothing()
+    assert stream.pongs == [b"early", b"late"]
+
+
+def test_expected_unmasked_frame(peers: Peers, opened: OpenWebSocket) -> None:
+    """An unmasked frame from a client ends the connection."""
+    wire, stream = opened()
+    wire.connect(peers.id())
+    stream.send_frame(BINARY, PINGREQ_BYTES, masked=False)
+    wire.expect_closed()
+
+
+def test_expected_close_frame_is_no_disconnect(peers: Peers, opened: OpenWebSocket) -> None:
+    """A close frame ends the connection without DISCONNECT: the will is published."""
+    watcher = peers.watcher()
+    will = Will(peers.topic("will"), b"gone")
+    wire, stream = opened()
+    wire.connect(peers.id("w"), will=will)
+    stream.send_frame(CLOSE, b"\x03\xe8")
+    frame = stream.recv_frame()
+    assert frame is None or frame.opcode == CLOSE
+    peers.expect_will_once(watcher, "w", will)
+
+
+def test_expected_disconnect_over_websocket(peers: Peers, opened: OpenWebSocket) -> None:
+    """DISCONNECT over WebSocket drops the will, and the server closes."""
+    watcher = peers.watcher()
+    wire, _ = opened()
+    wire.connect(peers.id("w"), will=Will(peers.topic("will"), b"gone"))
+    wire.send(DISCONNECT_BYTES)
+    wire.expect_closed()
+    peers.expect_no_will(watcher, "w")
+
+
+def test_expected_one_broker_for_both_transports(peers: Peers, opened: OpenWebSocket) -> None:
+    """TCP and WebSocket clients exchange messages, and a session may change transports."""
+    topic = peers.topic("a")
+    wire, _ = opened()
+    wire.connect(peers.id("s"), clean=False)
+    wire.subscribe((topic, 1))
+    tcp = peers.subscriber((topic, 0))
+    wire.publish(topic, b"x", qos=1)
+    assert tcp.expect(PUBLISH).payload == b"x"
+    wire.acknowledge(wire.expect_publish(topic, b"x"))
+    wire.disconnect()
+    peers.publish(topic, b"y", qos=1)
+    peers.resume("s").expect_publish(topic, b"y", qos=1)

@@ -1,0 +1,360 @@
+"""What the standard says without a number, and what we chose where it leaves room.
+
+Packets, lengths, errors and sessions. Topics are in test_expected_topics.py, MQTT 3.1 clients in
+test_expected_mqtt31.py, shared subscriptions in test_expected_shared.py, restarts in
+test_expected_restart.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+
+import pytest
+
+from tests.conformance.peers import Peers
+from tests.conftest import BrokerFactory
+from tests.support.broker_process import BrokerProcess
+from tests.support.wire import (
+    CONNACK,
+    DISCONNECT_BYTES,
+    PINGREQ_BYTES,
+    PINGRESP_BYTES,
+    PUBACK,
+    PUBREC,
+    SUBACK,
+    Will,
+    connect_packet,
+    encode_text,
+    packet,
+    puback_packet,
+    pubcomp_packet,
+    publish_packet,
+    subscribe_packet,
+)
+
+# --- remaining length, pieces and segments
+
+
+@pytest.mark.parametrize("remaining", [127, 128, 16_383, 16_384, 2_097_151, 2_097_152])
+def test_expected_length_edges(peers: Peers, remaining: int) -> None:
+    """Packets on both sides of each edge of the length encoding pass unchanged, both ways."""
+    topic = peers.topic("a")
+    wire = peers.subscriber((topic, 1))
+    payload = bytes(remaining - len(encode_text(topic)) - 2 - 1) + b"."
+    wire.send(publish_packet(topic, payload, qos=1, packet_id=9))
+    found = [wire.recv_packet() for _ in range(2)]
+    published = next(got for got in found if got.type != PUBACK)
+    assert len(published.body) == remaining
+    assert published.payload == payload
+
+
+def test_expected_longest_length_encoding(peers: Peers) -> None:
+    """Lengths in more bytes than needed are accepted, in every kind of packet."""
+    topic = encode_text(peers.topic("a"))
+    name = peers.id().encode()
+    wire = peers.raw()
+    connect = connect_packet(name)
+    wire.send(b"\x10" + bytes([0x80 | connect[1], 0x80, 0x80, 0x00]) + connect[2:])
+    wire.expect(CONNACK)
+    wire.send(b"\xc0\x80\x00", b"\xc0\x80\x80\x00", b"\xc0\x80\x80\x80\x00")
+    for _ in range(3):
+        wire.expect(PINGRESP_BYTES)
+    wire.send(b"\x82", bytes([0x80 | len(topic) + 3, 0x00]), b"\x00\x01", topic, b"\x00")
+    wire.expect(SUBACK)
+    wire.send(b"\x30", bytes([0x80 | len(topic) + 1, 0x80, 0x00]), topic, b"x")
+    wire.expect_publish(payload=b"x")
+
+
+def test_expected_fifth_length_byte(peers: Peers) -> None:
+    """A fourth length byte that announces a fifth is malformed: closed, without waiting."""
+    for first in (0x30, 0xC0, 0x82):
+        peers.closes(bytes([first]) + b"\x80\x80\x80\x80")
+    peers.refuses(b"\x10\xff\xff\xff\xff")
+
+
+def test_expected_packet_over_the_limit(
+    fresh_broker: BrokerFactory, peers_at: Callable[[BrokerProcess], Peers]
+) -> None:
+    """A packet larger than max_packet_size is closed at its header, one just below passes."""
+    peers = peers_at(fresh_broker(env={"VMQ_SESSION__MAX_PACKET_SIZE": "1000"}))
+    peers.closes(b"\x30\xff\xff\xff\x7f")
+    peers.closes(b"\x30\xe9\x07")
+    topic = peers.topic("a")
+    wire = peers.subscriber((topic, 0))
+    payload = bytes(990 - len(encode_text(topic)))
+    wire.send(publish_packet(topic, payload))
+    wire.expect_publish(topic, payload)
+
+
+def test_expected_byte_by_byte(peers: Peers) -> None:
+    """A client whose bytes come one by one is served like any other."""
+    topic = peers.topic("a")
+    wire = peers.raw()
+    data = connect_packet(peers.id()) + subscribe_packet(1, (topic, 1))
+    data += publish_packet(topic, bytes(200), qos=1, packet_id=2) + PINGREQ_BYTES
+    for position in range(len(data)):
+        wire.send(data[position : position + 1])
+    wire.expect(CONNACK)
+    wire.expect(SUBACK)
+    found = [wire.recv_packet() for _ in range(3)]
+    assert sorted(got.first for got in found) == [0x32, 0x40, 0xD0]
+    for byte in DISCONNECT_BYTES:
+        wire.send(bytes([byte]))
+    wire.expect_closed()
+
+
+def test_expected_many_packets_in_a_segment(peers: Peers) -> None:
+    """A whole conversation in one segment, CONNECT and DISCONNECT included, is followed."""
+    topic = peers.topic("a")
+    watcher = peers.watcher()
+    wire = peers.raw()
+    wire.send(
+        connect_packet(peers.id(), will=Will(peers.topic("will"), b"gone")),
+        subscribe_packet(1, (topic, 0)),
+        publish_packet(topic, b"1"),
+        publish_packet(topic, b"2", qos=1, packet_id=2),
+        PINGREQ_BYTES,
+        DISCONNECT_BYTES,
+    )
+    wire.expect(b"\x20\x02\x00\x00")
+    assert sorted(wire.recv_packet().first for _ in range(5)) == [0x30, 0x30, 0x40, 0x90, 0xD0]
+    wire.expect_closed()
+    watcher.expect_publish(topic, b"1")
+    watcher.expect_publish(topic, b"2")
+    peers.expect_no_more(watcher)
+
+
+def test_expected_packet_cut_by_the_end(peers: Peers) -> None:
+    """A connection that ends inside a packet counts as cut: no delivery, but the will."""
+    topic = peers.topic("a")
+    watcher = peers.watcher()
+    will = Will(peers.topic("will"), b"gone")
+    wire = peers.client("w", will=will)
+    wire.send(publish_packet(topic, b"whole"), publish_packet(topic, b"half")[:-1])
+    wire.close()
+    watcher.expect_publish(topic, b"whole")
+    peers.expect_will_once(watcher, "w", will)
+
+
+def test_expected_identifiers_of_the_two_sides(peers: Peers) -> None:
+    """Both sides may use one identifier at the same time for exchanges of their own."""
+    topic = peers.topic("a")
+    wire = peers.subscriber((topic, 2))
+    peers.publish(topic, b"theirs", qos=2)
+    identifier = wire.expect_publish(topic, b"theirs", qos=2).packet_id
+    wire.send(publish_packet(peers.topic("b"), b"mine", qos=2, packet_id=identifier))
+    assert wire.expect(PUBREC).packet_id == identifier
+    wire.pubrec(identifier)
+    wire.expect(b"\x62\x02" + identifier.to_bytes(2, "big"))
+    wire.pubrel(identifier)
+    wire.expect(b"\x70\x02" + identifier.to_bytes(2, "big"))
+    wire.pubcomp(identifier)
+    wire.expect_nothing()
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_expected_empty_payload(peers: Peers, qos: int) -> None:
+    """A PUBLISH without payload is delivered as such."""
+    topic = peers.topic("a")
+    wire = peers.subscriber((topic, 2))
+    peers.publish(topic, b"", qos=qos)
+    wire.expect_publish(topic, b"", qos=qos)
+
+
+# --- answers to what is not in flight: our choices
+
+
+def test_expected_unknown_acknowledgements(peers: Peers) -> None:
+    """Unknown identifiers: PUBACK and PUBCOMP are ignored, PUBREC and PUBREL are answered."""
+    wire = peers.client()
+    for identifier in (1, 65535):
+        number = identifier.to_bytes(2, "big")
+        wire.puback(identifier)
+        wire.expect_nothing()
+        wire.pubcomp(identifier)
+        wire.expect_nothing()
+        wire.pubrec(identifier)
+        wire.expect(b"\x62\x02" + number)
+        wire.pubrel(identifier)
+        wire.expect(b"\x70\x02" + number)
+        wire.expect_nothing()
+
+
+def test_expected_acknowledgement_of_another_kind(peers: Peers) -> None:
+    """PUBACK does not end a QoS 2 exchange, nor PUBCOMP one that was not released.
+
+    Whether the server goes on or closes is left open.
+    """
+    topic = peers.topic("a")
+    wire = peers.subscriber((topic, 2), part="s", clean=False)
+    peers.publish(topic, b"x", qos=2)
+    identifier = wire.expect_publish(topic, b"x", qos=2).packet_id
+    wire.send(pubcomp_packet(identifier), puback_packet(identifier))
+    wire.close()
+    again = peers.resume("s")
+    assert again.expect_publish(topic, b"x", qos=2, dup=True).packet_id == identifier
+
+
+# --- connecting
+
+
+def test_expected_connack_reserved_bits(peers: Peers) -> None:
+    """Bits 7 to 1 of the CONNACK flags are 0."""
+    for clean, wanted in ((True, 0), (False, 0), (False, 1)):
+        wire = peers.raw()
+        assert wire.connect(peers.id("s"), clean=clean).session_present == wanted
+        wire.disconnect()
+
+
+def test_expected_mqtt_5_connect(peers: Peers) -> None:
+    """A client of MQTT 5 learns that its level is not served, though its CONNECT is another."""
+    body = b"\x00\x04MQTT\x05\x02\x00\x3c" + b"\x05\x11\x00\x00\x00\x0a" + encode_text(peers.id())
+    peers.answers(packet(0x10, body), b"\x20\x02\x00\x01")
+
+
+def test_expected_connect_in_time(
+    fresh_broker: BrokerFactory, peers_at: Callable[[BrokerProcess], Peers]
+) -> None:
+    """Who does not send CONNECT within mqtt_connect_timeout is cut off; bytes do not help."""
+    peers = peers_at(fresh_broker(env={"VMQ_SESSION__MQTT_CONNECT_TIMEOUT": "1"}))
+    accepted = peers.client(keep_alive=0)
+    silent, halting = peers.raw(), peers.raw()
+    started = monotonic()
+    halting.send(connect_packet(peers.id())[:10])
+    silent.expect_closed()
+    halting.expect_closed()
+    assert monotonic() - started >= 0.95
+    accepted.expect_nothing()
+
+
+def test_expected_any_packet_is_a_sign_of_life(peers: Peers) -> None:
+    """Any packet puts off the end of the keep alive, not only PINGREQ."""
+    wire = peers.client(keep_alive=1)
+    signs = (
+        publish_packet(peers.topic("a"), b"x"),
+        b"\x40\x02\x00\x01",
+        PINGREQ_BYTES,
+        publish_packet(peers.topic("a"), b"x"),
+    )
+    for sign in signs:
+        wire.send(sign)
+        started = monotonic()
+        while (left := started + 0.9 - monotonic()) > 0:
+            try:
+                wire.expect(PINGRESP_BYTES, timeout=left)
+            except TimeoutError:
+                break
+    wire.expect_nothing()
+
+
+def test_expected_keep_alive_zero(peers: Peers) -> None:
+    """Keep alive 0 turns the watch off: silence as long as another's limit does no harm."""
+    watched = peers.client(keep_alive=1)
+    free = peers.client(keep_alive=0)
+    watched.expect_closed()
+    free.expect_nothing()
+
+
+def test_expected_refused_connect_has_no_will(peers: Peers) -> None:
+    """The will of a CONNECT that was refused is never published."""
+    watcher = peers.watcher()
+    will = Will(peers.topic("will"), b"gone", retain=True)
+    peers.answers(connect_packet(peers.id("w"), will=will, level=6), b"\x20\x02\x00\x01")
+    peers.refuses(connect_packet(peers.id("w"), will=will, tail=b"\x00"))
+    peers.expect_no_will(watcher, "w")
+    peers.expect_none_retained(peers.topic("will"))
+
+
+def test_expected_malformed_disconnect_keeps_the_will(peers: Peers) -> None:
+    """A malformed DISCONNECT does not remove the will."""
+    watcher = peers.watcher()
+    will = Will(peers.topic("will"), b"gone")
+    wire = peers.client("w", will=will)
+    wire.send(b"\xe0\x01\x00")
+    wire.expect_closed()
+    peers.expect_will_once(watcher, "w", will)
+
+
+@pytest.mark.parametrize("payload", [b"", b"\x00\xff\xfe" * 100, bytes(65535)])
+def test_expected_will_payload_is_bytes(peers: Peers, payload: bytes) -> None:
+    """A will message is any 0 to 65535 bytes, published without its length."""
+    topic = peers.topic("will")
+    watcher = peers.subscriber((topic, 0))
+    peers.client("w", will=Will(topic, payload)).close()
+    watcher.expect_publish(topic, payload)
+
+
+def test_expected_will_of_the_taken_over(peers: Peers) -> None:
+    """A takeover publishes the old connection's will; the new one's is kept for its own end."""
+    watcher = peers.watcher()
+    topic = peers.topic("will")
+    old = peers.client("t", will=Will(topic, b"old"))
+    new = peers.client("t", will=Will(topic, b"new"))
+    old.expect_closed()
+    watcher.expect_publish(topic, b"old")
+    watcher.expect_nothing()
+    new.close()
+    watcher.expect_publish(topic, b"new")
+
+
+# --- sessions
+
+
+def test_expected_disconnect_leaves_the_session(peers: Peers) -> None:
+    """DISCONNECT leaves a session of clean session 0 as it is, subscribed or not."""
+    peers.client("s", clean=False).disconnect()
+    again = peers.resume("s")
+    again.subscribe((peers.topic("a"), 1))
+    again.disconnect()
+    peers.publish(peers.topic("a"), b"x", qos=1)
+    peers.resume("s").expect_publish(peers.topic("a"), b"x", qos=1)
+
+
+def test_expected_resuming_is_no_new_subscription(peers: Peers) -> None:
+    """Retained messages do not come again when a session is resumed."""
+    topic = peers.topic("a")
+    peers.publish(topic, b"kept", qos=1, retain=True)
+    wire = peers.subscriber((topic, 1), part="s", clean=False)
+    wire.acknowledge(wire.expect_publish(topic, b"kept", retain=True))
+    wire.expect_nothing()
+    wire.disconnect()
+    peers.resume("s").expect_nothing()
+
+
+def test_expected_window_is_kept(
+    fresh_broker: BrokerFactory, peers_at: Callable[[BrokerProcess], Peers]
+) -> None:
+    """No more than max_inflight_messages are unacknowledged; each PUBACK lets one more out."""
+    peers = peers_at(fresh_broker(env={"VMQ_QUEUE__MAX_INFLIGHT_MESSAGES": "3"}))
+    topic = peers.topic("a")
+    wire = peers.subscriber((topic, 2))
+    publisher = peers.client()
+    for number in range(8):
+        publisher.publish(topic, b"%d" % number, qos=1 + number % 2)
+    flying = [wire.expect_publish(topic, b"%d" % number) for number in range(3)]
+    wire.expect_nothing()
+    for number in range(3, 8):
+        wire.acknowledge(flying.pop(0))
+        flying.append(wire.expect_publish(topic, b"%d" % number))
+        wire.expect_nothing()
+
+
+# --- violations are logged
+
+
+def test_expected_violation_in_the_log(peers: Peers) -> None:
+    """A protocol violation is one line of the log, with the client and the statement's number."""
+    wire = peers.client("bad")
+    wire.send(b"\x36\x05\x00\x01a\x00\x01")
+    wire.expect_closed()
+    peers.broker.wait_log(rf"client={peers.id('bad')}\b.*\[MQTT-3\.3\.1-4\]")
+
+
+def test_expected_violation_before_connect_in_the_log(peers: Peers) -> None:
+    """Where no client id is known yet the line names the peer's address."""
+    wire = peers.raw()
+    host, port = wire.stream.address()
+    wire.send(PINGREQ_BYTES)
+    wire.expect_closed()
+    peers.broker.wait_log(rf"{host}:{port}\b.*\[MQTT-3\.1\.0-1\]")

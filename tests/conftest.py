@@ -1,0 +1,55 @@
+"""Fixtures that several test folders use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from tests.support.broker_process import BrokerProcess
+
+
+class BrokerFactory(Protocol):
+    """Starts a broker that ends with the test, whatever the test does with it."""
+
+    def __call__(
+        self,
+        listen: Sequence[str] = ("tcp://127.0.0.1:0",),
+        data_dir: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        args: Sequence[str] = ("--allow-anonymous",),
+    ) -> BrokerProcess: ...
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[BrokerProcess]:
+    """The one broker of ordinary tests, on TCP and WebSocket, with default options.
+
+    It is shared: a test uses client ids and topics of its own.
+    """
+    listen = ("tcp://127.0.0.1:0", "ws://127.0.0.1:0/mqtt")
+    with BrokerProcess.start(listen=listen, args=("--allow-anonymous",)) as process:
+        yield process
+
+
+@pytest.fixture
+def fresh_broker() -> Iterator[BrokerFactory]:
+    """A factory of brokers for tests that need options, a restart or an empty broker.
+
+    Options travel as environment variables, e.g. `env={"VMQ_QUEUE__MAX_INFLIGHT_MESSAGES": "1"}`.
+    Starting twice with the same `data_dir` (the first one ended) is a restart.
+    """
+    with ExitStack() as stack:
+
+        def start(
+            listen: Sequence[str] = ("tcp://127.0.0.1:0",),
+            data_dir: Path | None = None,
+            env: Mapping[str, str] | None = None,
+            args: Sequence[str] = ("--allow-anonymous",),
+        ) -> BrokerProcess:
+            return stack.enter_context(BrokerProcess.start(listen, data_dir, env, args))
+
+        yield start

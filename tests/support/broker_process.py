@@ -1,0 +1,229 @@
+"""A broker as its own process, for tests that see it only from outside."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from time import monotonic
+from types import TracebackType
+from typing import IO, Self
+from urllib.parse import urlsplit
+
+START_TIMEOUT = 30.0
+STOP_TIMEOUT = 20.0
+READY = "vmq ready:"
+
+
+class BrokerStartError(RuntimeError):
+    """The broker ended, or stayed silent, before it was ready.
+
+    `returncode` is its exit code, or None if it was still running when the time was up.
+    """
+
+    def __init__(self, message: str, returncode: int | None, stderr: str) -> None:
+        super().__init__(f"{message} (exit code {returncode})\n{stderr}")
+        self.returncode = returncode
+        self.stderr = stderr
+
+
+class _Lines:
+    """Collects a pipe's lines in a thread, so that a test can wait for one without polling."""
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        self._pipe = pipe
+        self._lines: list[str] = []
+        self._ended = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        for raw in self._pipe:
+            with self._changed:
+                self._lines.append(raw.decode("utf-8", "backslashreplace"))
+                self._changed.notify_all()
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def text(self) -> str:
+        """Everything read so far."""
+        with self._changed:
+            return "".join(self._lines)
+
+    def wait(self, pattern: str, timeout: float) -> re.Match[str] | None:
+        """The first match of `pattern` in a line; None when the pipe ended or time is up."""
+        wanted = re.compile(pattern)
+        deadline = monotonic() + timeout
+        seen = 0
+        with self._changed:
+            while True:
+                while seen < len(self._lines):
+                    found = wanted.search(self._lines[seen])
+                    if found is not None:
+                        return found
+                    seen += 1
+                remaining = deadline - monotonic()
+                if self._ended or remaining <= 0:
+                    return None
+                self._changed.wait(remaining)
+
+    def close(self) -> None:
+        """Wait for the end of the pipe (the process is gone) and close it."""
+        self._thread.join(STOP_TIMEOUT)
+        self._pipe.close()
+
+
+class BrokerProcess:
+    """A running `python -m vmq start`; a context manager that always ends the process.
+
+    `listen` names the listeners (port 0: any free port), `env` holds further environment
+    variables, `args` further arguments. Without `data_dir` the broker gets a new temporary
+    folder, which goes away with it.
+    """
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], data_dir: Path, *, owns_data_dir: bool
+    ) -> None:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._process = process
+        self._out = _Lines(process.stdout)
+        self._err = _Lines(process.stderr)
+        self._owns_data_dir = owns_data_dir
+        self.data_dir = data_dir
+        self.urls: list[str] = []
+
+    @classmethod
+    def start(
+        cls,
+        listen: Sequence[str] = ("tcp://127.0.0.1:0",),
+        data_dir: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        args: Sequence[str] = (),
+        *,
+        timeout: float = START_TIMEOUT,
+    ) -> Self:
+        """Start a broker and wait until all its listeners accept.
+
+        Raises BrokerStartError if that does not happen within `timeout` seconds.
+        """
+        folder = data_dir or Path(tempfile.mkdtemp(prefix="vmq-test-"))
+        command = [sys.executable, "-m", "vmq", "start", "--data-dir", str(folder)]
+        for url in listen:
+            command += ["--listen", url]
+        process = subprocess.Popen(
+            [*command, *args],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})},
+        )
+        broker = cls(process, folder, owns_data_dir=data_dir is None)
+        try:
+            broker._wait_ready(timeout)
+        except BaseException:
+            broker.close()
+            raise
+        return broker
+
+    def _wait_ready(self, timeout: float) -> None:
+        ready = self._out.wait(rf"^{READY} (.+)$", timeout)
+        if ready is not None:
+            self.urls = ready[1].split()
+            return
+        returncode: int | None = None
+        try:
+            # Its output has ended: the exit code is there, or will be at once.
+            returncode = self._process.wait(timeout=1)
+            message = "broker ended before it was ready"
+        except subprocess.TimeoutExpired:
+            message = f"broker not ready after {timeout} s"
+        if returncode is not None:
+            self._err.close()
+        raise BrokerStartError(message, returncode, self.stderr_text())
+
+    @property
+    def pid(self) -> int:
+        """The process id of the broker."""
+        return self._process.pid
+
+    @property
+    def tcp(self) -> tuple[str, int]:
+        """Host and port of the first TCP listener."""
+        parts = urlsplit(self._url("tcp"))
+        assert parts.hostname is not None
+        assert parts.port is not None
+        return parts.hostname, parts.port
+
+    @property
+    def ws(self) -> str:
+        """The URL of the first WebSocket listener."""
+        return self._url("ws")
+
+    def _url(self, scheme: str) -> str:
+        for url in self.urls:
+            if url.startswith(f"{scheme}://"):
+                return url
+        raise LookupError(f"no {scheme} listener among {self.urls}")
+
+    def stderr_text(self) -> str:
+        """What the broker has logged so far."""
+        return self._err.text()
+
+    def wait_log(self, pattern: str, timeout: float = 10.0) -> re.Match[str]:
+        """Wait until a line of the log matches the regular expression, and return the match."""
+        found = self._err.wait(pattern, timeout)
+        if found is None:
+            last = "".join(self.stderr_text().splitlines(keepends=True)[-20:])
+            raise AssertionError(f"no log line matches {pattern!r}; the last ones:\n{last}")
+        return found
+
+    def is_running(self) -> bool:
+        """Whether the process still lives."""
+        return self._process.poll() is None
+
+    def terminate(self, timeout: float = STOP_TIMEOUT) -> int:
+        """Ask the broker to stop (SIGTERM), wait for its end, and return its exit code."""
+        self._process.terminate()
+        return self.wait(timeout)
+
+    def wait(self, timeout: float = STOP_TIMEOUT) -> int:
+        """Wait until the broker has ended by itself; return its exit code."""
+        return self._process.wait(timeout)
+
+    def kill(self) -> None:
+        """End the broker with SIGKILL and wait for its end. The data dir stays."""
+        self._process.kill()
+        self._process.wait()
+
+    def close(self) -> None:
+        """End the process however it stands, and remove the data dir if this object made it."""
+        if self.is_running():
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_TIMEOUT)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        self._out.close()
+        self._err.close()
+        if self._owns_data_dir:
+            shutil.rmtree(self.data_dir, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
