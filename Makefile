@@ -1,0 +1,149 @@
+# One word a task; `make help` lists them. Everything lives in .venv and build/, both of which `make clean` removes.
+#
+# The working tree runs compiled: the extension modules are built in place, beside the sources that they come from, and the
+# package is installed as editable. Python prefers them to the .py files, so what pytest imports in this folder is what
+# users run. A stamp rebuilds them when a source has changed: run tests by make, or `make build` first.
+# The interpreted run and the wheel's run copy the sources away (build/), so that no stray extension module gets in.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,$(shell command -v $(name))))
+VENV := .venv
+BIN := $(VENV)/bin
+LOCK := requirements.lock
+PIP_INSTALL := -m pip install -qq --disable-pip-version-check --constraint $(LOCK)
+SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+SOURCES := $(shell find vmq -name '*.py')
+NODE_TESTS := tests/clients/node
+PYTEST_ARGS ?=
+# What a wheel is built from.
+PACKAGE := vmq pyproject.toml setup.py LICENSE README.md
+# Debian keeps mosquitto in /usr/sbin, which is not on everybody's PATH.
+export PATH := $(PATH):/usr/sbin
+# `make run VMQ_PURE=1` builds and runs the core as plain Python: for debugging, or where there is no compiler.
+export VMQ_PURE := $(filter 1,$(VMQ_PURE))
+BUILT := $(VENV)/.built-$(if $(VMQ_PURE),pure,compiled)
+
+.PHONY: help run build test test-pure test-wheel check format bench reference lock clean
+
+help: ## list the tasks
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+run: build ## start a broker with config/vmq.toml
+	@echo "==> run: vmq start --config config/vmq.toml"
+	@exec $(BIN)/vmq start --config config/vmq.toml
+
+build: $(BUILT) ## compile the core and install vmq into .venv
+	@echo "==> build: vmq is in $(VENV), $(if $(VMQ_PURE),interpreted,compiled)"
+
+test: build $(VENV)/.dev $(NODE_TESTS)/node_modules/.package-lock.json ## run the whole suite
+	@$(MAKE) mosquitto
+	@echo "==> test: the whole suite, $(if $(VMQ_PURE),interpreted,compiled)"
+	@$(BIN)/python -m pytest --benchmark-disable $(PYTEST_ARGS)
+
+check: $(VENV)/.dev ## format, lint, types, layers
+	@echo "==> check: ruff format, ruff check, mypy --strict, import-linter"
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy --strict
+	@$(BIN)/lint-imports --no-cache --no-logo
+
+format: $(VENV)/.dev ## let ruff format the sources and mend what it can
+	@echo "==> format: ruff"
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format .
+
+bench: build $(VENV)/.dev ## run the micro-benchmarks
+	@echo "==> bench: tests/bench"
+	@$(BIN)/python -m pytest tests/bench --benchmark-only $(PYTEST_ARGS)
+
+reference: $(VENV)/.runtime ## write config/vmq.toml from the options in vmq/config.py
+	@echo "==> reference: config/vmq.toml"
+	@$(BIN)/python -m vmq.config_reference config/vmq.toml
+
+test-pure: ## run the core's tests interpreted
+	$(call suite_of_wheel,pure,1,tests/vmq)
+
+test-wheel: ## build the wheel and test it installed, outside the repository
+	$(call suite_of_wheel,wheel,0,tests/vmq tests/conformance)
+
+lock: ## write requirements.lock anew, with today's versions
+	@echo "==> lock: $(LOCK)"
+	@rm -rf build/lock && $(PYTHON) -m venv build/lock
+	@VMQ_PURE=1 build/lock/bin/pip install -qq --upgrade --disable-pip-version-check '.[dev]' mypy_extensions
+	@{ sed '/^[^#]/,$$d' $(LOCK); build/lock/bin/pip freeze --all --exclude pip --exclude vmq; } > build/lock.txt
+	@! grep -n -e '://' -e ' @ ' build/lock.txt || { echo "the lock must hold names and versions only"; exit 1; }
+	@mv build/lock.txt $(LOCK) && rm -rf build/lock
+
+clean: ## remove what was built and installed
+	@echo "==> clean: .venv, build, extension modules, caches, node_modules"
+	@rm -rf $(VENV) build dist vmq.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .benchmarks
+	@rm -rf $(NODE_TESTS)/node_modules
+	@find vmq tests \( -name '*.so' -o -name '__pycache__' \) -prune -exec rm -rf {} +
+
+# --- how it is done
+
+$(VENV)/bin/python:
+	@echo "==> setup: a virtual environment in $(VENV)"
+	@[ -n "$(PYTHON)" ] || { echo "no Python found: vmq needs 3.11, 3.12 or 3.13"; exit 1; }
+	@$(PYTHON) -c 'import sys; (3, 11) <= sys.version_info < (3, 14) or sys.exit("vmq needs Python 3.11, 3.12 or 3.13; PYTHON=... names one")'
+	@$(PYTHON) -m venv $(VENV)
+
+# The package itself comes in uncompiled here: compiling is the next stamp's affair, and is done again more often.
+$(VENV)/.runtime: pyproject.toml $(LOCK) | $(VENV)/bin/python
+	@echo "==> setup: the libraries that vmq runs and is built with"
+	@$(BIN)/python $(PIP_INSTALL) setuptools mypy mypy_extensions
+	@VMQ_PURE=1 $(BIN)/python $(PIP_INSTALL) --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime
+	@echo "==> setup: the libraries that tests and checks need"
+	@VMQ_PURE=1 $(BIN)/python $(PIP_INSTALL) --no-build-isolation --editable '.[dev]'
+	@touch $@
+
+# The .so of a module that is compiled no more would hide its source: away with all of them first.
+$(BUILT): $(VENV)/.runtime setup.py $(SOURCES)
+	@echo "==> build: $(if $(VMQ_PURE),the core stays interpreted,compiling the core with mypyc)"
+	@rm -f $(VENV)/.built-* && find vmq -name '*.so' -delete
+	@mkdir -p build && $(BIN)/python setup.py --quiet build_ext --inplace > build/compile.log 2>&1 \
+		|| { cat build/compile.log; exit 1; }
+	@touch $@
+
+$(NODE_TESTS)/node_modules/.package-lock.json: $(wildcard $(NODE_TESTS)/package-lock.json)
+	@echo "==> setup: MQTT.js for the client tests"
+	@npm ci --prefix $(NODE_TESTS) --no-audit --no-fund --loglevel=error
+	@touch $@
+
+# The clients, and the broker that figures are compared with. Debian starts the broker on installing it, on our port.
+.PHONY: mosquitto
+mosquitto:
+	@if ! { command -v mosquitto && command -v mosquitto_pub && command -v mosquitto_sub; } > /dev/null; then \
+		echo "==> setup: mosquitto and mosquitto-clients (apt-get)"; \
+		$(SUDO) apt-get update -qq; \
+		$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends mosquitto mosquitto-clients > /dev/null; \
+		if [ -d /run/systemd/system ]; then $(SUDO) systemctl disable --quiet --now mosquitto; fi; \
+	fi
+
+# $(1) name, $(2) VMQ_PURE, $(3) tests: build a wheel from a copy of the sources, install it into an environment of its own and
+# run tests that were copied to a temporary folder, from where the repository cannot be imported.
+define suite_of_wheel
+	@$(MAKE) --silent $(VENV)/.runtime
+	@echo "==> test-$(1): building the wheel (VMQ_PURE=$(2))"
+	@rm -rf build/$(1) && mkdir -p build/$(1)/source
+	@tar --create --exclude='*.so' --exclude=__pycache__ $(PACKAGE) | tar --extract --directory build/$(1)/source
+	@cd build/$(1)/source && VMQ_PURE=$(2) ../../../$(BIN)/python -m pip wheel -qq --disable-pip-version-check \
+		--no-build-isolation --no-deps --wheel-dir .. . > ../build.log 2>&1 || { cat ../build.log; exit 1; }
+	@echo "==> test-$(1): installing it with what its tests need"
+	@$(PYTHON) -m venv build/$(1)/venv
+	@build/$(1)/venv/bin/python $(PIP_INSTALL) "$$(echo build/$(1)/vmq-*.whl)[test]"
+	@echo "==> test-$(1): $(3)"
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT \
+		&& tar --create --exclude=__pycache__ --exclude=node_modules tests config pyproject.toml $(wildcard docs) | tar --extract --directory "$$folder" \
+		&& python=$$PWD/build/$(1)/venv/bin/python && cd "$$folder" \
+		&& "$$python" -c 'import sys, vmq; sys.exit(vmq.is_compiled() != (sys.argv[1] == "0"))' $(2) \
+		&& "$$python" -m pytest --benchmark-disable $(3) $(PYTEST_ARGS)
+endef

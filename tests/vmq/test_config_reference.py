@@ -1,0 +1,51 @@
+"""`config/vmq.toml` says what the code says."""
+
+import tomllib
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from vmq.config import Config, load
+from vmq.config_reference import main as write_reference
+from vmq.config_reference import reference
+from vmq.config_sources import sections
+from vmq.config_text import accepted, described
+
+REFERENCE_FILE = Path(__file__).parents[2] / "config" / "vmq.toml"
+
+
+def test_the_reference_file_is_up_to_date() -> None:
+    assert REFERENCE_FILE.read_text(encoding="utf-8") == reference(), "run `make reference`"
+
+
+def test_the_reference_file_says_the_defaults() -> None:
+    loaded = load(REFERENCE_FILE)
+    assert loaded.config == Config()
+    assert loaded.origin("queue.drop") == str(REFERENCE_FILE)
+
+
+def test_every_option_has_a_meaning_and_says_what_it_accepts() -> None:
+    text = reference()
+    for section, struct, _ in sections(Config):
+        for field in msgspec.structs.fields(struct):
+            name = f"{section}.{field.name}"
+            assert described(field.type).endswith("."), f"{name} has no sentence of meaning"
+            assert "\n" not in described(field.type), f"{name} needs more than a line"
+            assert accepted(field.type) in text
+            assert f"{field.name} =" in text
+
+
+def test_the_reference_is_written_or_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_reference([str(tmp_path / "vmq.toml")])
+    assert (tmp_path / "vmq.toml").read_text(encoding="utf-8") == reference()
+    write_reference([])
+    assert capsys.readouterr().out == reference()
+
+
+def test_the_reference_file_is_valid_toml() -> None:
+    assert set(tomllib.loads(REFERENCE_FILE.read_text(encoding="utf-8"))) == set(
+        Config.__struct_fields__
+    )

@@ -1,0 +1,388 @@
+"""The options of the broker: their names, types, defaults, limits and meanings.
+
+One Struct is one section of the TOML file. The annotation of a field is the single place that says what the option
+means (`description`) and accepts (type, bounds, `accepts` where those need words); the checks, the error texts and the
+reference file `config/vmq.toml` come out of it.
+
+`load` reads a configuration from its sources; `Config()` alone is the shipped default, for embedding.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from vmq.config_sources import ConfigError, Problem, Sources, type_problems
+from vmq.config_values import (
+    DURATION_FORMS,
+    DURATION_PATTERN,
+    URL_FORMS,
+    Endpoint,
+    is_loopback,
+    parse_duration,
+)
+
+__all__ = [
+    "AuthOptions",
+    "BrokerOptions",
+    "Config",
+    "ConfigError",
+    "Endpoint",
+    "ListenerOptions",
+    "Loaded",
+    "LogOptions",
+    "NetworkOptions",
+    "Problem",
+    "QueueOptions",
+    "SessionOptions",
+    "StoreOptions",
+    "check",
+    "is_loopback",
+    "load",
+    "parse_duration",
+]
+
+# The largest packet that MQTT can express: fixed header of 5 bytes and a remaining length of 268,435,455 [MQTT 2.2.3].
+LARGEST_PACKET: Final = 268_435_460
+
+
+class BrokerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The broker as a whole."""
+
+    data_dir: Annotated[
+        str,
+        Meta(
+            pattern=r"^[^\x00]+\Z",
+            description="Directory of durable state, made when missing; relative to the working directory.",
+            extra={"accepts": "a path"},
+        ),
+    ] = "data"
+
+
+class LogOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The log on standard error."""
+
+    level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Meta(description="Least severe event that is logged."),
+    ] = "info"
+
+
+class AuthOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who may connect."""
+
+    allow_anonymous: Annotated[
+        Literal["loopback"] | bool,
+        Meta(
+            description="Whether clients without credentials may connect; "
+            '"loopback" admits them on loopback listeners only.'
+        ),
+    ] = "loopback"
+
+
+class ListenerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One listener."""
+
+    url: Annotated[
+        str,
+        Meta(description="Address to listen on.", extra={"accepts": URL_FORMS}),
+    ]
+    allow_anonymous: Annotated[
+        bool | None,
+        Meta(description="Overrides auth.allow_anonymous for this listener; unset = it applies."),
+    ] = None
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The parts of `url`.
+
+        Raises:
+            ValueError: `url` is no listener URL; cannot happen once `check` has passed.
+        """
+        return Endpoint.parse(self.url)
+
+
+class SessionOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Connections and sessions."""
+
+    mqtt_connect_timeout: Annotated[
+        float,
+        Meta(gt=0, le=3600, description="Seconds that a new connection has to send CONNECT."),
+    ] = 5.0
+    max_client_id_size: Annotated[
+        int,
+        # Below 23 bytes a server would refuse ids that it must accept [MQTT-3.1.3-5].
+        Meta(ge=23, le=65_535, description="Longest accepted client id, in bytes."),
+    ] = 100
+    max_packet_size: Annotated[
+        int,
+        Meta(ge=64, le=LARGEST_PACKET, description="Largest accepted packet, in bytes."),
+    ] = 16_777_216
+    persistent_client_expiration: Annotated[
+        str,
+        Meta(
+            pattern=DURATION_PATTERN,
+            description="How long a durable session outlives its last connection (1m = 30 days, 1y = 365).",
+            extra={"accepts": DURATION_FORMS},
+        ),
+    ] = "never"
+    upgrade_outgoing_qos: Annotated[
+        bool,
+        Meta(
+            description="Deliver at the QoS of the subscription even if it is above the message's."
+        ),
+    ] = False
+    retry_interval: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=86_400,
+            description="Seconds until an unacknowledged packet is sent again while connected; 0 = on reconnect only.",
+        ),
+    ] = 0.0
+    shared_subscription_policy: Annotated[
+        Literal["prefer_local", "random", "local_only", "prefer_online_before_local"],
+        Meta(description="Which member of a shared subscription receives a message."),
+    ] = "prefer_local"
+    suppress_lwt_on_session_takeover: Annotated[
+        bool,
+        Meta(description="Do not publish the will of a connection whose client id connects anew."),
+    ] = False
+
+    @property
+    def persistent_client_expiration_seconds(self) -> int | None:
+        """`persistent_client_expiration` in seconds; None = never."""
+        return parse_duration(self.persistent_client_expiration)
+
+
+class QueueOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One subscriber's queue."""
+
+    max_inflight_messages: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=65_535,
+            description="QoS 1 and 2 messages that may await a client's acknowledgement; 0 = no limit.",
+        ),
+    ] = 20
+    max_online_messages: Annotated[
+        int,
+        Meta(
+            ge=-1, description="Messages queued beyond those for a connected client; -1 = no limit."
+        ),
+    ] = 1000
+    max_offline_messages: Annotated[
+        int,
+        Meta(ge=-1, description="Messages queued for a durable session offline; -1 = no limit."),
+    ] = 1000
+    queue_type: Annotated[
+        Literal["fifo", "lifo"],
+        Meta(description="Order of delivery: oldest first, or newest first."),
+    ] = "fifo"
+    drop: Annotated[
+        Literal["newest", "oldest"],
+        Meta(
+            description="What a full queue drops: the arriving message, or the one waiting longest."
+        ),
+    ] = "newest"
+    max_msgs_per_drain_step: Annotated[
+        int,
+        Meta(ge=1, description="Messages handed over at once when a queue's backlog drains."),
+    ] = 100
+
+
+class StoreOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The store of durable sessions and retained messages."""
+
+    durability: Annotated[
+        Literal["memory", "os", "fsync"],
+        Meta(
+            description="Acknowledge once data is in memory, with the operating system "
+            "(survives a crash of the broker), or on disk (survives power loss)."
+        ),
+    ] = "os"
+    flush_interval: Annotated[
+        float,
+        Meta(
+            gt=0, le=3600, description='Seconds between writes to the store; used by "memory" only.'
+        ),
+    ] = 1.0
+    write_buffer_size: Annotated[
+        int,
+        Meta(ge=65_536, le=1 << 30, description="Write buffer of the store, in bytes."),
+    ] = 16_777_216
+    cache_size: Annotated[
+        int,
+        Meta(ge=65_536, le=1 << 40, description="Read cache of the store, in bytes."),
+    ] = 16_777_216
+
+
+class NetworkOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Sockets and the publishing path."""
+
+    write_buffer: Annotated[
+        int,
+        Meta(
+            ge=1024,
+            le=1 << 30,
+            description="Bytes buffered for one slow connection before its queue takes over.",
+        ),
+    ] = 262_144
+    backlog: Annotated[
+        int,
+        Meta(ge=1, le=65_535, description="Connections that may wait to be accepted."),
+    ] = 4096
+    topic_cache: Annotated[
+        int,
+        Meta(ge=1, le=1 << 30, description="Topics whose route is remembered (entries)."),
+    ] = 65_536
+
+
+def _default_listeners() -> dict[str, ListenerOptions]:
+    return {
+        "tcp": ListenerOptions(url="tcp://127.0.0.1:1883"),
+        "ws": ListenerOptions(url="ws://127.0.0.1:8083/mqtt"),
+    }
+
+
+class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Every option. Valid as it comes; changed by `load`, by arguments or by `msgspec.structs.replace`."""
+
+    broker: BrokerOptions = BrokerOptions()
+    log: LogOptions = LogOptions()
+    auth: AuthOptions = AuthOptions()
+    listeners: dict[str, ListenerOptions] = msgspec.field(default_factory=_default_listeners)
+    session: SessionOptions = SessionOptions()
+    queue: QueueOptions = QueueOptions()
+    store: StoreOptions = StoreOptions()
+    network: NetworkOptions = NetworkOptions()
+
+    def anonymous_allowed(self, listener: str) -> bool:
+        """Whether clients without credentials may connect at this listener (a key of `listeners`)."""
+        options = self.listeners[listener]
+        verdict = options.allow_anonymous
+        if verdict is None:
+            auth = self.auth.allow_anonymous
+            verdict = options.endpoint.is_loopback if auth == "loopback" else auth
+        return verdict
+
+
+class Loaded(Struct, frozen=True):
+    """A checked configuration and where each of its values comes from."""
+
+    config: Config
+    origins: Mapping[str, str]
+
+    def origin(self, key: str) -> str:
+        """Where the value of an option such as `queue.drop` or `listeners.tcp.url` comes from.
+
+        The answer reads `default`, the path of a file, `environment VMQ_...` or `command line`.
+
+        Raises:
+            KeyError: there is no such option.
+        """
+        return self.origins[key]
+
+    def items(self) -> list[tuple[str, object, str]]:
+        """Key, value and origin of every option, in the order of the reference file."""
+        values = _flat(msgspec.to_builtins(self.config))
+        return [(key, values[key], origin) for key, origin in self.origins.items()]
+
+
+def _flat(tree: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    flat: dict[str, object] = {}
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            flat.update(_flat(value, f"{prefix}{name}."))
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+def load(
+    path: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    overrides: Mapping[str, object] | None = None,
+) -> Loaded:
+    """Read the configuration: defaults, then a TOML file, the environment, the command line; later wins.
+
+    Args:
+        path: the TOML file; None = there is none. A file that names listeners replaces the shipped ones.
+        environ: the environment, of which `VMQ_SECTION__OPTION` and `VMQ_LISTENERS__NAME__OPTION` are read. Values are
+            TOML, or plain text where that is not TOML of the right type.
+        overrides: what the command line says, by dotted key (`{"broker.data_dir": "x"}`). `listeners` takes a list of
+            URLs, or a mapping of names to tables, and replaces every listener.
+
+    Raises:
+        ConfigError: with every problem found, each with its source, key, value and what is accepted.
+    """
+    sources = Sources(Config)
+    if path is not None:
+        sources.add_file(path)
+    sources.add_environment(environ or {})
+    sources.add_overrides(overrides or {})
+    config, origins = sources.resolve()
+    check(config, lambda key: origins.get(key) or sources.source_of(key))
+    return Loaded(config, origins)
+
+
+def check(config: Config, origin: Callable[[str], str | None] = lambda _key: None) -> None:
+    """Refuse a configuration that cannot work or is not safe; `load` has called this already.
+
+    A broker made by `Broker(Config(...))` has no other check of types and bounds: constructing a Struct makes none.
+
+    Args:
+        config: what to check.
+        origin: says where the value of a key comes from, for the messages.
+
+    Raises:
+        ConfigError: with every problem found.
+    """
+    problems = type_problems(config, origin)
+    if not problems:
+        problems = _listener_problems(config, origin)
+    if problems:
+        raise ConfigError(problems)
+
+
+def _listener_problems(config: Config, origin: Callable[[str], str | None]) -> list[Problem]:
+    if not config.listeners:
+        what = "there is no listener, so no client could connect; add one, as in [listeners.tcp]"
+        return [Problem("listeners", what, origin("listeners"))]
+    problems: list[Problem] = []
+    taken: dict[tuple[str, int], str] = {}
+    for name, options in config.listeners.items():
+        key = f"listeners.{name}.url"
+        try:
+            endpoint = options.endpoint
+        except ValueError as error:
+            problems.append(
+                Problem(key, f"{error}; accepted: {URL_FORMS}", origin(key), options.url)
+            )
+            continue
+        address = (endpoint.host.lower(), endpoint.port)
+        # Port 0 is a fresh port each time it is bound.
+        if endpoint.port and address in taken:
+            what = f"listeners.{taken[address]} has this address already; each needs its own"
+            problems.append(Problem(key, what, origin(key), options.url))
+        taken.setdefault(address, name)
+        if not endpoint.is_loopback and not _anonymous_said(config, options):
+            problems.append(Problem(key, _UNSAFE.format(name=name), origin(key), options.url))
+    return problems
+
+
+_UNSAFE: Final = (
+    "refused: reachable from other machines while no authentication exists, so nobody or everybody could connect; "
+    "accepted: an address on loopback (127.0.0.1, [::1], localhost), or an explicit allow_anonymous = true "
+    "(listeners.{name}.allow_anonymous, auth.allow_anonymous, or --allow-anonymous)"
+)
+
+
+def _anonymous_said(config: Config, options: ListenerOptions) -> bool:
+    """Whether somebody wrote down that anonymous clients are wanted here: `true`, not the loopback rule."""
+    if options.allow_anonymous is not None:
+        return options.allow_anonymous
+    return config.auth.allow_anonymous is True

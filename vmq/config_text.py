@@ -1,0 +1,90 @@
+"""The words of the configuration: how values are written and what an option accepts, for messages and the reference."""
+
+import json
+import types
+from typing import Annotated, Final, Literal, Union, get_args, get_origin
+
+from msgspec import Meta
+
+_LONGEST_TEXT: Final = 120
+_PLAIN_WORDS: Final[dict[object, str]] = {
+    bool: "true, false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+}
+
+
+def toml_value(value: object) -> str:
+    """A value as TOML writes it; one that TOML lacks, so that a person sees what it is."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return printable(json.dumps(value, ensure_ascii=False))
+        case dict():
+            return "{" + ", ".join(f"{key} = {toml_value(v)}" for key, v in value.items()) + "}"
+        case list() | tuple():
+            return "[" + ", ".join(toml_value(item) for item in value) + "]"
+        case None:
+            return "(unset)"
+        case _:
+            return str(value)
+
+
+def printable(text: str) -> str:
+    """The text with control characters, odd blanks and the like as TOML's escapes: one line, harmless to a terminal."""
+    return "".join(
+        char
+        if char.isprintable()
+        else f"\\u{ord(char):04x}"
+        if ord(char) < 0x10000
+        else f"\\U{ord(char):08x}"
+        for char in text
+    )
+
+
+def shortened(text: str) -> str:
+    """The text, cut where it would flood a message."""
+    return text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + "..."
+
+
+def described(option_type: object) -> str:
+    """The one-line meaning in the annotation of an option."""
+    return _split(option_type)[1].description or ""
+
+
+def accepted(option_type: object) -> str:
+    """What an option accepts, in words: from its annotation, else from its type and bounds."""
+    plain, meta = _split(option_type)
+    words = (meta.extra or {}).get("accepts")
+    return str(words) if words is not None else _type_words(plain) + _bounds(meta)
+
+
+def _split(option_type: object) -> tuple[object, Meta]:
+    """The type proper of an annotation, and what is said about it."""
+    if get_origin(option_type) is not Annotated:
+        return option_type, Meta()
+    plain, *metas = get_args(option_type)
+    return plain, next((meta for meta in metas if isinstance(meta, Meta)), Meta())
+
+
+def _type_words(plain: object) -> str:
+    origin = get_origin(plain)
+    if origin is Literal:
+        return ", ".join(toml_value(value) for value in get_args(plain))
+    if origin in {Union, types.UnionType}:
+        return ", ".join(_type_words(kind) for kind in get_args(plain) if kind is not type(None))
+    return _PLAIN_WORDS[plain]
+
+
+def _bounds(meta: Meta) -> str:
+    if meta.gt is not None:
+        low = f"above {meta.gt}"
+    elif meta.ge is not None:
+        low = f"at least {meta.ge}" if meta.le is None else str(meta.ge)
+    else:
+        return ""
+    if meta.le is None:
+        return f", {low}"
+    return f", {low}, at most {meta.le}" if meta.gt is not None else f", {low} to {meta.le}"
