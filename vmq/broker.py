@@ -159,8 +159,10 @@ class Broker:
 
         try:
             store = open_store(path, config.store.durability, committer.schedule, *sizes)
-        except (StoreError, OSError) as error:
+        except StoreError as error:
             raise StartError(str(error)) from error
+        except OSError as error:
+            raise StartError(f"cannot use the data directory: {path}: {error.strerror}") from error
         core = Core(options_of(config), store, time.monotonic, time.time, random.Random().randrange)
         committer.attach(core, store, reopen)
         self._core = core

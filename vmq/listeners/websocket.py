@@ -19,7 +19,9 @@ from websockets.typing import Subprotocol
 
 from vmq.connection import Connection
 
+#: What the library says of each connection is news only if it is a warning: the session logs ours.
 log = logging.getLogger("vmq.websocket")
+log.setLevel(logging.WARNING)
 
 #: mqttv3.1 is what clients of MQTT 3.1 offer.
 SUBPROTOCOLS: Final = (Subprotocol("mqtt"), Subprotocol("mqttv3.1"))

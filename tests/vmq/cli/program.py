@@ -1,0 +1,157 @@
+"""`vmq ...` as its own process, for tests that see the command as a shell sees it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from re import search
+from time import monotonic
+from types import TracebackType
+from typing import IO, NamedTuple, Self
+
+TIMEOUT = 20.0
+
+
+class Finished(NamedTuple):
+    code: int
+    out: bytes
+    err: str
+
+
+class _Stream:
+    """Collects a pipe's bytes in a thread, so that a test can wait for some without polling."""
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        self._pipe = pipe
+        self._data = b""
+        self._ended = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        while chunk := os.read(self._pipe.fileno(), 65536):
+            with self._changed:
+                self._data += chunk
+                self._changed.notify_all()
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def wait(self, pattern: str, occurrences: int, timeout: float) -> str:
+        """Wait for that many lines that match; returns the last of them."""
+        deadline = monotonic() + timeout
+        with self._changed:
+            while True:
+                lines = self._data.decode(errors="backslashreplace").splitlines()
+                found = [line for line in lines if search(pattern, line)]
+                if len(found) >= occurrences:
+                    return found[occurrences - 1]
+                remaining = deadline - monotonic()
+                if self._ended or remaining <= 0:
+                    raise AssertionError(f"{pattern!r} did not come {occurrences}x in {lines}")
+                self._changed.wait(remaining)
+
+    def close(self) -> bytes:
+        """Wait for the end of the pipe; returns everything."""
+        self._thread.join(TIMEOUT)
+        self._pipe.close()
+        return self._data
+
+
+class Program:
+    """A running `vmq` command (or another one); a context manager that always ends it."""
+
+    def __init__(
+        self,
+        *arguments: str | bytes,
+        env: Mapping[str, str] | None = None,
+        command: Sequence[str] = (sys.executable, "-m", "vmq"),
+    ) -> None:
+        self.process = subprocess.Popen(
+            [*command, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **(env or {})},
+        )
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        self.stdin = self.process.stdin
+        self.stdout = self.process.stdout
+        self._out: _Stream | None = None
+        self._err = _Stream(self.process.stderr)
+
+    @property
+    def out(self) -> _Stream:
+        """What comes on stdout; a test that reads the pipe itself must not ask."""
+        if self._out is None:
+            self._out = _Stream(self.stdout)
+        return self._out
+
+    def wait_out(self, pattern: str, occurrences: int = 1, timeout: float = TIMEOUT) -> str:
+        return self.out.wait(pattern, occurrences, timeout)
+
+    def wait_err(self, pattern: str, occurrences: int = 1, timeout: float = TIMEOUT) -> str:
+        return self._err.wait(pattern, occurrences, timeout)
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def finish(self, stdin: bytes = b"", timeout: float = TIMEOUT) -> Finished:
+        """Give it the rest of its input, wait for its end, and return code and output."""
+        out = self.out
+        try:
+            self.stdin.write(stdin)
+            self.stdin.close()
+        except BrokenPipeError:
+            pass  # it did not want to hear more
+        code = self.process.wait(timeout)
+        return Finished(code, out.close(), self._err.close().decode(errors="backslashreplace"))
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        try:
+            self.stdin.close()
+        except BrokenPipeError:
+            pass
+        if not self.stdout.closed:
+            self.out.close()
+        self._err.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def run(
+    *arguments: str | bytes, stdin: bytes = b"", env: Mapping[str, str] | None = None
+) -> Finished:
+    """Run a command to its end."""
+    with Program(*arguments, env=env) as program:
+        return program.finish(stdin)
+
+
+def subscribed(*arguments: str | bytes, connections: int = 1) -> Program:
+    """A running `vmq sub -d ...` whose subscription the broker has confirmed."""
+    program = Program("sub", "-d", *arguments)
+    try:
+        program.wait_err("received SUBACK", connections)
+    except BaseException:
+        program.close()
+        raise
+    return program

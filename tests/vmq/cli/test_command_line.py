@@ -1,0 +1,125 @@
+"""The command line itself: help, versions, and what wrong options meet."""
+
+from __future__ import annotations
+
+import pytest
+
+import vmq
+from tests.vmq.cli.program import run
+from vmq.cli.main import main
+
+COMMANDS = [
+    ["start"],
+    ["pub"],
+    ["sub"],
+    ["config", "check"],
+    ["config", "show"],
+    ["store", "check"],
+    ["store", "repair"],
+]
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The error that a wrong command line ends in: a line of its own, and exit code 2."""
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("vmq: error: ")
+    assert len(err.splitlines()) == 1
+    return err
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"vmq {vmq.__version__}\n"
+
+
+def help_of(*command: str) -> str:
+    """The help in a wide pipe; a program of its own, because Typer reads the environment once."""
+    forced = {"GITHUB_ACTIONS": "", "FORCE_COLOR": "", "PY_COLORS": ""}
+    done = run(*command, "--help", env={"COLUMNS": "200", "TERMINAL_WIDTH": "200", **forced})
+    assert (done.code, done.err) == (0, "")
+    return done.out.decode()
+
+
+def test_without_a_command_the_help_is_shown() -> None:
+    done = run()
+    assert done.code == 2
+    assert b"vmq pub -t sensors/kitchen" in done.out
+    assert done.err == ""
+
+
+def test_the_help_names_every_command() -> None:
+    text = help_of()
+    for command, *_ in COMMANDS:
+        assert f" {command} " in text
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_has_help_with_examples(command: list[str]) -> None:
+    text = help_of(*command)
+    assert "Examples:" in text
+    assert f"vmq {' '.join(command)}" in text
+    assert "\x1b" not in text
+
+
+@pytest.mark.parametrize(
+    ("command", "letters"),
+    [
+        ("pub", "-h -p -L -i -u -P -k -q -t -d -m -f -n -s -l -r"),
+        ("sub", "-h -p -L -i -u -P -k -q -t -d -v -C -W -c -R -T -N -U -F -E"),
+    ],
+)
+def test_the_letters_are_those_of_the_mosquitto_clients(command: str, letters: str) -> None:
+    words = help_of(command).split()
+    assert [letter for letter in letters.split() if letter not in words] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["pob"], "pub"),
+        (["pub", "--nonsense"], "--nonsense"),
+        (["pub", "-t", "a", "-m", "x", "-q", "3"], "-q"),
+        (["pub", "-t", "a", "-m", "x", "-p", "0"], "-p"),
+        (["pub", "-t", "a", "-m", "x", "-p", "none"], "-p"),
+        (["pub", "-t", "a", "-m", "x", "-k", "65536"], "-k"),
+        (["pub", "-t", "a", "-m", "x", "--repeat", "0"], "--repeat"),
+        (["pub", "-t", "a", "-m"], "-m"),
+        (["pub", "-m", "x"], "topic is needed"),
+        (["pub", "-t", "a"], "exactly one of"),
+        (["pub", "-t", "a", "-m", "x", "-n"], "exactly one of"),
+        (["pub", "-t", "a", "-l", "--repeat", "2"], "--repeat"),
+        (["pub", "-t", "a/#", "-m", "x"], "wildcard"),
+        (["pub", "-t", "", "-m", "x"], "empty"),
+        (["pub", "-t", "a\udcff", "-m", "x"], "UTF-8"),
+        (["pub", "-t", "a" * 65536, "-m", "x"], "65535"),
+        (["pub", "-t", "a", "-m", "x", "-P", "y"], "needs -u"),
+        (["pub", "-t", "a", "-m", "x", "-L", "mqtt://b", "-h", "c"], "cannot be combined"),
+        (["pub", "-t", "a", "-m", "x", "-L", "b:1"], "-L/--url: expected"),
+        (["pub", "-t", "a", "-m", "x", "-L", "mqtts://b"], "TLS"),
+        (["pub", "-t", "a", "-m", "x", "--will-payload", "x"], "needs --will-topic"),
+        (["pub", "-t", "a", "-m", "x", "--will-topic", "+"], "wildcard"),
+        (["sub"], "topic is needed"),
+        (["sub", "-t", "a/#/b"], "-t/--topic"),
+        (["sub", "-t", "a", "-T", "a+"], "-T/--filter-out"),
+        (["sub", "-t", "a", "-U", "#a"], "-U/--unsubscribe"),
+        (["sub", "-t", "a", "-c"], "needs -i"),
+        (["sub", "-t", "a", "-C", "0"], "-C"),
+        (["sub", "-t", "a", "-W", "0"], "-W"),
+        (["sub", "-t", "a", "-F", "%z"], "'%z'"),
+        (["sub", "-t", "a", "-R", "--retained-only"], "cannot be combined"),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else None,
+)
+def test_wrong_options_are_explained_in_a_line(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str
+) -> None:
+    assert expected in refused(capsys, *arguments)
+
+
+def test_a_message_file_that_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pub", "-t", "a", "-f", "/nonexistent"]) == 1
+    assert capsys.readouterr().err == (
+        "vmq: error: cannot read /nonexistent: No such file or directory\n"
+    )

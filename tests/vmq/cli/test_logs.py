@@ -1,0 +1,46 @@
+"""The lines of the broker's log."""
+
+import logging
+import re
+import sys
+
+import pytest
+
+from vmq.cli.logs import LineFormatter
+
+
+def record(message: str, *arguments: object, level: int = logging.INFO) -> logging.LogRecord:
+    return logging.LogRecord("vmq.test", level, "file", 1, message, arguments, None)
+
+
+def test_an_event_is_a_line_of_time_level_and_message() -> None:
+    line = LineFormatter().format(record("closed client=%s", "c1"))
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z info closed client=c1", line)
+
+
+@pytest.mark.parametrize("text", ["a\nb", "a\rb", "a\x1b[2Jb", "a\x85b", "a\u2028b", "a\x00b"])
+def test_what_a_stranger_sent_cannot_begin_a_line_or_steer_the_terminal(text: str) -> None:
+    line = LineFormatter().format(record("closed client=%s", text))
+    assert line.isprintable()
+    assert len(line.splitlines()) == 1
+
+
+def test_other_text_stays_as_it_is() -> None:
+    assert LineFormatter().format(record("café → 茶")).endswith("café → 茶")
+
+
+def test_a_traceback_follows_its_event() -> None:
+    failed = record("failed", level=logging.ERROR)
+    try:
+        int("x")
+    except ValueError:
+        failed.exc_info = sys.exc_info()
+    first, *rest = LineFormatter().format(failed).splitlines()
+    assert first.endswith("error failed")
+    assert rest[-1].startswith("ValueError: ")
+
+
+def test_colours_only_when_asked_for() -> None:
+    warning = record("careful", level=logging.WARNING)
+    assert "\x1b" not in LineFormatter().format(warning)
+    assert "\x1b[33mwarning\x1b[0m" in LineFormatter(coloured=True).format(warning)

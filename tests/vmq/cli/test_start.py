@@ -1,0 +1,133 @@
+"""`vmq start` as a program: its first line, its exit codes, and its last moments."""
+
+from __future__ import annotations
+
+import re
+import resource
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import BrokerFactory
+from tests.vmq.cli.program import Program, run
+
+ANY_PORT = "tcp://127.0.0.1:0"
+READY = r"^vmq ready: tcp://127\.0\.0\.1:(\d+)$"
+
+
+def start(tmp_path: Path, *arguments: str) -> Program:
+    program = Program("start", "--data-dir", str(tmp_path / "data"), *arguments)
+    try:
+        program.wait_out(READY)
+    except BaseException:
+        program.close()
+        raise
+    return program
+
+
+def test_the_readiness_line_is_all_of_stdout(tmp_path: Path) -> None:
+    with start(tmp_path, "--listen", ANY_PORT) as program:
+        program.signal(signal.SIGTERM)
+        done = program.finish()
+    assert done.code == 0
+    assert re.fullmatch(READY + "\n", done.out.decode())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    with start(tmp_path, "--listen", ANY_PORT) as program:
+        program.signal(number)
+        done = program.finish()
+    assert done.code == 0
+    lines = done.err.splitlines()
+    assert f"info stopping signal={number.name}" in lines[-2]
+    assert lines[-1].endswith("info stopped")
+
+
+STOPS = {
+    "waits for ever": "await asyncio.Event().wait()",
+    "keeps the loop busy": "while True: pass",
+}
+SLOW_BROKER = """
+import asyncio, sys
+import vmq.broker
+from vmq.cli.main import main
+
+class SlowBroker:
+    addresses = ["tcp://127.0.0.1:1"]
+    def __init__(self, config): pass
+    async def start(self): pass
+    async def stop(self):
+        {stop}
+
+vmq.broker.Broker = SlowBroker
+sys.exit(main(["start"]))
+"""
+
+
+@pytest.mark.parametrize("stop", STOPS.values(), ids=STOPS.keys())
+def test_a_second_signal_ends_it_at_once(stop: str) -> None:
+    with Program(command=[sys.executable, "-c", SLOW_BROKER.format(stop=stop)]) as program:
+        program.wait_out(READY)
+        program.signal(signal.SIGTERM)
+        program.wait_err("stopping signal=SIGTERM")
+        program.signal(signal.SIGTERM)
+        assert program.finish().code == 1
+
+
+def test_the_log_level_can_be_chosen(tmp_path: Path) -> None:
+    with start(tmp_path, "--listen", ANY_PORT, "--log-level", "error") as program:
+        program.signal(signal.SIGTERM)
+        assert program.finish().err == ""
+
+
+def test_every_file_descriptor_that_the_system_grants_is_allowed(tmp_path: Path) -> None:
+    with start(tmp_path, "--listen", ANY_PORT) as program:
+        soft, hard = resource.prlimit(program.process.pid, resource.RLIMIT_NOFILE)
+    assert soft == hard
+
+
+def test_a_taken_port_is_an_error(tmp_path: Path, fresh_broker: BrokerFactory) -> None:
+    host, port = fresh_broker().tcp
+    url = f"tcp://{host}:{port}"
+    done = run("start", "--listen", url, "--data-dir", str(tmp_path))
+    assert (done.code, done.out) == (1, b"")
+    assert done.err.startswith("vmq: error: ")
+    assert url in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_a_store_in_use_is_an_error(fresh_broker: BrokerFactory) -> None:
+    other = fresh_broker()
+    done = run("start", "--listen", ANY_PORT, "--data-dir", str(other.data_dir))
+    assert (done.code, done.out) == (1, b"")
+    assert done.err.startswith("vmq: error: ")
+    assert "in use" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key"),
+    [
+        (["--listen", "tcp://0.0.0.0:0"], "listeners.1.url"),
+        (["--listen", "127.0.0.1:1883"], "listeners.1.url"),
+        (["--log-level", "loud"], "log.level"),
+        (["--config", "/nonexistent.toml"], "/nonexistent.toml"),
+    ],
+)
+def test_a_wrong_configuration_is_an_error_of_the_user(
+    tmp_path: Path, arguments: list[str], key: str
+) -> None:
+    done = run("start", "--data-dir", str(tmp_path), *arguments)
+    assert (done.code, done.out) == (2, b"")
+    assert done.err.startswith("vmq: error: ")
+    assert key in done.err
+
+
+def test_anonymous_clients_from_anywhere_must_be_wanted(tmp_path: Path) -> None:
+    arguments = ["--listen", "tcp://0.0.0.0:0", "--allow-anonymous"]
+    with Program("start", "--data-dir", str(tmp_path), *arguments) as program:
+        program.wait_out(r"^vmq ready: tcp://0\.0\.0\.0:\d+$")
+        program.signal(signal.SIGTERM)
+        assert program.finish().code == 0

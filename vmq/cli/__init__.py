@@ -1,0 +1,1 @@
+"""The command line: one module a command, each of which imports what it needs only when it runs."""

@@ -1,0 +1,68 @@
+"""`vmq config`: what the configuration says, without starting a broker."""
+
+import json
+
+import typer
+
+from vmq.cli import settings
+from vmq.cli.console import table
+from vmq.cli.settings import ConfigOption
+
+app = typer.Typer(
+    help="Check or show the configuration.", no_args_is_help=True, rich_markup_mode="rich"
+)
+
+
+@app.command("check")
+def check(config: ConfigOption = None) -> None:
+    """Check the configuration: file, environment and defaults together.
+
+    Prints "ok" and where the broker would listen; or every error, and exits
+    with 2.
+
+    \b
+    Examples:
+      vmq config check --config config/vmq.toml
+      VMQ_QUEUE__DROP=oldest vmq config check
+    """
+    loaded = settings.load(config)
+    changed = sum(origin != "default" for _, _, origin in loaded.items())
+    print(f"ok: {_count(changed, 'value')} set, the rest are defaults")
+    for name, listener in loaded.config.listeners.items():
+        anonymous = "yes" if loaded.config.anonymous_allowed(name) else "no"
+        print(f"  listener {name}: {listener.url} (anonymous clients: {anonymous})")
+    store = loaded.config.store
+    print(f"  data in {loaded.config.broker.data_dir} (durability: {store.durability})")
+
+
+@app.command("show")
+def show(
+    config: ConfigOption = None,
+    as_json: bool = typer.Option(False, "--json", help="JSON: key -> value and origin."),
+) -> None:
+    """Show the effective value of every option, and where it comes from.
+
+    Later sources win: the defaults, the file, VMQ_SECTION__OPTION in the
+    environment, and the options of vmq start.
+
+    \b
+    Examples:
+      vmq config show --config config/vmq.toml
+      vmq config show --json | jq '."queue.drop".value'
+    """
+    items = settings.load(config).items()
+    if as_json:
+        tree = {key: {"value": value, "origin": origin} for key, value, origin in items}
+        print(json.dumps(tree, indent=2, ensure_ascii=False))
+        return
+    rows = [(key, _text(value), origin) for key, value, origin in items]
+    table(("option", "value", "from"), rows)
+
+
+def _text(value: object) -> str:
+    """A value as the file would write it."""
+    return "(unset)" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

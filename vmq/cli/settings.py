@@ -1,0 +1,36 @@
+"""The configuration as commands get it: from --config, the environment and their own options."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vmq.cli.console import USAGE, CliError
+
+if TYPE_CHECKING:
+    from vmq.config import Loaded
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", metavar="FILE", help="Configuration file (TOML). Without one: the defaults."
+    ),
+]
+DataDirOption = Annotated[
+    str | None,
+    typer.Option(
+        "--data-dir", metavar="DIR", help="Folder of durable state, instead of broker.data_dir."
+    ),
+]
+
+
+def load(path: Path | None, overrides: Mapping[str, object] | None = None) -> "Loaded":
+    """The checked configuration. Raises CliError (exit code 2) with every problem of it, one a line."""
+    from vmq import config
+
+    try:
+        return config.load(path, os.environ, overrides)
+    except config.ConfigError as problems:
+        raise CliError(str(problems), USAGE) from None

@@ -1,0 +1,107 @@
+"""The byte streams below the client of `vmq pub` and `vmq sub`, as amqtt wants them.
+
+amqtt can open them itself, but not to an IPv6 address by WebSocket; it refuses frames above 1 MiB; and when a WebSocket
+ends inside a packet, it makes up the rest out of the last frame.
+"""
+
+import asyncio
+import os
+import socket
+
+import websockets
+from amqtt.adapters import (
+    ReaderAdapter,
+    StreamReaderAdapter,
+    StreamWriterAdapter,
+    WebSocketsWriter,
+    WriterAdapter,
+)
+from websockets.asyncio.client import ClientConnection
+
+from vmq.cli.target import Target
+
+
+async def open_streams(target: Target) -> tuple[ReaderAdapter, WriterAdapter]:
+    """Connect to a broker, by TCP or WebSocket.
+
+    Raises:
+        OSError: nobody answers there.
+        WebSocketException: whoever answers has no MQTT over WebSocket there.
+    """
+    sock = await _open_socket(target.host, target.port)
+    if target.scheme == "mqtt":
+        reader, writer = await asyncio.open_connection(sock=sock)
+        return StreamReaderAdapter(reader), StreamWriterAdapter(writer)
+    channel = await websockets.connect(
+        target.url,
+        sock=sock,
+        subprotocols=[websockets.Subprotocol("mqtt")],
+        compression=None,
+        max_size=None,  # MQTT has a limit of its own
+        ping_interval=None,  # and a keep-alive
+        close_timeout=1,
+    )
+    return WebSocketReader(channel), WebSocketWriter(channel)
+
+
+class WebSocketReader(ReaderAdapter):  # type: ignore[misc]  # amqtt has no types
+    """The binary frames of a WebSocket as one stream."""
+
+    def __init__(self, channel: ClientConnection) -> None:
+        self._channel = channel
+        self._buffer = bytearray()
+
+    async def read(self, n: int = -1) -> bytes:
+        """`n` bytes, or fewer when the connection has ended."""
+        while len(self._buffer) < n:
+            try:
+                frame = await self._channel.recv()
+            except websockets.ConnectionClosed:
+                break
+            self._buffer += frame.encode() if isinstance(frame, str) else frame
+        data = bytes(self._buffer[:n])
+        del self._buffer[:n]
+        return data
+
+    def feed_eof(self) -> None:
+        """Part of amqtt's interface; nothing to do."""
+
+
+class WebSocketWriter(WebSocketsWriter):  # type: ignore[misc]  # amqtt has no types
+    """A WebSocket to write packets to, one a frame."""
+
+    async def drain(self) -> None:
+        """Send what was written."""
+        try:
+            await super().drain()
+        except websockets.ConnectionClosed as problem:
+            # The error of a lost connection that amqtt knows.
+            raise ConnectionResetError(str(problem)) from None
+
+
+async def _open_socket(host: str, port: int) -> socket.socket:
+    """A socket connected to the first address of the host that answers. Raises the last one's OSError."""
+    loop = asyncio.get_running_loop()
+    addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    problem = OSError(f"no address for {host}")
+    for family, kind, protocol, _, address in addresses:
+        sock = socket.socket(family, kind, protocol)
+        sock.setblocking(False)
+        try:
+            await loop.sock_connect(sock, address)
+        except OSError as error:
+            sock.close()
+            problem = error
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+    raise problem
+
+
+def reason(problem: OSError) -> str:
+    """The system's words for an error, without asyncio's additions."""
+    if isinstance(problem, socket.gaierror) or not problem.errno:
+        return (problem.strerror or str(problem)).lower()
+    return os.strerror(problem.errno).lower()

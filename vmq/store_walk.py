@@ -1,0 +1,469 @@
+"""A walk over every record of a store: what it holds, what does not fit together, and mending that.
+
+An entry may name a message that is gone, a count may be wrong, a queue may belong to nobody: all
+this only where a store was damaged, and a repair had to leave out what cannot be read.
+
+However many messages wait, memory is bounded: queues are read in order and forgotten, and how often
+a message is named is counted in sorted runs on the disk. Only the numbers of all sessions are held
+at once, of which a running broker holds much more.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import plyvel
+
+from vmq.mqtt.packets import ProtocolError
+from vmq.mqtt.topics import decode_filter, decode_text, decode_topic_name
+from vmq.store import FLAG_REF, FLAG_RELEASED, FORMAT
+from vmq.store_open import no_format, other_format, text_of
+
+#: The first bytes of vmq's keys.
+KINDS: Final = b"cgimqrsuvx"
+
+#: Every flag that an entry may have, and its QoS.
+ENTRY_FLAGS: Final = 31
+
+#: Message numbers counted in memory before they go to the disk as a sorted run.
+COUNTED_IN_MEMORY: Final = 200_000
+
+#: Changes that are written at once, and records between two calls of the progress callback.
+STEP: Final = 1000
+
+#: Called with the records done and their total number.
+Progress = Callable[[int, int], None]
+
+
+class Report:
+    """What a store holds and what is wrong with it.
+
+    `problems` are those that are there now: after a repair, those that remain. `notes` say what a
+    repair did and what was lost.
+    """
+
+    def __init__(self) -> None:
+        self.sessions: int = 0
+        self.subscriptions: int = 0
+        self.queued: int = 0
+        self.inflight: int = 0
+        self.retained: int = 0
+        self.messages: int = 0
+        self.problems: list[str] = []
+        self.notes: list[str] = []
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+
+class References:
+    """Counts how often each message number is named, in bounded memory.
+
+    Beyond so many different numbers the counts go to a temporary database, as one sorted run after
+    another; reading it merges them.
+    """
+
+    def __init__(self) -> None:
+        self.counts: dict[int, int] = {}
+        self.runs: int = 0
+        self.folder: tempfile.TemporaryDirectory[str] | None = None
+        self.db: Any = None
+
+    def add(self, number: int) -> None:
+        counts = self.counts
+        counts[number] = counts.get(number, 0) + 1
+        if len(counts) > COUNTED_IN_MEMORY:
+            self.spill()
+
+    def spill(self) -> None:
+        if self.folder is None:
+            self.folder = tempfile.TemporaryDirectory(prefix="vmq-store-")
+            self.db = plyvel.DB(self.folder.name, create_if_missing=True)
+        run = self.runs.to_bytes(4, "big")
+        self.runs += 1
+        with self.db.write_batch() as batch:
+            for number in sorted(self.counts):
+                count = self.counts[number].to_bytes(8, "big")
+                batch.put(number.to_bytes(8, "big") + run, count)
+        self.counts.clear()
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """Every number with its count, in order."""
+        if self.folder is None:
+            for number in sorted(self.counts):
+                yield number, self.counts[number]
+            return
+        self.spill()
+        current = total = 0
+        for key, value in self.db.iterator(fill_cache=False):
+            number = int.from_bytes(key[:8], "big")
+            if number != current and total:
+                yield current, total
+                total = 0
+            current = number
+            total += int.from_bytes(value, "big")
+        if total:
+            yield current, total
+
+    def close(self) -> None:
+        if self.folder is not None:
+            self.db.close()
+            self.folder.cleanup()
+
+
+class Walk:
+    """One pass over all records: counts them, finds what is wrong and, if asked to, mends it."""
+
+    def __init__(self, db: Any, folder: Path, mend: bool) -> None:
+        self.db = db
+        self.folder = folder
+        self.mend = mend
+        self.report = Report()
+        #: What is wrong -> how often, and where it was seen first.
+        self.tallies: dict[str, tuple[int, str]] = {}
+        #: There is a record that no broker has written.
+        self.malformed = False
+        #: LevelDB has read everything so far.
+        self.readable = True
+        #: Numbers of the sessions that live, and of those whose records are still to be deleted.
+        self.live: set[bytes] = set()
+        self.ended: set[bytes] = set()
+        self.references = References()
+        self.fixes: dict[bytes, bytes | None] = {}
+        self.done: int = 0
+        self.total: int = 0
+        self.progress: Progress | None = None
+
+    def run(self) -> None:
+        """Walks.
+
+        Raises:
+            StoreError: the database is not vmq's, or of another version.
+        """
+        try:
+            self.walk()
+        finally:
+            self.references.close()
+        for what, (count, where) in self.tallies.items():
+            self.report.problems.append(f"{what}: {count} (first: {where})")
+        if self.progress is not None:
+            self.progress(self.total, self.total)
+
+    def walk(self) -> None:
+        has_format = self.has_format()
+        self.strangers()
+        self.sessions()
+        self.ended_sessions()
+        self.subscriptions()
+        self.received()
+        self.retained()
+        self.report.queued = self.entries(b"q")
+        self.report.inflight = self.entries(b"i")
+        # What does not fit together is no news while parts cannot be read.
+        dangling = self.messages() if self.readable else self.count_messages()
+        if not has_format:
+            if self.malformed:
+                raise no_format(self.folder)
+            if self.done:
+                self.found("the format record is missing", "v", b"v", FORMAT)
+        self.apply()
+        if dangling and self.mend:
+            self.drop_dangling()
+            self.apply()
+
+    # Reading, findings, changes
+
+    def records(self, **part: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """The records of a part of the database, until one cannot be read."""
+        last = b""
+        try:
+            for key, value in self.db.iterator(verify_checksums=True, fill_cache=False, **part):
+                yield key, value
+                last = key
+                self.done += 1
+                if self.progress is not None and self.done % STEP == 0:
+                    self.progress(min(self.done, self.total), self.total)
+        except plyvel.Error as error:
+            self.readable = False
+            where = f"after {show(last)}" if last else f"where {part} begins"
+            self.tally(f"records that cannot be read ({text_of(error)})", where)
+
+    def tally(self, what: str, where: str, count: int = 1) -> None:
+        """Notes a problem."""
+        before, first = self.tallies.get(what, (0, where))
+        self.tallies[what] = (before + count, first)
+
+    def found(self, what: str, where: str, key: bytes, value: bytes | None = None) -> None:
+        """Notes a problem that is mended by putting one record, or deleting it."""
+        self.tally(what, where)
+        if self.mend:
+            self.fixes[key] = value
+            if len(self.fixes) >= STEP:
+                self.apply()
+
+    def found_malformed(self, flaw: str, key: bytes) -> None:
+        self.malformed = True
+        self.found(flaw, show(key), key)
+
+    def apply(self) -> None:
+        """Writes the changes so far."""
+        with self.db.write_batch() as batch:
+            for key, value in self.fixes.items():
+                if value is None:
+                    batch.delete(key)
+                else:
+                    batch.put(key, value)
+        self.fixes.clear()
+
+    # Kind by kind
+
+    def has_format(self) -> bool:
+        try:
+            found: bytes | None = self.db.get(b"v", verify_checksums=True)
+        except plyvel.Error:
+            return True  # told by whoever walks past it
+        if found is not None and found != FORMAT:
+            raise other_format(self.folder, found)
+        return found is not None
+
+    def strangers(self) -> None:
+        """Records of no kind that is known."""
+        start = b""
+        for kind in KINDS:
+            self.strangers_between(start, bytes((kind,)))
+            start = bytes((kind + 1,))
+        self.strangers_between(start, b"")
+
+    def strangers_between(self, start: bytes, stop: bytes) -> None:
+        part = {"start": start}
+        if stop:
+            part["stop"] = stop
+        for key, _ in self.records(**part):
+            self.found_malformed("records of an unknown kind", key)
+
+    def sessions(self) -> None:
+        for key, value in self.records(prefix=b"s"):
+            number = value[:8]
+            if len(value) != 16 or has_flaw(decode_client_id, key[1:]):
+                self.found_malformed("ill-formed session records", key)
+            elif number in self.live:
+                self.found("sessions with the number of another one", show(key), key)
+            else:
+                self.live.add(number)
+                self.report.sessions += 1
+
+    def ended_sessions(self) -> None:
+        for key, value in self.records(prefix=b"g"):
+            number = key[1:]
+            if len(number) != 8 or value:
+                self.found_malformed("ill-formed records of ended sessions", key)
+            elif number in self.live:
+                self.found("ended sessions that live", show(key), key)
+            else:
+                self.ended.add(number)
+
+    def has_session(self, key: bytes, what: str) -> bool:
+        """Whether a record's session exists; if not, the record is noted."""
+        number = key[1:9]
+        if number in self.live or number in self.ended or not self.readable:
+            return True
+        self.found(f"{what} of no session", show(key), key)
+        return False
+
+    def subscriptions(self) -> None:
+        for key, value in self.records(prefix=b"u"):
+            if len(key) < 10 or has_flaw(decode_filter, key[9:]) or len(value) != 1 or value[0] > 2:
+                self.found_malformed("ill-formed subscriptions", key)
+            elif self.has_session(key, "subscriptions"):
+                self.report.subscriptions += 1
+
+    def received(self) -> None:
+        for key, value in self.records(prefix=b"x"):
+            if len(key) != 11 or key.endswith(b"\0\0") or value:
+                self.found_malformed("ill-formed records of received packet ids", key)
+            else:
+                self.has_session(key, "received packet ids")
+
+    def retained(self) -> None:
+        for key, value in self.records(prefix=b"r"):
+            if has_flaw(decode_topic_name, key[1:]) or len(value) < 2 or value[0] > 2:
+                self.found_malformed("ill-formed retained messages", key)
+            else:
+                self.report.retained += 1
+
+    def entries(self, kind: bytes) -> int:
+        """The entries of all queues, or all inflight entries; returns how many are sound."""
+        what = "inflight entries" if kind == b"i" else "queue entries"
+        count = 0
+        session = b""
+        by_packet_id: dict[int, bytes] = {}
+        for key, value in self.records(prefix=kind):
+            if entry_flaw(key, value):
+                self.found_malformed(f"ill-formed {what}", key)
+                continue
+            if self.has_session(key, what):
+                count += 1
+            elif self.mend:
+                continue  # it goes, and lets go of its message
+            if kind == b"i":
+                if key[1:9] != session:
+                    session = key[1:9]
+                    by_packet_id.clear()
+                packet_id = value[1] << 8 | value[2]
+                older = by_packet_id.get(packet_id)
+                by_packet_id[packet_id] = key
+                if older is not None:
+                    self.found("packet ids in flight twice", show(older), older)
+            if value[0] & FLAG_REF:
+                self.references.add(int.from_bytes(value[3:], "big"))
+        return count
+
+    # Messages and how often they are named
+
+    def count_messages(self) -> bool:
+        for _ in self.records(prefix=b"m"):
+            self.report.messages += 1
+        return False
+
+    def messages(self) -> bool:
+        """Compares message records, counts and references; True if a message is missing."""
+        references = Numbered(iter(self.references))
+        counts = Numbered(self.counts())
+        dangling = False
+        for key, value in self.records(prefix=b"m"):
+            if len(key) != 9 or message_flaw(value, 0):
+                self.found_malformed("ill-formed messages", key)
+                continue
+            self.report.messages += 1
+            number = int.from_bytes(key[1:], "big")
+            dangling |= self.missing(references.skip_to(number))
+            self.pointless(counts.skip_to(number))
+            self.compare(key, references.take(number), counts.take(number))
+        dangling |= self.missing(references.skip_to(1 << 64))
+        self.pointless(counts.skip_to(1 << 64))
+        return dangling
+
+    def counts(self) -> Iterator[tuple[int, int]]:
+        for key, value in self.records(prefix=b"c"):
+            if len(key) != 9 or len(value) != 4:
+                self.found_malformed("ill-formed counts", key)
+            else:
+                yield int.from_bytes(key[1:], "big"), int.from_bytes(value, "big")
+
+    def missing(self, named: Iterator[tuple[int, int]]) -> bool:
+        some = False
+        for number, count in named:
+            self.tally("entries whose message is missing", f"message {number}", count)
+            some = True
+        return some
+
+    def pointless(self, counts: Iterator[tuple[int, int]]) -> None:
+        for number, _ in counts:
+            self.found(
+                "counts of no message", f"message {number}", b"c" + number.to_bytes(8, "big")
+            )
+
+    def compare(self, key: bytes, named: int, count: int) -> None:
+        """A message's record, how often it is named, and its count (0: it has none)."""
+        count_key = b"c" + key[1:]
+        if not named:
+            self.found("messages that nothing names", show(key), key)
+            if count and self.mend:
+                self.fixes[count_key] = None
+        elif count != (named if named > 1 else 0):
+            right = named.to_bytes(4, "big") if named > 1 else None
+            self.found("wrong counts", f"{show(key)}: {count} for {named}", count_key, right)
+
+    def drop_dangling(self) -> None:
+        """Deletes the entries whose message is missing; they are tallied already."""
+        for kind in (b"q", b"i"):
+            for key, value in self.records(prefix=kind):
+                if value[0] & FLAG_REF and self.db.get(b"m" + value[3:]) is None:
+                    self.fixes[key] = None
+                    if len(self.fixes) >= STEP:
+                        self.apply()
+
+
+class Numbered:
+    """Pairs in the order of their numbers, taken up to a number."""
+
+    def __init__(self, pairs: Iterator[tuple[int, int]]) -> None:
+        self.pairs = pairs
+        self.next = next(pairs, None)
+
+    def skip_to(self, number: int) -> Iterator[tuple[int, int]]:
+        """The pairs below a number."""
+        while self.next is not None and self.next[0] < number:
+            yield self.next
+            self.next = next(self.pairs, None)
+
+    def take(self, number: int) -> int:
+        """What belongs to a number; 0 if nothing does. The pairs below it are gone."""
+        if self.next is None or self.next[0] != number:
+            return 0
+        value = self.next[1]
+        self.next = next(self.pairs, None)
+        return value
+
+
+# Forms
+
+
+def show(key: bytes) -> str:
+    """A record as an operator is told of it."""
+    kind, number, rest = key[:1], int.from_bytes(key[1:9], "big"), key[9:]
+    if kind == b"s":
+        return f"client {key[1:].decode(errors='replace')!r}"
+    if kind == b"r":
+        return f"topic {key[1:].decode(errors='replace')!r}"
+    if kind in (b"q", b"i") and len(key) == 17:
+        return f"session {number}, place {int.from_bytes(rest, 'big')}"
+    if kind == b"u":
+        return f"session {number}, filter {rest.decode(errors='replace')!r}"
+    if kind == b"x" and len(key) == 11:
+        return f"session {number}, packet id {int.from_bytes(rest, 'big')}"
+    if kind in (b"m", b"c") and len(key) == 9:
+        return f"message {number}"
+    if kind == b"g" and len(key) == 9:
+        return f"session {number}"
+    return f"key {key[:40]!r}"
+
+
+def has_flaw(decode: Callable[[bytes], str], raw: bytes) -> bool:
+    """Whether bytes are not what a decoder makes a text of, or that text is empty."""
+    try:
+        return not decode(raw)
+    except ProtocolError:
+        return True
+
+
+def decode_client_id(raw: bytes) -> str:
+    """The text of a client id."""
+    return decode_text(raw, "client id")
+
+
+def message_flaw(raw: bytes, start: int) -> bool:
+    """Whether no message begins at `start`."""
+    body = start + 2
+    end = body + int.from_bytes(raw[start:body], "big")
+    return len(raw) < max(body, end) or has_flaw(decode_topic_name, raw[body:end])
+
+
+def entry_flaw(key: bytes, value: bytes) -> bool:
+    """Whether a record of kind q or i is none that a broker writes."""
+    if len(key) != 17 or not int.from_bytes(key[9:], "big") or len(value) < 3:
+        return True
+    flags = value[0]
+    qos = flags & 3
+    if flags > ENTRY_FLAGS or not 1 <= qos <= 2:
+        return True
+    if key[:1] == b"i" and value[1:3] == b"\0\0":
+        return True
+    if flags & FLAG_RELEASED:
+        return key[:1] != b"i" or qos != 2 or flags & FLAG_REF != 0
+    if flags & FLAG_REF:
+        return len(value) != 11 or not any(value[3:])
+    return message_flaw(value, 3)
