@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from vmq.commits import Committer
@@ -23,8 +23,11 @@ from vmq.connection import Connection
 from vmq.core import Core, Options
 from vmq.embedded import LocalClient, ReceivedMessage
 from vmq.hooks import Hooks
+from vmq.listeners.state import ListenerKind, OpenListener
 from vmq.listeners.tcp import bind, listen, prepare
 from vmq.listeners.websocket import websocket_factory
+from vmq.metrics import Metrics
+from vmq.monitor import Monitor
 from vmq.registry import Registry
 from vmq.store import Store, StoreError
 from vmq.store_open import (
@@ -36,7 +39,13 @@ from vmq.store_open import (
 )
 from vmq.tasks import QueueTasks, SessionTask
 
+if TYPE_CHECKING:
+    from vmq.http.server import HttpServer
+
 log = logging.getLogger("vmq.broker")
+
+#: A loop that was late by more seconds lately is unwell.
+UNWELL_LAG: Final = 1.0
 
 #: Records of an ended session that are deleted between two passes of the loop.
 PURGE_STEP = 1000
@@ -82,10 +91,15 @@ class Broker:
         check(self.config)
         #: The URLs of the listeners with their real ports, once started.
         self.addresses: list[str] = []
+        #: The open listeners by the names of the configuration.
+        self.listeners: dict[str, OpenListener] = {}
         self._core: Core | None = None
         self._registry: Registry | None = None
         self._committer: Committer | None = None
+        self._monitor: Monitor | None = None
+        self._metrics: Metrics | None = None
         self._servers: list[asyncio.Server] = []
+        self._http: list[HttpServer] = []
         self._tasks: dict[Connection, SessionTask] = {}
         self._all_closed: asyncio.Future[None] | None = None
         self._background: set[asyncio.Task[None]] = set()
@@ -119,12 +133,17 @@ class Broker:
             await self.stop()
             raise
         self._spawn(self._expire_sessions())
+        self._spawn(self.monitor.run(self.metrics.counters))
 
     async def stop(self) -> None:
         """Closes listeners and connections (wills are published) and saves all durable state."""
         for server in self._servers:
             server.close()
         self._servers.clear()
+        for http in self._http:
+            await http.finish()
+        self._http.clear()
+        self.listeners.clear()
         for task in list(self._background):
             task.cancel()
         if self._publisher is not None:
@@ -168,6 +187,7 @@ class Broker:
         self._core = core
         self._committer = committer
         self._registry = Registry(core, QueueTasks(core).wake, self._purge_later)
+        self._watch(core, self._registry, committer)
         try:
             self._restore(store, self._registry)
         except Exception as error:
@@ -195,6 +215,19 @@ class Broker:
                 registry.retained.count,
             )
 
+    def _watch(self, core: Core, registry: Registry, committer: Committer) -> None:
+        """Sets up what reads figures: metrics and the watch over the event loop."""
+        self._monitor = monitor = Monitor(core)
+        self._metrics = Metrics(
+            core,
+            registry,
+            committer.times,
+            monitor.lags,
+            monitor.recent_lag,
+            monitor.uptime,
+            self._open_connections,
+        )
+
     async def _open_listener(self, name: str, options: ListenerOptions) -> None:
         endpoint = options.endpoint
         network = self.config.network
@@ -204,31 +237,51 @@ class Broker:
             raise StartError(
                 f"listeners.{name}: cannot listen on {options.url}: {error.strerror or error}"
             ) from error
-        make = self._connection_factory(self.config.anonymous_allowed(name))
-        factory: Callable[[], Any] = make
-        if endpoint.scheme == "ws":
-            limit = self.config.session.max_packet_size + 65_536
-            factory = websocket_factory(make, endpoint.path or "/", limit)
-        self._servers.append(await listen(sock, factory, network.backlog))
         host, port = sock.getsockname()[:2]
-        shown = f"[{host}]" if ":" in host else host
-        path = endpoint.path if endpoint.scheme == "ws" else ""
-        self.addresses.append(f"{endpoint.scheme}://{shown}:{port}{path}")
+        url = endpoint.with_address(host, port).url
+        kind: ListenerKind = "mqttws" if endpoint.scheme == "ws" else "mqtt"
+        if endpoint.scheme == "http":
+            kind = "http"
+        listener = OpenListener(name, url, kind, None)
+        if kind == "http":
+            from vmq.http.server import serve  # its library is large, and not everybody has one
 
-    def _connection_factory(self, anonymous: bool) -> Callable[[], Connection]:
+            http = await serve(sock, self, network.backlog, allow_remote=options.allow_remote)
+            self._http.append(http)
+            listener.server = http
+        else:
+            server = await listen(sock, self._protocol_factory(listener), network.backlog)
+            self._servers.append(server)
+            listener.server = server
+        self.listeners[name] = listener
+        self.addresses.append(url)
+
+    def _protocol_factory(self, listener: OpenListener) -> Callable[[], Any]:
+        """Makes what handles each connection of an MQTT listener."""
+        make = self._connection_factory(listener)
+        endpoint = self.config.listeners[listener.name].endpoint
+        if listener.kind != "mqttws":
+            return make
+        limit = self.config.session.max_packet_size + 65_536
+        return websocket_factory(make, endpoint.path or "/", limit)
+
+    def _connection_factory(self, listener: OpenListener) -> Callable[[], Connection]:
         registry = self._registry
         assert registry is not None
+        anonymous = self.config.anonymous_allowed(listener.name)
         write_buffer = self.config.network.write_buffer
         timeout = float(self.config.session.mqtt_connect_timeout)
 
         def opened(connection: Connection) -> None:
             prepare(connection.transport, write_buffer)
             self._tasks[connection] = SessionTask(connection, timeout)
+            listener.connections += 1
 
         def closed(connection: Connection) -> None:
             task = self._tasks.pop(connection, None)
             if task is not None:
                 task.cancel()
+                listener.connections -= 1
             if self._all_closed is not None and not self._tasks:
                 self._all_closed.set_result(None)
 
@@ -270,6 +323,47 @@ class Broker:
                 count = self._registry.expire()
                 if count:
                     log.info("expired sessions=%d", count)
+
+    # Figures
+
+    @property
+    def metrics(self) -> Metrics:
+        """Every figure of the running broker."""
+        assert self._metrics is not None, "the broker is not started"
+        return self._metrics
+
+    @property
+    def monitor(self) -> Monitor:
+        """The watch over the event loop, with uptime and rates."""
+        assert self._monitor is not None, "the broker is not started"
+        return self._monitor
+
+    def health(self) -> list[str]:
+        """Why the broker cannot do its work now; empty if it can."""
+        reasons = self.listener_problems()
+        store = self._core.store if self._core is not None else None
+        if store is not None and store.failing:
+            reasons.append("the store cannot write")
+        lag = self.monitor.recent_lag()
+        if lag > UNWELL_LAG:
+            reasons.append(f"the event loop was {lag:.1f} s late in the last seconds")
+        return reasons
+
+    def listener_problems(self) -> list[str]:
+        """Which listeners do not accept."""
+        return [
+            f"listener {name} ({each.url}) does not accept connections"
+            for name, each in self.listeners.items()
+            if not each.is_accepting
+        ]
+
+    def _open_connections(self) -> dict[str, int]:
+        """Open MQTT connections by kind of listener."""
+        counts: dict[str, int] = {}
+        for each in self.listeners.values():
+            if each.kind != "http":
+                counts[each.kind] = counts.get(each.kind, 0) + each.connections
+        return counts
 
     # Embedding
 

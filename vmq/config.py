@@ -93,6 +93,12 @@ class ListenerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         bool | None,
         Meta(description="Overrides auth.allow_anonymous for this listener; unset = it applies."),
     ] = None
+    allow_remote: Annotated[
+        bool,
+        Meta(
+            description="For http only: other machines may reach it, and see the broker's figures without a password."
+        ),
+    ] = False
 
     @property
     def endpoint(self) -> Endpoint:
@@ -245,6 +251,7 @@ def _default_listeners() -> dict[str, ListenerOptions]:
     return {
         "tcp": ListenerOptions(url="tcp://127.0.0.1:1883"),
         "ws": ListenerOptions(url="ws://127.0.0.1:8083/mqtt"),
+        "http": ListenerOptions(url="http://127.0.0.1:8888"),
     }
 
 
@@ -349,30 +356,61 @@ def check(config: Config, origin: Callable[[str], str | None] = lambda _key: Non
 
 
 def _listener_problems(config: Config, origin: Callable[[str], str | None]) -> list[Problem]:
-    if not config.listeners:
-        what = "there is no listener, so no client could connect; add one, as in [listeners.tcp]"
-        return [Problem("listeners", what, origin("listeners"))]
     problems: list[Problem] = []
     taken: dict[tuple[str, int], str] = {}
+    schemes: set[str] = set()
     for name, options in config.listeners.items():
         key = f"listeners.{name}.url"
         try:
             endpoint = options.endpoint
         except ValueError as error:
+            schemes.add("")
             problems.append(
                 Problem(key, f"{error}; accepted: {URL_FORMS}", origin(key), options.url)
             )
             continue
+        schemes.add(endpoint.scheme)
         address = (endpoint.host.lower(), endpoint.port)
         # Port 0 is a fresh port each time it is bound.
         if endpoint.port and address in taken:
             what = f"listeners.{taken[address]} has this address already; each needs its own"
             problems.append(Problem(key, what, origin(key), options.url))
         taken.setdefault(address, name)
+        if endpoint.scheme == "http":
+            problems.extend(_http_problems(name, options, endpoint, origin))
+            continue
+        if options.allow_remote:
+            what = "only a listener of http has this option; allow_anonymous is that of the others"
+            key = f"listeners.{name}.allow_remote"
+            problems.append(Problem(key, what, origin(key), True))
         if not endpoint.is_loopback and not _anonymous_said(config, options):
             problems.append(Problem(key, _UNSAFE.format(name=name), origin(key), options.url))
+    if schemes <= {"http"}:
+        which = " for MQTT" if schemes else ""
+        what = f"there is no listener{which}, so no client could connect; add one, as in [listeners.tcp]"
+        problems.append(Problem("listeners", what, origin("listeners")))
     return problems
 
+
+def _http_problems(
+    name: str, options: ListenerOptions, endpoint: Endpoint, origin: Callable[[str], str | None]
+) -> list[Problem]:
+    """What is wrong with a listener of http: it shows figures to whoever asks."""
+    problems: list[Problem] = []
+    if options.allow_anonymous is not None:
+        key = f"listeners.{name}.allow_anonymous"
+        what = "a listener of http has no MQTT clients; its option is allow_remote"
+        problems.append(Problem(key, what, origin(key), options.allow_anonymous))
+    if not endpoint.is_loopback and not options.allow_remote:
+        key = f"listeners.{name}.url"
+        problems.append(Problem(key, _REMOTE.format(name=name), origin(key), options.url))
+    return problems
+
+
+_REMOTE: Final = (
+    "refused: other machines could read the broker's figures, without a password; accepted: an address on loopback "
+    "(127.0.0.1, [::1], localhost), or an explicit allow_remote = true (listeners.{name}.allow_remote)"
+)
 
 _UNSAFE: Final = (
     "refused: reachable from other machines while no authentication exists, so nobody or everybody could connect; "

@@ -49,8 +49,12 @@ def test_the_defaults_are_those_that_the_documentation_promises() -> None:
         "log": {"level": "info"},
         "auth": {"allow_anonymous": "loopback"},
         "listeners": {
-            "tcp": {"url": "tcp://127.0.0.1:1883", "allow_anonymous": None},
-            "ws": {"url": "ws://127.0.0.1:8083/mqtt", "allow_anonymous": None},
+            name: {"url": url, "allow_anonymous": None, "allow_remote": False}
+            for name, url in (
+                ("tcp", "tcp://127.0.0.1:1883"),
+                ("ws", "ws://127.0.0.1:8083/mqtt"),
+                ("http", "http://127.0.0.1:8888"),
+            )
         },
         "session": {
             "mqtt_connect_timeout": 5,
@@ -92,7 +96,7 @@ def test_without_sources_loading_gives_the_defaults() -> None:
 
 def test_one_configuration_does_not_share_listeners_with_another() -> None:
     Config().listeners.clear()
-    assert set(Config().listeners) == {"tcp", "ws"}
+    assert set(Config().listeners) == {"tcp", "ws", "http"}
 
 
 # --- sources
@@ -156,6 +160,7 @@ def test_the_environment_changes_and_adds_listeners() -> None:
     assert loaded.config.listeners == {
         "tcp": ListenerOptions(url="tcp://127.0.0.1:2883"),
         "ws": ListenerOptions(url="ws://127.0.0.1:8083/mqtt"),
+        "http": ListenerOptions(url="http://127.0.0.1:8888"),
         "extra": ListenerOptions(url="tcp://0.0.0.0:3883", allow_anonymous=True),
     }
     assert loaded.origin("listeners.tcp.url") == "environment VMQ_LISTENERS__TCP__URL"
@@ -294,10 +299,10 @@ def test_a_relative_data_dir_stays_as_written(file: Path) -> None:
             "[listeners]",
             "listeners: there is no listener, so no client could connect; add one",
         ),
-        ("[listeners.tcp]", "listeners.tcp.url: missing; accepted: tcp://HOST:PORT or ws://"),
+        ("[listeners.tcp]", "listeners.tcp.url: missing; accepted: tcp://HOST:PORT, ws://"),
         (
             "[listeners.tcp]\nallow_anonymous = true",
-            "listeners.tcp.url: missing; accepted: tcp://HOST:PORT or ws://",
+            "listeners.tcp.url: missing; accepted: tcp://HOST:PORT, ws://",
         ),
         (
             '[listeners.TCP]\nurl = "tcp://127.0.0.1:1"',
@@ -314,6 +319,10 @@ def test_a_relative_data_dir_stays_as_written(file: Path) -> None:
         (
             '[listeners.a]\nurl = "tcp://127.0.0.1:1"\n[listeners.b]\nurl = "ws://127.0.0.1:1"',
             'listeners.b.url = "ws://127.0.0.1:1": listeners.a has this address already',
+        ),
+        (
+            '[listeners.a]\nurl = "http://127.0.0.1:1"',
+            "listeners: there is no listener for MQTT, so no client could connect; add one",
         ),
         ("queue = ", "configuration: not TOML: Invalid value (at end of document)"),
         ("[queue]\ndrop = 1\ndrop = 2", "configuration: not TOML: Cannot overwrite a value"),
@@ -554,3 +563,52 @@ def test_the_environment_of_this_process_is_not_read_unasked() -> None:
         assert load().config == Config()
     finally:
         del os.environ["VMQ_QUEUE__DROP"]
+
+
+# --- listeners of http
+
+
+def with_http(**options: object) -> Config:
+    tables = {"tcp": {"url": "tcp://127.0.0.1:0"}, "web": options}
+    return msgspec.convert({"listeners": tables}, Config)
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (
+            {"url": "http://0.0.0.0:1"},
+            'listeners.web.url = "http://0.0.0.0:1": refused: other machines could read',
+        ),
+        (
+            {"url": "http://127.0.0.1:1", "allow_anonymous": True},
+            "listeners.web.allow_anonymous = true: a listener of http has no MQTT clients",
+        ),
+        (
+            {"url": "tcp://127.0.0.1:1", "allow_remote": True},
+            "listeners.web.allow_remote = true: only a listener of http has this option",
+        ),
+    ],
+)
+def test_an_unsafe_or_senseless_http_listener_is_refused(
+    options: dict[str, object], line: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check(with_http(**options))
+    assert str(caught.value).startswith(line)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"url": "http://[::1]:1"}, {"url": "http://0.0.0.0:1/", "allow_remote": True}],
+)
+def test_an_http_listener_is_on_loopback_or_is_wanted_elsewhere(options: dict[str, object]) -> None:
+    check(with_http(**options))
+
+
+def test_allow_anonymous_does_not_open_http_to_other_machines() -> None:
+    config = msgspec.structs.replace(
+        with_http(url="http://0.0.0.0:1"), auth=AuthOptions(allow_anonymous=True)
+    )
+    with pytest.raises(ConfigError, match=r"listeners\.web\.allow_remote"):
+        check(config)

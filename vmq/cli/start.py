@@ -27,8 +27,8 @@ ListenOption = Annotated[
     typer.Option(
         "--listen",
         metavar="URL",
-        help="Listen on tcp://HOST:PORT or ws://HOST:PORT/mqtt (port 0: any free one). May be "
-        "repeated; replaces the listeners of the configuration.",
+        help="Listen on tcp://HOST:PORT, ws://HOST:PORT/mqtt or http://HOST:PORT (port 0: any "
+        "free one). May be repeated; replaces the listeners of the configuration.",
     ),
 ]
 AnonymousOption = Annotated[
