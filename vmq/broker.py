@@ -29,6 +29,7 @@ from vmq.listeners.websocket import websocket_factory
 from vmq.metrics import Metrics
 from vmq.monitor import Monitor
 from vmq.registry import Registry
+from vmq.reload import changes, check_live
 from vmq.store import Store, StoreError
 from vmq.store_open import (
     ended_sessions,
@@ -55,9 +56,9 @@ class StartError(Exception):
     """The broker cannot start; the text is for the operator."""
 
 
-def options_of(config: Config) -> Options:
-    """The core's options out of the configuration."""
-    options = Options()
+def options_of(config: Config, options: Options | None = None) -> Options:
+    """The core's options out of the configuration; those given, if any, take them over."""
+    options = Options() if options is None else options
     session, queue = config.session, config.queue
     options.max_client_id_size = session.max_client_id_size
     options.max_packet_size = session.max_packet_size
@@ -270,10 +271,10 @@ class Broker:
         assert registry is not None
         anonymous = self.config.anonymous_allowed(listener.name)
         write_buffer = self.config.network.write_buffer
-        timeout = float(self.config.session.mqtt_connect_timeout)
 
         def opened(connection: Connection) -> None:
             prepare(connection.transport, write_buffer)
+            timeout = float(self.config.session.mqtt_connect_timeout)  # may change live
             self._tasks[connection] = SessionTask(connection, timeout)
             listener.connections += 1
 
@@ -291,6 +292,39 @@ class Broker:
             return connection
 
         return make
+
+    # Changes while it runs
+
+    def reload(self, config: Config) -> list[str]:
+        """Takes over a new configuration, all of it or nothing; returns the keys that changed.
+
+        Certificates are read anew too, changed or not. The level of the log belongs to whoever
+        set the log up.
+
+        Raises:
+            ConfigError: the configuration is impossible or not safe.
+            ReloadError: an option changed that cannot change live.
+        """
+        check(config)
+        core, registry = self._core, self._registry
+        assert core is not None and registry is not None, "the broker is not started"
+        found = changes(self.config, config)
+        check_live(found)
+        reload_certificates = getattr(self, "reload_certificates", None)
+        if reload_certificates is not None:
+            reload_certificates()
+        had_retries = core.options.retry_interval > 0
+        self.config = config
+        options_of(config, core.options)
+        if core.options.retry_interval and not had_retries:
+            # Nobody noted when these were sent; they are not due at once.
+            now = core.clock()
+            for subscriber in registry.subscribers.values():
+                for delivery in subscriber.queue.inflight.values():
+                    delivery.sent_at = now
+        for task in self._tasks.values():
+            task.wake()
+        return [change.key for change in found]
 
     # Background work
 

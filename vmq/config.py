@@ -48,6 +48,10 @@ __all__ = [
 LARGEST_PACKET: Final = 268_435_460
 
 
+# An option so marked may change on a running broker (vmq.reload).
+_LIVE: Final = {"live": True}
+
+
 class BrokerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The broker as a whole."""
 
@@ -62,12 +66,30 @@ class BrokerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class LogOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The log on standard error."""
+    """The log."""
 
     level: Annotated[
         Literal["debug", "info", "warning", "error"],
-        Meta(description="Least severe event that is logged."),
+        Meta(description="Least severe event that is logged.", extra=_LIVE),
     ] = "info"
+    format: Annotated[
+        Literal["text", "json"],
+        Meta(description="One line an event: for people, or a JSON object with its fields."),
+    ] = "text"
+    file: Annotated[
+        Annotated[str, Meta(pattern=r"^[^\x00]+\Z")] | None,
+        Meta(
+            description="File to append to, opened anew on SIGUSR1; unset = standard error.",
+            extra={"accepts": "a path"},
+        ),
+    ] = None
+    flood_limit: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Events of one kind written in ten seconds; more are only counted; 0 = no limit.",
+        ),
+    ] = 100
 
 
 class AuthOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -115,12 +137,17 @@ class SessionOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     mqtt_connect_timeout: Annotated[
         float,
-        Meta(gt=0, le=3600, description="Seconds that a new connection has to send CONNECT."),
+        Meta(
+            gt=0,
+            le=3600,
+            description="Seconds that a new connection has to send CONNECT.",
+            extra=_LIVE,
+        ),
     ] = 5.0
     max_client_id_size: Annotated[
         int,
         # Below 23 bytes a server would refuse ids that it must accept [MQTT-3.1.3-5].
-        Meta(ge=23, le=65_535, description="Longest accepted client id, in bytes."),
+        Meta(ge=23, le=65_535, description="Longest accepted client id, in bytes.", extra=_LIVE),
     ] = 100
     max_packet_size: Annotated[
         int,
@@ -131,7 +158,7 @@ class SessionOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Meta(
             pattern=DURATION_PATTERN,
             description="How long a durable session outlives its last connection (1m = 30 days, 1y = 365).",
-            extra={"accepts": DURATION_FORMS},
+            extra={"accepts": DURATION_FORMS, **_LIVE},
         ),
     ] = "never"
     upgrade_outgoing_qos: Annotated[
@@ -146,15 +173,19 @@ class SessionOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             ge=0,
             le=86_400,
             description="Seconds until an unacknowledged packet is sent again while connected; 0 = on reconnect only.",
+            extra=_LIVE,
         ),
     ] = 0.0
     shared_subscription_policy: Annotated[
         Literal["prefer_local", "random", "local_only", "prefer_online_before_local"],
-        Meta(description="Which member of a shared subscription receives a message."),
+        Meta(description="Which member of a shared subscription receives a message.", extra=_LIVE),
     ] = "prefer_local"
     suppress_lwt_on_session_takeover: Annotated[
         bool,
-        Meta(description="Do not publish the will of a connection whose client id connects anew."),
+        Meta(
+            description="Do not publish the will of a connection whose client id connects anew.",
+            extra=_LIVE,
+        ),
     ] = False
 
     @property
@@ -172,17 +203,24 @@ class QueueOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             ge=0,
             le=65_535,
             description="QoS 1 and 2 messages that may await a client's acknowledgement; 0 = no limit.",
+            extra=_LIVE,
         ),
     ] = 20
     max_online_messages: Annotated[
         int,
         Meta(
-            ge=-1, description="Messages queued beyond those for a connected client; -1 = no limit."
+            ge=-1,
+            description="Messages queued beyond those for a connected client; -1 = no limit.",
+            extra=_LIVE,
         ),
     ] = 1000
     max_offline_messages: Annotated[
         int,
-        Meta(ge=-1, description="Messages queued for a durable session offline; -1 = no limit."),
+        Meta(
+            ge=-1,
+            description="Messages queued for a durable session offline; -1 = no limit.",
+            extra=_LIVE,
+        ),
     ] = 1000
     queue_type: Annotated[
         Literal["fifo", "lifo"],
@@ -191,12 +229,17 @@ class QueueOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     drop: Annotated[
         Literal["newest", "oldest"],
         Meta(
-            description="What a full queue drops: the arriving message, or the one waiting longest."
+            description="What a full queue drops: the arriving message, or the one waiting longest.",
+            extra=_LIVE,
         ),
     ] = "newest"
     max_msgs_per_drain_step: Annotated[
         int,
-        Meta(ge=1, description="Messages handed over at once when a queue's backlog drains."),
+        Meta(
+            ge=1,
+            description="Messages handed over at once when a queue's backlog drains.",
+            extra=_LIVE,
+        ),
     ] = 100
 
 
