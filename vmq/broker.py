@@ -25,6 +25,7 @@ from vmq.embedded import LocalClient, ReceivedMessage
 from vmq.hooks import Hooks
 from vmq.listeners.tcp import bind, listen, prepare
 from vmq.listeners.websocket import websocket_factory
+from vmq.memory import MemoryWatch
 from vmq.registry import Registry
 from vmq.store import Store, StoreError
 from vmq.store_open import (
@@ -63,7 +64,20 @@ def options_of(config: Config) -> Options:
     options.lifo = queue.queue_type == "lifo"
     options.drop_oldest = queue.drop == "oldest"
     options.max_msgs_per_drain_step = queue.max_msgs_per_drain_step
+    options.pause_publisher = queue.overflow == "pause_publisher"
     options.topic_cache = config.network.topic_cache
+    limits = config.limits
+    options.max_message_size = limits.max_message_size
+    options.max_message_rate = float(limits.max_message_rate)
+    options.max_byte_rate = float(limits.max_byte_rate)
+    options.max_subscriptions_per_client = limits.max_subscriptions_per_client
+    options.topic_max_depth = limits.topic_max_depth
+    options.max_retained_messages = limits.max_retained_messages
+    options.max_retained_bytes = limits.max_retained_bytes
+    options.stalled_client_timeout = float(limits.stalled_client_timeout)
+    options.flapping_limit = limits.flapping_limit
+    options.flapping_window = float(limits.flapping_window)
+    options.flapping_ban = float(limits.flapping_ban)
     return options
 
 
@@ -119,6 +133,9 @@ class Broker:
             await self.stop()
             raise
         self._spawn(self._expire_sessions())
+        assert self._core is not None
+        watch = MemoryWatch(self._core, self.config.limits.max_memory)
+        self._spawn(watch.run())
 
     async def stop(self) -> None:
         """Closes listeners and connections (wills are published) and saves all durable state."""
@@ -164,6 +181,7 @@ class Broker:
         except OSError as error:
             raise StartError(f"cannot use the data directory: {path}: {error.strerror}") from error
         core = Core(options_of(config), store, time.monotonic, time.time, random.Random().randrange)
+        core.call_later = asyncio.get_running_loop().call_later
         committer.attach(core, store, reopen)
         self._core = core
         self._committer = committer

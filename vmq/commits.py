@@ -80,6 +80,8 @@ class Committer:
         if error is None:
             store.end_commit()
             core.outbox.release(number)
+            if core.waiting_for_store:
+                core.resume_all(core.waiting_for_store)
             if store.dirty:
                 self.schedule()
             return
