@@ -26,6 +26,7 @@ from vmq.hooks import Hooks
 from vmq.listeners.state import ListenerKind, OpenListener
 from vmq.listeners.tcp import bind, listen, prepare
 from vmq.listeners.websocket import websocket_factory
+from vmq.memory import MemoryWatch
 from vmq.metrics import Metrics
 from vmq.monitor import Monitor
 from vmq.registry import Registry
@@ -73,7 +74,20 @@ def options_of(config: Config, options: Options | None = None) -> Options:
     options.lifo = queue.queue_type == "lifo"
     options.drop_oldest = queue.drop == "oldest"
     options.max_msgs_per_drain_step = queue.max_msgs_per_drain_step
+    options.pause_publisher = queue.overflow == "pause_publisher"
     options.topic_cache = config.network.topic_cache
+    limits = config.limits
+    options.max_message_size = limits.max_message_size
+    options.max_message_rate = float(limits.max_message_rate)
+    options.max_byte_rate = float(limits.max_byte_rate)
+    options.max_subscriptions_per_client = limits.max_subscriptions_per_client
+    options.topic_max_depth = limits.topic_max_depth
+    options.max_retained_messages = limits.max_retained_messages
+    options.max_retained_bytes = limits.max_retained_bytes
+    options.stalled_client_timeout = float(limits.stalled_client_timeout)
+    options.flapping_limit = limits.flapping_limit
+    options.flapping_window = float(limits.flapping_window)
+    options.flapping_ban = float(limits.flapping_ban)
     return options
 
 
@@ -135,6 +149,9 @@ class Broker:
             raise
         self._spawn(self._expire_sessions())
         self._spawn(self.monitor.run(self.metrics.counters))
+        assert self._core is not None
+        watch = MemoryWatch(self._core, self.config.limits.max_memory)
+        self._spawn(watch.run())
 
     async def stop(self) -> None:
         """Closes listeners and connections (wills are published) and saves all durable state."""
@@ -163,6 +180,8 @@ class Broker:
         if self._tasks:
             self._all_closed = asyncio.get_running_loop().create_future()
             await self._all_closed
+        if committer is not None:
+            await committer.finish_all()  # what the ends of the connections wrote
         if core is not None and core.store is not None:
             core.store.db.close()
         self._core = None
@@ -184,6 +203,7 @@ class Broker:
         except OSError as error:
             raise StartError(f"cannot use the data directory: {path}: {error.strerror}") from error
         core = Core(options_of(config), store, time.monotonic, time.time, random.Random().randrange)
+        core.call_later = asyncio.get_running_loop().call_later
         committer.attach(core, store, reopen)
         self._core = core
         self._committer = committer

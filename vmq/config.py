@@ -30,6 +30,7 @@ __all__ = [
     "Config",
     "ConfigError",
     "Endpoint",
+    "LimitOptions",
     "ListenerOptions",
     "Loaded",
     "LogOptions",
@@ -233,6 +234,13 @@ class QueueOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             extra=_LIVE,
         ),
     ] = "newest"
+    overflow: Annotated[
+        Literal["drop", "pause_publisher"],
+        Meta(
+            description="What a full queue of a connected client does: drop by the rule above, or "
+            "take the message and stop reading its publisher until there is room (5 s at most)."
+        ),
+    ] = "drop"
     max_msgs_per_drain_step: Annotated[
         int,
         Meta(
@@ -241,6 +249,92 @@ class QueueOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             extra=_LIVE,
         ),
     ] = 100
+
+
+class LimitOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one client may do, and what all together may use. 0 is no limit, unless it says otherwise."""
+
+    max_message_size: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Largest payload of a PUBLISH, in bytes; a larger one closes the connection.",
+            extra=_LIVE,
+        ),
+    ] = 0
+    max_message_rate: Annotated[
+        float,
+        Meta(
+            ge=0,
+            description="PUBLISH packets a second of one client; above it the broker reads it no faster.",
+        ),
+    ] = 0.0
+    max_byte_rate: Annotated[
+        float,
+        Meta(
+            ge=0,
+            description="Bytes a second that one publishing client may send; above it the broker reads it no faster.",
+        ),
+    ] = 0.0
+    max_subscriptions_per_client: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Subscriptions of one client; a further one is answered with failure (0x80).",
+            extra=_LIVE,
+        ),
+    ] = 100_000
+    topic_max_depth: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Levels of a topic; PUBLISH to a deeper one closes the connection, "
+            "a deeper filter is answered with failure (0x80).",
+        ),
+    ] = 128
+    max_retained_messages: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Retained messages; one for a further topic is delivered but not kept.",
+            extra=_LIVE,
+        ),
+    ] = 1_000_000
+    max_retained_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Topics and payloads of all retained messages, in bytes; "
+            "what would exceed it is delivered but not kept.",
+            extra=_LIVE,
+        ),
+    ] = 1_073_741_824
+    max_memory: Annotated[
+        int,
+        Meta(
+            ge=-1,
+            description="Resident memory in bytes, above which new clients are refused and publishers are "
+            "not read; 0 = four fifths of the machine's, -1 = no limit.",
+        ),
+    ] = 0
+    stalled_client_timeout: Annotated[
+        float,
+        Meta(
+            ge=0,
+            description="Seconds that a client may take nothing of what is sent to it, then its connection is dropped.",
+            extra=_LIVE,
+        ),
+    ] = 300.0
+    flapping_limit: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Connects of one client id within flapping_window; a further one is refused with "
+            "code 3 and the id banned for flapping_ban.",
+        ),
+    ] = 0
+    flapping_window: Annotated[float, Meta(gt=0, description="Seconds; see flapping_limit.")] = 60.0
+    flapping_ban: Annotated[float, Meta(gt=0, description="Seconds; see flapping_limit.")] = 300.0
 
 
 class StoreOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -307,6 +401,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     listeners: dict[str, ListenerOptions] = msgspec.field(default_factory=_default_listeners)
     session: SessionOptions = SessionOptions()
     queue: QueueOptions = QueueOptions()
+    limits: LimitOptions = LimitOptions()
     store: StoreOptions = StoreOptions()
     network: NetworkOptions = NetworkOptions()
 

@@ -58,9 +58,7 @@ COUNTERS: Final[Mapping[str, str]] = {
     "queue_setup": "Queues made.",
     "queue_teardown": "Queues ended.",
     "queue_message_in": "Messages given to queues.",
-    "queue_message_out": "Messages that left queues for a client.",
     "queue_message_drop": "Messages dropped because a queue was full.",
-    "queue_message_expired": "Messages dropped because they expired.",
     "queue_message_unhandled": "Messages lost with the end of a queue.",
     "queue_initialized_from_storage": "Queues restored from the store.",
     "router_matches_local": "Subscriptions that published messages matched.",
@@ -110,13 +108,6 @@ RETURN_CODES: Final = (
     "bad_username_or_password",
     "not_authorized",
 )
-
-#: Counters that the core keeps under another name.
-_KEPT_AS: Final[Mapping[str, str]] = {
-    "mqtt_connect_received": "connects",
-    "mqtt_publish_received": "publish_received",
-    "mqtt_publish_sent": "publish_sent",
-}
 
 
 class Sample(NamedTuple):
@@ -209,9 +200,8 @@ class Metrics:
     def _counter(self, name: str) -> tuple[Sample, ...]:
         counters = self._core.counters
         if name != "mqtt_connack_sent":
-            kept = getattr(counters, _KEPT_AS.get(name, name), 0)
-            return (Sample((), getattr(counters, name, kept)),)
-        codes = getattr(counters, name, [0] * len(RETURN_CODES))
+            return (Sample((), getattr(counters, name)),)
+        codes = counters.mqtt_connack_sent
         return tuple(
             Sample((("return_code", word),), number)
             for word, number in zip(RETURN_CODES, codes, strict=True)

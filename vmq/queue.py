@@ -24,6 +24,9 @@ from vmq.output import Output
 #: How many messages of a durable session wait in memory as well; the rest is loaded when needed.
 PENDING_IN_MEMORY: Final = 1000
 
+#: Seconds after which a publisher reads on though the queue that it waits for is still full.
+LONGEST_PAUSE: Final = 5.0
+
 #: The reasons of on_message_drop.
 QUEUE_FULL: Final = "queue_full"
 EXPIRED: Final = "expired"
@@ -66,9 +69,12 @@ class Queue:
         self.first: int = 0
         self.last: int = 0
         self.next_seq: int = 1
+        self.next_order: int = 1
         self.last_packet_id: int = 0
         self.inflight_is_stored = False
         self.dropped: int = 0
+        #: Connections that stopped reading until this queue has room again.
+        self.paused_publishers: list[Output] | None = None
 
     # What is there
 
@@ -103,6 +109,7 @@ class Queue:
 
     def deliver(self, message: Message, qos: int, retain: bool, group: str) -> None:
         """Takes a message that a subscription matched, at its effective QoS."""
+        self.core.counters.queue_message_in += 1
         if qos == 0:
             self.deliver_quick(message, retain, group)
             return
@@ -124,7 +131,7 @@ class Queue:
         if self.output.blocked or self.quick or self.burst:
             limit = self.core.options.max_online_messages
             delivery = Delivery(message, 0, retain, group)
-            if limit >= 0 and self.waiting() >= limit:
+            if limit >= 0 and self.waiting() >= limit and not self.pause_publisher():
                 if not (self.core.options.drop_oldest and self.quick):
                     self.drop(delivery, QUEUE_FULL)
                     return
@@ -209,9 +216,40 @@ class Queue:
             online = options.max_online_messages
             if self.backlog == 0 or online < 0 or (limit >= 0 and online > limit):
                 limit = online
-        if limit < 0 or self.waiting() < limit:
+        if limit < 0 or self.waiting() < limit or self.pause_publisher():
             return True
         return options.drop_oldest and limit > 0 and self.drop_oldest()
+
+    def pause_publisher(self) -> bool:
+        """Whether the full queue of a connected client takes the message and stops its publisher.
+
+        The publisher finishes the bytes of its last read, so the limit is passed by no more than
+        one read of each publisher.
+        """
+        core = self.core
+        publisher = core.publisher
+        if not core.options.pause_publisher or not self.online or publisher is None:
+            return False
+        if publisher is self.output:
+            return False  # unread, it could not acknowledge what its own queue waits for
+        publishers = self.paused_publishers
+        if publishers is None:
+            self.paused_publishers = publishers = []
+            # Two clients that publish to each other would else wait for each other.
+            if core.call_later is not None:
+                core.call_later(LONGEST_PAUSE, self.resume_publishers)
+        if publisher not in publishers:
+            publishers.append(publisher)
+            publisher.pause()
+        return True
+
+    def resume_publishers(self) -> None:
+        """The queue has room again, or its client is gone."""
+        publishers = self.paused_publishers
+        if publishers is not None:
+            self.paused_publishers = None
+            for publisher in publishers:
+                publisher.resume()
 
     def drop_oldest(self) -> bool:
         """Drops the message that waits longest; False if there is none of QoS 1 or 2."""
@@ -237,9 +275,8 @@ class Queue:
     def step_backlog(self, from_first: bool, found: bool) -> None:
         """One place of the backlog is dealt with, whether a message was `found` there or not.
 
-        Places may be empty: an acknowledged PUBREC takes a number too, and newest-first sending
-        takes messages out of the middle. The count is exact until a restart, and then at least
-        what is there, until the end is reached.
+        A place is empty when its message went to another member of a share group. The count is
+        exact until a restart, and then at least what is there, until the end is reached.
         """
         if from_first:
             self.first += 1
@@ -261,7 +298,7 @@ class Queue:
             frame = publish(message.topic, message.payload, 0, 0, True, False)
         else:
             frame = message.frame()
-        self.core.counters.publish_sent += 1
+        self.core.counters.mqtt_publish_sent += 1
         self.output.add(frame)
 
     def send(self, delivery: Delivery) -> None:
@@ -279,16 +316,17 @@ class Queue:
         if self.durable:
             store = self.core.store
             assert store is not None
-            was_waiting = delivery.seq > 0
-            if not was_waiting:
-                delivery.seq = self.next_seq
-                self.next_seq += 1
-            store.put_inflight(self.session, delivery, was_waiting)
+            if delivery.seq == self.next_seq - 1 and delivery.seq:
+                # The last place is free again: so newest-first sending leaves no empty places.
+                self.next_seq = delivery.seq
+            delivery.order = self.next_order
+            self.next_order += 1
+            store.put_inflight(self.session, delivery)
             output.barrier = store.barrier()
         core = self.core
         if core.options.retry_interval:
             delivery.sent_at = core.clock()
-        core.counters.publish_sent += 1
+        core.counters.mqtt_publish_sent += 1
         message = delivery.message
         if core.hooks.on_deliver is not None:
             message = self.rewrite(message, delivery.qos, delivery.retain)
@@ -309,12 +347,13 @@ class Queue:
         if core.options.retry_interval:
             delivery.sent_at = core.clock()
         if delivery.released:
+            core.counters.mqtt_pubrel_sent += 1
             self.output.add(PUBREL_HEAD + PACKET_IDS[delivery.packet_id])
             return
         message = delivery.message
         if core.hooks.on_deliver is not None:
             message = self.rewrite(message, delivery.qos, delivery.retain)
-        core.counters.publish_sent += 1
+        core.counters.mqtt_publish_sent += 1
         self.output.add(
             publish(
                 message.topic,
@@ -353,6 +392,8 @@ class Queue:
                 break
             room -= 1
         self.update_fast()
+        if self.paused_publishers and self.waiting() <= self.core.options.max_online_messages // 2:
+            self.resume_publishers()
         if room == 0 and (self.burst or self.quick or self.pending or self.backlog):
             self.wake(self)
             return True
@@ -419,13 +460,14 @@ class Queue:
             del self.inflight[packet_id]
             self.inflight[packet_id] = delivery
             store = self.core.store
-            if delivery.seq and store is not None:
-                seq = self.next_seq
-                self.next_seq = seq + 1
-                store.put_released(self.session, delivery, seq)
+            if delivery.order and store is not None:
+                order = self.next_order
+                self.next_order = order + 1
+                store.put_released(self.session, delivery, order)
                 self.output.barrier = store.barrier()
             delivery.released = True
         output = self.output
+        self.core.counters.mqtt_pubrel_sent += 1
         output.pieces.append(PUBREL_HEAD)
         output.pieces.append(PACKET_IDS[packet_id])
         output.touch()
@@ -440,20 +482,22 @@ class Queue:
 
     def finish(self, delivery: Delivery) -> None:
         store = self.core.store
-        if delivery.seq and store is not None:
+        if delivery.order and store is not None:
             store.remove_inflight(self.session, delivery)
         if self.pending or self.backlog or self.burst:
             self.pump()
 
     # Connections come and go
 
-    def restore(self, first: int, last: int, next_seq: int) -> None:
+    def restore(self, first: int, last: int, last_order: int) -> None:
         """Takes over what the store holds of a session from before the broker's start."""
         self.first = first
         self.last = last
         self.backlog = last - first + 1 if first else 0
-        self.next_seq = next_seq
+        self.next_seq = last + 1
+        self.next_order = last_order + 1
         self.inflight_is_stored = True
+        self.core.counters.queue_initialized_from_storage += 1
 
     def load_inflight(self) -> None:
         """Loads the unacknowledged deliveries of before the broker's start, once."""
@@ -490,6 +534,7 @@ class Queue:
         self.output = self.offline_output
         self.quick = None
         self.burst = None
+        self.resume_publishers()
 
     def on_unblocked(self) -> None:
         """The socket takes bytes again."""
@@ -508,7 +553,7 @@ class Queue:
                 continue
             if delivery.qos == 1 or not self.durable:
                 del self.inflight[delivery.packet_id]
-                if delivery.seq and store is not None:
+                if delivery.order and store is not None:
                     store.remove_inflight(self.session, delivery)
                 taken.append(delivery)
         self.pending = self.without(groups, self.pending, taken)
@@ -534,6 +579,8 @@ class Queue:
 
     def retry(self, now: float) -> None:
         """Repeats what was sent `retry_interval` ago or longer and is not acknowledged."""
+        if self.output.blocked:
+            return
         oldest = now - self.core.options.retry_interval
         for delivery in list(self.inflight.values()):
             if delivery.sent_at <= oldest:

@@ -33,7 +33,7 @@ def status_of(broker: "Broker") -> dict[str, Any]:
         "queues": {
             "count": sessions,
             "messages_in": counters["queue_message_in"],
-            "messages_out": counters["queue_message_out"],
+            "messages_out": counters["mqtt_publish_sent"],
             "messages_dropped": counters["queue_message_drop"],
         },
         "retained": {"messages": gauges["retain_messages"], "bytes": gauges["retain_memory"]},
