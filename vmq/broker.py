@@ -23,7 +23,7 @@ from vmq.connection import Connection
 from vmq.core import Core, Options
 from vmq.embedded import LocalClient, ReceivedMessage
 from vmq.hooks import Hooks
-from vmq.listeners.state import ListenerKind, OpenListener
+from vmq.listeners.state import AnyListener, OpenListener
 from vmq.listeners.tcp import bind, listen, prepare
 from vmq.listeners.websocket import websocket_factory
 from vmq.memory import MemoryWatch
@@ -42,7 +42,7 @@ from vmq.store_open import (
 from vmq.tasks import QueueTasks, SessionTask
 
 if TYPE_CHECKING:
-    from vmq.http.server import HttpServer
+    from vmq.http.server import HttpListener
 
 log = logging.getLogger("vmq.broker")
 
@@ -107,14 +107,13 @@ class Broker:
         #: The URLs of the listeners with their real ports, once started.
         self.addresses: list[str] = []
         #: The open listeners by the names of the configuration.
-        self.listeners: dict[str, OpenListener] = {}
+        self.listeners: dict[str, AnyListener] = {}
         self._core: Core | None = None
         self._registry: Registry | None = None
         self._committer: Committer | None = None
         self._monitor: Monitor | None = None
         self._metrics: Metrics | None = None
-        self._servers: list[asyncio.Server] = []
-        self._http: list[HttpServer] = []
+        self._http: list[HttpListener] = []
         self._tasks: dict[Connection, SessionTask] = {}
         self._all_closed: asyncio.Future[None] | None = None
         self._background: set[asyncio.Task[None]] = set()
@@ -155,13 +154,11 @@ class Broker:
 
     async def stop(self) -> None:
         """Closes listeners and connections (wills are published) and saves all durable state."""
-        for server in self._servers:
-            server.close()
-        self._servers.clear()
+        for listener in self.listeners.values():
+            listener.close()
         for http in self._http:
             await http.finish()
         self._http.clear()
-        self.listeners.clear()
         for task in list(self._background):
             task.cancel()
         if self._publisher is not None:
@@ -241,7 +238,7 @@ class Broker:
         self._monitor = monitor = Monitor(core)
         self._metrics = Metrics(
             core,
-            registry,
+            lambda: [registry],
             committer.times,
             monitor.lags,
             monitor.recent_lag,
@@ -258,33 +255,26 @@ class Broker:
             raise StartError(
                 f"listeners.{name}: cannot listen on {options.url}: {error.strerror or error}"
             ) from error
-        host, port = sock.getsockname()[:2]
-        url = endpoint.with_address(host, port).url
-        kind: ListenerKind = "mqttws" if endpoint.scheme == "ws" else "mqtt"
         if endpoint.scheme == "http":
-            kind = "http"
-        listener = OpenListener(name, url, kind, None)
-        if kind == "http":
             from vmq.http.server import serve  # its library is large, and not everybody has one
 
-            http = await serve(sock, self, network.backlog, allow_remote=options.allow_remote)
+            http = await serve(name, options, sock, self, network.backlog)
             self._http.append(http)
-            listener.server = http
+            self.listeners[name] = http
         else:
-            server = await listen(sock, self._protocol_factory(listener), network.backlog)
-            self._servers.append(server)
-            listener.server = server
-        self.listeners[name] = listener
-        self.addresses.append(url)
+            url = endpoint.with_address(*sock.getsockname()[:2]).url
+            listener = OpenListener(name, url, endpoint)
+            listener.server = await listen(sock, self._protocol_factory(listener), network.backlog)
+            self.listeners[name] = listener
+        self.addresses.append(self.listeners[name].url)
 
     def _protocol_factory(self, listener: OpenListener) -> Callable[[], Any]:
         """Makes what handles each connection of an MQTT listener."""
         make = self._connection_factory(listener)
-        endpoint = self.config.listeners[listener.name].endpoint
-        if listener.kind != "mqttws":
+        if not listener.endpoint.is_websocket:
             return make
         limit = self.config.session.max_packet_size + 65_536
-        return websocket_factory(make, endpoint.path or "/", limit)
+        return websocket_factory(make, listener.endpoint.path or "/", limit)
 
     def _connection_factory(self, listener: OpenListener) -> Callable[[], Connection]:
         registry = self._registry
@@ -408,15 +398,15 @@ class Broker:
         return [
             f"listener {name} ({each.url}) does not accept connections"
             for name, each in self.listeners.items()
-            if not each.is_accepting
+            if not each.is_open
         ]
 
     def _open_connections(self) -> dict[str, int]:
         """Open MQTT connections by kind of listener."""
         counts: dict[str, int] = {}
         for each in self.listeners.values():
-            if each.kind != "http":
-                counts[each.kind] = counts.get(each.kind, 0) + each.connections
+            kind = "mqttws" if each.endpoint.is_websocket else "mqtt"
+            counts[kind] = counts.get(kind, 0) + each.connections
         return counts
 
     # Embedding

@@ -77,6 +77,11 @@ class Endpoint(msgspec.Struct, frozen=True):
         """Whether only programs on this machine can reach the listener."""
         return is_loopback(self.host)
 
+    @property
+    def is_websocket(self) -> bool:
+        """Whether MQTT comes in WebSocket frames."""
+        return self.scheme == "ws"
+
     def with_address(self, host: str, port: int) -> "Endpoint":
         """The same endpoint as it is bound: at the address of its name, on its real port."""
         return msgspec.structs.replace(self, host=host, port=port)

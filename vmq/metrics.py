@@ -8,7 +8,7 @@ The Prometheus text adds `_total` to the names of counters, as Prometheus wants 
 command line and JSON use the names as they stand here.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Literal, NamedTuple
 
 from vmq import __version__, is_compiled, process
@@ -132,7 +132,7 @@ class Metrics:
 
     Args:
         core: whose counters and store are read.
-        registry: whose queues, subscriptions and retained messages are counted.
+        registries: whose queues, subscriptions and retained messages are counted.
         commits: how long the store's writes took.
         lags: how late the event loop was.
         recent_lag: the worst of the last seconds.
@@ -143,7 +143,7 @@ class Metrics:
     def __init__(
         self,
         core: Core,
-        registry: Registry,
+        registries: Callable[[], Iterable[Registry]],
         commits: Histogram,
         lags: Histogram,
         recent_lag: Callable[[], float],
@@ -151,7 +151,7 @@ class Metrics:
         connections: Callable[[], Mapping[str, int]],
     ) -> None:
         self._core = core
-        self._registry = registry
+        self._registries = registries
         self._histograms = {"event_loop_lag_seconds": lags, "store_commit_seconds": commits}
         self._recent_lag = recent_lag
         self._uptime = uptime
@@ -176,17 +176,17 @@ class Metrics:
 
     def gauges(self) -> dict[str, float]:
         """Every gauge by name."""
-        registry = self._registry
+        registries = list(self._registries())
         connections = self._connections()
         return {
             "active_mqtt_connections": connections.get("mqtt", 0),
             "active_mqttws_connections": connections.get("mqttws", 0),
             "total_active_connections": sum(connections.values()),
-            "queue_processes": len(registry.subscribers),
-            "queue_offline": len(registry.offline),
-            "router_subscriptions": registry.trie.count,
-            "retain_messages": registry.retained.count,
-            "retain_memory": registry.retained.bytes,
+            "queue_processes": sum(len(each.subscribers) for each in registries),
+            "queue_offline": sum(len(each.offline) for each in registries),
+            "router_subscriptions": sum(each.trie.count for each in registries),
+            "retain_messages": sum(each.retained.count for each in registries),
+            "retain_memory": sum(each.retained.bytes for each in registries),
             **_store_gauges(self._core.store),
             "event_loop_lag_recent_seconds": self._recent_lag(),
             "uptime_seconds": self._uptime(),

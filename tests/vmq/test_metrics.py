@@ -23,7 +23,9 @@ def make(store: Store | None = None, connections: Mapping[str, int] | None = Non
     lags = Histogram()
     lags.observe(0.002)
     open_now = dict(connections or {})
-    return Metrics(core, registry, Histogram(), lags, lambda: 0.5, lambda: 3.0, lambda: open_now)
+    return Metrics(
+        core, lambda: [registry], Histogram(), lags, lambda: 0.5, lambda: 3.0, lambda: open_now
+    )
 
 
 def test_every_counter_of_the_core_is_shown() -> None:

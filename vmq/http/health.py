@@ -35,7 +35,7 @@ async def show_listeners(request: web.Request) -> web.Response:
     listeners = {
         name: {
             "url": listener.url,
-            "accepting": listener.is_accepting,
+            "accepting": listener.is_open,
             "connections": listener.connections,
         }
         for name, listener in broker.listeners.items()

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
+from vmq.config import ListenerOptions
+from vmq.config_values import Endpoint
 from vmq.http.app import make_app
 
 if TYPE_CHECKING:
@@ -19,19 +21,33 @@ STOP_TIMEOUT: Final = 1.0
 log = logging.getLogger("vmq.http")
 
 
-class HttpServer:
-    """An HTTP listener that serves. Made by `serve`."""
+class HttpListener:
+    """A listener for HTTP that serves. Made by `serve`."""
 
-    def __init__(self, runner: web.AppRunner, server: asyncio.Server) -> None:
+    #: Those of MQTT, which has none here.
+    connections: Final = 0
+
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        endpoint: Endpoint,
+        runner: web.AppRunner,
+        server: asyncio.Server,
+    ) -> None:
+        self.name = name
+        self.url = url
+        self.endpoint = endpoint
         self._runner = runner
         self._server = server
 
-    def is_serving(self) -> bool:
-        """Whether new connections are accepted."""
+    @property
+    def is_open(self) -> bool:
+        """Whether new connections are let in."""
         return self._server.is_serving()
 
     def close(self) -> None:
-        """Accepts nothing more."""
+        """Lets nobody in any more."""
         self._server.close()
 
     async def finish(self) -> None:
@@ -41,14 +57,15 @@ class HttpServer:
 
 
 async def serve(
-    sock: socket.socket, broker: "Broker", backlog: int, *, allow_remote: bool
-) -> HttpServer:
+    name: str, options: ListenerOptions, sock: socket.socket, broker: "Broker", backlog: int
+) -> HttpListener:
     """Serves the broker's HTTP application on a listening socket."""
-    app = make_app(broker, allow_remote=allow_remote)
+    app = make_app(broker, allow_remote=options.allow_remote)
     runner = web.AppRunner(app, access_log=None, logger=log, shutdown_timeout=STOP_TIMEOUT)
     await runner.setup()
     assert runner.server is not None
-    server = await asyncio.get_running_loop().create_server(
-        runner.server, sock=sock, backlog=backlog
-    )
-    return HttpServer(runner, server)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(runner.server, sock=sock, backlog=backlog)
+    host, port = sock.getsockname()[:2]
+    url = options.endpoint.with_address(host, port).url
+    return HttpListener(name, url, options.endpoint, runner, server)

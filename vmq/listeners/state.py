@@ -1,33 +1,55 @@
-"""What is known of an open listener."""
+"""What is known of an open listener, of whatever kind."""
 
-from typing import Literal, Protocol
+import asyncio
+from typing import Protocol
 
-#: What its connections count as: MQTT over a stream, MQTT over WebSocket, HTTP.
-ListenerKind = Literal["mqtt", "mqttws", "http"]
+from vmq.config_values import Endpoint
 
 
-class Accepting(Protocol):
-    """The part of `asyncio.Server` that says whether it accepts."""
+class AnyListener(Protocol):
+    """A listener as health, status and metrics see it."""
 
-    def is_serving(self) -> bool:
-        """Whether new connections are accepted."""
+    @property
+    def name(self) -> str:
+        """Its name in the configuration."""
+
+    @property
+    def url(self) -> str:
+        """Where it listens, with its real port."""
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The address of the configuration."""
+
+    @property
+    def connections(self) -> int:
+        """Open MQTT connections."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether new connections are let in."""
+
+    def close(self) -> None:
+        """Lets nobody in any more."""
 
 
 class OpenListener:
-    """One listener: where it listens (with its real port) and how many connections it has."""
+    """A listener for MQTT."""
 
-    __slots__ = ("connections", "kind", "name", "server", "url")
-
-    def __init__(self, name: str, url: str, kind: ListenerKind, server: Accepting | None) -> None:
+    def __init__(self, name: str, url: str, endpoint: Endpoint) -> None:
         self.name = name
         self.url = url
-        self.kind = kind
-        #: None until it accepts.
-        self.server = server
-        #: Open MQTT connections.
+        self.endpoint = endpoint
         self.connections = 0
+        #: None until it accepts.
+        self.server: asyncio.Server | None = None
 
     @property
-    def is_accepting(self) -> bool:
-        """Whether new connections are accepted."""
+    def is_open(self) -> bool:
+        """Whether new connections are let in."""
         return self.server is not None and self.server.is_serving()
+
+    def close(self) -> None:
+        """Lets nobody in any more; connections stay."""
+        if self.server is not None:
+            self.server.close()
