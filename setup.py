@@ -12,6 +12,7 @@ COMPILED = (
     "vmq/mqtt/encoder.py",
     "vmq/mqtt/topics.py",
     "vmq/message.py",
+    "vmq/limits.py",
     "vmq/output.py",
     "vmq/core.py",
     "vmq/queue.py",

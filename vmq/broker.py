@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from vmq.commits import Committer
@@ -23,9 +23,14 @@ from vmq.connection import Connection
 from vmq.core import Core, Options
 from vmq.embedded import LocalClient, ReceivedMessage
 from vmq.hooks import Hooks
+from vmq.listeners.state import AnyListener, OpenListener
 from vmq.listeners.tcp import bind, listen, prepare
 from vmq.listeners.websocket import websocket_factory
+from vmq.memory import MemoryWatch
+from vmq.metrics import Metrics
+from vmq.monitor import Monitor
 from vmq.registry import Registry
+from vmq.reload import changes, check_live
 from vmq.store import Store, StoreError
 from vmq.store_open import (
     ended_sessions,
@@ -36,7 +41,13 @@ from vmq.store_open import (
 )
 from vmq.tasks import QueueTasks, SessionTask
 
+if TYPE_CHECKING:
+    from vmq.http.server import HttpListener
+
 log = logging.getLogger("vmq.broker")
+
+#: A loop that was late by more seconds lately is unwell.
+UNWELL_LAG: Final = 1.0
 
 #: Records of an ended session that are deleted between two passes of the loop.
 PURGE_STEP = 1000
@@ -46,9 +57,9 @@ class StartError(Exception):
     """The broker cannot start; the text is for the operator."""
 
 
-def options_of(config: Config) -> Options:
-    """The core's options out of the configuration."""
-    options = Options()
+def options_of(config: Config, options: Options | None = None) -> Options:
+    """The core's options out of the configuration; those given, if any, take them over."""
+    options = Options() if options is None else options
     session, queue = config.session, config.queue
     options.max_client_id_size = session.max_client_id_size
     options.max_packet_size = session.max_packet_size
@@ -63,7 +74,20 @@ def options_of(config: Config) -> Options:
     options.lifo = queue.queue_type == "lifo"
     options.drop_oldest = queue.drop == "oldest"
     options.max_msgs_per_drain_step = queue.max_msgs_per_drain_step
+    options.pause_publisher = queue.overflow == "pause_publisher"
     options.topic_cache = config.network.topic_cache
+    limits = config.limits
+    options.max_message_size = limits.max_message_size
+    options.max_message_rate = float(limits.max_message_rate)
+    options.max_byte_rate = float(limits.max_byte_rate)
+    options.max_subscriptions_per_client = limits.max_subscriptions_per_client
+    options.topic_max_depth = limits.topic_max_depth
+    options.max_retained_messages = limits.max_retained_messages
+    options.max_retained_bytes = limits.max_retained_bytes
+    options.stalled_client_timeout = float(limits.stalled_client_timeout)
+    options.flapping_limit = limits.flapping_limit
+    options.flapping_window = float(limits.flapping_window)
+    options.flapping_ban = float(limits.flapping_ban)
     return options
 
 
@@ -82,10 +106,14 @@ class Broker:
         check(self.config)
         #: The URLs of the listeners with their real ports, once started.
         self.addresses: list[str] = []
+        #: The open listeners by the names of the configuration.
+        self.listeners: dict[str, AnyListener] = {}
         self._core: Core | None = None
         self._registry: Registry | None = None
         self._committer: Committer | None = None
-        self._servers: list[asyncio.Server] = []
+        self._monitor: Monitor | None = None
+        self._metrics: Metrics | None = None
+        self._http: list[HttpListener] = []
         self._tasks: dict[Connection, SessionTask] = {}
         self._all_closed: asyncio.Future[None] | None = None
         self._background: set[asyncio.Task[None]] = set()
@@ -122,12 +150,18 @@ class Broker:
             await self.stop()
             raise
         self._spawn(self._expire_sessions())
+        self._spawn(self.monitor.run(self.metrics.counters))
+        assert self._core is not None
+        watch = MemoryWatch(self._core, self.config.limits.max_memory)
+        self._spawn(watch.run())
 
     async def stop(self) -> None:
         """Closes listeners and connections (wills are published) and saves all durable state."""
-        for server in self._servers:
-            server.close()
-        self._servers.clear()
+        for listener in self.listeners.values():
+            listener.close()
+        for http in self._http:
+            await http.finish()
+        self._http.clear()
         for task in list(self._background):
             task.cancel()
         for client in list(self._clients):
@@ -169,10 +203,12 @@ class Broker:
         except OSError as error:
             raise StartError(f"cannot use the data directory: {path}: {error.strerror}") from error
         core = Core(options_of(config), store, time.monotonic, time.time, random.Random().randrange)
+        core.call_later = asyncio.get_running_loop().call_later
         committer.attach(core, store, reopen)
         self._core = core
         self._committer = committer
         self._registry = Registry(core, QueueTasks(core).wake, self._purge_later)
+        self._watch(core, self._registry, committer)
         try:
             self._restore(store, self._registry)
         except Exception as error:
@@ -200,6 +236,19 @@ class Broker:
                 registry.retained.count,
             )
 
+    def _watch(self, core: Core, registry: Registry, committer: Committer) -> None:
+        """Sets up what reads figures: metrics and the watch over the event loop."""
+        self._monitor = monitor = Monitor(core)
+        self._metrics = Metrics(
+            core,
+            lambda: [registry],
+            committer.times,
+            monitor.lags,
+            monitor.recent_lag,
+            monitor.uptime,
+            self._open_connections,
+        )
+
     async def _open_listener(self, name: str, options: ListenerOptions) -> None:
         endpoint = options.endpoint
         network = self.config.network
@@ -209,31 +258,44 @@ class Broker:
             raise StartError(
                 f"listeners.{name}: cannot listen on {options.url}: {error.strerror or error}"
             ) from error
-        make = self._connection_factory(self.config.anonymous_allowed(name))
-        factory: Callable[[], Any] = make
-        if endpoint.scheme == "ws":
-            limit = self.config.session.max_packet_size + 65_536
-            factory = websocket_factory(make, endpoint.path or "/", limit)
-        self._servers.append(await listen(sock, factory, network.backlog))
-        host, port = sock.getsockname()[:2]
-        shown = f"[{host}]" if ":" in host else host
-        path = endpoint.path if endpoint.scheme == "ws" else ""
-        self.addresses.append(f"{endpoint.scheme}://{shown}:{port}{path}")
+        if endpoint.scheme == "http":
+            from vmq.http.server import serve  # its library is large, and not everybody has one
 
-    def _connection_factory(self, anonymous: bool) -> Callable[[], Connection]:
+            http = await serve(name, options, sock, self, network.backlog)
+            self._http.append(http)
+            self.listeners[name] = http
+        else:
+            url = endpoint.with_address(*sock.getsockname()[:2]).url
+            listener = OpenListener(name, url, endpoint)
+            listener.server = await listen(sock, self._protocol_factory(listener), network.backlog)
+            self.listeners[name] = listener
+        self.addresses.append(self.listeners[name].url)
+
+    def _protocol_factory(self, listener: OpenListener) -> Callable[[], Any]:
+        """Makes what handles each connection of an MQTT listener."""
+        make = self._connection_factory(listener)
+        if not listener.endpoint.is_websocket:
+            return make
+        limit = self.config.session.max_packet_size + 65_536
+        return websocket_factory(make, listener.endpoint.path or "/", limit)
+
+    def _connection_factory(self, listener: OpenListener) -> Callable[[], Connection]:
         registry = self._registry
         assert registry is not None
+        anonymous = self.config.anonymous_allowed(listener.name)
         write_buffer = self.config.network.write_buffer
-        timeout = float(self.config.session.mqtt_connect_timeout)
 
         def opened(connection: Connection) -> None:
             prepare(connection.transport, write_buffer)
+            timeout = float(self.config.session.mqtt_connect_timeout)  # may change live
             self._tasks[connection] = SessionTask(connection, timeout)
+            listener.connections += 1
 
         def closed(connection: Connection) -> None:
             task = self._tasks.pop(connection, None)
             if task is not None:
                 task.cancel()
+                listener.connections -= 1
             if self._all_closed is not None and not self._tasks:
                 self._all_closed.set_result(None)
 
@@ -243,6 +305,39 @@ class Broker:
             return connection
 
         return make
+
+    # Changes while it runs
+
+    def reload(self, config: Config) -> list[str]:
+        """Takes over a new configuration, all of it or nothing; returns the keys that changed.
+
+        Certificates are read anew too, changed or not. The level of the log belongs to whoever
+        set the log up.
+
+        Raises:
+            ConfigError: the configuration is impossible or not safe.
+            ReloadError: an option changed that cannot change live.
+        """
+        check(config)
+        core, registry = self._core, self._registry
+        assert core is not None and registry is not None, "the broker is not started"
+        found = changes(self.config, config)
+        check_live(found)
+        reload_certificates = getattr(self, "reload_certificates", None)
+        if reload_certificates is not None:
+            reload_certificates()
+        had_retries = core.options.retry_interval > 0
+        self.config = config
+        options_of(config, core.options)
+        if core.options.retry_interval and not had_retries:
+            # Nobody noted when these were sent; they are not due at once.
+            now = core.clock()
+            for subscriber in registry.subscribers.values():
+                for delivery in subscriber.queue.inflight.values():
+                    delivery.sent_at = now
+        for task in self._tasks.values():
+            task.wake()
+        return [change.key for change in found]
 
     # Background work
 
@@ -275,6 +370,47 @@ class Broker:
                 count = self._registry.expire()
                 if count:
                     log.info("expired sessions=%d", count)
+
+    # Figures
+
+    @property
+    def metrics(self) -> Metrics:
+        """Every figure of the running broker."""
+        assert self._metrics is not None, "the broker is not started"
+        return self._metrics
+
+    @property
+    def monitor(self) -> Monitor:
+        """The watch over the event loop, with uptime and rates."""
+        assert self._monitor is not None, "the broker is not started"
+        return self._monitor
+
+    def health(self) -> list[str]:
+        """Why the broker cannot do its work now; empty if it can."""
+        reasons = self.listener_problems()
+        store = self._core.store if self._core is not None else None
+        if store is not None and store.failing:
+            reasons.append("the store cannot write")
+        lag = self.monitor.recent_lag()
+        if lag > UNWELL_LAG:
+            reasons.append(f"the event loop was {lag:.1f} s late in the last seconds")
+        return reasons
+
+    def listener_problems(self) -> list[str]:
+        """Which listeners do not accept."""
+        return [
+            f"listener {name} ({each.url}) does not accept connections"
+            for name, each in self.listeners.items()
+            if not each.is_open
+        ]
+
+    def _open_connections(self) -> dict[str, int]:
+        """Open MQTT connections by kind of listener."""
+        counts: dict[str, int] = {}
+        for each in self.listeners.values():
+            kind = "mqttws" if each.endpoint.is_websocket else "mqtt"
+            counts[kind] = counts.get(kind, 0) + each.connections
+        return counts
 
     # Embedding
 

@@ -7,6 +7,7 @@ a WebSocket or an in-process client brings a stand-in for the transport.
 from collections.abc import Callable
 from typing import Any
 
+from vmq.limits import RateLimit
 from vmq.output import Output
 from vmq.registry import Registry
 from vmq.session import Session
@@ -36,7 +37,17 @@ class Connection(Output):
         self.expiring = False
         #: Set by the session task; called when it should look again.
         self.wake_task: Callable[[], None] | None = None
-        self.reading_paused = False
+        self.replies_unread = False
+        #: Reasons at present not to read from the peer.
+        self.pauses: int = 0
+        self.blocked_since: float = 0.0
+        options = registry.core.options
+        self.message_rate: RateLimit | None = None
+        self.byte_rate: RateLimit | None = None
+        if options.max_message_rate > 0:
+            self.message_rate = RateLimit(options.max_message_rate, registry.core.clock())
+        if options.max_byte_rate > 0:
+            self.byte_rate = RateLimit(options.max_byte_rate, registry.core.clock())
         #: A peer that takes no replies is not read further above this many buffered bytes.
         self.reply_limit: int = 4 * 262_144
         self.peer = ""
@@ -45,18 +56,61 @@ class Connection(Output):
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
+        self.core.counters.socket_open += 1
         self.seen = self.core.clock()
         self.opened(self)
 
     def data_received(self, data: bytes) -> None:
-        self.seen = self.core.clock()
+        core = self.core
+        now = core.clock()
+        self.seen = now
         self.expiring = False
+        counters = core.counters
+        counters.bytes_received += len(data)
         session = self.session
         known = session.subscriber is not None
+        published = counters.mqtt_publish_received
+        core.publisher = self
         session.receive(data)
+        core.publisher = None
         self.outbox.flush()
+        published = counters.mqtt_publish_received - published
+        if published:
+            self.hold_publisher(published, len(data), now)
         if not known and session.subscriber is not None and self.wake_task is not None:
             self.wake_task()
+
+    def hold_publisher(self, published: int, size: int, now: float) -> None:
+        """Stops reading for a while if the client passed its rates, or nobody can follow."""
+        core = self.core
+        wait = 0.0
+        if self.message_rate is not None:
+            wait = self.message_rate.spend(published, now)
+        if self.byte_rate is not None:
+            wait = max(wait, self.byte_rate.spend(size, now))
+        if wait > 0.0 and core.call_later is not None:
+            core.counters.rate_limited += 1
+            self.pause()
+            core.call_later(wait, self.resume)
+        if core.memory_is_high:
+            self.pause()
+            core.waiting_for_memory.append(self)
+        store = core.store
+        if store is not None and len(store.dirty) > core.options.max_uncommitted_writes:
+            self.pause()
+            core.waiting_for_store.append(self)
+
+    def pause(self) -> None:
+        self.pauses += 1
+        if self.pauses == 1 and self.transport is not None:
+            self.core.counters.publishers_paused += 1
+            self.transport.pause_reading()
+
+    def resume(self) -> None:
+        self.pauses -= 1
+        if self.pauses == 0 and self.transport is not None and not self.closing:
+            self.seen = self.core.clock()  # its silence was our doing
+            self.transport.resume_reading()
 
     def eof_received(self) -> bool:
         return False
@@ -65,6 +119,9 @@ class Connection(Output):
         if self.lost:
             return
         self.lost = True
+        self.core.counters.socket_close += 1
+        if error is not None:
+            self.core.counters.socket_error += 1
         self.close("connection lost" if error is None else "connection lost: " + str(error))
         self.transport = None
         self.closed(self)
@@ -73,16 +130,18 @@ class Connection(Output):
     def pause_writing(self) -> None:
         """The socket's buffer is full: messages wait in the queue from now on."""
         self.blocked = True
+        self.blocked_since = self.core.clock()
+        if self.core.options.stalled_client_timeout > 0 and self.wake_task is not None:
+            self.wake_task()
         subscriber = self.session.subscriber
         if subscriber is not None and not self.closing:
             subscriber.queue.update_fast()
 
     def resume_writing(self) -> None:
         self.blocked = False
-        if self.reading_paused:
-            self.reading_paused = False
-            if not self.closing:
-                self.transport.resume_reading()
+        if self.replies_unread:
+            self.replies_unread = False
+            self.resume()
         subscriber = self.session.subscriber
         if subscriber is not None and not self.closing:
             subscriber.queue.on_unblocked()
@@ -97,19 +156,18 @@ class Connection(Output):
             pieces.clear()
             return
         if pieces:
-            if len(pieces) == 1:
-                transport.write(pieces[0])
-            else:
-                transport.write(b"".join(pieces))
+            data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            self.core.counters.bytes_sent += len(data)
+            transport.write(data)
             pieces.clear()
         if self.closing and not self.held:
             transport.close()
-        elif self.blocked and not self.reading_paused:
+        elif self.blocked and not self.replies_unread:
             # Replies come on top of what the queue holds back; a peer that sends and never reads
             # must not fill our memory with them.
             if transport.get_write_buffer_size() > self.reply_limit:
-                self.reading_paused = True
-                transport.pause_reading()
+                self.replies_unread = True
+                self.pause()
 
     def close(self, reason: str) -> None:
         """Ends the session now and the connection as soon as the output is written."""

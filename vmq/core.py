@@ -6,7 +6,7 @@ The core's modules take clock and random source from here, so that a test can br
 from collections.abc import Callable
 
 from vmq.hooks import Hooks
-from vmq.output import Outbox
+from vmq.output import Outbox, Output
 from vmq.store import Store
 
 
@@ -30,20 +30,85 @@ class Options:
         self.drop_oldest = False
         self.max_msgs_per_drain_step: int = 100
         self.topic_cache: int = 65536
+        # Limits on what one client may do; 0 is no limit.
+        self.max_message_size: int = 0
+        #: Messages and bytes a second, over which reading pauses.
+        self.max_message_rate: float = 0.0
+        self.max_byte_rate: float = 0.0
+        self.max_subscriptions_per_client: int = 0
+        self.topic_max_depth: int = 0
+        self.max_retained_messages: int = 0
+        self.max_retained_bytes: int = 0
+        #: A full queue of a connected client pauses the publisher instead of dropping.
+        self.pause_publisher = False
+        #: Seconds that a connection may take nothing of what is written to it.
+        self.stalled_client_timeout: float = 0.0
+        #: Connects of one client id within `flapping_window` seconds, over which it is refused for
+        #: `flapping_ban` seconds.
+        self.flapping_limit: int = 0
+        self.flapping_window: float = 60.0
+        self.flapping_ban: float = 300.0
+        #: Writes gathered for one commit, above which publishers pause.
+        self.max_uncommitted_writes: int = 100_000
         #: Seconds; 0 is never.
         self.persistent_client_expiration: float = 0.0
 
 
 class Counters:
-    """What happened since the start. Plain numbers: reading them is the business of metrics."""
+    """What happened since the start, under VerneMQ's names. Reading them is the business of metrics.
+
+    Plain attributes, so that counting costs the compiled core next to nothing.
+    """
 
     def __init__(self) -> None:
-        self.connects: int = 0
-        self.publish_received: int = 0
-        self.publish_sent: int = 0
-        self.queue_message_drop: int = 0
-        self.protocol_errors: int = 0
+        self.socket_open: int = 0
+        self.socket_close: int = 0
+        self.socket_close_timeout: int = 0
+        self.socket_error: int = 0
+        self.bytes_received: int = 0
+        self.bytes_sent: int = 0
+        self.mqtt_connect_received: int = 0
+        self.mqtt_publish_received: int = 0
+        self.mqtt_publish_sent: int = 0
+        self.mqtt_puback_received: int = 0
+        self.mqtt_puback_sent: int = 0
+        self.mqtt_pubrec_received: int = 0
+        self.mqtt_pubrec_sent: int = 0
+        self.mqtt_pubrel_received: int = 0
+        self.mqtt_pubrel_sent: int = 0
+        self.mqtt_pubcomp_received: int = 0
+        self.mqtt_pubcomp_sent: int = 0
+        self.mqtt_subscribe_received: int = 0
+        self.mqtt_suback_sent: int = 0
+        self.mqtt_unsubscribe_received: int = 0
+        self.mqtt_unsuback_sent: int = 0
+        self.mqtt_pingreq_received: int = 0
+        self.mqtt_pingresp_sent: int = 0
+        self.mqtt_disconnect_received: int = 0
+        self.mqtt_publish_error: int = 0
+        self.mqtt_connect_error: int = 0
+        self.mqtt_publish_auth_error: int = 0
+        self.mqtt_subscribe_auth_error: int = 0
+        self.client_keepalive_expired: int = 0
+        self.client_expired: int = 0
         self.takeovers: int = 0
+        self.protocol_errors: int = 0
+        self.queue_setup: int = 0
+        self.queue_teardown: int = 0
+        self.queue_message_in: int = 0
+        self.queue_message_drop: int = 0
+        self.queue_message_unhandled: int = 0
+        self.queue_initialized_from_storage: int = 0
+        self.router_matches_local: int = 0
+        self.retain_refused: int = 0
+        self.subscriptions_refused: int = 0
+        self.publishers_paused: int = 0
+        self.rate_limited: int = 0
+        self.stalled_clients: int = 0
+        self.flapping_refused: int = 0
+        self.memory_refused: int = 0
+        #: CONNACKs by return code.
+        self.mqtt_connack_sent: list[int] = [0, 0, 0, 0, 0, 0]
 
 
 class Core:
@@ -68,3 +133,19 @@ class Core:
         self.wall_clock = wall_clock
         #: choose(n) is a random number from 0 to n - 1.
         self.choose = choose
+        #: Set by the memory watch: no new clients, and publishers pause.
+        self.memory_is_high = False
+        #: Connections that do not read until memory is there, or the store has committed.
+        self.waiting_for_memory: list[Output] = []
+        self.waiting_for_store: list[Output] = []
+        #: The event loop's, set by the broker.
+        self.call_later: Callable[[float, Callable[[], None]], object] | None = None
+        #: The connection whose bytes are handled in this pass, for a full queue to pause.
+        self.publisher: Output | None = None
+
+    def resume_all(self, waiting: list[Output]) -> None:
+        """Lets connections read again that waited for memory, or for the store."""
+        found = list(waiting)
+        waiting.clear()
+        for output in found:
+            output.resume()

@@ -45,6 +45,12 @@ class Output:
     def close(self, reason: str) -> None:
         """Ends the connection; what was added before is still written."""
 
+    def pause(self) -> None:
+        """Stops reading for one more reason; each pause needs its `resume`."""
+
+    def resume(self) -> None:
+        """One reason less not to read."""
+
     def describe(self) -> str:
         """The peer, for logs and hooks."""
         return ""

@@ -24,6 +24,9 @@ from vmq.output import Output
 #: How many messages of a durable session wait in memory as well; the rest is loaded when needed.
 PENDING_IN_MEMORY: Final = 1000
 
+#: Seconds after which a publisher reads on though the queue that it waits for is still full.
+LONGEST_PAUSE: Final = 5.0
+
 #: The reasons of on_message_drop.
 QUEUE_FULL: Final = "queue_full"
 EXPIRED: Final = "expired"
@@ -70,6 +73,8 @@ class Queue:
         self.last_packet_id: int = 0
         self.inflight_is_stored = False
         self.dropped: int = 0
+        #: Connections that stopped reading until this queue has room again.
+        self.paused_publishers: list[Output] | None = None
 
     # What is there
 
@@ -104,6 +109,7 @@ class Queue:
 
     def deliver(self, message: Message, qos: int, retain: bool, group: str) -> None:
         """Takes a message that a subscription matched, at its effective QoS."""
+        self.core.counters.queue_message_in += 1
         if qos == 0:
             self.deliver_quick(message, retain, group)
             return
@@ -125,7 +131,7 @@ class Queue:
         if self.output.blocked or self.quick or self.burst:
             limit = self.core.options.max_online_messages
             delivery = Delivery(message, 0, retain, group)
-            if limit >= 0 and self.waiting() >= limit:
+            if limit >= 0 and self.waiting() >= limit and not self.pause_publisher():
                 if not (self.core.options.drop_oldest and self.quick):
                     self.drop(delivery, QUEUE_FULL)
                     return
@@ -210,9 +216,40 @@ class Queue:
             online = options.max_online_messages
             if self.backlog == 0 or online < 0 or (limit >= 0 and online > limit):
                 limit = online
-        if limit < 0 or self.waiting() < limit:
+        if limit < 0 or self.waiting() < limit or self.pause_publisher():
             return True
         return options.drop_oldest and limit > 0 and self.drop_oldest()
+
+    def pause_publisher(self) -> bool:
+        """Whether the full queue of a connected client takes the message and stops its publisher.
+
+        The publisher finishes the bytes of its last read, so the limit is passed by no more than
+        one read of each publisher.
+        """
+        core = self.core
+        publisher = core.publisher
+        if not core.options.pause_publisher or not self.online or publisher is None:
+            return False
+        if publisher is self.output:
+            return False  # unread, it could not acknowledge what its own queue waits for
+        publishers = self.paused_publishers
+        if publishers is None:
+            self.paused_publishers = publishers = []
+            # Two clients that publish to each other would else wait for each other.
+            if core.call_later is not None:
+                core.call_later(LONGEST_PAUSE, self.resume_publishers)
+        if publisher not in publishers:
+            publishers.append(publisher)
+            publisher.pause()
+        return True
+
+    def resume_publishers(self) -> None:
+        """The queue has room again, or its client is gone."""
+        publishers = self.paused_publishers
+        if publishers is not None:
+            self.paused_publishers = None
+            for publisher in publishers:
+                publisher.resume()
 
     def drop_oldest(self) -> bool:
         """Drops the message that waits longest; False if there is none of QoS 1 or 2."""
@@ -261,7 +298,7 @@ class Queue:
             frame = publish(message.topic, message.payload, 0, 0, True, False)
         else:
             frame = message.frame()
-        self.core.counters.publish_sent += 1
+        self.core.counters.mqtt_publish_sent += 1
         self.output.add(frame)
 
     def send(self, delivery: Delivery) -> None:
@@ -289,7 +326,7 @@ class Queue:
         core = self.core
         if core.options.retry_interval:
             delivery.sent_at = core.clock()
-        core.counters.publish_sent += 1
+        core.counters.mqtt_publish_sent += 1
         message = delivery.message
         if core.hooks.on_deliver is not None:
             message = self.rewrite(message, delivery.qos, delivery.retain)
@@ -310,12 +347,13 @@ class Queue:
         if core.options.retry_interval:
             delivery.sent_at = core.clock()
         if delivery.released:
+            core.counters.mqtt_pubrel_sent += 1
             self.output.add(PUBREL_HEAD + PACKET_IDS[delivery.packet_id])
             return
         message = delivery.message
         if core.hooks.on_deliver is not None:
             message = self.rewrite(message, delivery.qos, delivery.retain)
-        core.counters.publish_sent += 1
+        core.counters.mqtt_publish_sent += 1
         self.output.add(
             publish(
                 message.topic,
@@ -354,6 +392,8 @@ class Queue:
                 break
             room -= 1
         self.update_fast()
+        if self.paused_publishers and self.waiting() <= self.core.options.max_online_messages // 2:
+            self.resume_publishers()
         if room == 0 and (self.burst or self.quick or self.pending or self.backlog):
             self.wake(self)
             return True
@@ -427,6 +467,7 @@ class Queue:
                 self.output.barrier = store.barrier()
             delivery.released = True
         output = self.output
+        self.core.counters.mqtt_pubrel_sent += 1
         output.pieces.append(PUBREL_HEAD)
         output.pieces.append(PACKET_IDS[packet_id])
         output.touch()
@@ -456,6 +497,7 @@ class Queue:
         self.next_seq = last + 1
         self.next_order = last_order + 1
         self.inflight_is_stored = True
+        self.core.counters.queue_initialized_from_storage += 1
 
     def load_inflight(self) -> None:
         """Loads the unacknowledged deliveries of before the broker's start, once."""
@@ -492,6 +534,7 @@ class Queue:
         self.output = self.offline_output
         self.quick = None
         self.burst = None
+        self.resume_publishers()
 
     def on_unblocked(self) -> None:
         """The socket takes bytes again."""

@@ -4,16 +4,21 @@ A `Subscriber` is a client id with its session. It lives as long as the session 
 session 1 as long as its connection, else until it expires or the client asks for a clean one.
 """
 
+import logging
 from collections.abc import Callable
 
 from vmq.core import Core
+from vmq.limits import Flapping
 from vmq.message import Delivery, Message
+from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.topics import decode_topic_name, split_shared
 from vmq.output import Output
 from vmq.queue import Queue
 from vmq.retain import RetainedMessages
 from vmq.store import StoredSession
 from vmq.trie import Group, Route, RouteCache, Subscription, Trie
+
+log = logging.getLogger("vmq.registry")
 
 
 class Subscriber:
@@ -57,6 +62,10 @@ class Registry:
         self.trie = Trie()
         self.routes = RouteCache(self.trie, core.options.topic_cache)
         self.retained = RetainedMessages()
+        options = core.options
+        self.flapping = Flapping(
+            options.flapping_limit, options.flapping_window, options.flapping_ban
+        )
         self.subscribers: dict[str, Subscriber] = {}
         #: Durable sessions without a connection, the one that left first in front:
         #: client id -> milliseconds of wall clock time.
@@ -97,6 +106,7 @@ class Registry:
             number = store.create_session(client_id)
         subscriber = Subscriber(client_id, Queue(client_id, self.core, number, self.wake))
         self.subscribers[client_id] = subscriber
+        self.core.counters.queue_setup += 1
         return subscriber
 
     def restore(self, stored: StoredSession) -> None:
@@ -163,6 +173,7 @@ class Registry:
             self.routes.filter_changed(topic_filter)
         subscriber.subscriptions.clear()
         self.offline.pop(client_id, None)
+        self.core.counters.queue_teardown += 1
         if self.subscribers.get(client_id) is subscriber:
             del self.subscribers[client_id]
         store = self.core.store
@@ -182,6 +193,7 @@ class Registry:
         expired = [client_id for client_id, since in self.offline.items() if since <= oldest]
         for client_id in expired:
             self.end_session(self.subscribers[client_id])
+            self.core.counters.client_expired += 1
             hook = self.core.hooks.on_session_expired
             if hook is not None:
                 hook(client_id)
@@ -247,7 +259,11 @@ class Registry:
         """
         route = self.routes.find(topic)
         if route is None:
-            route = Route(topic, decode_topic_name(topic))
+            text = decode_topic_name(topic)
+            limit = self.core.options.topic_max_depth
+            if limit and text.count("/") >= limit:
+                raise ProtocolError("topic of more levels than topic_max_depth", "MQTT-4.8.0-1")
+            route = Route(topic, text)
             self.trie.resolve(route)
             self.routes.keep(route)
         return route
@@ -258,6 +274,7 @@ class Registry:
             self.retain(route, message)
         options = self.core.options
         published = message.qos
+        self.core.counters.router_matches_local += len(route.targets) + len(route.groups)
         if route.stored_copies > 1 and (published or options.upgrade_outgoing_qos):
             message.share = True
         for target in route.targets:
@@ -276,11 +293,58 @@ class Registry:
         """Keeps the message, or erases the topic's if the payload is empty [MQTT-3.3.1-10]."""
         store = self.core.store
         if message.payload:
+            if not self.may_retain(route, message):
+                return
             self.retained.keep(route.text, message)
             if store is not None:
                 store.put_retained(message)
         elif self.retained.clear(route.text) and store is not None:
             store.remove_retained(route.topic)
+
+    def may_retain(self, route: Route, message: Message) -> bool:
+        """Whether the limits on retained messages leave room; else it is only handed on."""
+        options = self.core.options
+        retained = self.retained
+        if not options.max_retained_messages and not options.max_retained_bytes:
+            return True
+        present = retained.get(route.text)
+        count = retained.count + (0 if present is not None else 1)
+        size = retained.bytes + len(message.topic) + len(message.payload)
+        if present is not None:
+            size -= len(present.topic) + len(present.payload)
+        if (options.max_retained_messages and count > options.max_retained_messages) or (
+            options.max_retained_bytes and size > options.max_retained_bytes
+        ):
+            self.core.counters.retain_refused += 1
+            log.warning(
+                'not retained topic="%s": max_retained_messages or max_retained_bytes is reached',
+                route.text,
+            )
+            return False
+        return True
+
+    def may_subscribe(self, subscriber: Subscriber, topic_filter: str) -> bool:
+        """Whether the limits on subscriptions leave room for one more."""
+        options = self.core.options
+        limit = options.max_subscriptions_per_client
+        subscriptions = subscriber.subscriptions
+        if limit and len(subscriptions) >= limit and topic_filter not in subscriptions:
+            reason = "max_subscriptions_per_client"
+        elif (
+            options.topic_max_depth
+            and split_shared(topic_filter)[1].count("/") >= options.topic_max_depth
+        ):
+            reason = "topic_max_depth"
+        else:
+            return True
+        self.core.counters.subscriptions_refused += 1
+        log.warning(
+            'subscription refused client=%s filter="%s": %s is reached',
+            subscriber.client_id,
+            topic_filter[:200],
+            reason,
+        )
+        return False
 
     def deliver_to_member(self, group: Group, message: Message) -> bool:
         """Gives a message to one member of a share group.

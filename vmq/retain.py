@@ -36,6 +36,17 @@ class RetainedMessages:
         self.count += 1
         self.bytes += len(message.topic) + len(message.payload)
 
+    def get(self, topic: str) -> Message | None:
+        """The message of one topic."""
+        node = self.root
+        for word in topic.split("/"):
+            children = node.children
+            below = children.get(word) if children is not None else None
+            if below is None:
+                return None
+            node = below
+        return node.message
+
     def forget(self, node: RetainNode) -> None:
         message = node.message
         if message is not None:

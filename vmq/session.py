@@ -107,6 +107,8 @@ class Session:
             self.core.counters.protocol_errors += 1
             self.output.close("protocol error: " + str(error))
         except ConnectRefused as refused:
+            self.core.counters.mqtt_connect_error += 1
+            self.core.counters.mqtt_connack_sent[refused.code] += 1
             self.output.add(connack(False, refused.code))
             self.output.close("refused: " + refused.text)
         except Exception:
@@ -140,23 +142,33 @@ class Session:
                     "wrong flags in " + PACKET_NAMES[kind],
                     FLAG_STATEMENTS.get(kind, "MQTT-2.2.2-2"),
                 )
+        counters = self.core.counters
         if kind == PUBACK:
+            counters.mqtt_puback_received += 1
             self.queue_of().on_puback(self.packet_id(kind))
         elif kind == PUBREC:
+            counters.mqtt_pubrec_received += 1
             self.queue_of().on_pubrec(self.packet_id(kind))
         elif kind == PUBREL:
+            counters.mqtt_pubrel_received += 1
             self.on_pubrel(self.packet_id(kind))
         elif kind == PUBCOMP:
+            counters.mqtt_pubcomp_received += 1
             self.queue_of().on_pubcomp(self.packet_id(kind))
         elif kind == SUBSCRIBE:
+            counters.mqtt_subscribe_received += 1
             self.on_subscribe()
         elif kind == UNSUBSCRIBE:
+            counters.mqtt_unsubscribe_received += 1
             self.on_unsubscribe()
         elif kind == PINGREQ:
             self.check_empty(kind)
+            counters.mqtt_pingreq_received += 1
+            counters.mqtt_pingresp_sent += 1
             self.output.add(PINGRESP)
         elif kind == DISCONNECT:
             self.check_empty(kind)
+            counters.mqtt_disconnect_received += 1
             self.will = None  # [MQTT-3.14.4-3]
             self.orderly = True
             self.output.close("client disconnected")
@@ -187,9 +199,11 @@ class Session:
             raise ProtocolError(PACKET_NAMES[head >> 4] + " as the first packet", "MQTT-3.1.0-1")
         if head & 15:
             raise ProtocolError("wrong flags in CONNECT", "MQTT-2.2.2-2")
+        self.core.counters.mqtt_connect_received += 1
         connect = read_connect(decoder.data, decoder.body, decoder.end)
         self.client_id = connect.client_id
         self.check_client_id(connect)
+        self.check_load()
         self.authorise(connect)
         self.accept(connect)
 
@@ -206,6 +220,18 @@ class Session:
         elif len(client_id.encode()) > self.core.options.max_client_id_size:
             raise ConnectRefused(
                 "client id longer than max_client_id_size [MQTT-3.1.3-9]", REFUSED_CLIENT_ID
+            )
+
+    def check_load(self) -> None:
+        """Refuses a client that connects too often, and everybody while memory is short."""
+        core = self.core
+        if core.memory_is_high:
+            core.counters.memory_refused += 1
+            raise ConnectRefused("memory is above max_memory", REFUSED_UNAVAILABLE)
+        if self.registry.flapping.is_banned(self.client_id, core.clock()):
+            core.counters.flapping_refused += 1
+            raise ConnectRefused(
+                "the client id connects too often (flapping_limit)", REFUSED_UNAVAILABLE
             )
 
     def authorise(self, connect: Connect) -> None:
@@ -257,7 +283,7 @@ class Session:
         self.subscriber = subscriber
         self.will = will_of(connect)
         self.decoder.max_remaining_length = core.options.max_packet_size
-        core.counters.connects += 1
+        core.counters.mqtt_connack_sent[ACCEPTED] += 1
         # MQTT 3.1 has no session-present flag.
         output.add(connack(present and self.level != LEVEL_3_1, ACCEPTED))
         hook = core.hooks.on_register
@@ -306,14 +332,21 @@ class Session:
             route = registry.route(topic)
         core = self.core
         if route.groups or core.hooks.in_publish_path:
-            core.counters.publish_received += 1
+            core.counters.mqtt_publish_received += 1
             self.publish(route, Message(route.topic, data[topic_end : decoder.end], 0, False))
             return
+        limit = core.options.max_message_size
+        longest = core.options.max_packet_size
+        if limit:
+            if decoder.end - topic_end > limit:
+                self.refuse_message()
+            longest = limit + len(route.field)
         start = decoder.start
-        count = decoder.run(route.field)
+        count = decoder.run(route.field, longest)
         counters = core.counters
-        counters.publish_received += count
+        counters.mqtt_publish_received += count
         targets = route.targets
+        counters.router_matches_local += len(targets) * count
         if not targets:
             return
         frames = data[start : decoder.end]
@@ -323,7 +356,8 @@ class Session:
             if queue.fast:
                 output = queue.output
                 output.pieces.append(frames)
-                counters.publish_sent += count
+                counters.mqtt_publish_sent += count
+                counters.queue_message_in += count
                 if not output.touched:
                     output.touched = True
                     output.outbox.touched.append(output)
@@ -348,7 +382,10 @@ class Session:
         route = self.registry.route(data[decoder.body + 2 : topic_end])
         end: int = decoder.end
         retain = head & 1 != 0
-        self.core.counters.publish_received += 1
+        limit = self.core.options.max_message_size
+        if limit and end - topic_end - (2 if qos else 0) > limit:
+            self.refuse_message()
+        self.core.counters.mqtt_publish_received += 1
         if qos == 0:
             self.publish(route, Message(route.topic, data[topic_end:end], 0, retain))
             return
@@ -366,15 +403,22 @@ class Session:
             if self.output.closing:
                 return
             pieces = self.output.pieces
+            self.core.counters.mqtt_puback_sent += 1
             pieces.append(PUBACK_HEAD)
         else:
             self.on_publish_twice(route, message, packet_id)
             if self.output.closing:
                 return
             pieces = self.output.pieces
+            self.core.counters.mqtt_pubrec_sent += 1
             pieces.append(PUBREC_HEAD)
         pieces.append(PACKET_IDS[packet_id])
         self.output.touch()
+
+    def refuse_message(self) -> None:
+        """A payload above max_message_size ends the connection: 3.1.1 has no other refusal."""
+        self.core.counters.mqtt_publish_error += 1
+        raise ProtocolError("payload is above max_message_size", "MQTT-3.3.5-2")
 
     def on_publish_twice(self, route: Route, message: Message, packet_id: int) -> None:
         """QoS 2: delivers at once and remembers the id until PUBREL [MQTT-4.3.3-2]."""
@@ -415,6 +459,7 @@ class Session:
                     message.retain,
                 )
             except Refused as refused:
+                self.core.counters.mqtt_publish_auth_error += 1
                 # MQTT 3.1 clients are acknowledged and the message goes nowhere [MQTT-3.3.5-2].
                 if self.level != LEVEL_3_1:
                     self.output.close("publish refused: " + refused.reason + " [MQTT-3.3.5-2]")
@@ -442,6 +487,7 @@ class Session:
                 store.remove_received(subscriber.queue.session, packet_id)
                 self.output.barrier = store.barrier()
         pieces = self.output.pieces
+        self.core.counters.mqtt_pubcomp_sent += 1
         pieces.append(PUBCOMP_HEAD)
         pieces.append(PACKET_IDS[packet_id])
         self.output.touch()
@@ -461,18 +507,20 @@ class Session:
             try:
                 granted = hooks.auth_on_subscribe(self.username, self.client_id, wanted)
             except Refused:
+                self.core.counters.mqtt_subscribe_auth_error += 1
                 granted = [SUBSCRIPTION_FAILED] * len(wanted)
         codes = bytearray()
         accepted: list[tuple[str, int]] = []
         for index, (topic_filter, asked) in enumerate(wanted):
             qos = granted[index]
-            if qos > 2:
+            if qos > 2 or not self.registry.may_subscribe(subscriber, topic_filter):
                 # An MQTT 3.1 client does not know the failure code.
                 codes.append(asked if self.level == LEVEL_3_1 else SUBSCRIPTION_FAILED)
                 continue
             self.registry.subscribe(subscriber, topic_filter, qos)
             accepted.append((topic_filter, qos))
             codes.append(qos)
+        self.core.counters.mqtt_suback_sent += 1
         self.output.add(suback(packet_id, bytes(codes)))
         if hooks.on_subscribe is not None:
             hooks.on_subscribe(self.username, self.client_id, accepted)
@@ -489,6 +537,7 @@ class Session:
             hooks.on_unsubscribe(self.username, self.client_id, filters)
         for topic_filter in filters:
             self.registry.unsubscribe(subscriber, topic_filter)
+        self.core.counters.mqtt_unsuback_sent += 1
         self.output.add(UNSUBACK_HEAD + PACKET_IDS[packet_id])
         if hooks.on_topic_unsubscribed is not None:
             hooks.on_topic_unsubscribed(self.client_id, filters)

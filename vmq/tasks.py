@@ -52,6 +52,7 @@ class SessionTask:
         while connection.session.subscriber is None and not connection.closing:
             left = deadline - clock()
             if left <= 0:
+                connection.core.counters.socket_close_timeout += 1
                 connection.close("no CONNECT within mqtt_connect_timeout")
                 connection.outbox.flush()
                 break
@@ -67,11 +68,22 @@ class SessionTask:
         session = connection.session
         now = connection.core.clock()
         due: float | None = None
+        if connection.pauses:
+            connection.seen = now  # whoever is not read cannot show that it lives
         if session.keep_alive:
             # One and a half times the keep alive [MQTT-3.1.2-24].
             due = connection.seen + session.keep_alive * 1.5 - now
             if due <= 0:
                 due = self.expire_or_look_again()
+        stalled = connection.core.options.stalled_client_timeout
+        if stalled > 0 and connection.blocked:
+            left = connection.blocked_since + stalled - now
+            if left <= 0:
+                connection.core.counters.stalled_clients += 1
+                connection.close("it takes nothing of what is sent to it (stalled_client_timeout)")
+                connection.abort()
+                return None
+            due = left if due is None else min(due, left)
         retry = connection.core.options.retry_interval
         if retry and session.subscriber is not None and not connection.closing:
             session.subscriber.queue.retry(now)
@@ -83,6 +95,7 @@ class SessionTask:
         """The keep alive ran out, unless bytes wait unread because the loop itself was late."""
         connection = self.connection
         if connection.expiring:
+            connection.core.counters.client_keepalive_expired += 1
             connection.close("keep alive expired [MQTT-3.1.2-24]")
             connection.outbox.flush()
         connection.expiring = True

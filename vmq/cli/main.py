@@ -7,7 +7,7 @@ from typing import Annotated, Final, NoReturn
 import typer
 
 from vmq import __version__
-from vmq.cli import config, pub, start, store, sub
+from vmq.cli import config, health, pub, start, store, sub
 from vmq.cli.console import CliError, error
 
 # Interrupted from the keyboard: what a shell expects, 128 + SIGINT.
@@ -51,6 +51,7 @@ def _vmq(
 app.command("start")(start.start)
 app.command("pub")(pub.pub)
 app.command("sub")(sub.sub)
+app.command("health")(health.health)
 app.add_typer(config.app, name="config")
 app.add_typer(store.app, name="store")
 

@@ -99,10 +99,11 @@ class Decoder:
         self.position = end
         return True
 
-    def run(self, topic_field: bytes) -> int:
+    def run(self, topic_field: bytes, longest: i64) -> int:
         """Counts the packets right behind the present one that have its first byte and topic.
 
-        `topic_field` is the topic with its two length bytes. The present packet grows to span the
+        `topic_field` is the topic with its two length bytes; a packet of a remaining length above
+        `longest` ends the run. The present packet grows to span the
         run: afterwards `data[start:end]` is the run. Bursts on one topic are the common case under
         load; handing on one slice of them costs no more than handing on one packet.
         """
@@ -123,7 +124,7 @@ class Decoder:
                 length = (length & 127) | (high << 7)
                 body += 1
             end = body + length
-            if end > size or length < topic_length or length > self.max_remaining_length:
+            if end > size or length < topic_length or length > longest:
                 break
             if not data.startswith(topic_field, body):
                 break
