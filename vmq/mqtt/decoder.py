@@ -99,7 +99,7 @@ class Decoder:
         self.position = end
         return True
 
-    def run(self, topic_field: bytes, longest: i64) -> int:
+    def run(self, topic_field: bytes, longest: i64 = MAX_REMAINING_LENGTH) -> int:
         """Counts the packets right behind the present one that have its first byte and topic.
 
         `topic_field` is the topic with its two length bytes; a packet of a remaining length above
