@@ -43,9 +43,9 @@ def test_the_counters_count() -> None:
     publisher.send(b"\xff\xff")
     house.client("s")
     counters = house.core.counters
-    assert counters.connects == 3
-    assert counters.publish_received == 4
-    assert counters.publish_sent == 2
+    assert counters.mqtt_connack_sent[0] == 3
+    assert counters.mqtt_publish_received == 4
+    assert counters.mqtt_publish_sent == 2
     assert counters.queue_message_drop == 2
     assert counters.takeovers == 1
 
