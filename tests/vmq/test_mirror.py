@@ -23,13 +23,6 @@ ELSEWHERE = {
     "cli/subscriber.py": ("cli/test_pub_sub.py", "the running part of `vmq sub`"),
     "cli/trace.py": ("cli/test_pub_sub.py", "what -d prints"),
     "cli/transport.py": ("cli/test_client.py", "the client's byte streams"),
-    "bench/connect.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
-    "bench/control.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
-    "bench/flow.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
-    "bench/retained.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
-    "bench/storm.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
-    "bench/wildcard.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
-    "bench/wiring.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
 }
 
 #: Test files that mirror no module, and why.
