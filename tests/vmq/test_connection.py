@@ -226,7 +226,7 @@ def test_unblocking_a_closing_connection_sends_nothing_more(house: House) -> Non
     client.subscribe(("a", 0))
     client.block()
     house.publish("a", b"x")
-    client.connection.reading_paused = True
+    client.connection.replies_unread = True
     client.transport.reading = False
     client.connection.close("enough")
     client.connection.resume_writing()
