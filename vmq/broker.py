@@ -17,6 +17,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
+import plyvel
+
 from vmq.commits import Committer
 from vmq.config import Config, ListenerOptions, check
 from vmq.connection import Connection
@@ -33,11 +35,13 @@ from vmq.registry import Registry
 from vmq.reload import changes, check_live
 from vmq.store import Store, StoreError
 from vmq.store_open import (
+    StoreDamagedError,
     ended_sessions,
     open_database,
     open_store,
     stored_retained,
     stored_sessions,
+    text_of,
 )
 from vmq.tasks import QueueTasks, SessionTask
 
@@ -183,6 +187,8 @@ class Broker:
         if committer is not None:
             await committer.finish_all()  # what the ends of the connections wrote
         if core is not None and core.store is not None:
+            if core.store.dirty:
+                log.error("stopped with unsaved state: the store cannot write")
             core.store.db.close()
         self._core = None
         self._registry = None
@@ -214,10 +220,7 @@ class Broker:
         except Exception as error:
             store.db.close()
             self._core = None
-            raise StartError(
-                f"the store in {config.broker.data_dir} is damaged ({error}); "
-                f"look at it with 'vmq store check', mend it with 'vmq store repair'"
-            ) from error
+            raise StartError(str(StoreDamagedError(path, text_of(error)))) from error
 
     def _restore(self, store: Store, registry: Registry) -> None:
         """Brings back sessions and retained messages."""
@@ -357,11 +360,15 @@ class Broker:
         assert store is not None
         committer = self._committer
         assert committer is not None
-        more = True
-        while more:
-            await asyncio.sleep(0)
-            await committer.finish_all()
-            more = store.purge_step(session, PURGE_STEP)
+        try:
+            more = True
+            while more:
+                await asyncio.sleep(0)
+                await committer.finish_all()
+                more = store.purge_step(session, PURGE_STEP)
+        except (plyvel.Error, StoreError, RuntimeError) as error:
+            # What is left of the session is deleted after the next start.
+            log.error("cannot delete an ended session: %s", text_of(error))
 
     async def _expire_sessions(self) -> None:
         while True:

@@ -53,6 +53,7 @@ from vmq.mqtt.packets import (
 from vmq.output import Output
 from vmq.queue import Queue
 from vmq.registry import Registry, Subscriber
+from vmq.store import StoreError
 from vmq.trie import Route
 from vmq.will import will_of
 
@@ -111,6 +112,8 @@ class Session:
             self.core.counters.mqtt_connack_sent[refused.code] += 1
             self.output.add(connack(False, refused.code))
             self.output.close("refused: " + refused.text)
+        except StoreError as error:
+            self.output.close(str(error) + " [MQTT-4.8.0-2]")
         except Exception:
             # A defect of ours must not reach other connections.
             log.exception("internal error, client=%s", self.client_id)

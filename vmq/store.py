@@ -135,12 +135,20 @@ class Store:
         self.dirty[key] = None
 
     def get(self, key: bytes) -> bytes | None:
-        """The value as it will be after the commit under way."""
+        """The value as it will be after the commit under way.
+
+        Raises:
+            StoreError: the record cannot be read.
+        """
         if key in self.dirty:
             return self.dirty[key]
         if key in self.writing:
             return self.writing[key]
-        value: bytes | None = self.db.get(key, verify_checksums=True)
+        value: bytes | None
+        try:
+            value = self.db.get(key, verify_checksums=True)
+        except Exception as error:  # plyvel's, or that it is closed after a failed write
+            raise StoreError("the store cannot be read: " + str(error)) from error
         return value
 
     def barrier(self) -> int:

@@ -10,6 +10,7 @@ from typing import Final
 from vmq.connection import Connection
 from vmq.core import Core
 from vmq.queue import Queue
+from vmq.store import StoreError
 
 log = logging.getLogger("vmq.tasks")
 
@@ -126,6 +127,9 @@ class QueueTasks:
             while queue.drain_step():
                 outbox.flush()
                 await asyncio.sleep(0)
+        except StoreError as error:
+            log.error("cannot drain the queue of client=%s: %s", queue.client_id, error)
+            queue.output.close(str(error))
         except Exception:
             log.exception("cannot drain the queue of client=%s", queue.client_id)
             queue.output.close("its queue cannot be read")
