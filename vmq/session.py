@@ -32,6 +32,7 @@ from vmq.mqtt.packets import (
     DISCONNECT,
     LEVEL_3_1,
     LEVEL_3_1_1,
+    MAX_REMAINING_LENGTH,
     PACKET_NAMES,
     PINGREQ,
     PUBACK,
@@ -339,7 +340,7 @@ class Session:
             self.publish(route, Message(route.topic, data[topic_end : decoder.end], 0, False))
             return
         limit = core.options.max_message_size
-        longest = core.options.max_packet_size
+        longest = MAX_REMAINING_LENGTH
         if limit:
             if decoder.end - topic_end > limit:
                 self.refuse_message()

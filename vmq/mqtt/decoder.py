@@ -107,6 +107,7 @@ class Decoder:
         run: afterwards `data[start:end]` is the run. Bursts on one topic are the common case under
         load; handing on one slice of them costs no more than handing on one packet.
         """
+        longest = min(longest, self.max_remaining_length)
         count = 1
         data = self.data
         size: i64 = self.size
