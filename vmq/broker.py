@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -18,13 +18,13 @@ from typing import Any
 from uuid import uuid4
 
 from vmq.commits import Committer
-from vmq.config import Config, ListenerOptions, check
+from vmq.config import Config, check
 from vmq.connection import Connection
 from vmq.core import Core, Options
 from vmq.embedded import LocalClient, ReceivedMessage
 from vmq.hooks import Hooks
-from vmq.listeners.tcp import bind, listen, prepare
-from vmq.listeners.websocket import websocket_factory
+from vmq.listeners.certificates import CertificateError
+from vmq.listeners.listener import Listener
 from vmq.registry import Registry
 from vmq.store import Store, StoreError
 from vmq.store_open import (
@@ -40,6 +40,9 @@ log = logging.getLogger("vmq.broker")
 
 #: Records of an ended session that are deleted between two passes of the loop.
 PURGE_STEP = 1000
+
+#: Seconds between two looks at the files of certificates.
+CERTIFICATE_INTERVAL = 10
 
 
 class StartError(Exception):
@@ -80,12 +83,11 @@ class Broker:
     def __init__(self, config: Config | None = None) -> None:
         self.config = config if config is not None else Config()
         check(self.config)
-        #: The URLs of the listeners with their real ports, once started.
-        self.addresses: list[str] = []
+        #: The listeners by their names in the configuration, once started.
+        self.listeners: dict[str, Listener] = {}
         self._core: Core | None = None
         self._registry: Registry | None = None
         self._committer: Committer | None = None
-        self._servers: list[asyncio.Server] = []
         self._tasks: dict[Connection, SessionTask] = {}
         self._all_closed: asyncio.Future[None] | None = None
         self._background: set[asyncio.Task[None]] = set()
@@ -114,17 +116,17 @@ class Broker:
         self._open_core()
         try:
             for name in self.config.listeners:
-                await self._open_listener(name, self.config.listeners[name])
+                await self._open_listener(name)
         except BaseException:
             await self.stop()
             raise
         self._spawn(self._expire_sessions())
+        self._spawn(self._watch_certificates())
 
     async def stop(self) -> None:
         """Closes listeners and connections (wills are published) and saves all durable state."""
-        for server in self._servers:
-            server.close()
-        self._servers.clear()
+        for listener in self.listeners.values():
+            listener.close()
         for task in list(self._background):
             task.cancel()
         if self._publisher is not None:
@@ -195,49 +197,60 @@ class Broker:
                 registry.retained.count,
             )
 
-    async def _open_listener(self, name: str, options: ListenerOptions) -> None:
-        endpoint = options.endpoint
-        network = self.config.network
-        try:
-            sock = bind(endpoint.host, endpoint.port, network.backlog)
-        except OSError as error:
-            raise StartError(
-                f"listeners.{name}: cannot listen on {options.url}: {error.strerror or error}"
-            ) from error
-        make = self._connection_factory(self.config.anonymous_allowed(name))
-        factory: Callable[[], Any] = make
-        if endpoint.scheme == "ws":
-            limit = self.config.session.max_packet_size + 65_536
-            factory = websocket_factory(make, endpoint.path or "/", limit)
-        self._servers.append(await listen(sock, factory, network.backlog))
-        host, port = sock.getsockname()[:2]
-        shown = f"[{host}]" if ":" in host else host
-        path = endpoint.path if endpoint.scheme == "ws" else ""
-        self.addresses.append(f"{endpoint.scheme}://{shown}:{port}{path}")
+    # Listeners
 
-    def _connection_factory(self, anonymous: bool) -> Callable[[], Connection]:
+    @property
+    def addresses(self) -> list[str]:
+        """The URLs of the listeners with their real ports, once started."""
+        return [listener.url for listener in self.listeners.values()]
+
+    async def _open_listener(self, name: str) -> None:
         registry = self._registry
         assert registry is not None
-        write_buffer = self.config.network.write_buffer
+        listener = Listener(
+            name, self.config, registry, self._on_opened, self._on_closed, new_client_id
+        )
+        try:
+            await listener.open()
+        except OSError as error:
+            raise StartError(
+                f"listeners.{name}: cannot listen on {listener.url}: {error.strerror or error}"
+            ) from error
+        except CertificateError as error:
+            raise StartError(f"listeners.{name}.{error}") from error
+        self.listeners[name] = listener
+
+    def _on_opened(self, connection: Connection, listener: Listener) -> None:
         timeout = float(self.config.session.mqtt_connect_timeout)
+        lifetime = listener.options.max_connection_lifetime
+        self._tasks[connection] = SessionTask(connection, timeout, lifetime)
 
-        def opened(connection: Connection) -> None:
-            prepare(connection.transport, write_buffer)
-            self._tasks[connection] = SessionTask(connection, timeout)
+    def _on_closed(self, connection: Connection) -> None:
+        task = self._tasks.pop(connection, None)
+        if task is not None:
+            task.cancel()
+        if self._all_closed is not None and not self._tasks:
+            self._all_closed.set_result(None)
 
-        def closed(connection: Connection) -> None:
-            task = self._tasks.pop(connection, None)
-            if task is not None:
-                task.cancel()
-            if self._all_closed is not None and not self._tasks:
-                self._all_closed.set_result(None)
+    def reload_certificates(self) -> bool:
+        """Reads the TLS files of all listeners anew, for the handshakes to come.
 
-        def make() -> Connection:
-            connection = Connection(registry, anonymous, new_client_id(), opened, closed)
-            connection.reply_limit = 4 * write_buffer
-            return connection
+        No connection is dropped. A listener whose files are broken keeps what it has, and the log
+        says why.
 
-        return make
+        Returns:
+            Whether every listener could use its files.
+        """
+        good = True
+        for listener in self.listeners.values():
+            good = listener.reload_certificates() and good
+        return good
+
+    async def _watch_certificates(self) -> None:
+        while True:
+            await asyncio.sleep(CERTIFICATE_INTERVAL)
+            for listener in self.listeners.values():
+                listener.reload_changed_certificates()
 
     # Background work
 

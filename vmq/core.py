@@ -44,6 +44,8 @@ class Counters:
         self.queue_message_drop: int = 0
         self.protocol_errors: int = 0
         self.takeovers: int = 0
+        #: Connections that ended before MQTT began: no room, no TLS, no PROXY header.
+        self.socket_error: int = 0
 
 
 class Core:
