@@ -86,12 +86,14 @@ class Broker:
         #: The listeners by their names in the configuration, once started.
         self.listeners: dict[str, Listener] = {}
         self._core: Core | None = None
-        self._registry: Registry | None = None
+        #: Topic trees by mountpoint, once started.
+        self.registries: dict[str, Registry] = {}
+        self._queue_tasks: QueueTasks | None = None
         self._committer: Committer | None = None
         self._tasks: dict[Connection, SessionTask] = {}
         self._all_closed: asyncio.Future[None] | None = None
         self._background: set[asyncio.Task[None]] = set()
-        self._publisher: LocalClient | None = None
+        self._publishers: dict[str, LocalClient] = {}
 
     async def __aenter__(self) -> "Broker":
         await self.start()
@@ -129,9 +131,9 @@ class Broker:
             listener.close()
         for task in list(self._background):
             task.cancel()
-        if self._publisher is not None:
-            self._publisher.close()
-            self._publisher = None
+        for publisher in self._publishers.values():
+            publisher.close()
+        self._publishers.clear()
         for connection in list(self._tasks):
             connection.close("the broker is shutting down")
         core, committer = self._core, self._committer
@@ -148,7 +150,7 @@ class Broker:
         if core is not None and core.store is not None:
             core.store.db.close()
         self._core = None
-        self._registry = None
+        self.registries.clear()
 
     def _open_core(self) -> None:
         config = self.config
@@ -169,9 +171,9 @@ class Broker:
         committer.attach(core, store, reopen)
         self._core = core
         self._committer = committer
-        self._registry = Registry(core, QueueTasks(core).wake, self._purge_later)
+        self._queue_tasks = QueueTasks(core)
         try:
-            self._restore(store, self._registry)
+            self._restore(store)
         except Exception as error:
             store.db.close()
             self._core = None
@@ -180,22 +182,34 @@ class Broker:
                 f"look at it with 'vmq store check', mend it with 'vmq store repair'"
             ) from error
 
-    def _restore(self, store: Store, registry: Registry) -> None:
-        """Brings back sessions and retained messages."""
+    def _restore(self, store: Store) -> None:
+        """Brings back sessions and retained messages, those of mountpoints without a listener too."""
         for session in stored_sessions(store):
-            registry.restore(session)
-        # In the order in which they left, which is the order in which they expire.
-        registry.offline = dict(sorted(registry.offline.items(), key=lambda item: item[1]))
-        for message in stored_retained(store):
-            registry.retained.keep(message.topic.decode(), message)
+            self.registry(session.mountpoint).restore(session)
+        retained = 0
+        for mountpoint, message in stored_retained(store):
+            self.registry(mountpoint).retained.keep(message.topic.decode(), message)
+            retained += 1
         for number in ended_sessions(store):
             self._purge_later(number)
-        if registry.subscribers or registry.retained.count:
-            log.info(
-                "restored sessions=%d retained=%d",
-                len(registry.subscribers),
-                registry.retained.count,
-            )
+        sessions = 0
+        for registry in self.registries.values():
+            # In the order in which they left, which is the order in which they expire.
+            registry.offline = dict(sorted(registry.offline.items(), key=lambda item: item[1]))
+            sessions += len(registry.subscribers)
+        if sessions or retained:
+            log.info("restored sessions=%d retained=%d", sessions, retained)
+
+    def registry(self, mountpoint: str = "") -> Registry:
+        """The topic tree of a mountpoint with its sessions; made when first asked for."""
+        found = self.registries.get(mountpoint)
+        if found is None:
+            core, tasks = self._core, self._queue_tasks
+            assert core is not None, "the broker is not started"
+            assert tasks is not None
+            found = Registry(core, tasks.wake, self._purge_later, mountpoint)
+            self.registries[mountpoint] = found
+        return found
 
     # Listeners
 
@@ -205,8 +219,7 @@ class Broker:
         return [listener.url for listener in self.listeners.values()]
 
     async def _open_listener(self, name: str) -> None:
-        registry = self._registry
-        assert registry is not None
+        registry = self.registry(self.config.listeners[name].mountpoint)
         listener = Listener(
             name, self.config, registry, self._on_opened, self._on_closed, new_client_id
         )
@@ -279,10 +292,9 @@ class Broker:
     async def _expire_sessions(self) -> None:
         while True:
             await asyncio.sleep(60)
-            if self._registry is not None:
-                count = self._registry.expire()
-                if count:
-                    log.info("expired sessions=%d", count)
+            count = sum(registry.expire() for registry in self.registries.values())
+            if count:
+                log.info("expired sessions=%d", count)
 
     # Embedding
 
@@ -292,19 +304,22 @@ class Broker:
         assert self._core is not None, "the broker is not started"
         return self._core.hooks
 
-    async def publish(self, topic: str, payload: bytes, qos: int = 0, retain: bool = False) -> None:
+    async def publish(
+        self, topic: str, payload: bytes, qos: int = 0, retain: bool = False, mountpoint: str = ""
+    ) -> None:
         """Publishes from inside the process; returns when the broker owns the message.
 
         Raises:
             ValueError: topic or QoS is not valid.
         """
-        if self._publisher is None:
-            self._publisher = self._client(1)
-        await self._publisher.publish(topic, payload, qos, retain)
+        publisher = self._publishers.get(mountpoint)
+        if publisher is None:
+            self._publishers[mountpoint] = publisher = self._client(1, mountpoint)
+        await publisher.publish(topic, payload, qos, retain)
 
     @asynccontextmanager
     async def subscribe(
-        self, *filters: str, qos: int = 0, limit: int = 1000
+        self, *filters: str, qos: int = 0, limit: int = 1000, mountpoint: str = ""
     ) -> AsyncIterator[AsyncIterator[ReceivedMessage]]:
         """Subscribes from inside the process; gives an iterator over the messages.
 
@@ -312,20 +327,20 @@ class Broker:
             filters: topic filters.
             qos: the highest QoS to receive at.
             limit: messages held for a slow reader before the queue's own limits apply.
+            mountpoint: the topic tree, as the option of listeners names it.
 
         Raises:
             ValueError: a filter or the QoS is not valid.
         """
-        client = self._client(limit)
+        client = self._client(limit, mountpoint)
         try:
             await client.subscribe(filters, qos)
             yield client.messages()
         finally:
             client.close()
 
-    def _client(self, limit: int) -> LocalClient:
-        assert self._registry is not None, "the broker is not started"
-        return LocalClient(self._registry, "embedded-" + uuid4().hex, limit)
+    def _client(self, limit: int, mountpoint: str) -> LocalClient:
+        return LocalClient(self.registry(mountpoint), "embedded-" + uuid4().hex, limit)
 
 
 def new_client_id() -> str:

@@ -354,7 +354,9 @@ def _listener_problems(config: Config, origin: Callable[[str], str | None]) -> l
             key_of = f"listeners.{name}.{option}"
             value = getattr(options, option)
             shown = msgspec.UNSET if value is None or option == "keypasswd" else value
-            problems.append(Problem(key_of, what, origin(key_of), shown))
+            # What is missing has no place of its own: it is missing where the listener is.
+            source = origin(key if value is None else key_of)
+            problems.append(Problem(key_of, what, source, shown))
         identified = options.use_identity_as_username
         if not (endpoint.is_loopback or identified or _anonymous_said(config, options)):
             problems.append(Problem(key, _UNSAFE.format(name=name), origin(key), options.url))
