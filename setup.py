@@ -23,6 +23,7 @@ COMPILED = (
     "vmq/will.py",
     "vmq/store.py",
     "vmq/hooks.py",
+    "vmq/listeners/tls.py",
 )
 
 

@@ -6,12 +6,16 @@ sets aside 256 KiB for each connection.
 """
 
 import ssl
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from vmq.listeners.certificates import reason_of
 
-#: One TLS record holds no more than this.
-RECORD = 16_384
+#: One TLS record holds no more than this, so that a read takes all of it.
+RECORD: Final = 16_384
+
+#: Bytes given to OpenSSL at once: its buffers in memory keep the size of the largest piece, for as
+#: long as the connection lives.
+PIECE: Final = 16_384
 
 
 class Owner(Protocol):
@@ -31,6 +35,8 @@ class Tls:
         self.incoming = ssl.MemoryBIO()
         self.outgoing = ssl.MemoryBIO()
         self.object = context.wrap_bio(self.incoming, self.outgoing, server_side=True)
+        # What SSLObject wraps: a fifth of a microsecond less for each message.
+        self.openssl: Any = getattr(self.object, "_sslobj", self.object)
         self.owner = owner
         self.wants_identity = wants_identity
         self.transport: Any = None
@@ -45,13 +51,12 @@ class Tls:
         self.transport = transport
 
     def data_received(self, data: bytes) -> None:
-        if self.ended:
-            return
-        self.incoming.write(data)
-        if self.inner is None:
-            self.shake_hands()
-        elif self.incoming.pending:
-            self.read()
+        if len(data) > PIECE:
+            view = memoryview(data)
+            for start in range(0, len(data), PIECE):
+                self.take(view[start : start + PIECE])
+        else:
+            self.take(data)
 
     def eof_received(self) -> bool:
         return False
@@ -73,6 +78,16 @@ class Tls:
         if self.inner is not None:
             self.inner.resume_writing()
 
+    def take(self, piece: Any) -> None:
+        """Ciphertext comes in."""
+        if self.ended:
+            return
+        self.incoming.write(piece)
+        if self.inner is None:
+            self.shake_hands()
+        else:
+            self.read()
+
     # The handshake
 
     def shake_hands(self) -> None:
@@ -89,8 +104,7 @@ class Tls:
         self.flush()
         self.inner = self.owner.secured(self, identity)
         self.inner.connection_made(self)
-        if self.incoming.pending or self.object.pending():
-            self.read()
+        self.read()
 
     def fail(self, reason: str) -> None:
         """Ends a connection whose handshake is not done."""
@@ -103,13 +117,13 @@ class Tls:
 
     def read(self) -> None:
         """Hands on what can be decrypted now."""
-        read = self.object.read
+        incoming = self.incoming
         chunks: list[bytes] = []
         over = False
         try:
             # With nothing left to decrypt, another read would only raise: a costly way to learn it.
-            while self.incoming.pending or self.object.pending():
-                chunk = read(RECORD)
+            while incoming.pending:
+                chunk = self.openssl.read(RECORD)
                 if not chunk:
                     over = True
                     break
@@ -137,10 +151,19 @@ class Tls:
     # The transport of what is inside
 
     def write(self, data: bytes) -> None:
+        if len(data) > PIECE:
+            view = memoryview(data)
+            for start in range(0, len(data), PIECE):
+                self.give(view[start : start + PIECE])
+        else:
+            self.give(data)
+
+    def give(self, piece: Any) -> None:
+        """Plaintext goes out."""
         if self.ended:
             return
         try:
-            self.object.write(data)
+            self.openssl.write(piece)
         except ssl.SSLError as error:
             self.broken = ConnectionError(f"TLS failed: {reason_of(error)}")
             self.abort()
