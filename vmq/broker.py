@@ -147,6 +147,8 @@ class Broker:
         if self._tasks:
             self._all_closed = asyncio.get_running_loop().create_future()
             await self._all_closed
+        if committer is not None:
+            await committer.finish_all()  # what the ends of the connections wrote
         if core is not None and core.store is not None:
             core.store.db.close()
         self._core = None

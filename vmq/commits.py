@@ -9,12 +9,15 @@ import plyvel
 
 from vmq.core import Core
 from vmq.store import Store, StoreError
-from vmq.store_open import text_of
+from vmq.store_open import StoreDamagedError, text_of
 
 log = logging.getLogger("vmq.store")
 
 #: Seconds until a commit that failed is tried again.
 RETRY_AFTER: Final = 1.0
+
+#: No disk gets well of a damaged store.
+ADVICE: Final = ": stop the broker and run 'vmq store repair'"
 
 
 class Committer:
@@ -89,7 +92,9 @@ class Committer:
     def refuse(self, store: Store, core: Core, error: BaseException) -> None:
         """Cuts off who waits for the store, and tries again in a while."""
         log.error(
-            "the store cannot write: %s; durable work is refused until it can", text_of(error)
+            "the store cannot write: %s; durable work is refused until it can%s",
+            text_of(error),
+            ADVICE if isinstance(error, plyvel.CorruptionError | StoreDamagedError) else "",
         )
         store.failing = True
         # Set before anybody is cut off: what the ends of their sessions write waits for it, too.

@@ -102,7 +102,7 @@ class Connection(Output):
             else:
                 transport.write(b"".join(pieces))
             pieces.clear()
-        if self.closing:
+        if self.closing and not self.held:
             transport.close()
         elif self.blocked and not self.reading_paused:
             # Replies come on top of what the queue holds back; a peer that sends and never reads

@@ -107,7 +107,7 @@ class Registry:
     def restore(self, stored: StoredSession) -> None:
         """Brings back a durable session at the start of the broker."""
         queue = Queue(stored.client_id, self.core, stored.number, self.wake)
-        queue.restore(stored.first, stored.last, stored.next_seq)
+        queue.restore(stored.first, stored.last, stored.last_order)
         subscriber = Subscriber(stored.client_id, queue)
         subscriber.received_is_stored = True
         self.subscribers[stored.client_id] = subscriber
@@ -283,9 +283,9 @@ class Registry:
         if message.payload:
             self.retained.keep(route.text, message)
             if store is not None:
-                store.put_retained(self.raw_scope, message)
+                store.put_retained(message, self.raw_scope)
         elif self.retained.clear(route.text) and store is not None:
-            store.remove_retained(self.raw_scope, route.topic)
+            store.remove_retained(route.topic, self.raw_scope)
 
     def deliver_to_member(self, group: Group, message: Message) -> bool:
         """Gives a message to one member of a share group.
