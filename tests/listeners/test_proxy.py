@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import socket
 import subprocess
@@ -75,6 +76,12 @@ def test_the_header_comes_before_tls(
         wire = Wire(SocketStream(secure))
         wire.connect("a")
     broker.wait_log("closed client=a peer=192.0.2.1:56324 ")
+    with Wire(SocketStream(connect_tcp(broker.urls[0]))) as wire:
+        wire.send_lossy(V1, b"no TLS at all")
+        with contextlib.suppress(ConnectionError):
+            while wire.stream.recv(10):
+                pass
+    broker.wait_log("refused listener=tls peer=192.0.2.1:56324 .*TLS handshake failed")
 
 
 # --- HAProxy

@@ -23,6 +23,8 @@ from tests.support.streams import SocketStream, connect_tcp, connect_tls, tls_wi
 from tests.support.wire import CONNACK, PINGRESP, Wire, connect_packet
 
 LARGE = os.urandom(300_000)
+# Records of a handshake message that says it has 16 MB.
+ENDLESS_HELLO = b"\x16\x03\x01\x40\x00\x01\xff\xff\xff" + bytes(16_380)
 
 
 def refused_handshake(url: str, context: ssl.SSLContext) -> None:
@@ -223,7 +225,12 @@ def test_plain_bytes_at_a_tls_listener_are_refused_with_one_line(
     start: ListenerFactory, server: Issued
 ) -> None:
     broker = start({"tls": tls(server)})
-    for data in (connect_packet("plain"), b"GET / HTTP/1.0\r\n\r\n", os.urandom(70_000)):
+    for data in (
+        connect_packet("plain"),
+        b"GET / HTTP/1.0\r\n\r\n",
+        os.urandom(70_000),
+        ENDLESS_HELLO,
+    ):
         before = len(lines_of(broker, "refused"))
         sock = connect_tcp(broker.urls[0])
         port = sock.getsockname()[1]

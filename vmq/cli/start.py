@@ -27,8 +27,9 @@ ListenOption = Annotated[
     typer.Option(
         "--listen",
         metavar="URL",
-        help="Listen on tcp://HOST:PORT or ws://HOST:PORT/mqtt (port 0: any free one). May be "
-        "repeated; replaces the listeners of the configuration.",
+        help="Listen on tcp://HOST:PORT, ws://HOST:PORT/mqtt or unix:///PATH (port 0: any free one; "
+        "tls:// and wss:// need a configuration file). May be repeated; replaces the listeners of the "
+        "configuration.",
     ),
 ]
 AnonymousOption = Annotated[

@@ -62,6 +62,9 @@ class Listener:
         self._config = config
         self._opened = opened
         self._closed = closed
+        # Bound once, not once for each of many connections.
+        self._on_made = self._on_opened
+        self._on_lost = self._on_closed
         self._new_client_id = new_client_id
         self._server: asyncio.Server | None = None
         self._context: ssl.SSLContext | None = None
@@ -173,7 +176,8 @@ class Listener:
             wants_identity = self.options.use_identity_as_username
             protocol = Tls(self._context, Entry(self, peer), wants_identity)
             timeout = self.options.tls_handshake_timeout
-            self.limit_time(protocol, timeout, "no TLS handshake within tls_handshake_timeout")
+            reason = "no TLS handshake within tls_handshake_timeout"
+            self.limit_time(protocol, timeout, reason, peer)
         else:
             protocol = self.inside(transport, peer, None)
         transport.set_protocol(protocol)
@@ -183,7 +187,7 @@ class Listener:
     def inside(self, transport: Any, peer: str, identity: str | None) -> Any:
         """What speaks inside TLS, or on the bare transport."""
         connection = Connection(
-            self.registry, self.anonymous, self._new_client_id(), self._on_opened, self._on_closed
+            self.registry, self.anonymous, self._new_client_id(), self._on_made, self._on_lost
         )
         connection.reply_limit = 4 * self._config.network.write_buffer
         connection.session.identity = identity
@@ -209,14 +213,14 @@ class Listener:
 
     # Handshakes below MQTT
 
-    def limit_time(self, layer: Any, seconds: float, reason: str) -> None:
+    def limit_time(self, layer: Any, seconds: float, reason: str, peer: str = "") -> None:
         """Ends a layer's connection unless it is `passed` within so many seconds."""
         loop = asyncio.get_running_loop()
-        self._pending[layer] = loop.call_later(seconds, self._too_slow, layer, reason)
+        self._pending[layer] = loop.call_later(seconds, self._too_slow, layer, reason, peer)
 
-    def _too_slow(self, layer: Any, reason: str) -> None:
+    def _too_slow(self, layer: Any, reason: str, peer: str) -> None:
         transport = layer.transport
-        self.refused(layer, transport, reason)
+        self.refused(layer, transport, reason, peer=peer)
         transport.abort()
 
     def passed(self, layer: Any) -> None:
@@ -225,8 +229,13 @@ class Listener:
         if timer is not None:
             timer.cancel()
 
-    def refused(self, layer: Any, transport: Any, reason: str, expected: bool = False) -> None:
-        """A connection has ended before MQTT began. Its layer will say nothing more of it."""
+    def refused(
+        self, layer: Any, transport: Any, reason: str, expected: bool = False, peer: str = ""
+    ) -> None:
+        """A connection has ended before MQTT began. Its layer will say nothing more of it.
+
+        `expected` makes it nothing to write of; `peer` is whom a PROXY header named.
+        """
         layer.ended = True
         self.passed(layer)
         self.connections -= 1
@@ -234,7 +243,7 @@ class Listener:
         level = logging.DEBUG if expected else logging.WARNING
         if log.isEnabledFor(level):
             text = 'refused listener=%s peer=%s reason="%s"'
-            log.log(level, text, self.name, peer_of(transport), reason)
+            log.log(level, text, self.name, peer or peer_of(transport), reason)
 
 
 class Arrival(asyncio.Protocol):
@@ -277,6 +286,8 @@ class Arrival(asyncio.Protocol):
 class Entry:
     """What a TLS connection needs of its listener."""
 
+    __slots__ = ("listener", "peer")
+
     def __init__(self, listener: Listener, peer: str) -> None:
         self.listener = listener
         self.peer = peer
@@ -286,7 +297,7 @@ class Entry:
         return self.listener.inside(tls, self.peer, identity)
 
     def refused(self, layer: Any, transport: Any, reason: str, expected: bool = False) -> None:
-        self.listener.refused(layer, transport, reason, expected)
+        self.listener.refused(layer, transport, reason, expected, self.peer)
 
 
 def peer_of(transport: Any) -> str:
