@@ -1,8 +1,8 @@
 """TLS between a TCP transport and what speaks inside it.
 
 Python's `ssl` over memory, without the event loop's own TLS: that one tells nobody of a failed
-handshake, takes the context of the day when it was opened, cannot begin after a PROXY header, and
-sets aside 256 KiB for each connection.
+handshake, keeps the context that it was opened with, and cannot begin behind a PROXY header. For
+one message at a time the CPU that both take is the same.
 """
 
 import ssl
