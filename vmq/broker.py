@@ -94,6 +94,7 @@ class Broker:
         self._all_closed: asyncio.Future[None] | None = None
         self._background: set[asyncio.Task[None]] = set()
         self._publishers: dict[str, LocalClient] = {}
+        self._clients: set[LocalClient] = set()
 
     async def __aenter__(self) -> "Broker":
         await self.start()
@@ -115,6 +116,8 @@ class Broker:
         Raises:
             StartError: a listener's address cannot be had, or the store cannot be used.
         """
+        self.listeners = {}
+        self._all_closed = None
         self._open_core()
         try:
             for name in self.config.listeners:
@@ -131,8 +134,8 @@ class Broker:
             listener.close()
         for task in list(self._background):
             task.cancel()
-        for publisher in self._publishers.values():
-            publisher.close()
+        for client in list(self._clients):
+            client.close()
         self._publishers.clear()
         for connection in list(self._tasks):
             connection.close("the broker is shutting down")
@@ -315,7 +318,7 @@ class Broker:
             ValueError: topic or QoS is not valid.
         """
         publisher = self._publishers.get(mountpoint)
-        if publisher is None:
+        if publisher is None or publisher.is_closed:
             self._publishers[mountpoint] = publisher = self._client(1, mountpoint)
         await publisher.publish(topic, payload, qos, retain)
 
@@ -342,7 +345,10 @@ class Broker:
             client.close()
 
     def _client(self, limit: int, mountpoint: str) -> LocalClient:
-        return LocalClient(self.registry(mountpoint), "embedded-" + uuid4().hex, limit)
+        registry = self.registry(mountpoint)
+        client = LocalClient(registry, "embedded-" + uuid4().hex, limit, self._clients.discard)
+        self._clients.add(client)
+        return client
 
 
 def new_client_id() -> str:

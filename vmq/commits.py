@@ -16,6 +16,9 @@ log = logging.getLogger("vmq.store")
 #: Seconds until a commit that failed is tried again.
 RETRY_AFTER: Final = 1.0
 
+#: How often `finish_all` tries before it gives up.
+TRIES: Final = 3
+
 #: No disk gets well of a damaged store.
 ADVICE: Final = ": stop the broker and run 'vmq store repair'"
 
@@ -128,14 +131,18 @@ class Committer:
         if store is None or core is None:
             return
         wanted = store.number if store.dirty else store.number - 1
-        tries = 3
+        tries = TRIES
         while core.outbox.committed < wanted and (tries or self.writing is not None):
-            if self.writing is None:
-                tries -= 1
-                if self.handle is not None:
-                    self.handle.cancel()
-                self.commit()
-            else:
+            if self.writing is not None:
                 await asyncio.wait([self.writing])
+                continue
+            if tries < TRIES:
+                await asyncio.sleep(RETRY_AFTER)
+                if core.outbox.committed >= wanted or self.writing is not None:
+                    continue
+            tries -= 1
+            if self.handle is not None:
+                self.handle.cancel()
+            self.commit()
         if self.writing is not None:
             await asyncio.wait([self.writing])

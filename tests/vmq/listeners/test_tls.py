@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.authority import Authority
 from vmq.config import ListenerOptions
-from vmq.listeners.certificates import CertificateError, build_context
+from vmq.listeners.certificates import build_context
 from vmq.listeners.tls import PIECE, Tls, common_name
 
 
@@ -253,28 +252,3 @@ def test_the_common_name_is_one_and_can_be_a_user_name(
             common_name(certificate)
     else:
         assert common_name(certificate) == verdict
-
-
-def test_an_authority_file_or_revocation_list_that_is_none_is_refused(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    server = authority.issue("localhost")
-    empty = tmp_path / "empty.pem"
-    empty.write_text("")
-
-    def build(**files: str) -> None:
-        build_context(
-            ListenerOptions(
-                url="tls://127.0.0.1:0",
-                certfile=str(server.certfile),
-                keyfile=str(server.keyfile),
-                require_certificate=True,
-                **files,  # type: ignore[arg-type]
-            ),
-            "mqtt",
-        )
-
-    build(cafile=str(authority.cafile), crlfile=str(authority.crlfile))
-    with pytest.raises(CertificateError, match=r"cafile .*empty\.pem: "):
-        build(cafile=str(empty))
-    with pytest.raises(CertificateError, match="no revocation list in it"):
-        build(cafile=str(authority.cafile), crlfile=str(authority.cafile))
