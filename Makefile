@@ -41,7 +41,7 @@ build: $(BUILT) ## compile the core and install vmq into .venv
 	@echo "==> build: vmq is in $(VENV), $(if $(VMQ_PURE),interpreted,compiled)"
 
 test: build $(VENV)/.dev $(NODE_TESTS)/node_modules/.package-lock.json ## run the whole suite
-	@$(MAKE) mosquitto
+	@$(MAKE) mosquitto haproxy
 	@echo "==> test: the whole suite, $(if $(VMQ_PURE),interpreted,compiled)"
 	@$(BIN)/python -m pytest --benchmark-disable $(PYTEST_ARGS)
 
@@ -126,6 +126,16 @@ mosquitto:
 		$(SUDO) apt-get update -qq; \
 		$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends mosquitto mosquitto-clients > /dev/null; \
 		if [ -d /run/systemd/system ]; then $(SUDO) systemctl disable --quiet --now mosquitto; fi; \
+	fi
+
+# What a broker stands behind in production, for the tests of the PROXY protocol.
+.PHONY: haproxy
+haproxy:
+	@if ! command -v haproxy > /dev/null; then \
+		echo "==> setup: haproxy (apt-get)"; \
+		$(SUDO) apt-get update -qq; \
+		$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends haproxy > /dev/null; \
+		if [ -d /run/systemd/system ]; then $(SUDO) systemctl disable --quiet --now haproxy; fi; \
 	fi
 
 # $(1) name, $(2) VMQ_PURE, $(3) tests: build a wheel from a copy of the sources, install it into an environment of its own and

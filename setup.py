@@ -24,6 +24,7 @@ COMPILED = (
     "vmq/will.py",
     "vmq/store.py",
     "vmq/hooks.py",
+    "vmq/listeners/tls.py",
 )
 
 

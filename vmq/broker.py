@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -25,9 +25,10 @@ from vmq.connection import Connection
 from vmq.core import Core, Options
 from vmq.embedded import LocalClient, ReceivedMessage
 from vmq.hooks import Hooks
-from vmq.listeners.state import AnyListener, OpenListener
-from vmq.listeners.tcp import bind, listen, prepare
-from vmq.listeners.websocket import websocket_factory
+from vmq.listeners.certificates import CertificateError
+from vmq.listeners.listener import Listener
+from vmq.listeners.sockets import bind
+from vmq.listeners.state import AnyListener
 from vmq.memory import MemoryWatch
 from vmq.metrics import Metrics
 from vmq.monitor import Monitor
@@ -55,6 +56,9 @@ UNWELL_LAG: Final = 1.0
 
 #: Records of an ended session that are deleted between two passes of the loop.
 PURGE_STEP = 1000
+
+#: Seconds between two looks at the files of certificates.
+CERTIFICATE_INTERVAL = 10
 
 
 class StartError(Exception):
@@ -108,12 +112,12 @@ class Broker:
     def __init__(self, config: Config | None = None) -> None:
         self.config = config if config is not None else Config()
         check(self.config)
-        #: The URLs of the listeners with their real ports, once started.
-        self.addresses: list[str] = []
-        #: The open listeners by the names of the configuration.
+        #: The open listeners by their names in the configuration.
         self.listeners: dict[str, AnyListener] = {}
         self._core: Core | None = None
-        self._registry: Registry | None = None
+        #: Topic trees by mountpoint, once started.
+        self.registries: dict[str, Registry] = {}
+        self._queue_tasks: QueueTasks | None = None
         self._committer: Committer | None = None
         self._monitor: Monitor | None = None
         self._metrics: Metrics | None = None
@@ -121,7 +125,7 @@ class Broker:
         self._tasks: dict[Connection, SessionTask] = {}
         self._all_closed: asyncio.Future[None] | None = None
         self._background: set[asyncio.Task[None]] = set()
-        self._publisher: LocalClient | None = None
+        self._publishers: dict[str, LocalClient] = {}
         self._clients: set[LocalClient] = set()
 
     async def __aenter__(self) -> "Broker":
@@ -144,12 +148,12 @@ class Broker:
         Raises:
             StartError: a listener's address cannot be had, or the store cannot be used.
         """
-        self.addresses = []
+        self.listeners = {}
         self._all_closed = None
         self._open_core()
         try:
             for name in self.config.listeners:
-                await self._open_listener(name, self.config.listeners[name])
+                await self._open_listener(name)
         except BaseException:
             await self.stop()
             raise
@@ -158,6 +162,7 @@ class Broker:
         assert self._core is not None
         watch = MemoryWatch(self._core, self.config.limits.max_memory)
         self._spawn(watch.run())
+        self._spawn(self._watch_certificates())
 
     async def stop(self) -> None:
         """Closes listeners and connections (wills are published) and saves all durable state."""
@@ -170,7 +175,7 @@ class Broker:
             task.cancel()
         for client in list(self._clients):
             client.close()
-        self._publisher = None
+        self._publishers.clear()
         for connection in list(self._tasks):
             connection.close("the broker is shutting down")
         core, committer = self._core, self._committer
@@ -191,7 +196,7 @@ class Broker:
                 log.error("stopped with unsaved state: the store cannot write")
             core.store.db.close()
         self._core = None
-        self._registry = None
+        self.registries.clear()
 
     def _open_core(self) -> None:
         config = self.config
@@ -213,38 +218,39 @@ class Broker:
         committer.attach(core, store, reopen)
         self._core = core
         self._committer = committer
-        self._registry = Registry(core, QueueTasks(core).wake, self._purge_later)
-        self._watch(core, self._registry, committer)
+        self._queue_tasks = QueueTasks(core)
+        self._watch(core, committer)
         try:
-            self._restore(store, self._registry)
+            self._restore(store)
         except Exception as error:
             store.db.close()
             self._core = None
             raise StartError(str(StoreDamagedError(path, text_of(error)))) from error
 
-    def _restore(self, store: Store, registry: Registry) -> None:
-        """Brings back sessions and retained messages."""
+    def _restore(self, store: Store) -> None:
+        """Brings back sessions and retained messages, those of mountpoints without a listener too."""
         for session in stored_sessions(store):
-            registry.restore(session)
-        # In the order in which they left, which is the order in which they expire.
-        registry.offline = dict(sorted(registry.offline.items(), key=lambda item: item[1]))
-        for message in stored_retained(store):
-            registry.retained.keep(message.topic.decode(), message)
+            self.registry(session.mountpoint).restore(session)
+        retained = 0
+        for mountpoint, message in stored_retained(store):
+            self.registry(mountpoint).retained.keep(message.topic.decode(), message)
+            retained += 1
         for number in ended_sessions(store):
             self._purge_later(number)
-        if registry.subscribers or registry.retained.count:
-            log.info(
-                "restored sessions=%d retained=%d",
-                len(registry.subscribers),
-                registry.retained.count,
-            )
+        sessions = 0
+        for registry in self.registries.values():
+            # In the order in which they left, which is the order in which they expire.
+            registry.offline = dict(sorted(registry.offline.items(), key=lambda item: item[1]))
+            sessions += len(registry.subscribers)
+        if sessions or retained:
+            log.info("restored sessions=%d retained=%d", sessions, retained)
 
-    def _watch(self, core: Core, registry: Registry, committer: Committer) -> None:
+    def _watch(self, core: Core, committer: Committer) -> None:
         """Sets up what reads figures: metrics and the watch over the event loop."""
         self._monitor = monitor = Monitor(core)
         self._metrics = Metrics(
             core,
-            lambda: [registry],
+            lambda: list(self.registries.values()),
             committer.times,
             monitor.lags,
             monitor.recent_lag,
@@ -252,62 +258,89 @@ class Broker:
             self._open_connections,
         )
 
-    async def _open_listener(self, name: str, options: ListenerOptions) -> None:
-        endpoint = options.endpoint
-        network = self.config.network
+    def registry(self, mountpoint: str = "") -> Registry:
+        """The topic tree of a mountpoint with its sessions; made when first asked for."""
+        found = self.registries.get(mountpoint)
+        if found is None:
+            core, tasks = self._core, self._queue_tasks
+            assert core is not None, "the broker is not started"
+            assert tasks is not None
+            found = Registry(core, tasks.wake, self._purge_later, mountpoint)
+            self.registries[mountpoint] = found
+        return found
+
+    # Listeners
+
+    @property
+    def addresses(self) -> list[str]:
+        """The URLs of the listeners with their real ports, once started."""
+        return [listener.url for listener in self.listeners.values()]
+
+    async def _open_http(self, name: str, options: ListenerOptions) -> AnyListener:
+        from vmq.http.server import serve  # its library is large, and not everybody has one
+
+        endpoint, backlog = options.endpoint, self.config.network.backlog
+        sock = bind(endpoint.host, endpoint.port, backlog)
+        http = await serve(name, options, sock, self, backlog)
+        self._http.append(http)
+        return http
+
+    async def _open_mqtt(self, name: str) -> AnyListener:
+        registry = self.registry(self.config.listeners[name].mountpoint)
+        listener = Listener(
+            name, self.config, registry, self._on_opened, self._on_closed, new_client_id
+        )
+        await listener.open()
+        return listener
+
+    async def _open_listener(self, name: str) -> None:
+        options = self.config.listeners[name]
         try:
-            sock = bind(endpoint.host, endpoint.port, network.backlog)
+            if options.endpoint.scheme == "http":
+                self.listeners[name] = await self._open_http(name, options)
+            else:
+                self.listeners[name] = await self._open_mqtt(name)
         except OSError as error:
             raise StartError(
                 f"listeners.{name}: cannot listen on {options.url}: {error.strerror or error}"
             ) from error
-        if endpoint.scheme == "http":
-            from vmq.http.server import serve  # its library is large, and not everybody has one
+        except CertificateError as error:
+            raise StartError(f"listeners.{name}.{error}") from error
 
-            http = await serve(name, options, sock, self, network.backlog)
-            self._http.append(http)
-            self.listeners[name] = http
-        else:
-            url = endpoint.with_address(*sock.getsockname()[:2]).url
-            listener = OpenListener(name, url, endpoint)
-            listener.server = await listen(sock, self._protocol_factory(listener), network.backlog)
-            self.listeners[name] = listener
-        self.addresses.append(self.listeners[name].url)
+    def _mqtt_listeners(self) -> list[Listener]:
+        return [each for each in self.listeners.values() if isinstance(each, Listener)]
 
-    def _protocol_factory(self, listener: OpenListener) -> Callable[[], Any]:
-        """Makes what handles each connection of an MQTT listener."""
-        make = self._connection_factory(listener)
-        if not listener.endpoint.is_websocket:
-            return make
-        limit = self.config.session.max_packet_size + 65_536
-        return websocket_factory(make, listener.endpoint.path or "/", limit)
+    def _on_opened(self, connection: Connection, listener: Listener) -> None:
+        timeout = float(self.config.session.mqtt_connect_timeout)  # may change live
+        lifetime = listener.options.max_connection_lifetime
+        self._tasks[connection] = SessionTask(connection, timeout, lifetime)
 
-    def _connection_factory(self, listener: OpenListener) -> Callable[[], Connection]:
-        registry = self._registry
-        assert registry is not None
-        anonymous = self.config.anonymous_allowed(listener.name)
-        write_buffer = self.config.network.write_buffer
+    def _on_closed(self, connection: Connection) -> None:
+        task = self._tasks.pop(connection, None)
+        if task is not None:
+            task.cancel()
+        if self._all_closed is not None and not self._tasks:
+            self._all_closed.set_result(None)
 
-        def opened(connection: Connection) -> None:
-            prepare(connection.transport, write_buffer)
-            timeout = float(self.config.session.mqtt_connect_timeout)  # may change live
-            self._tasks[connection] = SessionTask(connection, timeout)
-            listener.connections += 1
+    def reload_certificates(self) -> bool:
+        """Reads the TLS files of all listeners anew, for the handshakes to come.
 
-        def closed(connection: Connection) -> None:
-            task = self._tasks.pop(connection, None)
-            if task is not None:
-                task.cancel()
-                listener.connections -= 1
-            if self._all_closed is not None and not self._tasks:
-                self._all_closed.set_result(None)
+        No connection is dropped. A listener whose files are broken keeps what it has, and the log
+        says why.
 
-        def make() -> Connection:
-            connection = Connection(registry, anonymous, new_client_id(), opened, closed)
-            connection.reply_limit = 4 * write_buffer
-            return connection
+        Returns:
+            Whether every listener could use its files.
+        """
+        good = True
+        for listener in self._mqtt_listeners():
+            good = listener.reload_certificates() and good
+        return good
 
-        return make
+    async def _watch_certificates(self) -> None:
+        while True:
+            await asyncio.sleep(CERTIFICATE_INTERVAL)
+            for listener in self._mqtt_listeners():
+                listener.reload_changed_certificates()
 
     # Changes while it runs
 
@@ -322,22 +355,21 @@ class Broker:
             ReloadError: an option changed that cannot change live.
         """
         check(config)
-        core, registry = self._core, self._registry
-        assert core is not None and registry is not None, "the broker is not started"
+        core = self._core
+        assert core is not None, "the broker is not started"
         found = changes(self.config, config)
         check_live(found)
-        reload_certificates = getattr(self, "reload_certificates", None)
-        if reload_certificates is not None:
-            reload_certificates()
+        self.reload_certificates()
         had_retries = core.options.retry_interval > 0
         self.config = config
         options_of(config, core.options)
         if core.options.retry_interval and not had_retries:
             # Nobody noted when these were sent; they are not due at once.
             now = core.clock()
-            for subscriber in registry.subscribers.values():
-                for delivery in subscriber.queue.inflight.values():
-                    delivery.sent_at = now
+            for registry in self.registries.values():
+                for subscriber in registry.subscribers.values():
+                    for delivery in subscriber.queue.inflight.values():
+                        delivery.sent_at = now
         for task in self._tasks.values():
             task.wake()
         return [change.key for change in found]
@@ -373,10 +405,9 @@ class Broker:
     async def _expire_sessions(self) -> None:
         while True:
             await asyncio.sleep(60)
-            if self._registry is not None:
-                count = self._registry.expire()
-                if count:
-                    log.info("expired sessions=%d", count)
+            count = sum(registry.expire() for registry in self.registries.values())
+            if count:
+                log.info("expired sessions=%d", count)
 
     # Figures
 
@@ -427,20 +458,22 @@ class Broker:
         assert self._core is not None, "the broker is not started"
         return self._core.hooks
 
-    async def publish(self, topic: str, payload: bytes, qos: int = 0, retain: bool = False) -> None:
+    async def publish(
+        self, topic: str, payload: bytes, qos: int = 0, retain: bool = False, mountpoint: str = ""
+    ) -> None:
         """Publishes from inside the process; returns when the broker owns the message.
 
         Raises:
             ValueError: topic or QoS is not valid.
         """
-        publisher = self._publisher
+        publisher = self._publishers.get(mountpoint)
         if publisher is None or publisher.is_closed:
-            publisher = self._publisher = self._client(1)
+            self._publishers[mountpoint] = publisher = self._client(1, mountpoint)
         await publisher.publish(topic, payload, qos, retain)
 
     @asynccontextmanager
     async def subscribe(
-        self, *filters: str, qos: int = 0, limit: int = 1000
+        self, *filters: str, qos: int = 0, limit: int = 1000, mountpoint: str = ""
     ) -> AsyncIterator[AsyncIterator[ReceivedMessage]]:
         """Subscribes from inside the process; gives an iterator over the messages.
 
@@ -448,22 +481,21 @@ class Broker:
             filters: topic filters.
             qos: the highest QoS to receive at.
             limit: messages held for a slow reader before the queue's own limits apply.
+            mountpoint: the topic tree, as the option of listeners names it.
 
         Raises:
             ValueError: a filter or the QoS is not valid.
         """
-        client = self._client(limit)
+        client = self._client(limit, mountpoint)
         try:
             await client.subscribe(filters, qos)
             yield client.messages()
         finally:
             client.close()
 
-    def _client(self, limit: int) -> LocalClient:
-        assert self._registry is not None, "the broker is not started"
-        client = LocalClient(
-            self._registry, "embedded-" + uuid4().hex, limit, self._clients.discard
-        )
+    def _client(self, limit: int, mountpoint: str) -> LocalClient:
+        registry = self.registry(mountpoint)
+        client = LocalClient(registry, "embedded-" + uuid4().hex, limit, self._clients.discard)
         self._clients.add(client)
         return client
 

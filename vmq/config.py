@@ -14,6 +14,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from vmq.config_listeners import Certificate, ListenerOptions, problems_of
 from vmq.config_sources import ConfigError, Problem, Sources, type_problems
 from vmq.config_values import (
     DURATION_FORMS,
@@ -27,6 +28,7 @@ from vmq.config_values import (
 __all__ = [
     "AuthOptions",
     "BrokerOptions",
+    "Certificate",
     "Config",
     "ConfigError",
     "Endpoint",
@@ -103,34 +105,6 @@ class AuthOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
             '"loopback" admits them on loopback listeners only.'
         ),
     ] = "loopback"
-
-
-class ListenerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One listener."""
-
-    url: Annotated[
-        str,
-        Meta(description="Address to listen on.", extra={"accepts": URL_FORMS}),
-    ]
-    allow_anonymous: Annotated[
-        bool | None,
-        Meta(description="Overrides auth.allow_anonymous for this listener; unset = it applies."),
-    ] = None
-    allow_remote: Annotated[
-        bool,
-        Meta(
-            description="For http only: other machines may reach it, and see the broker's figures without a password."
-        ),
-    ] = False
-
-    @property
-    def endpoint(self) -> Endpoint:
-        """The parts of `url`.
-
-        Raises:
-            ValueError: `url` is no listener URL; cannot happen once `check` has passed.
-        """
-        return Endpoint.parse(self.url)
 
 
 class SessionOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -409,6 +383,8 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Whether clients without credentials may connect at this listener (a key of `listeners`)."""
         options = self.listeners[listener]
         verdict = options.allow_anonymous
+        if verdict is None and options.use_identity_as_username:
+            verdict = False  # the certificate says who it is
         if verdict is None:
             auth = self.auth.allow_anonymous
             verdict = options.endpoint.is_loopback if auth == "loopback" else auth
@@ -433,18 +409,16 @@ class Loaded(Struct, frozen=True):
 
     def items(self) -> list[tuple[str, object, str]]:
         """Key, value and origin of every option, in the order of the reference file."""
-        values = _flat(msgspec.to_builtins(self.config))
-        return [(key, values[key], origin) for key, origin in self.origins.items()]
+        values = msgspec.to_builtins(self.config)
+        return [(key, _value(values, key), origin) for key, origin in self.origins.items()]
 
 
-def _flat(tree: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    flat: dict[str, object] = {}
-    for name, value in tree.items():
-        if isinstance(value, dict):
-            flat.update(_flat(value, f"{prefix}{name}."))
-        else:
-            flat[prefix + name] = value
-    return flat
+def _value(tree: object, key: str) -> object:
+    """What stands at a dotted key of nested tables."""
+    for name in key.split("."):
+        assert isinstance(tree, dict)
+        tree = tree[name]
+    return tree
 
 
 def load(
@@ -495,7 +469,7 @@ def check(config: Config, origin: Callable[[str], str | None] = lambda _key: Non
 
 def _listener_problems(config: Config, origin: Callable[[str], str | None]) -> list[Problem]:
     problems: list[Problem] = []
-    taken: dict[tuple[str, int], str] = {}
+    taken: dict[tuple[str, int | str], str] = {}
     schemes: set[str] = set()
     for name, options in config.listeners.items():
         key = f"listeners.{name}.url"
@@ -508,12 +482,20 @@ def _listener_problems(config: Config, origin: Callable[[str], str | None]) -> l
             )
             continue
         schemes.add(endpoint.scheme)
-        address = (endpoint.host.lower(), endpoint.port)
+        unix = endpoint.scheme == "unix"
+        address = (endpoint.host.lower(), endpoint.path if unix else endpoint.port)
         # Port 0 is a fresh port each time it is bound.
-        if endpoint.port and address in taken:
+        if address[1] and address in taken:
             what = f"listeners.{taken[address]} has this address already; each needs its own"
             problems.append(Problem(key, what, origin(key), options.url))
         taken.setdefault(address, name)
+        for option, what in problems_of(options, endpoint):
+            key_of = f"listeners.{name}.{option}"
+            value = getattr(options, option)
+            shown = msgspec.UNSET if value is None or option == "keypasswd" else value
+            # What is missing has no place of its own: it is missing where the listener is.
+            source = origin(key if value is None else key_of)
+            problems.append(Problem(key_of, what, source, shown))
         if endpoint.scheme == "http":
             problems.extend(_http_problems(name, options, endpoint, origin))
             continue
@@ -521,7 +503,8 @@ def _listener_problems(config: Config, origin: Callable[[str], str | None]) -> l
             what = "only a listener of http has this option; allow_anonymous is that of the others"
             key = f"listeners.{name}.allow_remote"
             problems.append(Problem(key, what, origin(key), True))
-        if not endpoint.is_loopback and not _anonymous_said(config, options):
+        identified = options.use_identity_as_username
+        if not (endpoint.is_loopback or identified or _anonymous_said(config, options)):
             problems.append(Problem(key, _UNSAFE.format(name=name), origin(key), options.url))
     if schemes <= {"http"}:
         which = " for MQTT" if schemes else ""

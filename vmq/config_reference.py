@@ -48,6 +48,10 @@ def _section(header: str, struct: type[Struct], options: Struct, *, explained: b
             live = " (live)" if is_live(field.type) else ""
             lines.append(f"# {described(field.type)} Accepts: {accepted(field.type)}.{live}")
         value = getattr(options, field.name)
+        factory = field.default_factory
+        default = field.default if factory is msgspec.NODEFAULT else factory()
+        if not explained and value == default:
+            continue  # the first of the tables tells them all
         # An option that is unset by default has no value to show: the name alone, as a comment.
         lines.append(
             f"{field.name} = {toml_value(value)}" if value is not None else f"# {field.name} ="

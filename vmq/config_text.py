@@ -1,12 +1,14 @@
 """The words of the configuration: how values are written and what an option accepts, for messages and the reference."""
 
 import json
+import re
 import types
 from typing import Annotated, Final, Literal, Union, get_args, get_origin
 
 from msgspec import Meta
 
 _LONGEST_TEXT: Final = 120
+_BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+\Z")
 _PLAIN_WORDS: Final[dict[object, str]] = {
     bool: "true, false",
     int: "a whole number",
@@ -23,13 +25,19 @@ def toml_value(value: object) -> str:
         case str():
             return printable(json.dumps(value, ensure_ascii=False))
         case dict():
-            return "{" + ", ".join(f"{key} = {toml_value(v)}" for key, v in value.items()) + "}"
+            pairs = (f"{toml_key(str(key))} = {toml_value(v)}" for key, v in value.items())
+            return "{" + ", ".join(pairs) + "}"
         case list() | tuple():
             return "[" + ", ".join(toml_value(item) for item in value) + "]"
         case None:
             return "(unset)"
         case _:
             return str(value)
+
+
+def toml_key(key: str) -> str:
+    """A key as TOML writes it: in quotes where it needs them."""
+    return key if _BARE_KEY.match(key) else printable(json.dumps(key, ensure_ascii=False))
 
 
 def printable(text: str) -> str:

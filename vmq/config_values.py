@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-ListenerScheme = Literal["tcp", "ws", "http"]
+ListenerScheme = Literal["tcp", "tls", "ws", "wss", "unix", "http"]
 
 URL_FORMS: Final = (
-    "tcp://HOST:PORT, ws://HOST:PORT/PATH or http://HOST:PORT "
+    "tcp://HOST:PORT, tls://HOST:PORT, ws://HOST:PORT/PATH, wss://HOST:PORT/PATH, unix:///PATH or http://HOST:PORT "
     "(HOST a name, an IPv4 address or an [IPv6] address; PORT 0 to 65535, 0 = any free port)"
 )
 DURATION_FORMS: Final = (
@@ -32,12 +32,25 @@ _UNIT_SECONDS: Final = {
 }
 _HOST_NAME: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?\Z")
 _DEFAULT_WS_PATH: Final = "/mqtt"
+_SCHEMES: Final[dict[str, ListenerScheme]] = {
+    "tcp": "tcp",
+    "tls": "tls",
+    "mqtts": "tls",
+    "ssl": "tls",
+    "ws": "ws",
+    "wss": "wss",
+    "unix": "unix",
+    "http": "http",
+}
+# The longest path that every system takes as the address of a Unix socket.
+_LONGEST_UNIX_PATH: Final = 100
 
 
 class Endpoint(msgspec.Struct, frozen=True):
     """One address that a listener binds.
 
-    `host` is without brackets; `path` is empty but for WebSocket. The textual form is `url`.
+    `host` is without brackets. `path` is that of a WebSocket or of the file of a Unix socket (which has no
+    host and port); else it is empty. The textual form is `url`.
     """
 
     scheme: ListenerScheme
@@ -60,27 +73,37 @@ class Endpoint(msgspec.Struct, frozen=True):
             raise ValueError("a listener URL holds no user name")
         if parts.query or parts.fragment or url.endswith(("?", "#")):
             raise ValueError("a listener URL holds no query and no fragment")
+        if scheme == "unix":
+            return cls(scheme, "", 0, _unix_path(parts.netloc, parts.path))
         host, port = _host_and_port(parts.netloc)
-        if scheme != "ws" and parts.path.strip("/" if scheme == "http" else ""):
-            raise ValueError(f"a listener of {scheme} has no path, but {parts.path!r} is given")
-        path = (parts.path or _DEFAULT_WS_PATH) if scheme == "ws" else ""
-        return cls(scheme, host, port, path)
+        if scheme in ("ws", "wss"):
+            return cls(scheme, host, port, parts.path or _DEFAULT_WS_PATH)
+        if parts.path.strip("/" if scheme == "http" else ""):
+            raise ValueError(f"a {scheme} listener has no path, but {parts.path!r} is given")
+        return cls(scheme, host, port)
 
     @property
     def url(self) -> str:
         """The canonical text: what the readiness line prints."""
+        if self.scheme == "unix":
+            return f"unix://{self.path}"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port}{self.path}"
 
     @property
     def is_loopback(self) -> bool:
         """Whether only programs on this machine can reach the listener."""
-        return is_loopback(self.host)
+        return self.scheme == "unix" or is_loopback(self.host)
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether the listener speaks TLS."""
+        return self.scheme in ("tls", "wss")
 
     @property
     def is_websocket(self) -> bool:
         """Whether MQTT comes in WebSocket frames."""
-        return self.scheme == "ws"
+        return self.scheme in ("ws", "wss")
 
     def with_address(self, host: str, port: int) -> "Endpoint":
         """The same endpoint as it is bound: at the address of its name, on its real port."""
@@ -88,17 +111,25 @@ class Endpoint(msgspec.Struct, frozen=True):
 
 
 def _scheme(text: str) -> ListenerScheme:
-    match text:
-        case "tcp":
-            return "tcp"
-        case "ws":
-            return "ws"
-        case "http":
-            return "http"
-        case "":
-            raise ValueError("the scheme is missing")
-        case _:
-            raise ValueError(f"unknown scheme {text!r}")
+    if not text:
+        raise ValueError("the scheme is missing")
+    scheme = _SCHEMES.get(text)
+    if scheme is None:
+        raise ValueError(f"unknown scheme {text!r}")
+    return scheme
+
+
+def _unix_path(netloc: str, path: str) -> str:
+    if netloc:
+        raise ValueError("a unix listener has an absolute path and no host: unix:///run/vmq.sock")
+    if path.endswith("/") or not path.startswith("/"):
+        raise ValueError("the path of the socket is missing: unix:///run/vmq.sock")
+    # A second leading slash would be read as a host again.
+    if path.startswith("//"):
+        raise ValueError("the path of the socket begins with one slash: unix:///run/vmq.sock")
+    if len(path) > _LONGEST_UNIX_PATH:
+        raise ValueError(f"the path of a unix socket has at most {_LONGEST_UNIX_PATH} bytes")
+    return path
 
 
 def _host_and_port(netloc: str) -> tuple[str, int]:

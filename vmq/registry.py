@@ -15,7 +15,7 @@ from vmq.mqtt.topics import decode_topic_name, split_shared
 from vmq.output import Output
 from vmq.queue import Queue
 from vmq.retain import RetainedMessages
-from vmq.store import StoredSession
+from vmq.store import StoredSession, scope_of
 from vmq.trie import Group, Route, RouteCache, Subscription, Trie
 
 log = logging.getLogger("vmq.registry")
@@ -47,15 +47,20 @@ class Subscriber:
 
 
 class Registry:
-    """All subscribers, subscriptions and retained messages of one broker."""
+    """All subscribers, subscriptions and retained messages of one mountpoint."""
 
     def __init__(
         self,
         core: Core,
         wake: Callable[[Queue], None],
         purge: Callable[[bytes], None],
+        mountpoint: str = "",
     ) -> None:
         """`wake` is handed to the queues; `purge` is told of ended durable sessions."""
+        self.mountpoint = mountpoint
+        #: Stands in front of client ids and topics in the store.
+        self.scope = scope_of(mountpoint)
+        self.raw_scope = self.scope.encode()
         self.core = core
         self.wake = wake
         self.purge = purge
@@ -95,7 +100,7 @@ class Registry:
         existing.output = output
         store = self.core.store
         if existing.queue.durable and store is not None:
-            store.put_session(client_id, existing.queue.session, 0)
+            store.put_session(self.scope + client_id, existing.queue.session, 0)
             output.barrier = store.barrier()
         return existing, present
 
@@ -103,7 +108,7 @@ class Registry:
         store = self.core.store
         number = b""
         if not clean and store is not None:
-            number = store.create_session(client_id)
+            number = store.create_session(self.scope + client_id)
         subscriber = Subscriber(client_id, Queue(client_id, self.core, number, self.wake))
         self.subscribers[client_id] = subscriber
         self.core.counters.queue_setup += 1
@@ -132,7 +137,7 @@ class Registry:
             self.offline[subscriber.client_id] = now
             store = self.core.store
             if store is not None:
-                store.put_session(subscriber.client_id, queue.session, now)
+                store.put_session(self.scope + subscriber.client_id, queue.session, now)
             hook = self.core.hooks.on_client_offline
             if hook is not None:
                 hook(subscriber.client_id)
@@ -178,7 +183,7 @@ class Registry:
             del self.subscribers[client_id]
         store = self.core.store
         if queue.durable and store is not None:
-            store.end_session(client_id, queue.session)
+            store.end_session(self.scope + client_id, queue.session)
             self.purge(queue.session)
         hook = self.core.hooks.on_topic_unsubscribed
         if hook is not None and filters:
@@ -297,9 +302,9 @@ class Registry:
                 return
             self.retained.keep(route.text, message)
             if store is not None:
-                store.put_retained(message)
+                store.put_retained(message, self.raw_scope)
         elif self.retained.clear(route.text) and store is not None:
-            store.remove_retained(route.topic)
+            store.remove_retained(route.topic, self.raw_scope)
 
     def may_retain(self, route: Route, message: Message) -> bool:
         """Whether the limits on retained messages leave room; else it is only handed on."""

@@ -43,6 +43,7 @@ from vmq.mqtt.packets import (
     REFUSED_CLIENT_ID,
     REFUSED_CREDENTIALS,
     REFUSED_NOT_AUTHORISED,
+    REFUSED_PROTOCOL_LEVEL,
     REFUSED_UNAVAILABLE,
     SUBSCRIBE,
     SUBSCRIPTION_FAILED,
@@ -76,6 +77,10 @@ FLAG_STATEMENTS: Final = {
 }
 
 
+#: Levels of MQTT that a session can speak.
+ALL_LEVELS: Final = (LEVEL_3_1, LEVEL_3_1_1)
+
+
 class Session:
     """The state of one connection, from its first byte to its end."""
 
@@ -86,6 +91,10 @@ class Session:
         self.output = output
         self.anonymous = anonymous
         self.new_id = new_id
+        #: The protocol levels that the listener serves.
+        self.levels: tuple[int, ...] = ALL_LEVELS
+        #: The name in the client's verified certificate, where that is to be its user name.
+        self.identity: str | None = None
         self.decoder = Decoder(MAX_CONNECT)
         self.subscriber: Subscriber | None = None
         self.client_id = ""
@@ -206,6 +215,13 @@ class Session:
         self.core.counters.mqtt_connect_received += 1
         connect = read_connect(decoder.data, decoder.body, decoder.end)
         self.client_id = connect.client_id
+        if connect.level not in self.levels:
+            raise ConnectRefused(
+                "protocol level " + str(connect.level) + " is not allowed at this listener",
+                REFUSED_PROTOCOL_LEVEL,
+            )
+        if self.identity is not None:
+            connect.username = self.identity
         self.check_client_id(connect)
         self.check_load()
         self.authorise(connect)
@@ -239,9 +255,12 @@ class Session:
             )
 
     def authorise(self, connect: Connect) -> None:
-        """Asks the auth hook; without one only listeners for anonymous clients let anyone in."""
-        if not self.anonymous:
-            hook = self.core.hooks.auth_on_register
+        """Asks the auth hook; without one only listeners for anonymous clients let anyone in.
+
+        A verified certificate needs no hook, though one that there is may refuse its name.
+        """
+        hook = self.core.hooks.auth_on_register
+        if not self.anonymous and (hook is not None or self.identity is None):
             if hook is None:
                 raise ConnectRefused(
                     "no authentication is set up and anonymous clients are not allowed here",

@@ -18,6 +18,9 @@ Records, by the first byte of their key (integers are big-endian, so that keys s
     r topic                 -> QoS (1), payload                     retained
     g session               ->                                      session ended, records to delete
 
+Client ids and topics of a mountpoint have it in front of them, between two NUL bytes, which neither can
+contain; those of the empty mountpoint have nothing in front.
+
 A session gets a new number each time it begins, so that deleting an old one (in steps, its queue
 may be long) never touches the new one. An entry holds its message itself if it is small and in one
 queue only; else it names an `m` record, and a payload is stored once however many queues hold it.
@@ -54,6 +57,23 @@ def decode_message(raw: bytes, start: int, qos: int) -> Message:
     return Message(raw[body:end], raw[end:], qos, False)
 
 
+def scope_of(mountpoint: str) -> str:
+    """What stands in front of the client ids and topics of a mountpoint."""
+    return "\0" + mountpoint + "\0" if mountpoint else ""
+
+
+def split_scope(scoped: bytes) -> tuple[str, bytes]:
+    """The mountpoint ("" if it is the empty one), and the client id or topic in it.
+
+    Raises:
+        UnicodeDecodeError: the mountpoint is no text, which only a damaged store shows.
+    """
+    if scoped[:1] != b"\0":
+        return "", scoped
+    mountpoint, _, rest = scoped[1:].partition(b"\0")
+    return mountpoint.decode(), rest
+
+
 def scan(db: Any, prefix: bytes, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
     """The committed records whose keys begin with a prefix, verified.
 
@@ -87,7 +107,8 @@ class StoredSession:
     of what was sent, `offline_at` is in milliseconds of wall clock time (0: it was online).
     """
 
-    def __init__(self, client_id: str, number: bytes, offline_at: int) -> None:
+    def __init__(self, mountpoint: str, client_id: str, number: bytes, offline_at: int) -> None:
+        self.mountpoint = mountpoint
         self.client_id = client_id
         self.number = number
         self.offline_at = offline_at
@@ -344,19 +365,21 @@ class Store:
 
     # Sessions
 
-    def create_session(self, client_id: str) -> bytes:
+    # `scoped_id` is the client id behind the scope of its mountpoint.
+
+    def create_session(self, scoped_id: str) -> bytes:
         """Begins a durable session and returns its number."""
         number = self.next_session.to_bytes(8, "big")
         self.next_session += 1
-        self.put_session(client_id, number, 0)
+        self.put_session(scoped_id, number, 0)
         return number
 
-    def put_session(self, client_id: str, session: bytes, offline_at: int) -> None:
-        self.put(b"s" + client_id.encode(), session + offline_at.to_bytes(8, "big"))
+    def put_session(self, scoped_id: str, session: bytes, offline_at: int) -> None:
+        self.put(b"s" + scoped_id.encode(), session + offline_at.to_bytes(8, "big"))
 
-    def end_session(self, client_id: str, session: bytes) -> None:
+    def end_session(self, scoped_id: str, session: bytes) -> None:
         """Ends a durable session; `purge_step` deletes what it leaves."""
-        self.delete(b"s" + client_id.encode())
+        self.delete(b"s" + scoped_id.encode())
         self.put(b"g" + session, b"")
 
     def put_subscription(self, session: bytes, topic_filter: str, qos: int) -> None:
@@ -403,8 +426,8 @@ class Store:
 
     # Retained messages
 
-    def put_retained(self, message: Message) -> None:
-        self.put(b"r" + message.topic, bytes((message.qos,)) + message.payload)
+    def put_retained(self, message: Message, scope: bytes = b"") -> None:
+        self.put(b"r" + scope + message.topic, bytes((message.qos,)) + message.payload)
 
-    def remove_retained(self, topic: bytes) -> None:
-        self.delete(b"r" + topic)
+    def remove_retained(self, topic: bytes, scope: bytes = b"") -> None:
+        self.delete(b"r" + scope + topic)

@@ -7,7 +7,15 @@ from typing import Any
 import plyvel
 
 from vmq.message import Message
-from vmq.store import FORMAT, Store, StoredSession, StoreError, check_end, scan
+from vmq.store import (
+    FORMAT,
+    Store,
+    StoredSession,
+    StoreError,
+    check_end,
+    scan,
+    split_scope,
+)
 
 
 class StoreDamagedError(StoreError):
@@ -188,7 +196,8 @@ def stored_sessions(store: Store) -> list[StoredSession]:
     for key, value in scan(db, b"s"):
         number = value[:8]
         offline_at = int.from_bytes(value[8:16], "big")
-        sessions[number] = StoredSession(key[1:].decode(), number, offline_at)
+        mountpoint, client_id = split_scope(key[1:])
+        sessions[number] = StoredSession(mountpoint, client_id.decode(), number, offline_at)
     highest = 0
     for number in ended_sessions(store):
         highest = max(highest, int.from_bytes(number, "big"))
@@ -228,7 +237,8 @@ def ended_sessions(store: Store) -> list[bytes]:
     return [key[1:] for key, _ in scan(store.db, b"g")]
 
 
-def stored_retained(store: Store) -> Iterator[Message]:
-    """Every retained message."""
+def stored_retained(store: Store) -> Iterator[tuple[str, Message]]:
+    """Every retained message with its mountpoint."""
     for key, value in scan(store.db, b"r"):
-        yield Message(key[1:], value[1:], value[0], True)
+        mountpoint, topic = split_scope(key[1:])
+        yield mountpoint, Message(topic, value[1:], value[0], True)

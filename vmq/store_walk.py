@@ -17,7 +17,7 @@ import plyvel
 
 from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.topics import decode_filter, decode_text, decode_topic_name
-from vmq.store import FLAG_REF, FLAG_RELEASED, FORMAT, check_end
+from vmq.store import FLAG_REF, FLAG_RELEASED, FORMAT, check_end, split_scope
 from vmq.store_open import no_format, other_format, text_of
 
 #: The first bytes of vmq's keys.
@@ -251,7 +251,7 @@ class Walk:
     def sessions(self) -> None:
         for key, value in self.records(prefix=b"s"):
             number = value[:8]
-            if len(value) != 16 or has_flaw(decode_client_id, key[1:]):
+            if len(value) != 16 or has_scoped_flaw(decode_client_id, key[1:]):
                 self.found_malformed("ill-formed session records", key)
             elif number in self.live:
                 self.found("sessions with the number of another one", show(key), key)
@@ -293,7 +293,7 @@ class Walk:
 
     def retained(self) -> None:
         for key, value in self.records(prefix=b"r"):
-            if has_flaw(decode_topic_name, key[1:]) or len(value) < 2 or value[0] > 2:
+            if has_scoped_flaw(decode_topic_name, key[1:]) or len(value) < 2 or value[0] > 2:
                 self.found_malformed("ill-formed retained messages", key)
             else:
                 self.report.retained += 1
@@ -420,9 +420,9 @@ def show(key: bytes) -> str:
     """A record as an operator is told of it."""
     kind, number, rest = key[:1], int.from_bytes(key[1:9], "big"), key[9:]
     if kind == b"s":
-        return f"client {key[1:].decode(errors='replace')!r}"
+        return f"client {scoped_text(key[1:])}"
     if kind == b"r":
-        return f"topic {key[1:].decode(errors='replace')!r}"
+        return f"topic {scoped_text(key[1:])}"
     if kind in (b"q", b"i") and len(key) == 17:
         return f"session {number}, place {int.from_bytes(rest, 'big')}"
     if kind == b"u":
@@ -436,12 +436,30 @@ def show(key: bytes) -> str:
     return f"key {key[:40]!r}"
 
 
+def scoped_text(raw: bytes) -> str:
+    """A client id or topic, and its mountpoint if it has one."""
+    if raw[:1] != b"\0":
+        return repr(raw.decode(errors="replace"))
+    mountpoint, _, rest = raw[1:].partition(b"\0")
+    at = mountpoint.decode(errors="replace")
+    return f"{rest.decode(errors='replace')!r} at mountpoint {at!r}"
+
+
 def has_flaw(decode: Callable[[bytes], str], raw: bytes) -> bool:
     """Whether bytes are not what a decoder makes a text of, or that text is empty."""
     try:
         return not decode(raw)
     except ProtocolError:
         return True
+
+
+def has_scoped_flaw(decode: Callable[[bytes], str], raw: bytes) -> bool:
+    """The same, behind a mountpoint or not."""
+    try:
+        mountpoint, rest = split_scope(raw)
+    except UnicodeDecodeError:
+        return True
+    return has_flaw(decode, rest) or (raw[:1] == b"\0" and not mountpoint)
 
 
 def decode_client_id(raw: bytes) -> str:

@@ -19,10 +19,15 @@ CLOSE_TIMEOUT: Final = 5.0
 
 
 class SessionTask:
-    """Watches one connection: connect timeout, keep-alive, retries, a close that hangs."""
+    """Watches one connection: connect timeout, keep-alive, lifetime, retries, a close that hangs."""
 
-    def __init__(self, connection: Connection, connect_timeout: float) -> None:
+    def __init__(
+        self, connection: Connection, connect_timeout: float, lifetime: float = 0.0
+    ) -> None:
+        """Times are in seconds; a `lifetime` of 0 has no end."""
         self.connection = connection
+        #: When the connection has lived long enough; 0 is never.
+        self.dies_at = connection.core.clock() + lifetime if lifetime else 0.0
         self.connect_timeout = connect_timeout
         self.loop = asyncio.get_running_loop()
         self.waiter: asyncio.Future[None] | None = None
@@ -84,6 +89,12 @@ class SessionTask:
                 connection.close("it takes nothing of what is sent to it (stalled_client_timeout)")
                 connection.abort()
                 return None
+            due = left if due is None else min(due, left)
+        if self.dies_at and not connection.closing:
+            left = self.dies_at - now
+            if left <= 0:
+                connection.close("max_connection_lifetime is over")
+                connection.outbox.flush()
             due = left if due is None else min(due, left)
         retry = connection.core.options.retry_interval
         if retry and session.subscriber is not None and not connection.closing:

@@ -62,7 +62,7 @@ def read(data: Path) -> Contents:
                 waiting = store.load_waiting(session.number, seq)
                 if waiting is not None:
                     found["waiting", session.client_id, str(seq)] = waiting.message.payload
-        for message in stored_retained(store):
+        for _, message in stored_retained(store):
             found["retained", message.topic.decode(), ""] = message.payload
         return found
 

@@ -382,7 +382,7 @@ class House:
         if self.store is not None:
             for session in stored_sessions(self.store):
                 self.registry.restore(session)
-            for message in stored_retained(self.store):
+            for _, message in stored_retained(self.store):
                 self.registry.retained.keep(message.topic.decode(), message)
             self.purged.extend(ended_sessions(self.store))
 

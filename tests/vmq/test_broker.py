@@ -293,8 +293,7 @@ async def test_embedded_and_real_clients_hear_each_other(broker: Broker) -> None
 
 
 async def test_leaving_the_block_ends_the_subscription(broker: Broker) -> None:
-    registry = broker._registry
-    assert registry is not None
+    registry = broker.registry()
     async with broker.subscribe("a") as messages:
         assert registry.trie.count == 1
     assert registry.trie.count == 0
@@ -302,8 +301,7 @@ async def test_leaving_the_block_ends_the_subscription(broker: Broker) -> None:
 
 
 async def test_an_error_in_the_block_ends_the_subscription(broker: Broker) -> None:
-    registry = broker._registry
-    assert registry is not None
+    registry = broker.registry()
     with pytest.raises(ZeroDivisionError):
         async with broker.subscribe("a"):
             raise ZeroDivisionError
@@ -347,8 +345,7 @@ async def test_wrong_arguments_are_value_errors(
 ) -> None:
     with pytest.raises(ValueError, match=text):
         await act(broker)
-    registry = broker._registry
-    assert registry is not None
+    registry = broker.registry()
     assert registry.trie.count == 0
     await broker.publish("a", b"x", qos=1)
 

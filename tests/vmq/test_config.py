@@ -12,6 +12,7 @@ import vmq.config
 from vmq.config import (
     AuthOptions,
     BrokerOptions,
+    Certificate,
     Config,
     ConfigError,
     ListenerOptions,
@@ -42,6 +43,32 @@ def refused(**sources: object) -> list[str]:
 
 # --- defaults
 
+LISTENER_DEFAULTS: dict[str, object] = {
+    "allow_anonymous": None,
+    "allow_remote": False,
+    "max_connections": 0,
+    "allowed_protocol_versions": [3, 4],
+    "max_connection_lifetime": 0,
+    "mountpoint": "",
+    "proxy_protocol": False,
+    "proxy_protocol_trusted": ["127.0.0.0/8", "::1/128"],
+    "xff_enabled": False,
+    "xff_trusted_intermediate": ["127.0.0.0/8", "::1/128"],
+    "unix_mode": "600",
+    "unix_owner": None,
+    "certfile": None,
+    "keyfile": None,
+    "keypasswd": None,
+    "sni": {},
+    "cafile": None,
+    "crlfile": None,
+    "require_certificate": False,
+    "use_identity_as_username": False,
+    "tls_version": "1.2",
+    "ciphers": None,
+    "tls_handshake_timeout": 5,
+}
+
 
 def test_the_defaults_are_those_that_the_documentation_promises() -> None:
     assert msgspec.to_builtins(Config()) == {
@@ -49,12 +76,9 @@ def test_the_defaults_are_those_that_the_documentation_promises() -> None:
         "log": {"level": "info", "format": "text", "file": None, "flood_limit": 100},
         "auth": {"allow_anonymous": "loopback"},
         "listeners": {
-            name: {"url": url, "allow_anonymous": None, "allow_remote": False}
-            for name, url in (
-                ("tcp", "tcp://127.0.0.1:1883"),
-                ("ws", "ws://127.0.0.1:8083/mqtt"),
-                ("http", "http://127.0.0.1:8888"),
-            )
+            "tcp": {"url": "tcp://127.0.0.1:1883", **LISTENER_DEFAULTS},
+            "ws": {"url": "ws://127.0.0.1:8083/mqtt", **LISTENER_DEFAULTS},
+            "http": {"url": "http://127.0.0.1:8888", **LISTENER_DEFAULTS},
         },
         "session": {
             "mqtt_connect_timeout": 5,
@@ -251,6 +275,8 @@ def test_a_relative_data_dir_stays_as_written(file: Path) -> None:
 
 # --- mistakes
 
+TLS_OPTIONS = 'url = "tls://127.0.0.1:1"\ncertfile = "a"\nkeyfile = "b"'
+
 
 @pytest.mark.parametrize(
     ("text", "line"),
@@ -314,10 +340,10 @@ def test_a_relative_data_dir_stays_as_written(file: Path) -> None:
             "[listeners]",
             "listeners: there is no listener, so no client could connect; add one",
         ),
-        ("[listeners.tcp]", "listeners.tcp.url: missing; accepted: tcp://HOST:PORT, ws://"),
+        ("[listeners.tcp]", "listeners.tcp.url: missing; accepted: tcp://HOST:PORT, tls://"),
         (
             "[listeners.tcp]\nallow_anonymous = true",
-            "listeners.tcp.url: missing; accepted: tcp://HOST:PORT, ws://",
+            "listeners.tcp.url: missing; accepted: tcp://HOST:PORT, tls://",
         ),
         (
             '[listeners.TCP]\nurl = "tcp://127.0.0.1:1"',
@@ -349,6 +375,79 @@ def test_a_mistake_in_a_file_is_told_with_file_key_value_and_what_is_accepted(
     file.write_text(text)
     (said,) = refused(path=file)
     assert said.startswith(f"{file}: {line}")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('url = "tls://127.0.0.1:1"\ncertfile = "a"', "keyfile: missing: TLS needs certfile"),
+        (
+            'url = "tcp://127.0.0.1:1"\ncertfile = "a"',
+            'certfile = "a": a tcp listener has no TLS; accepted: with tls:// or wss://',
+        ),
+        (
+            'url = "ws://127.0.0.1:1"\nrequire_certificate = true',
+            "require_certificate = true: a ws listener has no TLS",
+        ),
+        (
+            'url = "tcp://127.0.0.1:1"\nxff_enabled = true',
+            "xff_enabled = true: X-Forwarded-For is WebSocket's",
+        ),
+        ('url = "tcp://127.0.0.1:1"\nunix_owner = "me"', "unix_owner"),
+        (
+            'url = "tcp://127.0.0.1:1"\nproxy_protocol_trusted = ["10.0.0.0/33"]',
+            'proxy_protocol_trusted = ["10.0.0.0/33"]: ',
+        ),
+        (
+            'url = "tcp://127.0.0.1:1"\nallowed_protocol_versions = [5]',
+            "allowed_protocol_versions = [5]: accepted: a list of 3 and 4",
+        ),
+        (
+            'url = "tcp://127.0.0.1:1"\nallowed_protocol_versions = []',
+            "allowed_protocol_versions = []: accepted: a list of 3 and 4",
+        ),
+        ('url = "tcp://127.0.0.1:1"\nmountpoint = "a#"', 'mountpoint = "a#": accepted: a text'),
+        ('url = "unix:///a"\nunix_mode = "rw"', 'unix_mode = "rw": accepted: octal digits'),
+        ('url = "tcp://127.0.0.1:1"\nsni = {a = 1}', "sni = {a = 1}: accepted: a table"),
+        (
+            f"{TLS_OPTIONS}\nrequire_certificate = true",
+            "cafile: missing: require_certificate needs it",
+        ),
+        (
+            f'{TLS_OPTIONS}\ncafile = "c"',
+            'cafile = "c": has no effect without require_certificate',
+        ),
+        (
+            f"{TLS_OPTIONS}\nuse_identity_as_username = true",
+            "use_identity_as_username = true: has no effect without require_certificate",
+        ),
+        (f'{TLS_OPTIONS}\ncrlfile = "c"', 'crlfile = "c": has no effect without cafile'),
+    ],
+)
+def test_options_of_a_listener_that_do_not_go_together_are_refused(
+    file: Path, text: str, line: str
+) -> None:
+    file.write_text(f"[listeners.a]\n{text}\n")
+    (said,) = refused(path=file)
+    assert said.startswith(f"{file}: listeners.a.{line}")
+
+
+def test_a_certificate_that_names_the_user_needs_no_anonymous_clients(file: Path) -> None:
+    certified = 'cafile = "c"\nrequire_certificate = true\nuse_identity_as_username = true\n'
+    text = f"[listeners.a]\n{TLS_OPTIONS}\n{certified}".replace("127.0.0.1", "0.0.0.0")
+    file.write_text(text)
+    assert not load(file).config.anonymous_allowed("a")
+    file.write_text(text.replace("use_identity_as_username = true", ""))
+    (said,) = refused(path=file)
+    assert "reachable from other machines" in said
+
+
+def test_two_unix_sockets_need_two_paths(file: Path) -> None:
+    file.write_text('[listeners.a]\nurl = "unix:///a"\n[listeners.b]\nurl = "unix:///b"\n')
+    load(file)
+    file.write_text('[listeners.a]\nurl = "unix:///a"\n[listeners.b]\nurl = "unix:///a"\n')
+    (said,) = refused(path=file)
+    assert "listeners.a has this address already" in said
 
 
 def test_all_mistakes_are_told_at_once(file: Path) -> None:
@@ -546,6 +645,19 @@ configurations = st.builds(
             ListenerOptions,
             url=st.sampled_from(["tcp://127.0.0.1:0", "ws://[::1]:0/a", "tcp://localhost:0"]),
             allow_anonymous=st.none() | st.booleans(),
+            allowed_protocol_versions=st.sampled_from([[3], [4], [3, 4]]),
+            proxy_protocol_trusted=st.lists(st.ip_addresses().map(str), max_size=2),
+        )
+        | st.builds(
+            ListenerOptions,
+            url=st.just("tls://127.0.0.1:0"),
+            certfile=st.just("a.pem"),
+            keyfile=st.just("b.pem"),
+            sni=st.dictionaries(
+                st.text(),
+                st.builds(Certificate, certfile=st.just("c"), keyfile=st.just("d")),
+                max_size=2,
+            ),
         ),
         min_size=1,
         max_size=4,

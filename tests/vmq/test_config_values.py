@@ -32,6 +32,12 @@ from vmq.config import (
         ("ws://[::]:1/a/b", Endpoint("ws", "::", 1, "/a/b")),
         ("http://127.0.0.1:8888", Endpoint("http", "127.0.0.1", 8888)),
         ("http://127.0.0.1:8888/", Endpoint("http", "127.0.0.1", 8888)),
+        ("tls://127.0.0.1:8883", Endpoint("tls", "127.0.0.1", 8883)),
+        ("mqtts://127.0.0.1:8883", Endpoint("tls", "127.0.0.1", 8883)),
+        ("ssl://[::1]:0", Endpoint("tls", "::1", 0)),
+        ("wss://127.0.0.1:443", Endpoint("wss", "127.0.0.1", 443, "/mqtt")),
+        ("wss://127.0.0.1:443/a", Endpoint("wss", "127.0.0.1", 443, "/a")),
+        ("unix:///run/vmq/mqtt.sock", Endpoint("unix", "", 0, "/run/vmq/mqtt.sock")),
     ],
 )
 def test_listener_urls(url: str, endpoint: Endpoint) -> None:
@@ -46,7 +52,13 @@ def test_listener_urls(url: str, endpoint: Endpoint) -> None:
         ("", "the scheme is missing"),
         ("127.0.0.1:1883", "scheme"),
         ("//127.0.0.1:1883", "the scheme is missing"),
-        ("mqtts://127.0.0.1:1883", "unknown scheme 'mqtts'"),
+        ("tls://127.0.0.1:1/mqtt", "a tls listener has no path"),
+        ("wss://127.0.0.1", "the port is missing"),
+        ("unix:run/vmq.sock", "the path of the socket is missing"),
+        ("unix://run/vmq.sock", "an absolute path and no host"),
+        ("unix:///", "the path of the socket is missing"),
+        ("unix:////run/vmq.sock", "begins with one slash"),
+        ("unix:///" + 100 * "a", "at most 100 bytes"),
         ("tcp:127.0.0.1:1883", "the host is missing"),
         ("tcp://:1883", "the host is missing"),
         ("tcp://127.0.0.1", "the port is missing"),
@@ -82,13 +94,21 @@ def test_other_texts_are_no_listener_urls(url: str, reason: str) -> None:
         Endpoint.parse(url)
 
 
-@given(st.text() | st.text("tcpws:/[]@.?#01\u0661 \n-").map("tcp://".__add__))
+@given(
+    st.text()
+    | st.text("tcpws:/[]@.?#01\u0661 \n-").map("tcp://".__add__)
+    | st.text("/ab[]:").map("unix:".__add__)
+)
 def test_any_text_is_an_endpoint_or_a_value_error(text: str) -> None:
     try:
         endpoint = Endpoint.parse(text)
     except ValueError:
         return
     assert Endpoint.parse(endpoint.url) == endpoint
+
+
+def test_a_unix_socket_is_for_this_machine_only() -> None:
+    assert Endpoint.parse("unix:///run/vmq.sock").is_loopback
 
 
 def test_an_endpoint_learns_its_real_address() -> None:

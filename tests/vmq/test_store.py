@@ -204,7 +204,9 @@ def test_retained_messages_come_back(store: Store, tmp_path: Path) -> None:
     store.remove_retained(b"c")
     commit(store)
     store = reopen(store, tmp_path)
-    found = [(each.topic, each.payload, each.qos, each.retain) for each in stored_retained(store)]
+    found = [
+        (each.topic, each.payload, each.qos, each.retain) for _, each in stored_retained(store)
+    ]
     store.db.close()
     assert found == [(b"a", b"4", 1, True), (b"b", LARGE, 2, True)]
 

@@ -49,7 +49,7 @@ def test_a_store_is_opened_again(path: Path) -> None:
     with closing(start(path).db) as db:
         db.put(b"r" + b"topic", b"\1payload")
     store = start(path)
-    assert [each.payload for each in stored_retained(store)] == [b"payload"]
+    assert [each.payload for _, each in stored_retained(store)] == [b"payload"]
     store.db.close()
 
 

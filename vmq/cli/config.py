@@ -8,6 +8,10 @@ from vmq.cli import settings
 from vmq.cli.console import table
 from vmq.cli.settings import ConfigOption
 
+#: Options whose values are shown to nobody.
+SECRETS = (".keypasswd",)
+HIDDEN = "(hidden)"
+
 app = typer.Typer(
     help="Check or show the configuration.", no_args_is_help=True, rich_markup_mode="rich"
 )
@@ -54,7 +58,10 @@ def show(
       vmq config show --config config/vmq.toml
       vmq config show --json | jq '."queue.drop".value'
     """
-    items = settings.load(config).items()
+    items = [
+        (key, HIDDEN if value and key.endswith(SECRETS) else value, origin)
+        for key, value, origin in settings.load(config).items()
+    ]
     if as_json:
         tree = {key: {"value": value, "origin": origin} for key, value, origin in items}
         print(json.dumps(tree, indent=2, ensure_ascii=False))

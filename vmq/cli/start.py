@@ -30,8 +30,9 @@ ListenOption = Annotated[
     typer.Option(
         "--listen",
         metavar="URL",
-        help="Listen on tcp://HOST:PORT, ws://HOST:PORT/mqtt or http://HOST:PORT (port 0: any "
-        "free one). May be repeated; replaces the listeners of the configuration.",
+        help="Listen on tcp://HOST:PORT, ws://HOST:PORT/mqtt, http://HOST:PORT or unix:///PATH (port "
+        "0: any free one; tls:// and wss:// need a configuration file). May be repeated; replaces "
+        "the listeners of the configuration.",
     ),
 ]
 AnonymousOption = Annotated[

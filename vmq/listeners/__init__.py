@@ -1,1 +1,1 @@
-"""Where connections come from: TCP and WebSocket."""
+"""Where connections come from: TCP, TLS, WebSocket, Unix sockets, with and without a proxy in front."""

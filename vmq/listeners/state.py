@@ -1,6 +1,5 @@
 """What is known of an open listener, of whatever kind."""
 
-import asyncio
 from typing import Protocol
 
 from vmq.config_values import Endpoint
@@ -31,25 +30,3 @@ class AnyListener(Protocol):
 
     def close(self) -> None:
         """Lets nobody in any more."""
-
-
-class OpenListener:
-    """A listener for MQTT."""
-
-    def __init__(self, name: str, url: str, endpoint: Endpoint) -> None:
-        self.name = name
-        self.url = url
-        self.endpoint = endpoint
-        self.connections = 0
-        #: None until it accepts.
-        self.server: asyncio.Server | None = None
-
-    @property
-    def is_open(self) -> bool:
-        """Whether new connections are let in."""
-        return self.server is not None and self.server.is_serving()
-
-    def close(self) -> None:
-        """Lets nobody in any more; connections stay."""
-        if self.server is not None:
-            self.server.close()

@@ -4,11 +4,9 @@ The framing is the sans-I/O protocol of the `websockets` library; this file stan
 transport and a `Connection`, as the protocol of the one and the transport of the other.
 """
 
-import asyncio
 import logging
-from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from websockets.exceptions import InvalidHandshake, NegotiationError
 from websockets.frames import Frame, Opcode
@@ -18,6 +16,7 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from vmq.connection import Connection
+from vmq.listeners.trust import Networks, forwarded_peer
 
 #: What the library says of each connection is news only if it is a warning: the session logs ours.
 log = logging.getLogger("vmq.websocket")
@@ -50,9 +49,19 @@ def choose_subprotocol(
 
 
 class WebSocket:
-    """One WebSocket: an asyncio protocol below, a transport for its connection above."""
+    """One WebSocket: an asyncio protocol below, a transport for its connection above.
 
-    def __init__(self, connection: Connection, path: str, max_size: int) -> None:
+    `forwarders` are the proxies whose X-Forwarded-For counts, None if that of this peer does not.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        path: str,
+        max_size: int,
+        forwarders: Networks | None = None,
+    ) -> None:
+        self.forwarders = forwarders
         self.connection = connection
         self.path = path
         self.transport: Any = None
@@ -110,6 +119,11 @@ class WebSocket:
 
     def answer(self, request: Request) -> None:
         """Accepts the upgrade, or refuses it with a status that says why."""
+        if self.forwarders is not None:
+            headers = request.headers.get_all("X-Forwarded-For")
+            peer = forwarded_peer(headers, self.forwarders)
+            if peer:
+                self.connection.peer = peer
         if request.path.split("?", 1)[0] != self.path:
             response = self.protocol.reject(
                 HTTPStatus.NOT_FOUND, f"MQTT is served at {self.path}\n"
@@ -169,14 +183,3 @@ class WebSocket:
 
     def get_extra_info(self, name: str) -> Any:
         return self.transport.get_extra_info(name)
-
-
-def websocket_factory(
-    make_connection: Callable[[], Connection], path: str, max_size: int
-) -> "Callable[[], asyncio.Protocol]":
-    """Makes a factory of WebSocket protocols for `loop.create_server`."""
-
-    def factory() -> asyncio.Protocol:
-        return cast("asyncio.Protocol", WebSocket(make_connection(), path, max_size))
-
-    return factory

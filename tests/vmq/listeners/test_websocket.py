@@ -29,7 +29,6 @@ from vmq.listeners.websocket import (
     FRAME_SIZE,
     WebSocket,
     choose_subprotocol,
-    websocket_factory,
 )
 
 MAX_SIZE = 10_000
@@ -359,16 +358,3 @@ def test_what_the_connection_asks_reaches_the_transport(client: WebClient) -> No
     assert transport.is_reading()
     socket.abort()
     assert transport.aborted
-
-
-def test_the_factory_makes_a_websocket_for_each_connection(house: House) -> None:
-    factory = websocket_factory(
-        lambda: Connection(house.registry, True, "id", lambda c: None, lambda c: None),
-        "/x",
-        MAX_SIZE,
-    )
-    one, other = factory(), factory()
-    assert isinstance(one, WebSocket)
-    assert isinstance(other, WebSocket)
-    assert one.connection is not other.connection
-    assert one.path == "/x"

@@ -1,0 +1,189 @@
+"""Broker CPU for each message over TLS, beside mosquitto in the same run.
+
+`python -m tests.bench.tls_cpu` prints a table. Both brokers get the same certificate, the same
+client and the same messages, in alternating rounds; what counts is the CPU time of the broker's
+process, so that the client's own speed is of no consequence.
+
+`burst`: pairs of a publisher and a subscriber, messages in pieces of 64 KiB, as much under way as a
+window allows. `single`: one message at a time from each of many connections.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import socket
+import ssl
+import statistics
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from tests.support.authority import Authority, Issued
+from tests.support.broker_process import BrokerProcess
+from tests.support.streams import SocketStream
+from tests.support.wire import Wire, publish_packet
+
+PAYLOAD = b"x" * 64
+WINDOW = 2000
+
+
+@contextmanager
+def vmq(folder: Path, server: Issued, scheme: str) -> Iterator[tuple[int, int]]:
+    """Process id and port of a vmq with a TLS listener."""
+    config = folder / "vmq.toml"
+    files = f'certfile = "{server.certfile}"\nkeyfile = "{server.keyfile}"\n' * (scheme == "tls")
+    config.write_text(
+        f'[listeners.a]\nurl = "{scheme}://127.0.0.1:0"\n{files}[queue]\nmax_online_messages = -1\n'
+    )
+    with BrokerProcess.start((), folder / "data", None, ("--config", str(config))) as broker:
+        yield broker.pid, int(broker.urls[0].rpartition(":")[2])
+
+
+@contextmanager
+def mosquitto(folder: Path, server: Issued, scheme: str) -> Iterator[tuple[int, int]]:
+    """The same of a mosquitto."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    config = folder / "mosquitto.conf"
+    files = f"certfile {server.certfile}\nkeyfile {server.keyfile}\n" * (scheme == "tls")
+    config.write_text(
+        f"user root\nlistener {port} 127.0.0.1\n{files}"
+        "allow_anonymous true\nmax_queued_messages 0\nlog_type error\nset_tcp_nodelay true\n"
+    )
+    program = shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin:/usr/bin")
+    assert program is not None, "needs mosquitto"
+    process = subprocess.Popen([program, "-c", str(config)], stderr=subprocess.DEVNULL)
+    try:
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            except ConnectionRefusedError:
+                assert process.poll() is None, "mosquitto has ended"
+        yield process.pid, port
+    finally:
+        process.kill()
+        process.wait()
+
+
+class Client:
+    """A connected socket."""
+
+    def __init__(self, port: int, context: ssl.SSLContext | None, name: str, topic: str) -> None:
+        sock = socket.create_connection(("127.0.0.1", port))
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if context is not None:
+            sock = context.wrap_socket(sock, server_hostname="localhost")
+        self.wire = Wire(SocketStream(sock))
+        self.wire.connect(name)
+        if topic:
+            self.wire.subscribe((topic, 0))
+        sock.settimeout(60)
+        self.socket = sock
+
+    def read(self, count: int) -> None:
+        """Read so many bytes."""
+        while count > 0:
+            count -= len(self.socket.recv(min(count, 65_536)))
+
+
+def burst(port: int, context: ssl.SSLContext | None, messages: int) -> int:
+    """Pairs under full load; returns the number of messages."""
+    pairs = 4
+    each = messages // pairs // WINDOW * WINDOW
+
+    def pair(number: int) -> None:
+        topic = f"bench/{number:02}"
+        frame = publish_packet(topic, PAYLOAD)
+        with ExitStack() as stack:
+            receiver = Client(port, context, f"r{number}", topic)
+            stack.callback(receiver.socket.close)
+            sender = Client(port, context, f"s{number}", "")
+            stack.callback(sender.socket.close)
+            for _ in range(each // WINDOW):
+                sender.socket.sendall(frame * WINDOW)
+                receiver.read(len(frame) * WINDOW)
+
+    threads = [threading.Thread(target=pair, args=(number,)) for number in range(pairs)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return each * pairs
+
+
+def single(port: int, context: ssl.SSLContext | None, messages: int) -> int:
+    """One message at a time from each of 50 publishers to its subscriber."""
+    pairs = 50
+    with ExitStack() as stack:
+        senders, receivers, frames = [], [], []
+        for number in range(pairs):
+            topic = f"bench/{number:02}"
+            receivers.append(Client(port, context, f"r{number}", topic))
+            senders.append(Client(port, context, f"s{number}", ""))
+            stack.callback(receivers[-1].socket.close)
+            stack.callback(senders[-1].socket.close)
+            frames.append(publish_packet(topic, PAYLOAD))
+        rounds = messages // pairs
+        for _ in range(rounds):
+            for sender, frame in zip(senders, frames, strict=True):
+                sender.socket.sendall(frame)
+            for receiver, frame in zip(receivers, frames, strict=True):
+                receiver.read(len(frame))
+    return rounds * pairs
+
+
+def connects(port: int, context: ssl.SSLContext | None, count: int) -> int:
+    """Connections one after the other, each with a full handshake; a message is a connection."""
+    for number in range(count):
+        Client(port, context, f"c{number}", "").socket.close()
+    return count
+
+
+SCENARIOS = {"burst": (burst, 400_000), "single": (single, 30_000), "connect": (connects, 500)}
+
+
+def cpu(pid: int) -> float:
+    """CPU seconds of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def main() -> None:
+    """Run every scenario and print the medians."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--scheme", choices=["tls", "tcp"], default="tls")
+    options = parser.parse_args()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vmq-bench-")))
+        authority = Authority(folder / "ca")
+        server = authority.issue("localhost", ["localhost"])
+        context = authority.client_context() if options.scheme == "tls" else None
+        brokers = {
+            "vmq": stack.enter_context(vmq(folder, server, options.scheme)),
+            "mosquitto": stack.enter_context(mosquitto(folder, server, options.scheme)),
+        }
+        for name, (scenario, messages) in SCENARIOS.items():
+            spent: dict[str, list[float]] = {broker: [] for broker in brokers}
+            for _ in range(options.rounds):
+                for broker, (pid, port) in brokers.items():
+                    before = cpu(pid)
+                    count = scenario(port, context, messages)
+                    spent[broker].append((cpu(pid) - before) / count * 1e6)
+            medians = {broker: statistics.median(values) for broker, values in spent.items()}
+            ratio = medians["vmq"] / medians["mosquitto"]
+            print(
+                f"{options.scheme} {name:8} CPU us each: vmq {medians['vmq']:8.2f}  "
+                f"mosquitto {medians['mosquitto']:8.2f}  ratio {ratio:.2f}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""Brokers with listeners of every kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from tests.support.authority import Authority, Issued
+from tests.support.broker_process import BrokerProcess
+from vmq.config_text import toml_value
+
+
+class ListenerFactory(Protocol):
+    """Starts a broker with listeners: name -> options. Ends with the test."""
+
+    def __call__(
+        self,
+        listeners: Mapping[str, Mapping[str, object]],
+        data_dir: Path | None = None,
+        rest: str = "",
+    ) -> BrokerProcess: ...
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[ListenerFactory]:
+    """A factory of brokers that a configuration file describes; `rest` is more of it."""
+    with ExitStack() as stack:
+
+        def make(
+            listeners: Mapping[str, Mapping[str, object]],
+            data_dir: Path | None = None,
+            rest: str = "",
+        ) -> BrokerProcess:
+            lines = []
+            for name, options in listeners.items():
+                lines.append(f"[listeners.{name}]")
+                lines += [f"{key} = {toml_value(_plain(value))}" for key, value in options.items()]
+            file = tmp_path / "vmq.toml"
+            file.write_text("\n".join([*lines, rest, ""]))
+            args = ("--config", str(file))
+            return stack.enter_context(BrokerProcess.start((), data_dir, None, args))
+
+        yield make
+
+
+def _plain(value: object) -> object:
+    return str(value) if isinstance(value, Path) else value
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    """A certificate authority of this test."""
+    return Authority(tmp_path / "ca")
+
+
+@pytest.fixture
+def server(authority: Authority) -> Issued:
+    """The certificate of localhost."""
+    return authority.issue("localhost", ["localhost"])
+
+
+def tls(server: Issued, scheme: str = "tls", **options: object) -> dict[str, object]:
+    """Options of a TLS listener with this certificate."""
+    path = "/mqtt" if scheme == "wss" else ""
+    return {
+        "url": f"{scheme}://127.0.0.1:0{path}",
+        "certfile": server.certfile,
+        "keyfile": server.keyfile,
+        **options,
+    }

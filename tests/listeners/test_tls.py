@@ -1,0 +1,360 @@
+"""TLS and secure WebSocket, from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import ssl
+import subprocess
+import threading
+from pathlib import Path
+from typing import Literal
+
+import paho.mqtt.client as paho
+import pytest
+from paho.mqtt.enums import CallbackAPIVersion
+
+from tests.listeners.conftest import ListenerFactory, tls
+from tests.support.authority import Authority, Issued
+from tests.support.broker_process import BrokerProcess, BrokerStartError
+from tests.support.streams import SocketStream, connect_tcp, connect_tls, tls_wire
+from tests.support.wire import CONNACK, PINGRESP, Wire, connect_packet
+
+LARGE = os.urandom(300_000)
+# Records of a handshake message that says it has 16 MB.
+ENDLESS_HELLO = b"\x16\x03\x01\x40\x00\x01\xff\xff\xff" + bytes(16_380)
+
+
+def refused_handshake(url: str, context: ssl.SSLContext) -> None:
+    """With TLS 1.3 a client learns only when it reads that its certificate was refused."""
+    try:
+        with connect_tls(url, context) as sock:
+            sock.sendall(connect_packet("refused"))
+            assert not sock.recv(1), "let in"
+    except (ssl.SSLError, ConnectionError):
+        pass
+
+
+def lines_of(broker: BrokerProcess, text: str) -> list[str]:
+    return [line for line in broker.stderr_text().splitlines() if text in line]
+
+
+def test_mqtt_over_tls(start: ListenerFactory, authority: Authority, server: Issued) -> None:
+    broker = start({"tls": tls(server)})
+    (url,) = broker.urls
+    assert url.startswith("tls://127.0.0.1:")
+    context = authority.client_context()
+    with tls_wire(url, context) as one, tls_wire(url, context) as other:
+        one.connect("one")
+        other.connect("other")
+        one.subscribe(("a", 2))
+        for payload in (b"x", LARGE, b"y"):
+            other.publish("a", payload, qos=1)
+            one.acknowledge(one.expect_publish("a", payload, qos=1))
+        one.disconnect()
+    broker.terminate()
+    assert not lines_of(broker, "Traceback")
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_both_versions_are_served_unless_the_newer_is_asked_for(
+    start: ListenerFactory, authority: Authority, server: Issued, version: ssl.TLSVersion
+) -> None:
+    broker = start({"both": tls(server), "new": tls(server, tls_version="1.3")})
+    context = authority.client_context()
+    context.minimum_version = context.maximum_version = version
+    with connect_tls(broker.urls[0], context) as sock:
+        wire = Wire(SocketStream(sock))
+        wire.connect()
+        assert sock.version() == version.name.replace("v1_", "v1.")
+    if version is ssl.TLSVersion.TLSv1_2:
+        refused_handshake(broker.urls[1], context)
+        broker.wait_log('refused listener=new peer=127.*reason="TLS handshake failed: unsupported')
+    else:
+        with tls_wire(broker.urls[1], context) as wire:
+            wire.connect()
+
+
+def test_ciphers_are_those_of_the_option(
+    start: ListenerFactory, authority: Authority, server: Issued
+) -> None:
+    broker = start({"tls": tls(server, ciphers="ECDHE+CHACHA20")})
+    context = authority.client_context()
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with connect_tls(broker.urls[0], context) as sock:
+        cipher = sock.cipher()
+        assert cipher is not None
+        assert "CHACHA20" in cipher[0]
+    context.set_ciphers("ECDHE+AESGCM")
+    refused_handshake(broker.urls[0], context)
+
+
+@pytest.mark.parametrize("transport", ["tcp", "websockets"])
+def test_paho_over_tls_and_secure_websocket(
+    start: ListenerFactory,
+    authority: Authority,
+    server: Issued,
+    transport: Literal["tcp", "websockets"],
+) -> None:
+    scheme = "tls" if transport == "tcp" else "wss"
+    broker = start({"listener": tls(server, scheme)})
+    port = int(broker.urls[0].rpartition(":")[2].partition("/")[0])
+    received: list[bytes] = []
+    subscribed, done = threading.Event(), threading.Event()
+    client = paho.Client(CallbackAPIVersion.VERSION2, transport=transport)
+    client.ws_set_options("/mqtt")
+    client.tls_set_context(authority.client_context())
+
+    def on_connect(*_arguments: object) -> None:
+        client.subscribe("a", 1)
+
+    def on_subscribe(*_arguments: object) -> None:
+        subscribed.set()
+
+    client.on_connect = on_connect
+    client.on_subscribe = on_subscribe
+
+    def on_message(_client: object, _data: object, message: paho.MQTTMessage) -> None:
+        received.append(bytes(message.payload))
+        if len(received) == 3:
+            done.set()
+
+    client.on_message = on_message
+    client.connect("localhost", port)
+    client.loop_start()
+    try:
+        assert subscribed.wait(10)
+        for payload in (b"first", LARGE, b"last"):
+            client.publish("a", payload, qos=1)
+        assert done.wait(10)
+    finally:
+        client.disconnect()
+        client.loop_stop()
+    assert received == [b"first", LARGE, b"last"]
+
+
+def test_openssl_is_satisfied_with_the_handshake(
+    start: ListenerFactory, authority: Authority, server: Issued
+) -> None:
+    program = shutil.which("openssl")
+    assert program is not None
+    broker = start({"tls": tls(server)})
+    address = broker.urls[0].partition("://")[2]
+    done = subprocess.run(
+        [
+            *(program, "s_client", "-connect", address, "-servername", "localhost", "-quiet"),
+            *("-verify_return_error", "-CAfile", str(authority.cafile), "-alpn", "mqtt"),
+            *("-verify_hostname", "localhost"),
+        ],
+        # After the DISCONNECT the broker closes, and so openssl ends.
+        input=connect_packet("openssl") + b"\xe0\x00",
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.stdout == b"\x20\x02\x00\x00", done.stderr.decode()
+    assert b"verify return:1" in done.stderr
+
+
+def test_a_client_certificate_is_demanded_and_names_the_user(
+    start: ListenerFactory, authority: Authority, server: Issued, tmp_path: Path
+) -> None:
+    options = tls(
+        server,
+        cafile=authority.cafile,
+        require_certificate=True,
+        use_identity_as_username=True,
+        allow_anonymous=False,
+    )
+    broker = start({"tls": options})
+    (url,) = broker.urls
+    with tls_wire(url, authority.client_context(authority.issue("device 7"))) as wire:
+        wire.connect("a", username="somebody else", password="x")
+        wire.ping()
+    stranger = Authority(tmp_path / "other", "another authority").issue("device 7")
+    broker.wait_log("closed client=a")
+    for context, reason in (
+        (authority.client_context(), "peer did not return a certificate"),
+        (authority.client_context(stranger), "certificate refused: "),
+        (authority.client_context(authority.issue("old", expired=True)), "has expired"),
+        (authority.client_context(authority.issue("")), "0 common names"),
+    ):
+        before = len(lines_of(broker, "refused"))
+        refused_handshake(url, context)
+        broker.wait_log(f"warning refused listener=tls peer=127.0.0.1:.*{reason}")
+        assert len(lines_of(broker, "refused")) == before + 1
+    with tls_wire(url, authority.client_context(authority.issue("device 8"))) as wire:
+        wire.connect("a")
+
+
+def test_a_revoked_client_is_refused_from_the_next_reload_on(
+    start: ListenerFactory, authority: Authority, server: Issued
+) -> None:
+    kept, lost = authority.issue("kept"), authority.issue("lost")
+    options = tls(
+        server, cafile=authority.cafile, crlfile=authority.crlfile, require_certificate=True
+    )
+    authority.revoke(lost)
+    broker = start({"tls": options})
+    refused_handshake(broker.urls[0], authority.client_context(lost))
+    broker.wait_log("refused listener=tls .*certificate refused: certificate revoked")
+    with tls_wire(broker.urls[0], authority.client_context(kept)) as wire:
+        wire.connect()
+
+
+def test_the_name_that_a_client_asks_for_chooses_the_certificate(
+    start: ListenerFactory, authority: Authority, server: Issued
+) -> None:
+    one = authority.issue("one.example", ["one.example"])
+    many = authority.issue("*.example.org", ["*.example.org"])
+    sni = {
+        "One.Example": {"certfile": str(one.certfile), "keyfile": str(one.keyfile)},
+        "*.example.org": {"certfile": str(many.certfile), "keyfile": str(many.keyfile)},
+    }
+    broker = start({"tls": tls(server, sni=sni)})
+    for host in ("localhost", "one.example", "a.example.org", "B.example.org"):
+        with tls_wire(broker.urls[0], authority.client_context(), host) as wire:
+            wire.connect()
+    with pytest.raises(ssl.SSLCertVerificationError):
+        tls_wire(broker.urls[0], authority.client_context(), "a.b.example.org")
+
+
+def test_plain_bytes_at_a_tls_listener_are_refused_with_one_line(
+    start: ListenerFactory, server: Issued
+) -> None:
+    broker = start({"tls": tls(server)})
+    for data in (
+        connect_packet("plain"),
+        b"GET / HTTP/1.0\r\n\r\n",
+        os.urandom(70_000),
+        ENDLESS_HELLO,
+    ):
+        before = len(lines_of(broker, "refused"))
+        sock = connect_tcp(broker.urls[0])
+        port = sock.getsockname()[1]
+        with sock, contextlib.suppress(ConnectionError):
+            sock.sendall(data)
+            while sock.recv(4096):
+                pass
+        broker.wait_log(f"refused listener=tls peer=127.0.0.1:{port} .*TLS handshake failed")
+        assert len(lines_of(broker, "refused")) == before + 1
+    assert broker.is_running()
+
+
+def test_a_handshake_has_its_time_and_no_more(start: ListenerFactory, server: Issued) -> None:
+    options = {
+        "tls": tls(server, tls_handshake_timeout=0.2),
+        "wss": tls(server, "wss", tls_handshake_timeout=0.2),
+    }
+    broker = start(options)
+    for url in broker.urls:
+        silent, slow = connect_tcp(url), connect_tcp(url)
+        with silent, slow:
+            slow.sendall(b"\x16\x03\x01")  # the beginning of a ClientHello
+            for sock in (silent, slow):
+                with contextlib.suppress(ConnectionError):
+                    assert sock.recv(1) == b""
+    broker.wait_log("refused listener=wss .*no TLS handshake within tls_handshake_timeout")
+    assert len(lines_of(broker, "within tls_handshake_timeout")) == 4
+
+
+def test_after_the_handshake_connect_has_its_own_time(
+    start: ListenerFactory, authority: Authority, server: Issued
+) -> None:
+    broker = start({"tls": tls(server)}, rest="[session]\nmqtt_connect_timeout = 0.2")
+    with tls_wire(broker.urls[0], authority.client_context()) as wire:
+        wire.expect_closed()
+    broker.wait_log("closed .*no CONNECT within mqtt_connect_timeout")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"certfile": "/nowhere.pem"}, r"listeners\.tls\.certfile /nowhere\.pem: No such file"),
+        ({"keyfile": "OTHER"}, "does keyfile belong to certfile"),
+        ({"ciphers": "NONE-SUCH"}, "ciphers = 'NONE-SUCH': No cipher can be selected"),
+        ({"sni": {"a": {"certfile": "/b.pem", "keyfile": "/b.key"}}}, r"sni\.a\.certfile /b\.pem"),
+    ],
+)
+def test_a_start_is_refused_when_a_file_cannot_be_used(
+    start: ListenerFactory,
+    authority: Authority,
+    server: Issued,
+    change: dict[str, object],
+    said: str,
+) -> None:
+    other = str(authority.issue("other").keyfile)
+    options = {key: other if value == "OTHER" else value for key, value in change.items()}
+    with pytest.raises(BrokerStartError, match=said):
+        start({"tls": tls(server) | options})
+
+
+def test_an_encrypted_key_needs_its_password(start: ListenerFactory, authority: Authority) -> None:
+    server = authority.issue("localhost", ["localhost"], password=b"secret word")
+    with pytest.raises(BrokerStartError, match="is keypasswd right"):
+        start({"tls": tls(server)})
+    broker = start({"tls": tls(server, keypasswd="secret word")})
+    with tls_wire(broker.urls[0], authority.client_context()) as wire:
+        wire.connect()
+    broker.terminate()
+    assert "secret word" not in broker.stderr_text()
+
+
+def test_a_peer_that_stops_reading_does_not_fill_the_broker(
+    start: ListenerFactory, authority: Authority, server: Issued
+) -> None:
+    broker = start({"tls": tls(server)}, rest="[network]\nwrite_buffer = 4096")
+    context = authority.client_context()
+    with tls_wire(broker.urls[0], context) as slow, tls_wire(broker.urls[0], context) as fast:
+        slow.connect("slow")
+        slow.subscribe(("a", 0))
+        fast.connect("fast")
+        for _ in range(200):
+            fast.publish("a", LARGE)
+        fast.ping()
+        # Online, so at most max_online_messages (1000) wait: the connection goes on.
+        slow.ping()
+        found = [slow.recv_packet() for _ in range(10)]
+        assert all(each.payload == LARGE for each in found)
+    assert broker.is_running()
+
+
+def test_closing_says_so_to_the_client(
+    start: ListenerFactory, authority: Authority, server: Issued
+) -> None:
+    broker = start({"tls": tls(server)})
+    with connect_tls(broker.urls[0], authority.client_context()) as sock:
+        sock.sendall(connect_packet("a") + b"\xc0\x00")
+        wire = Wire(SocketStream(sock))
+        wire.expect(CONNACK)
+        wire.expect(PINGRESP)
+        os.kill(broker.pid, signal.SIGTERM)
+        # A stream that ends without close_notify raises SSLEOFError here.
+        sock.settimeout(10)
+        assert sock.recv(1) == b""
+    assert broker.wait() == 0
+
+
+def test_tls_connections_do_not_leak(
+    start: ListenerFactory, authority: Authority, server: Issued
+) -> None:
+    broker = start({"tls": tls(server)})
+    folder = Path(f"/proc/{broker.pid}/fd")
+    if not folder.is_dir():
+        pytest.skip("needs /proc")
+    context = authority.client_context()
+    with tls_wire(broker.urls[0], context) as wire:
+        wire.connect("first")
+        before = len(list(folder.iterdir()))
+        for number in range(20):
+            with tls_wire(broker.urls[0], context) as other:
+                other.connect(f"c{number}")
+            with connect_tcp(broker.urls[0]) as sock:
+                sock.sendall(b"\x16")
+        for number in range(20):
+            broker.wait_log(f"closed client=c{number} ")
+        wire.ping()
+        # One that only sent a byte may be on its way out still.
+        assert len(list(folder.iterdir())) <= before + 1

@@ -1,0 +1,133 @@
+"""A listener on a real socket, with the core in memory."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from tests.support.wire import connect_packet
+from tests.vmq.support import House
+from vmq.config import Config, ListenerOptions
+from vmq.connection import Connection
+from vmq.listeners.listener import Listener
+
+TIMEOUT = 10.0
+
+
+class Opened:
+    """A listener, and what it told of its connections."""
+
+    def __init__(self, **options: Any) -> None:
+        self.house = House()
+        self.made: list[Connection] = []
+        self.closed = asyncio.Event()
+        config = Config(listeners={"a": ListenerOptions(url="tcp://127.0.0.1:0", **options)})
+        new_id: Callable[[], str] = lambda: "id"  # noqa: E731
+        self.listener = Listener(
+            "a", config, self.house.registry, self.on_opened, self.on_closed, new_id
+        )
+
+    def on_opened(self, connection: Connection, listener: Listener) -> None:
+        assert listener is self.listener
+        self.made.append(connection)
+
+    def on_closed(self, _connection: Connection) -> None:
+        self.closed.set()
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        host, _, port = self.listener.url.partition("://")[2].rpartition(":")
+        return await asyncio.open_connection(host, int(port))
+
+
+async def hang_up(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with suppress(ConnectionError):
+        await writer.wait_closed()
+
+
+@pytest.mark.parametrize("proxied", [False, True])
+async def test_a_connection_is_opened_counted_and_closed(proxied: bool) -> None:
+    opened = Opened(proxy_protocol=proxied)
+    await opened.listener.open()
+    assert opened.listener.is_open
+    async with asyncio.timeout(TIMEOUT):
+        reader, writer = await opened.connect()
+        header = b"PROXY TCP4 192.0.2.1 192.0.2.2 7 8\r\n" if proxied else b""
+        writer.write(header + connect_packet("c"))
+        assert await reader.readexactly(4) == b"\x20\x02\0\0"
+        [connection] = opened.made
+        host, port = writer.get_extra_info("sockname")
+        assert connection.describe() == ("192.0.2.1:7" if proxied else f"{host}:{port}")
+        assert opened.listener.connections == 1
+        # What the transport is told: the session counts on it.
+        assert connection.transport.get_write_buffer_limits()[1] == 262_144
+        inner = connection.transport.get_extra_info("socket")
+        assert inner.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        await hang_up(writer)
+        await opened.closed.wait()
+    opened.listener.close()
+    assert opened.listener.connections == 0
+    assert opened.house.registry.subscribers == {}
+    assert opened.house.core.counters.socket_error == 0
+
+
+async def test_a_closed_listener_can_be_opened_again_and_keeps_its_connections() -> None:
+    opened = Opened()
+    await opened.listener.open()
+    async with asyncio.timeout(TIMEOUT):
+        reader, writer = await opened.connect()
+        writer.write(connect_packet("c"))
+        await reader.readexactly(4)
+        opened.listener.close()
+        assert not opened.listener.is_open
+        with pytest.raises(ConnectionError):
+            await opened.connect()
+        writer.write(b"\xc0\0")
+        assert await reader.readexactly(2) == b"\xd0\0"
+        await opened.listener.open()
+        _, other = await opened.connect()
+        await hang_up(other)
+        await hang_up(writer)
+        await opened.closed.wait()
+    opened.listener.close()
+
+
+async def test_closing_ends_those_in_a_handshake() -> None:
+    opened = Opened(proxy_protocol=True)
+    await opened.listener.open()
+    async with asyncio.timeout(TIMEOUT):
+        reader, writer = await opened.connect()
+        # Another that is refused has come after it.
+        other, further = await opened.connect()
+        further.write(b"none")
+        with suppress(ConnectionError):
+            assert await other.read() == b""
+        await hang_up(further)
+        assert opened.listener.connections == 1
+        opened.listener.close()
+        with suppress(ConnectionError):
+            assert await reader.read() == b""
+        await hang_up(writer)
+    assert opened.made == []
+    assert opened.listener.connections == 0
+
+
+async def test_those_over_the_limit_are_counted_as_errors() -> None:
+    opened = Opened(max_connections=1)
+    await opened.listener.open()
+    async with asyncio.timeout(TIMEOUT):
+        reader, writer = await opened.connect()
+        writer.write(connect_packet("c"))
+        await reader.readexactly(4)
+        refused, further = await opened.connect()
+        with suppress(ConnectionError):
+            assert await refused.read() == b""
+        assert opened.listener.connections == 1
+        assert opened.house.core.counters.socket_error == 1
+        await hang_up(further)
+        await hang_up(writer)
+        await opened.closed.wait()
+    opened.listener.close()

@@ -1,0 +1,254 @@
+"""The TLS layer by itself, with the client's side in memory."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.authority import Authority
+from vmq.config import ListenerOptions
+from vmq.listeners.certificates import build_context
+from vmq.listeners.tls import PIECE, Tls, common_name
+
+
+class Below:
+    """The transport under the layer: keeps what is written."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.closed = False
+        self.aborted = False
+
+    def write(self, data: bytes) -> None:
+        assert not self.closed
+        self.written.append(data)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.aborted = True
+
+    def get_extra_info(self, name: str) -> str:
+        return f"{name} from below"
+
+
+class Above:
+    """What speaks inside."""
+
+    def __init__(self) -> None:
+        self.received: list[bytes] = []
+        self.transport: Any = None
+        self.lost: list[Exception | None] = []
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        assert data
+        self.received.append(data)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.lost.append(error)
+
+
+class Pair:
+    """A layer and a client; also the owner that hears how the handshake ended."""
+
+    def __init__(self, server: ssl.SSLContext, client: ssl.SSLContext) -> None:
+        self.below = Below()
+        self.above = Above()
+        self.identities: list[str | None] = []
+        self.refusals: list[tuple[str, bool]] = []
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.client = client.wrap_bio(self.incoming, self.outgoing, server_hostname="localhost")
+        self.layer = Tls(server, self, server.verify_mode is ssl.CERT_REQUIRED)
+        self.layer.connection_made(self.below)
+
+    def secured(self, _tls: Tls, identity: str | None) -> Any:
+        self.identities.append(identity)
+        return self.above
+
+    def refused(self, _layer: Any, _transport: Any, reason: str, expected: bool = False) -> None:
+        self.refusals.append((reason, expected))
+
+    def to_client(self) -> None:
+        self.incoming.write(b"".join(self.below.written))
+        self.below.written.clear()
+
+    def shake_hands(self) -> None:
+        for _ in range(10):
+            self.to_client()
+            try:
+                self.client.do_handshake()
+            except ssl.SSLWantReadError:
+                self.layer.data_received(self.outgoing.read())
+                continue
+            self.layer.data_received(self.outgoing.read())
+            return
+
+    def sent(self, data: bytes) -> bytes:
+        """The ciphertext of the client's data."""
+        self.client.write(data)
+        return self.outgoing.read()
+
+    def read(self, size: int) -> bytes:
+        self.to_client()
+        data = bytearray()
+        while len(data) < size:
+            data += self.client.read(65_536)
+        return bytes(data)
+
+
+@pytest.fixture(scope="module")
+def contexts(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    authority = Authority(tmp_path_factory.mktemp("ca"))
+    server = authority.issue("localhost", ["localhost"])
+    options = ListenerOptions(
+        url="tls://127.0.0.1:0", certfile=str(server.certfile), keyfile=str(server.keyfile)
+    )
+    return build_context(options, "mqtt"), authority.client_context()
+
+
+@pytest.fixture
+def pair(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> Pair:
+    made = Pair(*contexts)
+    made.shake_hands()
+    assert made.above.transport is made.layer
+    assert made.identities == [None]
+    return made
+
+
+def test_bytes_come_byte_by_byte(pair: Pair) -> None:
+    for byte in pair.sent(b"first") + pair.sent(b"second"):
+        pair.layer.data_received(bytes((byte,)))
+    assert pair.above.received == [b"first", b"second"]
+
+
+@given(st.lists(st.binary(min_size=1, max_size=3 * PIECE), max_size=4), st.integers(1, 100_000))
+def test_any_data_arrives_whole_and_in_order_both_ways(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext], datas: list[bytes], size: int
+) -> None:
+    pair = Pair(*contexts)
+    pair.shake_hands()
+    wire = b"".join(pair.sent(data) for data in datas)
+    for start in range(0, len(wire), size):
+        pair.layer.data_received(wire[start : start + size])
+    assert b"".join(pair.above.received) == b"".join(datas)
+    for data in datas:
+        pair.layer.write(data)
+    whole = b"".join(datas)
+    assert pair.read(len(whole)) == whole
+
+
+def test_data_that_comes_with_the_end_of_the_handshake_is_not_lost(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext],
+) -> None:
+    pair = Pair(*contexts)
+    with pytest.raises(ssl.SSLWantReadError):
+        pair.client.do_handshake()
+    pair.layer.data_received(pair.outgoing.read())
+    pair.to_client()
+    pair.client.do_handshake()  # TLS 1.3: done, with the last flight still to send
+    pair.layer.data_received(pair.outgoing.read() + pair.sent(b"early"))
+    assert pair.above.received == [b"early"]
+
+
+def test_the_peer_ends_properly(pair: Pair) -> None:
+    last = pair.sent(b"last")
+    with pytest.raises(ssl.SSLWantReadError):
+        pair.client.unwrap()
+    pair.layer.data_received(last + pair.outgoing.read())
+    assert pair.above.received == [b"last"]
+    assert pair.below.closed
+    pair.layer.connection_lost(None)
+    assert pair.above.lost == [None]
+
+
+def test_a_close_says_so_and_nothing_is_written_after_it(pair: Pair) -> None:
+    pair.layer.write(b"bye")
+    pair.layer.close()
+    assert pair.below.closed
+    pair.layer.write(b"too late")
+    assert pair.read(3) == b"bye"
+    assert pair.client.read(1) == b""  # the close_notify; without it this raises
+
+
+def test_broken_ciphertext_ends_the_connection_with_its_reason(pair: Pair) -> None:
+    wire = bytearray(pair.sent(b"good") + pair.sent(b"x" * 50))
+    wire[-1] ^= 1
+    pair.layer.data_received(bytes(wire))
+    assert pair.above.received == [b"good"]
+    assert pair.below.closed
+    pair.layer.data_received(b"more")
+    pair.layer.connection_lost(None)
+    assert "TLS failed: decryption failed or bad record mac" in str(pair.above.lost[0])
+
+
+def test_a_peer_that_leaves_in_the_handshake_is_nothing_to_write_of(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext],
+) -> None:
+    pair = Pair(*contexts)
+    pair.layer.data_received(b"\x16\x03\x01")
+    pair.layer.connection_lost(None)
+    assert pair.refusals == [("connection lost in the TLS handshake", True)]
+    assert pair.above.transport is None
+
+
+@given(st.binary(max_size=2000) | st.binary(max_size=500).map(b"\x16\x03\x01\x01\xf4\x01".__add__))
+def test_any_bytes_instead_of_a_handshake_harm_nobody(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext], data: bytes
+) -> None:
+    pair = Pair(*contexts)
+    pair.layer.data_received(data)
+    pair.layer.data_received(data)
+    assert len(pair.refusals) <= 1
+    assert bool(pair.refusals) == pair.below.closed
+    pair.layer.connection_lost(None)
+    assert len(pair.refusals) == (0 if pair.identities else 1)
+
+
+@given(st.binary(max_size=2000))
+def test_any_bytes_after_the_handshake_harm_nobody(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext], data: bytes
+) -> None:
+    pair = Pair(*contexts)
+    pair.shake_hands()
+    pair.layer.data_received(data)
+    pair.layer.write(b"x")
+    pair.layer.close()
+    assert not pair.above.received
+
+
+def test_facts_of_the_transport_below_are_handed_up(pair: Pair) -> None:
+    assert pair.layer.get_extra_info("peername") == "peername from below"
+    assert pair.layer.get_extra_info("ssl_object") is pair.layer.object
+
+
+@pytest.mark.parametrize(
+    ("certificate", "verdict"),
+    [
+        ({"subject": ((("commonName", "device 7"),),)}, "device 7"),
+        ({"subject": ((("organizationName", "x"),), (("commonName", "ö"),))}, "ö"),
+        ({"subject": ((("commonName", "a"), ("commonName", "b")),)}, None),
+        ({"subject": ((("commonName", ""),),)}, None),
+        ({"subject": ((("commonName", "a\0b"),),)}, None),
+        ({"subject": ((("commonName", "a\nb"),),)}, None),
+        ({"subject": ((("commonName", "x" * 65_536),),)}, None),
+        ({"subject": ()}, None),
+        ({}, None),
+        (None, None),
+    ],
+)
+def test_the_common_name_is_one_and_can_be_a_user_name(
+    certificate: dict[str, object] | None, verdict: str | None
+) -> None:
+    if verdict is None:
+        with pytest.raises(ValueError, match="common name"):
+            common_name(certificate)
+    else:
+        assert common_name(certificate) == verdict

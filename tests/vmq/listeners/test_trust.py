@@ -1,0 +1,55 @@
+"""Trusted networks, and X-Forwarded-For as they say it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vmq.listeners.trust import Networks, forwarded_peer, parse_address
+
+TRUSTED = Networks(["10.0.0.0/8", "::1/128"])
+
+
+@pytest.mark.parametrize(
+    ("peername", "verdict"),
+    [
+        (("10.1.2.3", 1), True),
+        (("11.1.2.3", 1), False),
+        (("::1", 1, 0, 0), True),
+        (("::2", 1, 0, 0), False),
+        (("::ffff:10.0.0.1", 1, 0, 0), True),
+        (("fe80::1%eth0", 1, 0, 2), False),
+        (("not an address", 1), False),
+        ("", True),  # a Unix socket
+    ],
+)
+def test_peers_of_networks(peername: object, verdict: bool) -> None:
+    assert TRUSTED.has_peer(peername) is verdict
+
+
+@pytest.mark.parametrize(
+    ("headers", "peer"),
+    [
+        ([], ""),
+        ([""], ""),
+        (["192.0.2.1"], "192.0.2.1"),
+        (["192.0.2.1, 10.0.0.1"], "192.0.2.1"),
+        (["192.0.2.1", "10.0.0.1"], "192.0.2.1"),
+        # What stands before the first stranger, the stranger wrote.
+        (["192.0.2.1, 192.0.2.2, 10.0.0.1"], "192.0.2.2"),
+        (["10.0.0.2, 10.0.0.1"], "10.0.0.2"),
+        (["nonsense, 10.0.0.1"], "10.0.0.1"),
+        (["192.0.2.1, nonsense"], ""),
+        (["192.0.2.1:4711"], "192.0.2.1"),
+        (["[2001:db8::1]:4711"], "2001:db8::1"),
+        (["2001:db8::1,::1"], "2001:db8::1"),
+        (["unknown"], ""),
+    ],
+)
+def test_the_client_is_the_last_that_is_no_trusted_proxy(headers: list[str], peer: str) -> None:
+    assert forwarded_peer(headers, TRUSTED) == peer
+
+
+@given(st.lists(st.text() | st.ip_addresses().map(str) | st.text("0123456789.:[], "), max_size=5))
+def test_any_header_gives_an_address_or_nothing(headers: list[str]) -> None:
+    peer = forwarded_peer(headers, TRUSTED)
+    assert not peer or parse_address(peer) is not None

@@ -1,0 +1,241 @@
+"""The options of one listener, and which of them go together."""
+
+import ipaddress
+from collections.abc import Iterator
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from vmq.config_values import URL_FORMS, Endpoint
+
+#: PROXY headers and X-Forwarded-For are believed from this machine, unless the operator says more.
+LOOPBACK_NETWORKS: Final = ("127.0.0.0/8", "::1/128")
+
+_File = Annotated[str, Meta(pattern=r"^[^\x00]+\Z")]
+_Owner = Annotated[str, Meta(pattern=r"^[^\x00:]+(:[^\x00:]+)?\Z")]
+_NETWORKS: Final = 'a list of addresses and networks, as in ["10.0.0.0/8", "::1"]'
+_TLS_OPTIONS: Final = (
+    "certfile",
+    "keyfile",
+    "keypasswd",
+    "cafile",
+    "crlfile",
+    "require_certificate",
+    "use_identity_as_username",
+    "ciphers",
+    "sni",
+)
+
+
+class Certificate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One certificate of a listener that has several."""
+
+    certfile: _File
+    keyfile: _File
+
+
+class ListenerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One listener."""
+
+    url: Annotated[
+        str,
+        Meta(description="Address to listen on.", extra={"accepts": URL_FORMS}),
+    ]
+    allow_anonymous: Annotated[
+        bool | None,
+        Meta(description="Overrides auth.allow_anonymous for this listener; unset = it applies."),
+    ] = None
+    allow_remote: Annotated[
+        bool,
+        Meta(
+            description="For http only: other machines may reach it, and see the broker's figures without a password."
+        ),
+    ] = False
+    max_connections: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Connections at a time; a further one is closed at once, unanswered, and logged; 0 = no limit.",
+        ),
+    ] = 0
+    allowed_protocol_versions: Annotated[
+        list[Literal[3, 4]],
+        Meta(
+            min_length=1,
+            description="MQTT versions served (3 = 3.1, 4 = 3.1.1); others are refused with CONNACK code 1.",
+            extra={"accepts": "a list of 3 and 4"},
+        ),
+    ] = msgspec.field(default_factory=lambda: [3, 4])
+    max_connection_lifetime: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=31_536_000,
+            description="Seconds after which a connection is closed, whatever it does; 0 = never.",
+        ),
+    ] = 0.0
+    mountpoint: Annotated[
+        str,
+        Meta(
+            pattern=r"^[^\x00-\x1f\x7f+#]{0,255}\Z",
+            description="Clients of listeners with different mountpoints share no topics, sessions or client ids.",
+            extra={"accepts": "a text without +, # and control characters"},
+        ),
+    ] = ""
+    proxy_protocol: Annotated[
+        bool,
+        Meta(
+            description="Demand a PROXY protocol header (v1 or v2) on each connection; "
+            "its address is the client's from then on."
+        ),
+    ] = False
+    proxy_protocol_trusted: Annotated[
+        list[str],
+        Meta(
+            description="Who may send PROXY headers; other peers of such a listener are closed at once.",
+            extra={"accepts": _NETWORKS},
+        ),
+    ] = msgspec.field(default_factory=lambda: list(LOOPBACK_NETWORKS))
+    xff_enabled: Annotated[
+        bool,
+        Meta(
+            description="WebSocket: the client's address is the last in X-Forwarded-For that is no trusted proxy's."
+        ),
+    ] = False
+    xff_trusted_intermediate: Annotated[
+        list[str],
+        Meta(
+            description="The proxies whose X-Forwarded-For counts; it is ignored from other peers.",
+            extra={"accepts": _NETWORKS},
+        ),
+    ] = msgspec.field(default_factory=lambda: list(LOOPBACK_NETWORKS))
+    unix_mode: Annotated[
+        str,
+        Meta(
+            pattern=r"^0?[0-7]{3}\Z",
+            description="Unix socket: its permissions; whoever may write to it may connect.",
+            extra={"accepts": 'octal digits, as in "660"'},
+        ),
+    ] = "600"
+    unix_owner: Annotated[
+        _Owner | None,
+        Meta(
+            description="Unix socket: its owner and group; unset = those of the broker.",
+            extra={"accepts": "USER or USER:GROUP, by name or number"},
+        ),
+    ] = None
+    certfile: Annotated[
+        _File | None,
+        Meta(
+            description="TLS: the server's certificate and its chain (PEM). New files are taken up while running.",
+            extra={"accepts": "a path"},
+        ),
+    ] = None
+    keyfile: Annotated[
+        _File | None,
+        Meta(
+            description="TLS: the private key of certfile (PEM).",
+            extra={"accepts": "a path"},
+        ),
+    ] = None
+    keypasswd: Annotated[
+        str | None, Meta(description="TLS: the password of the keyfile, if it is encrypted.")
+    ] = None
+    sni: Annotated[
+        dict[str, Certificate],
+        Meta(
+            description="TLS: further certificates by the host name that a client asks for "
+            '("*.example.org" covers one level); keypasswd serves for their keys too.',
+            extra={"accepts": "a table: { 'HOST' = { certfile = PATH, keyfile = PATH }, ... }"},
+        ),
+    ] = msgspec.field(default_factory=dict)
+    cafile: Annotated[
+        _File | None,
+        Meta(
+            description="TLS: the authorities whose client certificates are good (PEM).",
+            extra={"accepts": "a path"},
+        ),
+    ] = None
+    crlfile: Annotated[
+        _File | None,
+        Meta(
+            description="TLS: revocation lists (PEM), one for each authority that signs client certificates.",
+            extra={"accepts": "a path"},
+        ),
+    ] = None
+    require_certificate: Annotated[
+        bool, Meta(description="TLS: refuse clients without a certificate that cafile covers.")
+    ] = False
+    use_identity_as_username: Annotated[
+        bool,
+        Meta(
+            description="TLS: the common name of the client's certificate is its user name, and authenticates it: "
+            "allow_anonymous is not needed; an auth plugin is still asked."
+        ),
+    ] = False
+    tls_version: Annotated[
+        Literal["1.2", "1.3"], Meta(description="TLS: the oldest version served.")
+    ] = "1.2"
+    ciphers: Annotated[
+        str | None,
+        Meta(
+            description="TLS 1.2: its cipher suites, in OpenSSL's form; unset = OpenSSL's default. "
+            "Those of 1.3 are fixed."
+        ),
+    ] = None
+    tls_handshake_timeout: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=3600,
+            description="TLS: seconds that a new connection has for the handshake; "
+            "session.mqtt_connect_timeout begins after it.",
+        ),
+    ] = 5.0
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The parts of `url`.
+
+        Raises:
+            ValueError: `url` is no listener URL; cannot happen once `check` has passed.
+        """
+        return Endpoint.parse(self.url)
+
+
+def problems_of(options: ListenerOptions, endpoint: Endpoint) -> Iterator[tuple[str, str]]:
+    """What does not go together in a listener's options: (option, what is wrong with it)."""
+    if endpoint.is_tls:
+        yield from _tls_problems(options)
+    else:
+        for name in _TLS_OPTIONS:
+            if getattr(options, name):
+                yield (
+                    name,
+                    f"a {endpoint.scheme} listener has no TLS; accepted: with tls:// or wss://",
+                )
+    if options.xff_enabled and not endpoint.is_websocket:
+        yield "xff_enabled", "X-Forwarded-For is WebSocket's; accepted: with ws:// or wss://"
+    if options.unix_owner is not None and endpoint.scheme != "unix":
+        yield "unix_owner", "accepted: with unix://"
+    for name in ("proxy_protocol_trusted", "xff_trusted_intermediate"):
+        for text in getattr(options, name):
+            try:
+                ipaddress.ip_network(text)
+            except ValueError as error:
+                yield name, f"{error}; accepted: {_NETWORKS}"
+
+
+def _tls_problems(options: ListenerOptions) -> Iterator[tuple[str, str]]:
+    for name in ("certfile", "keyfile"):
+        if getattr(options, name) is None:
+            yield name, "missing: TLS needs certfile and keyfile; accepted: a path"
+    if options.require_certificate and options.cafile is None:
+        yield "cafile", "missing: require_certificate needs it; accepted: a path"
+    # What would look like protection and be none is refused, not ignored.
+    for name in ("cafile", "use_identity_as_username"):
+        if getattr(options, name) and not options.require_certificate:
+            yield name, "has no effect without require_certificate = true; accepted: both"
+    if options.crlfile is not None and options.cafile is None:
+        yield "crlfile", "has no effect without cafile; accepted: both"

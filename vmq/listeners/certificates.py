@@ -1,0 +1,151 @@
+"""TLS contexts out of a listener's files."""
+
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+from vmq.config import ListenerOptions
+
+#: Modification time, size and inode of each file; None where there is none.
+Stamp = tuple[tuple[int, int, int] | None, ...]
+
+
+class CertificateError(Exception):
+    """A file cannot be used; the text names option, file and reason."""
+
+
+def files_of(options: ListenerOptions) -> list[str]:
+    """Every file that the listener's TLS is made of."""
+    own = (options.certfile, options.keyfile, options.cafile, options.crlfile)
+    files = [path for path in own if path is not None]
+    for each in options.sni.values():
+        files += (each.certfile, each.keyfile)
+    return files
+
+
+def stamp_of(options: ListenerOptions) -> Stamp:
+    """Changes when one of the files does."""
+    return tuple(_stamp(path) for path in files_of(options))
+
+
+def _stamp(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def build_context(options: ListenerOptions, alpn: str) -> ssl.SSLContext:
+    """A fresh context out of what the files hold now.
+
+    Fresh, not an old one changed: its tickets and sessions are new too, so nobody whose certificate
+    was revoked meanwhile resumes a session that was verified before.
+
+    Args:
+        options: the listener's, whose certfile and keyfile are set.
+        alpn: the protocol that is spoken inside, for clients that ask.
+
+    Raises:
+        CertificateError: a file cannot be used.
+    """
+    assert options.certfile is not None
+    assert options.keyfile is not None
+    context = _context(options, alpn, "", options.certfile, options.keyfile)
+    others = {
+        host.lower(): _context(options, alpn, f"sni.{host}.", each.certfile, each.keyfile)
+        for host, each in options.sni.items()
+    }
+    if others:
+        # (The stubs know sockets only; what comes here is an SSLObject, and a context is all that is set.)
+        context.sni_callback = _chooser(others)
+    return context
+
+
+def _chooser(
+    others: dict[str, ssl.SSLContext],
+) -> Callable[[ssl.SSLObject, str | None, ssl.SSLContext], None]:
+    def choose(connection: ssl.SSLObject, host: str | None, _context: ssl.SSLContext) -> None:
+        if host is None:
+            return
+        name = host.lower()
+        found = others.get(name) or others.get("*." + name.partition(".")[2])
+        if found is not None:
+            connection.context = found
+
+    return choose
+
+
+def _context(
+    options: ListenerOptions, alpn: str, option: str, certfile: str, keyfile: str
+) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    newest = options.tls_version == "1.3"
+    context.minimum_version = ssl.TLSVersion.TLSv1_3 if newest else ssl.TLSVersion.TLSv1_2
+    # A client may renegotiate at little cost to itself and much to us.
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    context.set_alpn_protocols([alpn])
+    if options.ciphers is not None:
+        try:
+            context.set_ciphers(options.ciphers)
+        except ssl.SSLError as error:
+            raise CertificateError(f"ciphers = {options.ciphers!r}: {reason_of(error)}") from None
+    _load_pair(context, options, option, certfile, keyfile)
+    _load_authorities(context, options)
+    return context
+
+
+def _load_pair(
+    context: ssl.SSLContext, options: ListenerOptions, option: str, certfile: str, keyfile: str
+) -> None:
+    _check_readable(option + "certfile", certfile)
+    _check_readable(option + "keyfile", keyfile)
+    # Without a password OpenSSL would ask the terminal for one, and the broker would stand still.
+    password = options.keypasswd or ""
+    try:
+        context.load_cert_chain(certfile, keyfile, password)
+    except (ssl.SSLError, OSError, ValueError) as error:
+        hint = " (does keyfile belong to certfile? is keypasswd right?)"
+        raise CertificateError(
+            f"{option}certfile {certfile}, {option}keyfile {keyfile}: {reason_of(error)}{hint}"
+        ) from None
+
+
+def _load_authorities(context: ssl.SSLContext, options: ListenerOptions) -> None:
+    if options.cafile is None:
+        return
+    _load_verify(context, "cafile", options.cafile)
+    if options.crlfile is not None:
+        lists = context.cert_store_stats()["crl"]
+        _load_verify(context, "crlfile", options.crlfile)
+        if context.cert_store_stats()["crl"] == lists:
+            raise CertificateError(f"crlfile {options.crlfile}: there is no revocation list in it")
+        context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
+    if options.require_certificate:
+        context.verify_mode = ssl.CERT_REQUIRED
+
+
+def _load_verify(context: ssl.SSLContext, option: str, path: str) -> None:
+    _check_readable(option, path)
+    try:
+        context.load_verify_locations(path)
+    except (ssl.SSLError, OSError) as error:
+        raise CertificateError(f"{option} {path}: {reason_of(error)}") from None
+
+
+def _check_readable(option: str, path: str) -> None:
+    try:
+        with Path(path).open("rb"):
+            pass
+    except OSError as error:
+        raise CertificateError(f"{option} {path}: {error.strerror}") from None
+
+
+def reason_of(error: Exception) -> str:
+    """What OpenSSL says, without the place in its source."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"certificate refused: {error.verify_message}"
+    reason = getattr(error, "reason", None)  # Python's own SSLErrors have none
+    if isinstance(reason, str):
+        return reason.lower().replace("_", " ")
+    return str(error.args[0] if len(error.args) == 1 else error)

@@ -1,0 +1,92 @@
+"""The listening sockets: TCP over IPv4 and IPv6, and Unix sockets."""
+
+import errno
+import grp
+import os
+import pwd
+import socket
+import stat
+from pathlib import Path
+
+
+def bind(host: str, port: int, backlog: int) -> socket.socket:
+    """A listening socket.
+
+    Raises:
+        OSError: the address cannot be had.
+    """
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, kind, protocol, _, address = found[0]
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.setblocking(False)
+        sock.bind(address)
+        sock.listen(backlog)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def bind_unix(path: str, mode: int, owner: str | None, backlog: int) -> socket.socket:
+    """A listening Unix socket; one that a dead process has left is replaced.
+
+    Raises:
+        OSError: the path cannot be had: something listens there, or it is no socket.
+    """
+    _remove_dead(path)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        # Nobody may connect before the permissions are those that were asked for.
+        before = os.umask(0o777)
+        try:
+            sock.bind(path)
+        finally:
+            os.umask(before)
+        if owner is not None:
+            os.chown(path, *_ids(owner))
+        Path(path).chmod(mode)
+        sock.listen(backlog)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def remove_unix(path: str) -> None:
+    """Removes the file of a closed socket."""
+    Path(path).unlink(missing_ok=True)
+
+
+def _remove_dead(path: str) -> None:
+    try:
+        if not stat.S_ISSOCK(Path(path).lstat().st_mode):
+            raise OSError(errno.EEXIST, "a file that is no socket is in the way")
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            Path(path).unlink(missing_ok=True)
+            return
+        except BlockingIOError:
+            pass  # alive, with a full queue
+    raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+
+
+def _ids(owner: str) -> tuple[int, int]:
+    user, _, group = owner.partition(":")
+    try:
+        uid = int(user) if user.isdigit() else pwd.getpwnam(user).pw_uid
+        gid = -1
+        if group:
+            gid = int(group) if group.isdigit() else grp.getgrnam(group).gr_gid
+    except KeyError:
+        raise OSError(errno.EINVAL, f"there is no such user or group: {owner}") from None
+    return uid, gid
