@@ -14,11 +14,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from vmq.commits import Committer
-from vmq.config import Config, ListenerOptions, check
+from vmq.config import Config, check
 from vmq.connection import Connection
 from vmq.core import Core, Options
 from vmq.embedded import LocalClient, ReceivedMessage
@@ -37,19 +37,22 @@ from vmq.store_open import (
 )
 from vmq.tasks import QueueTasks, SessionTask
 
+if TYPE_CHECKING:
+    from vmq.http.admin_socket import AdminSocket
+
 log = logging.getLogger("vmq.broker")
 
 #: Records of an ended session that are deleted between two passes of the loop.
 PURGE_STEP = 1000
 
 
-class StartError(Exception):
+class StartError(RuntimeError):
     """The broker cannot start; the text is for the operator."""
 
 
-def options_of(config: Config) -> Options:
-    """The core's options out of the configuration."""
-    options = Options()
+def options_of(config: Config, into: Options | None = None) -> Options:
+    """The core's options out of the configuration; those of a running core are brought up to date."""
+    options = into if into is not None else Options()
     session, queue = config.session, config.queue
     options.max_client_id_size = session.max_client_id_size
     options.max_packet_size = session.max_packet_size
@@ -81,25 +84,35 @@ def options_of(config: Config) -> Options:
     return options
 
 
+class Listening:
+    """An open listener and its URL with the real port."""
+
+    def __init__(self, server: asyncio.Server, url: str) -> None:
+        self.server = server
+        self.url = url
+
+
 class Broker:
     """One MQTT broker.
 
     Args:
         config: the configuration; the defaults if it is left out.
+        admin: whether `vmq session` and its like may look into the broker, through a socket in the data directory.
 
     Raises:
         ConfigError: the configuration is impossible or not safe.
     """
 
-    def __init__(self, config: Config | None = None) -> None:
+    def __init__(self, config: Config | None = None, *, admin: bool = False) -> None:
         self.config = config if config is not None else Config()
         check(self.config)
-        #: The URLs of the listeners with their real ports, once started.
-        self.addresses: list[str] = []
+        #: The listeners that are open, by name.
+        self.listening: dict[str, Listening] = {}
+        self._wants_admin = admin
+        self._admin: AdminSocket | None = None
         self._core: Core | None = None
         self._registry: Registry | None = None
         self._committer: Committer | None = None
-        self._servers: list[asyncio.Server] = []
         self._tasks: dict[Connection, SessionTask] = {}
         self._all_closed: asyncio.Future[None] | None = None
         self._background: set[asyncio.Task[None]] = set()
@@ -128,7 +141,9 @@ class Broker:
         self._open_core()
         try:
             for name in self.config.listeners:
-                await self._open_listener(name, self.config.listeners[name])
+                await self.open_listener(name)
+            if self._wants_admin:
+                await self._open_admin()
         except BaseException:
             await self.stop()
             raise
@@ -139,9 +154,11 @@ class Broker:
 
     async def stop(self) -> None:
         """Closes listeners and connections (wills are published) and saves all durable state."""
-        for server in self._servers:
-            server.close()
-        self._servers.clear()
+        if self._admin is not None:
+            await self._admin.stop()
+            self._admin = None
+        for name in list(self.listening):
+            self.close_listener(name)
         for task in list(self._background):
             task.cancel()
         if self._publisher is not None:
@@ -213,7 +230,18 @@ class Broker:
                 registry.retained.count,
             )
 
-    async def _open_listener(self, name: str, options: ListenerOptions) -> None:
+    @property
+    def addresses(self) -> list[str]:
+        """The URLs of the open listeners with their real ports."""
+        return [each.url for each in self.listening.values()]
+
+    async def open_listener(self, name: str) -> None:
+        """Opens a listener of the configuration.
+
+        Raises:
+            StartError: its address cannot be had.
+        """
+        options = self.config.listeners[name]
         endpoint = options.endpoint
         network = self.config.network
         try:
@@ -227,20 +255,35 @@ class Broker:
         if endpoint.scheme == "ws":
             limit = self.config.session.max_packet_size + 65_536
             factory = websocket_factory(make, endpoint.path or "/", limit)
-        self._servers.append(await listen(sock, factory, network.backlog))
+        server = await listen(sock, factory, network.backlog)
         host, port = sock.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         path = endpoint.path if endpoint.scheme == "ws" else ""
-        self.addresses.append(f"{endpoint.scheme}://{shown}:{port}{path}")
+        self.listening[name] = Listening(server, f"{endpoint.scheme}://{shown}:{port}{path}")
+
+    def close_listener(self, name: str) -> None:
+        """Closes a listener; connections that came through it stay."""
+        self.listening.pop(name).server.close()
+
+    async def _open_admin(self) -> None:
+        # Late: an embedded broker without the socket needs no HTTP server.
+        from vmq.http.admin_socket import AdminSocket, SocketError
+
+        admin = AdminSocket(self, Path(self.config.broker.data_dir))
+        try:
+            await admin.start()
+        except SocketError as error:
+            raise StartError(str(error)) from error
+        self._admin = admin
 
     def _connection_factory(self, anonymous: bool) -> Callable[[], Connection]:
         registry = self._registry
         assert registry is not None
         write_buffer = self.config.network.write_buffer
-        timeout = float(self.config.session.mqtt_connect_timeout)
 
         def opened(connection: Connection) -> None:
             prepare(connection.transport, write_buffer)
+            timeout = float(self.config.session.mqtt_connect_timeout)
             self._tasks[connection] = SessionTask(connection, timeout)
 
         def closed(connection: Connection) -> None:
@@ -288,6 +331,36 @@ class Broker:
                 count = self._registry.expire()
                 if count:
                     log.info("expired sessions=%d", count)
+
+    # Operation
+
+    @property
+    def registry(self) -> Registry:
+        """The sessions, subscriptions and retained messages."""
+        assert self._registry is not None, "the broker is not started"
+        return self._registry
+
+    def apply(self, config: Config) -> None:
+        """Puts in force what a configuration changes and may change live (see `vmq.admin.options`)."""
+        if config.log.level != self.config.log.level:
+            logging.getLogger("vmq").setLevel(config.log.level.upper())
+        self.config = config
+        if self._core is None:
+            return
+        options = self._core.options
+        before = (options.retry_interval, options.stalled_client_timeout)
+        upgraded = options.upgrade_outgoing_qos
+        options_of(config, options)
+        flapping = self.registry.flapping
+        flapping.limit = options.flapping_limit
+        flapping.window = options.flapping_window
+        flapping.ban = options.flapping_ban
+        if (options.retry_interval, options.stalled_client_timeout) != before:
+            for task in self._tasks.values():
+                task.wake()  # it may sleep until a time that holds no more
+        if options.upgrade_outgoing_qos != upgraded:
+            for subscriber in self.registry.subscribers.values():
+                subscriber.queue.update_fast()
 
     # Embedding
 

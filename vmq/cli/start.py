@@ -97,7 +97,7 @@ async def _serve(config: "Config") -> None:
     stopping = asyncio.Event()
     # Before the start: loading a large store takes a while, and can be interrupted too.
     _on_signal(stopping.set)
-    broker = Broker(config)
+    broker = Broker(config, admin=True)
     await broker.start()
     if not stopping.is_set():
         _settle_memory()
