@@ -15,7 +15,7 @@ import operator
 import re
 import types
 from collections.abc import Callable
-from typing import Any, Final, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
@@ -58,9 +58,10 @@ def columns_of(row: type[Struct]) -> dict[str, str]:
 
 
 def _kind(annotation: Any) -> str:
-    while get_origin(annotation) not in (None, Union, types.UnionType):
+    if get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
-    members = get_args(annotation) or (annotation,)
+    is_union = get_origin(annotation) in (Union, types.UnionType)
+    members = get_args(annotation) if is_union else (annotation,)
     for kind, python in (("boolean", bool), ("number", int), ("number", float), ("text", str)):
         if python in members:
             return kind

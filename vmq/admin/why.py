@@ -2,7 +2,8 @@
 
 Nothing is changed: no hook is called (an auth plugin may count attempts), no route is cached, no random member chosen.
 What it says mirrors `Session.on_publish`, `Registry.publish` and `Queue.deliver`; a test publishes for real and
-compares.
+compares. Each subscription is judged by the state as it is now: that an earlier copy of the same message fills a queue
+just before a later one is left out.
 """
 
 from typing import TYPE_CHECKING, Annotated, Final
