@@ -9,8 +9,8 @@ from typing import Any
 
 from tests.support.wire import (
     connect_packet,
-    publish_packet,
     puback_packet,
+    publish_packet,
     subscribe_packet,
 )
 from vmq.connection import Connection

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -80,7 +81,7 @@ async def test_the_loop_serves_others_between_slices(chosen: Selection) -> None:
     watcher = asyncio.create_task(other())
     await Listing(Row, source(), chosen).rows()
     await watcher
-    assert max(after - before for before, after in zip(seen, seen[1:], strict=False)) <= SLICE
+    assert max(after - before for before, after in pairwise(seen)) <= SLICE
 
 
 @pytest.mark.parametrize("chosen", [Selection(sort="nmber"), Selection(where="nmber = 1")])

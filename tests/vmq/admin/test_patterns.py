@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from vmq.admin import patterns
 from vmq.admin.patterns import MAX_PATTERN, MAX_TEXT, Pattern, PatternError
 
-ATOMS = st.sampled_from(["a", "b", "c", ".", "[ab]", "[^a]", "[a-c]", r"\d", r"\.", r"\w", "1", "-"])
+ATOMS = st.sampled_from(
+    ["a", "b", "c", ".", "[ab]", "[^a]", "[a-c]", r"\d", r"\.", r"\w", "1", "-"]
+)
 
 
 def _larger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
@@ -21,7 +23,9 @@ def _larger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 
 PATTERNS = st.tuples(
-    st.sampled_from(["", "^"]), st.recursive(ATOMS, _larger, max_leaves=6), st.sampled_from(["", "$"])
+    st.sampled_from(["", "^"]),
+    st.recursive(ATOMS, _larger, max_leaves=6),
+    st.sampled_from(["", "$"]),
 ).map("".join)
 
 
@@ -56,7 +60,9 @@ def test_examples(pattern: str, text: str, found: bool) -> None:
     assert Pattern(pattern).search(text) is found
 
 
-@pytest.mark.parametrize("pattern", ["(a+)+$", "(a*)*b", "(a|a)*b", "(.*.*.*.*.*)x", "(a?)*" * 30 + "b"])
+@pytest.mark.parametrize(
+    "pattern", ["(a+)+$", "(a*)*b", "(a|a)*b", "(.*.*.*.*.*)x", "(a?)*" * 30 + "b"]
+)
 def test_what_hangs_others_takes_one_step_a_character(
     pattern: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -169,7 +169,10 @@ async def test_reasons_of_the_queue(config: Config) -> None:
         assert what == "dropped"
         assert "not connected" in reason
         assert "queue.max_offline_messages = 1" in reason
-        assert outcome(0) == ("dropped", "the client is not connected, and QoS 0 is kept for nobody")
+        assert outcome(0) == (
+            "dropped",
+            "the client is not connected, and QoS 0 is kept for nobody",
+        )
 
 
 async def test_the_publisher_s_own_state(node: Broker) -> None:
