@@ -117,6 +117,7 @@ class Broker:
         self._all_closed: asyncio.Future[None] | None = None
         self._background: set[asyncio.Task[None]] = set()
         self._publisher: LocalClient | None = None
+        self._clients: set[LocalClient] = set()
 
     async def __aenter__(self) -> "Broker":
         await self.start()
@@ -138,6 +139,8 @@ class Broker:
         Raises:
             StartError: a listener's address cannot be had, or the store cannot be used.
         """
+        self.addresses = []
+        self._all_closed = None
         self._open_core()
         try:
             for name in self.config.listeners:
@@ -161,9 +164,9 @@ class Broker:
             self.close_listener(name)
         for task in list(self._background):
             task.cancel()
-        if self._publisher is not None:
-            self._publisher.close()
-            self._publisher = None
+        for client in list(self._clients):
+            client.close()
+        self._publisher = None
         for connection in list(self._tasks):
             connection.close("the broker is shutting down")
         core, committer = self._core, self._committer
@@ -177,6 +180,8 @@ class Broker:
         if self._tasks:
             self._all_closed = asyncio.get_running_loop().create_future()
             await self._all_closed
+        if committer is not None:
+            await committer.finish_all()  # what the ends of the connections wrote
         if core is not None and core.store is not None:
             core.store.db.close()
         self._core = None
@@ -376,9 +381,10 @@ class Broker:
         Raises:
             ValueError: topic or QoS is not valid.
         """
-        if self._publisher is None:
-            self._publisher = self._client(1)
-        await self._publisher.publish(topic, payload, qos, retain)
+        publisher = self._publisher
+        if publisher is None or publisher.is_closed:
+            publisher = self._publisher = self._client(1)
+        await publisher.publish(topic, payload, qos, retain)
 
     @asynccontextmanager
     async def subscribe(
@@ -403,7 +409,11 @@ class Broker:
 
     def _client(self, limit: int) -> LocalClient:
         assert self._registry is not None, "the broker is not started"
-        return LocalClient(self._registry, "embedded-" + uuid4().hex, limit)
+        client = LocalClient(
+            self._registry, "embedded-" + uuid4().hex, limit, self._clients.discard
+        )
+        self._clients.add(client)
+        return client
 
 
 def new_client_id() -> str:

@@ -9,12 +9,18 @@ import plyvel
 
 from vmq.core import Core
 from vmq.store import Store, StoreError
-from vmq.store_open import text_of
+from vmq.store_open import StoreDamagedError, text_of
 
 log = logging.getLogger("vmq.store")
 
 #: Seconds until a commit that failed is tried again.
 RETRY_AFTER: Final = 1.0
+
+#: How often `finish_all` tries before it gives up.
+TRIES: Final = 3
+
+#: No disk gets well of a damaged store.
+ADVICE: Final = ": stop the broker and run 'vmq store repair'"
 
 
 class Committer:
@@ -91,7 +97,9 @@ class Committer:
     def refuse(self, store: Store, core: Core, error: BaseException) -> None:
         """Cuts off who waits for the store, and tries again in a while."""
         log.error(
-            "the store cannot write: %s; durable work is refused until it can", text_of(error)
+            "the store cannot write: %s; durable work is refused until it can%s",
+            text_of(error),
+            ADVICE if isinstance(error, plyvel.CorruptionError | StoreDamagedError) else "",
         )
         store.failing = True
         # Set before anybody is cut off: what the ends of their sessions write waits for it, too.
@@ -125,14 +133,18 @@ class Committer:
         if store is None or core is None:
             return
         wanted = store.number if store.dirty else store.number - 1
-        tries = 3
+        tries = TRIES
         while core.outbox.committed < wanted and (tries or self.writing is not None):
-            if self.writing is None:
-                tries -= 1
-                if self.handle is not None:
-                    self.handle.cancel()
-                self.commit()
-            else:
+            if self.writing is not None:
                 await asyncio.wait([self.writing])
+                continue
+            if tries < TRIES:
+                await asyncio.sleep(RETRY_AFTER)
+                if core.outbox.committed >= wanted or self.writing is not None:
+                    continue
+            tries -= 1
+            if self.handle is not None:
+                self.handle.cancel()
+            self.commit()
         if self.writing is not None:
             await asyncio.wait([self.writing])

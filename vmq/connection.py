@@ -160,7 +160,7 @@ class Connection(Output):
             self.core.counters.bytes_sent += len(data)
             transport.write(data)
             pieces.clear()
-        if self.closing:
+        if self.closing and not self.held:
             transport.close()
         elif self.blocked and not self.replies_unread:
             # Replies come on top of what the queue holds back; a peer that sends and never reads

@@ -5,7 +5,7 @@ real client meets (queues, limits, hooks, acknowledgements) holds for it as well
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from vmq.connection import Connection
@@ -48,7 +48,16 @@ class ReceivedMessage:
 class LocalClient:
     """One client of the broker in its own process. Stands for the transport of its connection."""
 
-    def __init__(self, registry: Registry, client_id: str, limit: int) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        client_id: str,
+        limit: int,
+        closed: "Callable[[LocalClient], None] | None" = None,
+    ) -> None:
+        """`limit` messages are held for a slow reader; `closed` is told of the end."""
+        self._on_closed = closed
+        self._largest = registry.core.options.max_packet_size
         self._limit = limit
         self._decoder = Decoder()
         self._messages: asyncio.Queue[ReceivedMessage | None] = asyncio.Queue()
@@ -84,12 +93,19 @@ class LocalClient:
             self._connection.data_received(encoder.DISCONNECT)  # comes back as a close
             return
         self._closed = True
+        if self._on_closed is not None:
+            self._on_closed(self)
         self._connection.connection_lost(None)
         self._messages.put_nowait(None)
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(ConnectionError("the broker closed the connection"))
         self._answers.clear()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the client or the broker ended it."""
+        return self._closed
 
     def abort(self) -> None:
         self.close()
@@ -118,6 +134,10 @@ class LocalClient:
         if qos not in (0, 1, 2):
             raise ValueError(f"QoS {qos}; accepted: 0, 1, 2")
         packet_id = self._next_id() if qos else 0
+        if len(raw) > 65_535:
+            raise ValueError("topic name of more than 65,535 bytes")
+        if len(raw) + len(payload) + 4 > self._largest:
+            raise ValueError("topic and payload do not fit into a packet of max_packet_size")
         packet = encoder.publish(raw, payload, qos, packet_id, retain, False)
         if qos == 0:
             self._send(packet)
@@ -131,6 +151,8 @@ class LocalClient:
         if qos not in (0, 1, 2):
             raise ValueError(f"QoS {qos}; accepted: 0, 1, 2")
         for topic_filter in filters:
+            if len(topic_filter.encode()) > 65_535:
+                raise ValueError("topic filter of more than 65,535 bytes")
             try:
                 check_filter(topic_filter)
             except ProtocolError as error:

@@ -52,8 +52,9 @@ NO_MESSAGE = Message(b"", b"", 0, False)
 class Delivery:
     """One message on its way to one subscriber.
 
-    `qos` and `retain` are those of this delivery. `seq` is its place in the store (0: not stored),
-    `packet_id` is 0 until it is sent. `released` means that PUBREC came and PUBREL was sent: the
+    `qos` and `retain` are those of this delivery. `seq` is its place among those that wait in the store,
+    `order` its place among those that are sent (0: it has none there), `packet_id` is 0 until it is
+    sent. `released` means that PUBREC came and PUBREL was sent: the
     message itself is no longer needed then. `ref` is the number of the message's record, if its stored
     entry names one instead of holding the message. `group` is the shared subscription that chose this
     subscriber ("" if none did). `sent_at` is kept only when `retry_interval` is on.
@@ -65,6 +66,7 @@ class Delivery:
         self.retain = retain
         self.group = group
         self.seq: int = 0
+        self.order: int = 0
         self.ref: int = 0
         self.packet_id: int = 0
         self.released = False

@@ -5,6 +5,8 @@ touches; at its end each touched output is written once. An output that carries 
 durable work waits in the outbox until the store has committed that work.
 """
 
+from collections import deque
+
 
 class Output:
     """The outgoing side of one connection. Subclasses bring the transport."""
@@ -18,7 +20,8 @@ class Output:
         self.blocked = False
         #: The commit that must be done before the pieces may leave (0: none).
         self.barrier: int = 0
-        self.waits_for_commit = False
+        #: Bytes of earlier passes that wait for a commit, each with its number, in order.
+        self.held: deque[tuple[int, bytes]] | None = None
         #: Nothing more is read; the connection ends once the pieces are written.
         self.closing = False
 
@@ -70,12 +73,23 @@ class Outbox:
         committed = self.committed
         for output in touched:
             output.touched = False
-            if output.barrier > committed:
-                if not output.waits_for_commit:
-                    output.waits_for_commit = True
-                    self.waiting.append(output)
+            if output.barrier > committed or output.held:
+                self.hold(output)
             else:
                 output.write()
+
+    def hold(self, output: Output) -> None:
+        """Puts the pieces of a pass behind the commit that they need.
+
+        Each pass keeps its own number: a connection with durable work in every pass would else
+        wait for a commit that is always the next.
+        """
+        held = output.held
+        if not held:
+            output.held = held = deque()
+            self.waiting.append(output)
+        held.append((output.barrier, b"".join(output.pieces)))
+        output.pieces.clear()
 
     def release(self, committed: int) -> None:
         """Commit number `committed` is done: writes what waited for it."""
@@ -83,18 +97,24 @@ class Outbox:
         waiting = self.waiting
         self.waiting = []
         for output in waiting:
-            if output.barrier > committed:
+            held = output.held
+            assert held is not None
+            ready: list[bytes] = []
+            while held and held[0][0] <= committed:
+                ready.append(held.popleft()[1])
+            if held:
                 self.waiting.append(output)
-            else:
-                output.waits_for_commit = False
-                output.write()
+            later = output.pieces
+            output.pieces = ready
+            output.write()
+            output.pieces = later
 
     def fail(self, reason: str) -> None:
         """The commit failed: whoever waits for it is cut off unanswered [MQTT-4.8.0-2]."""
         waiting = self.waiting
         self.waiting = []
         for output in waiting:
-            output.waits_for_commit = False
+            output.held = None
             output.pieces.clear()
             output.barrier = 0
             output.close(reason)

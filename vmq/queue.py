@@ -69,6 +69,7 @@ class Queue:
         self.first: int = 0
         self.last: int = 0
         self.next_seq: int = 1
+        self.next_order: int = 1
         self.last_packet_id: int = 0
         self.inflight_is_stored = False
         self.dropped: int = 0
@@ -274,9 +275,8 @@ class Queue:
     def step_backlog(self, from_first: bool, found: bool) -> None:
         """One place of the backlog is dealt with, whether a message was `found` there or not.
 
-        Places may be empty: an acknowledged PUBREC takes a number too, and newest-first sending
-        takes messages out of the middle. The count is exact until a restart, and then at least
-        what is there, until the end is reached.
+        A place is empty when its message went to another member of a share group. The count is
+        exact until a restart, and then at least what is there, until the end is reached.
         """
         if from_first:
             self.first += 1
@@ -316,11 +316,12 @@ class Queue:
         if self.durable:
             store = self.core.store
             assert store is not None
-            was_waiting = delivery.seq > 0
-            if not was_waiting:
-                delivery.seq = self.next_seq
-                self.next_seq += 1
-            store.put_inflight(self.session, delivery, was_waiting)
+            if delivery.seq == self.next_seq - 1 and delivery.seq:
+                # The last place is free again: so newest-first sending leaves no empty places.
+                self.next_seq = delivery.seq
+            delivery.order = self.next_order
+            self.next_order += 1
+            store.put_inflight(self.session, delivery)
             output.barrier = store.barrier()
         core = self.core
         if core.options.retry_interval:
@@ -459,10 +460,10 @@ class Queue:
             del self.inflight[packet_id]
             self.inflight[packet_id] = delivery
             store = self.core.store
-            if delivery.seq and store is not None:
-                seq = self.next_seq
-                self.next_seq = seq + 1
-                store.put_released(self.session, delivery, seq)
+            if delivery.order and store is not None:
+                order = self.next_order
+                self.next_order = order + 1
+                store.put_released(self.session, delivery, order)
                 self.output.barrier = store.barrier()
             delivery.released = True
         output = self.output
@@ -481,19 +482,20 @@ class Queue:
 
     def finish(self, delivery: Delivery) -> None:
         store = self.core.store
-        if delivery.seq and store is not None:
+        if delivery.order and store is not None:
             store.remove_inflight(self.session, delivery)
         if self.pending or self.backlog or self.burst:
             self.pump()
 
     # Connections come and go
 
-    def restore(self, first: int, last: int, next_seq: int) -> None:
+    def restore(self, first: int, last: int, last_order: int) -> None:
         """Takes over what the store holds of a session from before the broker's start."""
         self.first = first
         self.last = last
         self.backlog = last - first + 1 if first else 0
-        self.next_seq = next_seq
+        self.next_seq = last + 1
+        self.next_order = last_order + 1
         self.inflight_is_stored = True
         self.core.counters.queue_initialized_from_storage += 1
 
@@ -551,7 +553,7 @@ class Queue:
                 continue
             if delivery.qos == 1 or not self.durable:
                 del self.inflight[delivery.packet_id]
-                if delivery.seq and store is not None:
+                if delivery.order and store is not None:
                     store.remove_inflight(self.session, delivery)
                 taken.append(delivery)
         self.pending = self.without(groups, self.pending, taken)
@@ -577,6 +579,8 @@ class Queue:
 
     def retry(self, now: float) -> None:
         """Repeats what was sent `retry_interval` ago or longer and is not acknowledged."""
+        if self.output.blocked:
+            return
         oldest = now - self.core.options.retry_interval
         for delivery in list(self.inflight.values()):
             if delivery.sent_at <= oldest:

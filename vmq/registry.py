@@ -112,7 +112,7 @@ class Registry:
     def restore(self, stored: StoredSession) -> None:
         """Brings back a durable session at the start of the broker."""
         queue = Queue(stored.client_id, self.core, stored.number, self.wake)
-        queue.restore(stored.first, stored.last, stored.next_seq)
+        queue.restore(stored.first, stored.last, stored.last_order)
         subscriber = Subscriber(stored.client_id, queue)
         subscriber.received_is_stored = True
         self.subscribers[stored.client_id] = subscriber

@@ -11,7 +11,7 @@ Records, by the first byte of their key (integers are big-endian, so that keys s
     s client id             -> session number (8), when it went offline (8, milliseconds; 0: online)
     u session filter        -> granted QoS (1)                      a subscription
     q session seq           -> entry                                a message that waits
-    i session seq           -> entry with packet id                 sent, not acknowledged
+    i session order         -> entry with packet id                 sent, not acknowledged
     x session packet id     ->                                      QoS 2 packet id received
     m number                -> topic, payload                       a message that several entries hold
     c number                -> entries that hold it, if more than 1
@@ -23,7 +23,7 @@ may be long) never touches the new one. An entry holds its message itself if it 
 queue only; else it names an `m` record, and a payload is stored once however many queues hold it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from vmq.message import NO_MESSAGE, Delivery, Message
@@ -54,11 +54,37 @@ def decode_message(raw: bytes, start: int, qos: int) -> Message:
     return Message(raw[body:end], raw[end:], qos, False)
 
 
+def scan(db: Any, prefix: bytes, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+    """The committed records whose keys begin with a prefix, verified.
+
+    Raises:
+        Exception: LevelDB's, where a record cannot be read.
+    """
+    last = prefix
+    for key, value in db.iterator(prefix=prefix, reverse=reverse, verify_checksums=True):
+        yield key, value
+        last = key
+    check_end(db, prefix if reverse else last)
+
+
+def check_end(db: Any, last: bytes) -> None:
+    """Raises LevelDB's error if the record behind `last` cannot be read.
+
+    plyvel's iterator asks LevelDB for errors at each record that it comes to, but not where it
+    comes to none: then an unreadable block looks like the end of the database.
+    """
+    behind = db.raw_iterator(verify_checksums=True)
+    behind.seek(last)
+    if behind.valid():
+        behind.next()
+    behind.close()
+
+
 class StoredSession:
     """What the store knows of a session when the broker starts.
 
-    `first` and `last` are the ends of its queue (0, 0: empty), `next_seq` is free, `offline_at` is
-    in milliseconds of wall clock time (0: it was online).
+    `first` and `last` are the ends of its queue (0, 0: empty), `last_order` is the highest number
+    of what was sent, `offline_at` is in milliseconds of wall clock time (0: it was online).
     """
 
     def __init__(self, client_id: str, number: bytes, offline_at: int) -> None:
@@ -68,7 +94,7 @@ class StoredSession:
         self.subscriptions: list[tuple[str, int]] = []
         self.first: int = 0
         self.last: int = 0
-        self.next_seq: int = 1
+        self.last_order: int = 0
 
 
 class Store:
@@ -220,7 +246,7 @@ class Store:
             flags |= FLAG_RELEASED
         return bytes((flags, pid >> 8, pid & 255)) + encode_message(message.topic, message.payload)
 
-    def read_entry(self, raw: bytes, seq: int) -> Delivery | None:
+    def read_entry(self, raw: bytes) -> Delivery | None:
         """The delivery of an entry; None if its message is gone, which only a damaged store shows."""
         flags = raw[0]
         message: Message | None
@@ -235,7 +261,6 @@ class Store:
         else:
             message = decode_message(raw, 3, flags & 3)
         delivery = Delivery(message, flags & 3, flags & FLAG_RETAIN != 0, "")
-        delivery.seq = seq
         delivery.ref = ref
         delivery.packet_id = raw[1] << 8 | raw[2]
         delivery.released = flags & FLAG_RELEASED != 0
@@ -248,16 +273,16 @@ class Store:
             delivery.ref = self.hold(message)
         self.put(b"q" + session + delivery.seq.to_bytes(8, "big"), self.entry(delivery))
 
-    def put_inflight(self, session: bytes, delivery: Delivery, was_waiting: bool) -> None:
-        """A delivery is sent under its packet id; it may have waited in the stored queue before."""
-        key = session + delivery.seq.to_bytes(8, "big")
-        if was_waiting:
-            self.delete(b"q" + key)
+    def put_inflight(self, session: bytes, delivery: Delivery) -> None:
+        """A delivery is sent under its packet id, as number `order`; it may have waited before."""
+        if delivery.seq:
+            self.delete(b"q" + session + delivery.seq.to_bytes(8, "big"))
+            delivery.seq = 0
         else:
             message = delivery.message
             if message.share or len(message.payload) > INLINE_PAYLOAD:
                 delivery.ref = self.hold(message)
-        self.put(b"i" + key, self.entry(delivery))
+        self.put(b"i" + session + delivery.order.to_bytes(8, "big"), self.entry(delivery))
 
     def remove_waiting(self, session: bytes, delivery: Delivery) -> None:
         """A delivery leaves the stored queue unsent."""
@@ -267,30 +292,34 @@ class Store:
 
     def remove_inflight(self, session: bytes, delivery: Delivery) -> None:
         """A delivery was acknowledged."""
-        self.delete(b"i" + session + delivery.seq.to_bytes(8, "big"))
+        self.delete(b"i" + session + delivery.order.to_bytes(8, "big"))
         if delivery.ref:
             self.let_go(delivery.ref)
 
-    def put_released(self, session: bytes, delivery: Delivery, seq: int) -> None:
+    def put_released(self, session: bytes, delivery: Delivery, order: int) -> None:
         """PUBREC came: only the packet id is left, at a new place in the order of the PUBRECs."""
         self.remove_inflight(session, delivery)
         delivery.message = NO_MESSAGE
         delivery.released = True
-        delivery.seq = seq
+        delivery.order = order
         delivery.ref = 0
-        self.put(b"i" + session + seq.to_bytes(8, "big"), self.entry(delivery))
+        self.put(b"i" + session + order.to_bytes(8, "big"), self.entry(delivery))
 
     def load_waiting(self, session: bytes, seq: int) -> Delivery | None:
         """The delivery at one place of the stored queue; None if there is none."""
         raw = self.get(b"q" + session + seq.to_bytes(8, "big"))
-        return None if raw is None else self.read_entry(raw, seq)
+        delivery = None if raw is None else self.read_entry(raw)
+        if delivery is not None:
+            delivery.seq = seq
+        return delivery
 
     def load_inflight(self, session: bytes) -> list[Delivery]:
         """All unacknowledged deliveries in order, as a broker finds them after its start."""
         found: list[Delivery] = []
-        for key, raw in self.db.iterator(prefix=b"i" + session, verify_checksums=True):
-            delivery = self.read_entry(raw, int.from_bytes(key[9:], "big"))
+        for key, raw in scan(self.db, b"i" + session):
+            delivery = self.read_entry(raw)
             if delivery is not None:
+                delivery.order = int.from_bytes(key[9:], "big")
                 found.append(delivery)
         return found
 
@@ -303,8 +332,7 @@ class Store:
         self.delete(b"x" + session + packet_id.to_bytes(2, "big"))
 
     def load_received(self, session: bytes) -> list[int]:
-        keys = self.db.iterator(prefix=b"x" + session, include_value=False, verify_checksums=True)
-        return [int.from_bytes(key[9:], "big") for key in keys]
+        return [int.from_bytes(key[9:], "big") for key, _ in scan(self.db, b"x" + session)]
 
     # Sessions
 
@@ -337,7 +365,7 @@ class Store:
         """
         count = 0
         for kind in (b"q", b"i", b"u", b"x"):
-            for key, raw in self.db.iterator(prefix=kind + session, verify_checksums=True):
+            for key, raw in scan(self.db, kind + session):
                 # A record that is deleted already has let go of its message already.
                 if self.is_deleted(key):
                     continue

@@ -7,7 +7,7 @@ from typing import Any
 import plyvel
 
 from vmq.message import Message
-from vmq.store import FORMAT, Store, StoredSession, StoreError
+from vmq.store import FORMAT, Store, StoredSession, StoreError, check_end, scan
 
 
 class StoreDamagedError(StoreError):
@@ -119,6 +119,7 @@ def check_format(db: Any, path: Path) -> None:
             raise other_format(path, found)
         for _key in db.iterator(include_value=False, verify_checksums=True):
             raise no_format(path)
+        check_end(db, b"")
     except plyvel.Error as error:
         raise StoreDamagedError(path, text_of(error)) from None
     db.put(b"v", FORMAT)
@@ -171,7 +172,7 @@ def open_store(
 
 def last_number(db: Any, kind: bytes) -> int:
     """The highest number behind a one-byte kind; 0 if there is none."""
-    for key in db.iterator(prefix=kind, include_value=False, reverse=True, verify_checksums=True):
+    for key, _ in scan(db, kind, reverse=True):
         return int.from_bytes(key[1:9], "big")
     return 0
 
@@ -184,7 +185,7 @@ def stored_sessions(store: Store) -> list[StoredSession]:
     """
     db = store.db
     sessions: dict[bytes, StoredSession] = {}
-    for key, value in db.iterator(prefix=b"s", verify_checksums=True):
+    for key, value in scan(db, b"s"):
         number = value[:8]
         offline_at = int.from_bytes(value[8:16], "big")
         sessions[number] = StoredSession(key[1:].decode(), number, offline_at)
@@ -197,7 +198,7 @@ def stored_sessions(store: Store) -> list[StoredSession]:
     for kind in (b"q", b"i", b"u", b"x"):
         highest = max(highest, last_number(db, kind))
     store.next_session = highest + 1
-    for key, value in db.iterator(prefix=b"u", verify_checksums=True):
+    for key, value in scan(db, b"u"):
         session = sessions.get(key[1:9])
         if session is not None:
             session.subscriptions.append((key[9:].decode(), value[0]))
@@ -207,29 +208,27 @@ def stored_sessions(store: Store) -> list[StoredSession]:
 
 
 def read_ends(db: Any, session: StoredSession) -> None:
-    """Finds the first and last entry of a session's queue and its next free place."""
+    """Finds the first and last entry of a session's queue, and the last that it sent."""
     waiting = b"q" + session.number
     session.first = end_of(db, waiting, False)
     if session.first:
         session.last = end_of(db, waiting, True)
-    session.next_seq = max(session.last, end_of(db, b"i" + session.number, True)) + 1
+    session.last_order = end_of(db, b"i" + session.number, True)
 
 
 def end_of(db: Any, line: bytes, backwards: bool) -> int:
     """The first or the last place of one session's line of entries; 0 if it is empty."""
-    keys = db.iterator(prefix=line, include_value=False, reverse=backwards, verify_checksums=True)
-    for key in keys:
+    for key, _ in scan(db, line, backwards):
         return int.from_bytes(key[9:], "big")
     return 0
 
 
 def ended_sessions(store: Store) -> list[bytes]:
     """Numbers of the sessions whose records are still to be deleted."""
-    keys = store.db.iterator(prefix=b"g", include_value=False, verify_checksums=True)
-    return [key[1:] for key in keys]
+    return [key[1:] for key, _ in scan(store.db, b"g")]
 
 
 def stored_retained(store: Store) -> Iterator[Message]:
     """Every retained message."""
-    for key, value in store.db.iterator(prefix=b"r", verify_checksums=True):
+    for key, value in scan(store.db, b"r"):
         yield Message(key[1:], value[1:], value[0], True)

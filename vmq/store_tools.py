@@ -215,14 +215,17 @@ def mend_records(folder: Path, progress: Progress | None) -> list[str]:
     """Makes the records of a readable database fit together; returns what was changed.
 
     Raises:
-        StoreError: it is not vmq's after all.
+        StoreError: it is not vmq's after all, or cannot be read or written.
     """
     with closing(open_leveldb(folder, create=False)) as db:
         walk = Walk(db, folder, mend=True)
-        if progress is not None:
-            walk.total = sum(1 for _ in db.iterator(include_value=False))
-            walk.progress = progress
-        walk.run()
+        try:
+            if progress is not None:
+                walk.total = sum(1 for _ in db.iterator(include_value=False))
+                walk.progress = progress
+            walk.run()
+        except plyvel.Error as error:
+            raise StoreError(f"the store cannot be mended: {text_of(error)}") from None
     if not walk.readable:
         raise StoreError(f"the store cannot be mended: {walk.report.problems[0]}")
     return ["mended: " + problem for problem in walk.report.problems]

@@ -17,7 +17,7 @@ import plyvel
 
 from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.topics import decode_filter, decode_text, decode_topic_name
-from vmq.store import FLAG_REF, FLAG_RELEASED, FORMAT
+from vmq.store import FLAG_REF, FLAG_RELEASED, FORMAT, check_end
 from vmq.store_open import no_format, other_format, text_of
 
 #: The first bytes of vmq's keys.
@@ -178,7 +178,7 @@ class Walk:
 
     def records(self, **part: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The records of a part of the database, until one cannot be read."""
-        last = b""
+        last = part.get("prefix", part.get("start", b""))
         try:
             for key, value in self.db.iterator(verify_checksums=True, fill_cache=False, **part):
                 yield key, value
@@ -186,10 +186,11 @@ class Walk:
                 self.done += 1
                 if self.progress is not None and self.done % STEP == 0:
                     self.progress(min(self.done, self.total), self.total)
+            check_end(self.db, last)
         except plyvel.Error as error:
             self.readable = False
-            where = f"after {show(last)}" if last else f"where {part} begins"
-            self.tally(f"records that cannot be read ({text_of(error)})", where)
+            what = f"parts of the database that cannot be read ({text_of(error)})"
+            self.tally(what, f"after {show(last)}")
 
     def tally(self, what: str, where: str, count: int = 1) -> None:
         """Notes a problem."""
@@ -210,6 +211,8 @@ class Walk:
 
     def apply(self) -> None:
         """Writes the changes so far."""
+        if not self.fixes:
+            return
         with self.db.write_batch() as batch:
             for key, value in self.fixes.items():
                 if value is None:
@@ -224,7 +227,7 @@ class Walk:
         try:
             found: bytes | None = self.db.get(b"v", verify_checksums=True)
         except plyvel.Error:
-            return True  # told by whoever walks past it
+            return True  # told by the walk over the records of its block
         if found is not None and found != FORMAT:
             raise other_format(self.folder, found)
         return found is not None
@@ -234,7 +237,8 @@ class Walk:
         start = b""
         for kind in KINDS:
             self.strangers_between(start, bytes((kind,)))
-            start = bytes((kind + 1,))
+            # Of the kind v there is one record, whose key is no longer.
+            start = b"v\0" if kind == ord("v") else bytes((kind + 1,))
         self.strangers_between(start, b"")
 
     def strangers_between(self, start: bytes, stop: bytes) -> None:

@@ -108,48 +108,57 @@ class Node:
             and self.groups is None
         )
 
-    def add(self, client_id: str, subscription: Subscription) -> None:
-        """Adds or replaces a subscriber."""
+    def add(self, client_id: str, subscription: Subscription) -> bool:
+        """Adds or replaces a subscriber; True if it was not there."""
         many = self.many
         one = self.one
         if many is not None:
+            is_new = client_id not in many
             many[client_id] = subscription
-        elif one is None or one.queue is subscription.queue:
+        elif one is None or one.queue.client_id == client_id:
+            is_new = one is None
             self.one = subscription
         else:
+            is_new = True
             self.many = {one.queue.client_id: one, client_id: subscription}
             self.one = None
+        return is_new
 
-    def add_member(self, client_id: str, subscription: Subscription) -> None:
-        """Adds or replaces a member of a share group."""
+    def add_member(self, client_id: str, subscription: Subscription) -> bool:
+        """Adds or replaces a member of a share group; True if it was not there."""
         if self.groups is None:
             self.groups = {}
         group = self.groups.get(subscription.group)
         if group is None:
             group = Group(subscription.group)
             self.groups[subscription.group] = group
+        is_new = client_id not in group.members
         group.members[client_id] = subscription
         group.order = list(group.members.values())
+        return is_new
 
-    def remove(self, client_id: str, group_name: str) -> None:
-        """Removes a subscriber or a member; one that is not there is ignored."""
+    def remove(self, client_id: str, group_name: str) -> bool:
+        """Removes a subscriber or a member; False if it is not there."""
         if group_name:
             groups = self.groups
             group = groups.get(group_name) if groups is not None else None
-            if groups is None or group is None:
-                return
-            group.members.pop(client_id, None)
+            if groups is None or group is None or group.members.pop(client_id, None) is None:
+                return False
             group.order = list(group.members.values())
             if not group.members:
                 del groups[group_name]
                 if not groups:
                     self.groups = None
         elif self.many is not None:
-            self.many.pop(client_id, None)
+            if self.many.pop(client_id, None) is None:
+                return False
             if not self.many:
                 self.many = None
         elif self.one is not None and self.one.queue.client_id == client_id:
             self.one = None
+        else:
+            return False
+        return True
 
 
 class Route:
@@ -190,10 +199,11 @@ class Trie:
             node = node.grow(word)
         client_id = subscription.queue.client_id
         if subscription.group:
-            node.add_member(client_id, subscription)
+            is_new = node.add_member(client_id, subscription)
         else:
-            node.add(client_id, subscription)
-        self.count += 1
+            is_new = node.add(client_id, subscription)
+        if is_new:
+            self.count += 1
 
     def unsubscribe(self, topic_filter: str, client_id: str) -> None:
         """Removes a subscription and the nodes that only it needed."""
@@ -205,12 +215,12 @@ class Trie:
             if found is None:
                 return
             path.append(found)
-        path[-1].remove(client_id, topic_filter if group else "")
+        if path[-1].remove(client_id, topic_filter if group else ""):
+            self.count -= 1
         for index in range(len(words) - 1, -1, -1):
             if not path[index + 1].is_empty():
                 break
             path[index].cut(words[index])
-        self.count -= 1
 
     def find_group(self, name: str) -> Group | None:
         """The share group of a whole `$share/name/filter`."""

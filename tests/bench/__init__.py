@@ -1,0 +1,1 @@
+"""Micro-benchmarks; they say how long things take and judge nothing."""

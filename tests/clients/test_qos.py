@@ -1,0 +1,71 @@
+"""Every client publishes and receives at every QoS."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.clients.client import KINDS, Kind
+from tests.clients.factory import ClientFactory
+from tests.clients.program import ProgramClient
+
+PAYLOADS = (b"21.5", "größer als 20 °C".encode(), bytes(range(256)), b"\0", b"")
+
+
+@pytest.mark.parametrize("subscribed", (0, 1, 2))
+@pytest.mark.parametrize("published", (0, 1, 2))
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_payloads_arrive_at_the_lower_qos(
+    clients: ClientFactory, topic: str, kind: Kind, published: int, subscribed: int
+) -> None:
+    """A client gets what it published, byte for byte, at the lower of the two QoS."""
+    client = clients(kind, (topic, subscribed))
+    for payload in PAYLOADS:
+        client.publish(topic, payload, qos=published)
+    messages = client.receive(len(PAYLOADS))
+    assert tuple(message.payload for message in messages) == PAYLOADS
+    assert {message.qos for message in messages} == {min(published, subscribed)}
+    assert {message.topic for message in messages} == {topic}
+    assert not any(message.retain or message.dup for message in messages)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_wildcards(clients: ClientFactory, topic: str, kind: Kind) -> None:
+    """`+` stands for one level, `#` for any number, and neither for more than that."""
+    client = clients(kind, (f"{topic}/+/state", 1), (f"{topic}/deep/#", 1))
+    publisher = clients("paho")
+    names = (
+        "a/state",
+        "/state",
+        "a/b/state",
+        "deep",
+        "deep/1",
+        "deep/1/2/3",
+        "deeper/1",
+        "ä/state",
+    )
+    for name in names:
+        publisher.publish(f"{topic}/{name}", name.encode(), qos=1)
+    publisher.publish(f"{topic}/end/state", b"end", qos=1)
+    got = [message.topic.removeprefix(f"{topic}/") for message in client.receive_until(b"end")]
+    assert got == ["a/state", "/state", "deep", "deep/1", "deep/1/2/3", "ä/state"]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.program != "mosquitto"], ids=str)
+def test_unsubscribe(clients: ClientFactory, topic: str, kind: Kind) -> None:
+    """After UNSUBACK nothing more comes for the filter, and other filters are untouched."""
+    client = clients(kind, (f"{topic}/a", 1), (f"{topic}/b", 2))
+    assert isinstance(client, ProgramClient)
+    client.publish(f"{topic}/a", b"1", qos=1)
+    assert [message.payload for message in client.receive(1)] == [b"1"]
+    client.unsubscribe(f"{topic}/a")
+    client.publish(f"{topic}/a", b"2", qos=1)
+    client.publish(f"{topic}/b", b"3", qos=2)
+    assert [message.payload for message in client.receive(1)] == [b"3"]
+
+
+def test_websocket_subprotocol_of_mqtt_31(clients: ClientFactory, topic: str) -> None:
+    """MQTT.js asks for the sub-protocol `mqttv3.1` when it speaks MQTT 3.1."""
+    kind = Kind("mqttjs-ws-31", "mqttjs", websocket=True, version=3)
+    client = clients(kind, (topic, 1))
+    client.publish(topic, b"21.5", qos=1)
+    assert [message.payload for message in client.receive(1)] == [b"21.5"]

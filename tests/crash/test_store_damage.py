@@ -1,0 +1,480 @@
+"""Files of a store are damaged: the broker refuses or recovers, and never serves what is not true.
+
+A torn tail of the log is what a machine that lost power leaves: the broker starts without what was
+torn off. Anything else is refused with one clear line, and `vmq store repair` makes a store of it
+that the broker starts with. What LevelDB cannot see: where a flipped bit makes a record of the log
+longer than the rest of the file, that looks like a torn tail.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+import plyvel
+import pytest
+
+from tests.support.broker_process import BrokerProcess, BrokerStartError
+from tests.support.wire import ConnectionEnded, Wire
+from vmq.message import Delivery, Message
+from vmq.store import Store, StoreError
+from vmq.store_open import open_store, stored_retained, stored_sessions
+from vmq.store_tools import check, repair
+
+#: Messages of each client in the table; the log has some more.
+IN_TABLE = 300
+
+CLIENTS = tuple(f"dev-{index}" for index in range(4))
+
+#: What a store says: (what, of whom or what, which one) -> value.
+Contents = dict[tuple[str, str, str], bytes]
+
+#: In memory where the system offers that: each opening of a database waits for the disk.
+MEMORY_FOLDER = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+UNREADABLE = (StoreError, plyvel.Error, ValueError)
+
+
+def start(data: Path) -> Store:
+    return open_store(data / "store", "os", lambda: None)
+
+
+def read(data: Path) -> Contents:
+    """Everything that a broker would read of a store, sooner or later.
+
+    Raises:
+        StoreError, plyvel.Error, ValueError: it cannot be opened, or read.
+    """
+    store = start(data)
+    with closing(store.db):
+        found: Contents = {}
+        for session in stored_sessions(store):
+            for topic_filter, qos in session.subscriptions:
+                found["subscription", session.client_id, topic_filter] = bytes((qos,))
+            for seq in range(session.first, session.last + 1 if session.first else 0):
+                waiting = store.load_waiting(session.number, seq)
+                if waiting is not None:
+                    found["waiting", session.client_id, str(seq)] = waiting.message.payload
+        for message in stored_retained(store):
+            found["retained", message.topic.decode(), ""] = message.payload
+        return found
+
+
+class Made:
+    """A store of known contents: most of it in a table, the rest in the log."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.rng = random.Random(1)
+        self.now: Contents = {}
+        #: All that was ever true.
+        self.ever: Contents = {}
+        self.waiting: dict[tuple[int, int], Delivery] = {}
+        self.store = start(data)
+        self.sessions = [self.store.create_session(client) for client in CLIENTS]
+        for session, client in zip(self.sessions, CLIENTS, strict=True):
+            self.store.put_subscription(session, "t/#", 1)
+            self.now["subscription", client, "t/#"] = b"\1"
+        for seq in range(1, IN_TABLE + 1):
+            self.put(seq)
+        self.commit()
+        self.store.db.close()
+        self.store = start(data)
+        #: What was true after each commit in the log, beginning with none of them.
+        self.history = [dict(self.now)]
+        for seq in range(IN_TABLE + 1, IN_TABLE + 21):
+            self.put(seq)
+            self.remove(seq - IN_TABLE)
+            self.commit()
+            self.history.append(dict(self.now))
+        self.store.db.close()
+
+    def put(self, seq: int) -> None:
+        """A message for each client, every fifth one for all of them together."""
+        shared = Message(b"t/shared", self.payload(), 1, False)
+        shared.share = True
+        for index, client in enumerate(CLIENTS):
+            own = Message(b"t/own", self.payload(), 1, False)
+            delivery = Delivery(shared if seq % 5 == 0 else own, 1, False, "")
+            delivery.seq = seq
+            self.store.put_waiting(self.sessions[index], delivery)
+            self.waiting[index, seq] = delivery
+            self.now["waiting", client, str(seq)] = delivery.message.payload
+        retained = Message(b"t/retained/%d" % seq, self.payload(), 1, True)
+        self.store.put_retained(retained)
+        self.now["retained", f"t/retained/{seq}", ""] = retained.payload
+
+    def remove(self, seq: int) -> None:
+        for index, client in enumerate(CLIENTS):
+            self.store.remove_waiting(self.sessions[index], self.waiting.pop((index, seq)))
+            del self.now["waiting", client, str(seq)]
+
+    def commit(self) -> None:
+        self.store.begin_commit()
+        self.store.write()
+        self.store.end_commit()
+        self.ever.update(self.now)
+
+    def payload(self) -> bytes:
+        """Random bytes are not compressed, so that they can be found in the files."""
+        return self.rng.randbytes(100)
+
+    def file(self, pattern: str) -> Path:
+        """The store's one file of this kind that is not empty."""
+        (found,) = [each for each in self.folder.glob(pattern) if each.stat().st_size]
+        return found
+
+    @property
+    def folder(self) -> Path:
+        return self.data / "store"
+
+    def copy(self, data: Path) -> Made:
+        """The same in another folder, to be damaged."""
+        made = Made.__new__(Made)
+        made.__dict__.update(self.__dict__)
+        made.data = data
+        shutil.rmtree(data, ignore_errors=True)
+        shutil.copytree(self.data, data)
+        return made
+
+
+@pytest.fixture(scope="module")
+def whole() -> Iterator[Made]:
+    folder = Path(tempfile.mkdtemp(prefix="vmq-test-", dir=MEMORY_FOLDER))
+    yield Made(folder / "whole")
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def made(whole: Made) -> Made:
+    """A store that a test may damage."""
+    return whole.copy(whole.data.parent / "damaged")
+
+
+def flip(path: Path, position: int, bit: int = 0) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[position] ^= 1 << bit
+    path.write_bytes(raw)
+
+
+def flip_payload(made: Made, key: tuple[str, str, str], pattern: str) -> None:
+    """Damages one message where it lies in a file."""
+    path = made.file(pattern)
+    flip(path, path.read_bytes().index(made.ever[key]) + 50)
+
+
+def test_the_undamaged_store_is_whole(made: Made) -> None:
+    assert read(made.data) == made.now == made.history[-1]
+    assert check(made.data).ok
+
+
+def check_repaired(made: Made) -> Contents:
+    """A repaired store can be read, fits together, and says nothing that was never true."""
+    report = repair(made.data)
+    assert report.ok, report.problems
+    found = read(made.data)
+    assert {key: made.ever.get(key) for key in found} == found
+    assert report.queued == sum(key[0] == "waiting" for key in found)
+    return found
+
+
+# Each kind of file, wherever a bit flips
+
+
+@pytest.mark.parametrize("pattern", ("*.log", "*.ldb", "MANIFEST-*", "CURRENT"))
+def test_a_flipped_bit_is_never_served(whole: Made, pattern: str) -> None:
+    rng = random.Random(pattern)
+    size = whole.file(pattern).stat().st_size
+    refused = 0
+    for _ in range(60):
+        made = whole.copy(whole.data.parent / "damaged")
+        position, bit = rng.randrange(size), rng.randrange(8)
+        flip(made.file(pattern), position, bit)
+        try:
+            found = read(made.data)
+        except UNREADABLE:
+            refused += 1
+        else:
+            # Not used at all, or taken for the end of the log.
+            assert found in made.history, f"bit {bit} of byte {position}"
+    assert refused >= 40
+
+
+@pytest.mark.parametrize("pattern", ("*.log", "*.ldb", "MANIFEST-*", "CURRENT"))
+def test_whatever_bit_flipped_a_repair_helps(whole: Made, pattern: str) -> None:
+    rng = random.Random(pattern)
+    size = whole.file(pattern).stat().st_size
+    for _ in range(15):
+        made = whole.copy(whole.data.parent / "damaged")
+        flip(made.file(pattern), rng.randrange(size), rng.randrange(8))
+        found = check_repaired(made)
+        if pattern in ("MANIFEST-*", "CURRENT"):
+            assert found == made.now
+
+
+def test_a_repair_loses_little_of_a_table(made: Made) -> None:
+    """One block of 4 KiB; what the log holds is whole."""
+    flip_payload(made, ("waiting", "dev-1", "152"), "*.ldb")
+    with pytest.raises(plyvel.CorruptionError):
+        read(made.data)
+    report = check(made.data)
+    assert "cannot be read (Corruption: block checksum mismatch)" in report.problems[0]
+    found = check_repaired(made)
+    lost = set(made.now) - set(found)
+    assert ("waiting", "dev-1", "152") in lost
+    assert len(lost) < 60
+    assert {key for key in found if key not in made.now} == set()
+
+
+def test_a_repair_loses_little_of_the_log(made: Made) -> None:
+    """LevelDB gives up the rest of a block of 32 KiB, and reads on in the next."""
+    flip_payload(made, ("retained", "t/retained/305", ""), "*.log")
+    with pytest.raises(StoreError, match=r"is damaged \(Corruption: checksum mismatch\)"):
+        read(made.data)
+    assert check(made.data).problems == [
+        "the database cannot be opened: Corruption: checksum mismatch"
+    ]
+    report = repair(made.data)
+    assert report.ok
+    assert any("lost of 0" in each and "dropping" in each for each in report.notes), report.notes
+    found = read(made.data)
+    assert ("retained", "t/retained/300", "") in found
+    assert ("retained", "t/retained/305", "") not in found
+
+
+def test_a_repair_does_not_believe_a_log_whose_checksum_is_wrong(made: Made) -> None:
+    """LevelDB's own repair does: it would bring back the payload with its flipped bit."""
+    key = ("waiting", "dev-0", "303")
+    flip_payload(made, key, "*.log")
+    assert key not in check_repaired(made)
+
+
+# A torn tail
+
+
+def test_a_torn_log_is_cut_at_a_commit(whole: Made) -> None:
+    """Whatever the length that reached the disk, the store is as it was after some commit."""
+    rng = random.Random(1)
+    size = whole.file("*.log").stat().st_size
+    seen = set()
+    for length in (*(rng.randrange(size) for _ in range(40)), size - 1, size - 8, 1):
+        made = whole.copy(whole.data.parent / "damaged")
+        with made.file("*.log").open("r+b") as file:
+            file.truncate(length)
+        found = read(made.data)
+        assert found in made.history
+        seen.add(made.history.index(found))
+        assert check(made.data).ok
+    assert len(seen) > 10
+
+
+@pytest.mark.parametrize("length", (1, 7, 5000))
+def test_zeros_behind_the_log_are_no_damage(made: Made, length: int) -> None:
+    """A file system that had made the file longer when the power went."""
+    with made.file("*.log").open("ab") as file:
+        file.write(bytes(length))
+    assert read(made.data) == made.now
+
+
+# Missing files
+
+
+@pytest.mark.parametrize("pattern", ("CURRENT", "MANIFEST-*"))
+def test_what_is_only_known_of_files_can_be_found_out_again(made: Made, pattern: str) -> None:
+    made.file(pattern).unlink()
+    with pytest.raises(StoreError, match="vmq store repair"):
+        read(made.data)
+    assert check_repaired(made) == made.now
+
+
+def test_without_its_table_a_store_keeps_what_is_in_the_log(made: Made) -> None:
+    made.file("*.ldb").unlink()
+    with pytest.raises(StoreError, match="missing files"):
+        read(made.data)
+    found = check_repaired(made)
+    # Sessions were in the table; without them their messages belong to nobody.
+    assert {key for key in made.now if key[0] == "retained" and int(key[1][11:]) > IN_TABLE} == set(
+        found
+    )
+
+
+def test_without_its_log_a_store_keeps_what_is_in_the_table(made: Made) -> None:
+    made.file("*.log").unlink()
+    with pytest.raises(StoreError, match="its log file is missing"):
+        read(made.data)
+    assert check_repaired(made) == made.history[0]
+
+
+def test_an_empty_table_is_refused_and_left_out(made: Made) -> None:
+    made.file("*.ldb").write_bytes(b"")
+    with pytest.raises(UNREADABLE):
+        read(made.data)
+    report = repair(made.data)
+    assert report.ok
+    assert any(each.startswith("lost of table") for each in report.notes), report.notes
+
+
+# The broker as its user sees it
+
+
+def run_store(command: str, data: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "vmq", "store", command, "--data-dir", str(data)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def refusal(data: Path) -> str:
+    """Starts a broker that must not come up; returns the one line that says why."""
+    with pytest.raises(BrokerStartError) as caught:
+        BrokerProcess.start(data_dir=data).close()
+    assert caught.value.returncode == 1
+    (line,) = caught.value.stderr.splitlines()
+    assert line.startswith("vmq: error: ")
+    return line
+
+
+def tear(made: Made) -> None:
+    with made.file("*.log").open("r+b") as file:
+        file.truncate(made.file("*.log").stat().st_size - 100)
+
+
+def remove(pattern: str) -> Callable[[Made], None]:
+    return lambda made: made.file(pattern).unlink()
+
+
+def flip_subscription(made: Made) -> None:
+    path = made.file("*.ldb")
+    flip(path, path.read_bytes().rindex(b"t/#"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    (
+        (
+            lambda made: flip_payload(made, ("waiting", "dev-0", "303"), "*.log"),
+            "checksum mismatch",
+        ),
+        (flip_subscription, "block checksum mismatch"),
+        (remove("CURRENT"), "its file CURRENT is missing"),
+        (remove("*.log"), "its log file is missing"),
+        (remove("*.ldb"), "1 missing files"),
+    ),
+    ids=("log", "table", "current-missing", "log-missing", "table-missing"),
+)
+def test_a_damaged_store_is_refused_until_it_is_repaired(
+    made: Made, damage: Callable[[Made], None], reason: str
+) -> None:
+    damage(made)
+    line = refusal(made.data)
+    assert str(made.data) in line
+    assert reason in line
+    assert "vmq store repair" in line
+    assert "b'" not in line
+    assert repair(made.data).ok
+    found = read(made.data)
+    with BrokerProcess.start(data_dir=made.data) as broker, Wire.connect_tcp(broker.tcp) as wire:
+        wire.connect("dev-0", clean=False)
+        waiting = [key for key in found if key[:2] == ("waiting", "dev-0")]
+        for key in sorted(waiting, key=lambda key: int(key[2])):
+            received = wire.expect_publish()
+            assert received.payload == found[key]
+            wire.acknowledge(received)
+        assert broker.terminate() == 0
+
+
+def test_the_command_line_checks_and_repairs(made: Made) -> None:
+    flip_payload(made, ("waiting", "dev-0", "303"), "*.log")
+    checked = run_store("check", made.data)
+    assert checked.returncode == 1
+    assert "the database cannot be opened: Corruption: checksum mismatch" in checked.stderr
+    repaired = run_store("repair", made.data)
+    assert repaired.returncode == 0, repaired.stderr
+    assert str(made.data / "store.damaged-1") in repaired.stdout
+    assert "lost of 0" in repaired.stdout
+    checked = run_store("check", made.data)
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
+def test_a_torn_log_needs_no_repair(made: Made) -> None:
+    tear(made)
+    with BrokerProcess.start(data_dir=made.data) as broker, Wire.connect_tcp(broker.tcp) as wire:
+        wire.connect("dev-0", clean=False)
+        assert wire.expect_publish().payload == made.ever["waiting", "dev-0", "20"]
+    assert read(made.data).keys() <= made.ever.keys()
+
+
+def test_a_database_of_somebody_else_is_not_touched(tmp_path: Path) -> None:
+    with closing(plyvel.DB(str(tmp_path / "store"), create_if_missing=True)) as db:
+        db.put(b"theirs", b"1")
+    assert "another program's" in refusal(tmp_path)
+    for command in ("check", "repair"):
+        done = run_store(command, tmp_path)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "another program's" in done.stderr
+    with closing(plyvel.DB(str(tmp_path / "store"))) as db:
+        assert list(db) == [(b"theirs", b"1")]
+
+
+def test_a_store_of_a_later_version_is_not_touched(made: Made) -> None:
+    with closing(plyvel.DB(str(made.folder))) as db:
+        db.put(b"v", b"vmq 2")
+        before = list(db)
+    assert "has format 'vmq 2'" in refusal(made.data)
+    for command in ("check", "repair"):
+        done = run_store(command, made.data)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "has format 'vmq 2'" in done.stderr
+    with closing(plyvel.DB(str(made.folder))) as db:
+        assert list(db) == before
+
+
+def test_damage_within_a_queue_is_found_when_it_drains(made: Made) -> None:
+    """The broker starts, since it reads the ends of queues only. The client is cut off at the hole.
+
+    LevelDB may come across the hole as well, when it compacts, and writes no more then: durable
+    sessions are refused, rather than acknowledged, but everybody else is served.
+    """
+    flip_payload(made, ("waiting", "dev-1", "152"), "*.ldb")
+    env = {"VMQ_QUEUE__MAX_MSGS_PER_DRAIN_STEP": "5"}
+    with BrokerProcess.start(data_dir=made.data, env=env) as broker:
+        with Wire.connect_tcp(broker.tcp) as wire:
+            wire.connect("dev-1", clean=False)
+            received = []
+            with suppress(ConnectionEnded, OSError):
+                while True:
+                    received.append(wire.expect_publish())
+                    wire.acknowledge(received[-1])
+        assert [each.payload for each in received] == [
+            made.now["waiting", "dev-1", str(seq)] for seq in range(21, 21 + len(received))
+        ]
+        assert 0 < len(received) < 131
+        broker.wait_log("error (.*client=dev-1|the store cannot write)")
+        with Wire.connect_tcp(broker.tcp) as wire:
+            wire.connect("quick")
+            wire.subscribe(("quick/#", 0))
+            wire.publish("quick/1", b"served")
+            assert wire.expect_publish().payload == b"served"
+        assert broker.is_running()
+    report = repair(made.data)
+    assert report.ok
+    assert any("lost of table" in each for each in report.notes)
+    left = [key for key in read(made.data) if key[:2] == ("waiting", "dev-1")]
+    assert ("waiting", "dev-1", "320") in left
+    with BrokerProcess.start(data_dir=made.data) as broker, Wire.connect_tcp(broker.tcp) as wire:
+        wire.connect("dev-1", clean=False)
+        payload = b""
+        while payload != made.now["waiting", "dev-1", "320"]:
+            again = wire.expect_publish()
+            wire.acknowledge(again)
+            payload = again.payload

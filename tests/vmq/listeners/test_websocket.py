@@ -1,0 +1,374 @@
+"""The WebSocket listener's pieces, against the sans-I/O client of the `websockets` library."""
+
+from http import HTTPStatus
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from websockets.client import ClientProtocol
+from websockets.exceptions import NegotiationError
+from websockets.frames import Close, Frame, Opcode
+from websockets.http11 import Response
+from websockets.server import ServerProtocol
+from websockets.typing import Subprotocol
+from websockets.uri import parse_uri
+
+from tests.support.wire import (
+    CONNACK,
+    PINGREQ_BYTES,
+    PINGRESP_BYTES,
+    Packet,
+    connect_packet,
+    publish_packet,
+    subscribe_packet,
+)
+from tests.vmq.mqtt.strategies import cut
+from tests.vmq.support import House, MemoryTransport, split_packets
+from vmq.connection import Connection
+from vmq.listeners.websocket import (
+    FRAME_SIZE,
+    WebSocket,
+    choose_subprotocol,
+    websocket_factory,
+)
+
+MAX_SIZE = 10_000
+
+
+class WebClient:
+    """A WebSocket client whose transport is memory."""
+
+    def __init__(
+        self,
+        house: House,
+        *,
+        url: str = "ws://broker/mqtt",
+        offers: tuple[str, ...] = ("mqtt",),
+        path: str = "/mqtt",
+    ) -> None:
+        self.house = house
+        self.transport = MemoryTransport()
+        self.ended: list[Connection] = []
+        self.connection = Connection(
+            house.registry, True, "auto-1", lambda connection: None, self.ended.append
+        )
+        self.socket = WebSocket(self.connection, path, MAX_SIZE)
+        self.socket.connection_made(self.transport)
+        self.protocol = ClientProtocol(
+            parse_uri(url), subprotocols=[Subprotocol(each) for each in offers] or None
+        )
+        self.frames: list[Frame] = []
+        self.close_codes: list[int] = []
+        self.response: Response | None = None
+        self.protocol.send_request(self.protocol.connect())
+        self.push()
+
+    def push(self, places: list[int] | None = None) -> None:
+        """Carries the client's bytes over and the answer back."""
+        data = b"".join(self.protocol.data_to_send())
+        for chunk in cut(data, places or []):
+            if not self.transport.closed:
+                self.socket.data_received(chunk)
+                self.house.settle()
+        self.pull()
+
+    def pull(self) -> None:
+        """Reads what the broker wrote."""
+        self.protocol.receive_data(bytes(self.transport.written))
+        self.transport.written.clear()
+        for event in self.protocol.events_received():
+            if isinstance(event, Response):
+                self.response = event
+            elif isinstance(event, Frame) and event.opcode is Opcode.CLOSE:
+                self.close_codes.append(Close.parse(bytes(event.data)).code)
+            elif isinstance(event, Frame):
+                self.frames.append(event)
+
+    def send(self, *frames: bytes) -> None:
+        """Sends each of these as a binary frame."""
+        for frame in frames:
+            self.protocol.send_binary(frame)
+        self.push()
+
+    def take(self) -> list[Packet]:
+        """The MQTT packets in the binary frames that came."""
+        frames, self.frames = self.frames, []
+        assert all(each.opcode in (Opcode.BINARY, Opcode.CONT) for each in frames), frames
+        buffer = bytearray(b"".join(bytes(each.data) for each in frames))
+        packets = list(split_packets(buffer))
+        assert not buffer
+        return packets
+
+    @property
+    def status(self) -> int:
+        assert self.response is not None
+        return self.response.status_code
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+@pytest.fixture
+def client(house: House) -> WebClient:
+    return WebClient(house)
+
+
+# --- the upgrade
+
+
+@pytest.mark.parametrize(
+    ("offers", "chosen"),
+    (
+        (("mqtt",), "mqtt"),
+        (("mqttv3.1",), "mqttv3.1"),
+        (("mqttv3.1", "mqtt"), "mqtt"),
+        (("chat", "mqtt"), "mqtt"),
+    ),
+)
+def test_an_mqtt_subprotocol_is_chosen(house: House, offers: tuple[str, ...], chosen: str) -> None:
+    client = WebClient(house, offers=offers)
+    assert client.status == HTTPStatus.SWITCHING_PROTOCOLS
+    assert client.protocol.subprotocol == chosen
+
+
+@pytest.mark.parametrize("offers", ((), ("chat",)))
+def test_an_upgrade_without_an_mqtt_subprotocol_is_refused(
+    house: House, offers: tuple[str, ...]
+) -> None:
+    client = WebClient(house, offers=offers)
+    assert client.status == HTTPStatus.BAD_REQUEST
+    assert client.transport.closed
+
+
+def test_choosing_a_subprotocol() -> None:
+    protocol = ServerProtocol()
+    assert choose_subprotocol(protocol, [Subprotocol("mqtt")]) == "mqtt"
+    with pytest.raises(NegotiationError):
+        choose_subprotocol(protocol, [])
+
+
+@pytest.mark.parametrize("url", ("ws://broker/", "ws://broker/other", "ws://broker/mqtt/"))
+def test_another_path_is_not_found(house: House, url: str) -> None:
+    client = WebClient(house, url=url)
+    assert client.status == HTTPStatus.NOT_FOUND
+    assert client.transport.closed
+
+
+def test_a_query_behind_the_path_is_ignored(house: House) -> None:
+    assert WebClient(house, url="ws://broker/mqtt?x=1").status == 101
+
+
+def test_the_path_is_configured(house: House) -> None:
+    assert WebClient(house, url="ws://broker/", path="/").status == 101
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    (
+        b"GET /mqtt HTTP/1.1\r\nHost: broker\r\n\r\n",
+        b"POST /mqtt HTTP/1.1\r\nHost: broker\r\n\r\n",
+        b"\xff" * 200 + b"\r\n",
+    ),
+)
+def test_what_is_no_upgrade_ends_the_connection(house: House, request_bytes: bytes) -> None:
+    transport = MemoryTransport()
+    connection = Connection(house.registry, True, "id", lambda c: None, lambda c: None)
+    socket = WebSocket(connection, "/mqtt", MAX_SIZE)
+    socket.connection_made(transport)
+    socket.data_received(request_bytes)
+    house.settle()
+    assert transport.closed
+    assert connection.closing
+    socket.connection_lost(None)
+    assert house.registry.subscribers == {}
+
+
+# --- packets in frames
+
+
+def test_mqtt_over_websocket(client: WebClient) -> None:
+    client.send(connect_packet("c"), subscribe_packet(1, ("a", 0)), publish_packet("a", b"x"))
+    assert [each.raw for each in client.take()] == [
+        b"\x20\x02\0\0",
+        b"\x90\x03\0\1\0",
+        publish_packet("a", b"x"),
+    ]
+
+
+@given(st.lists(st.integers(0, 100), max_size=6), st.lists(st.integers(0, 200), max_size=6))
+def test_packets_and_frames_and_chunks_need_not_line_up(
+    frame_ends: list[int], chunk_ends: list[int]
+) -> None:
+    client = WebClient(House())
+    stream = connect_packet("c") + subscribe_packet(1, ("a", 0)) + publish_packet("a", b"x") * 3
+    for frame in cut(stream, frame_ends):
+        client.protocol.send_binary(frame)
+    client.push(chunk_ends)
+    assert [each.raw for each in client.take()][2:] == [publish_packet("a", b"x")] * 3
+
+
+@given(st.lists(st.integers(0, 100), min_size=1, max_size=4))
+def test_fragmented_messages(places: list[int]) -> None:
+    client = WebClient(House())
+    first, *rest = cut(connect_packet("c") + PINGREQ_BYTES, places)
+    client.protocol.send_binary(first, fin=not rest)
+    for index, fragment in enumerate(rest):
+        client.protocol.send_continuation(fragment, fin=index == len(rest) - 1)
+    client.push()
+    assert [each.raw for each in client.take()] == [b"\x20\x02\0\0", PINGRESP_BYTES]
+
+
+def test_control_frames_between_fragments(client: WebClient) -> None:
+    raw = connect_packet("c")
+    client.protocol.send_binary(raw[:4], fin=False)
+    client.protocol.send_ping(b"still there?")
+    client.protocol.send_continuation(raw[4:], fin=True)
+    client.push()
+    pong, answer = client.frames
+    assert (pong.opcode, bytes(pong.data)) == (Opcode.PONG, b"still there?")
+    assert bytes(answer.data) == b"\x20\x02\0\0"
+
+
+def test_an_empty_frame_is_nothing(client: WebClient) -> None:
+    client.send(b"", connect_packet("c"), b"")
+    assert [each.type for each in client.take()] == [CONNACK]
+
+
+def test_a_large_write_goes_out_in_frames_that_clients_accept(
+    house: House, client: WebClient
+) -> None:
+    client.send(connect_packet("c"), subscribe_packet(1, ("a", 0)))
+    client.take()
+    house.publish("a", b"x" * (2 * FRAME_SIZE))
+    client.pull()
+    assert max(len(each.data) for each in client.frames) == FRAME_SIZE
+    assert [len(each.payload) for each in client.take()] == [2 * FRAME_SIZE]
+
+
+# --- violations
+
+
+def test_a_text_frame_closes_the_connection(house: House, client: WebClient) -> None:
+    client.send(connect_packet("c"))
+    client.take()
+    client.protocol.send_text(b"hello")
+    client.protocol.send_binary(publish_packet("a", b"x", retain=True))
+    client.push()
+    assert client.close_codes == [1003]
+    assert client.transport.closed
+    assert house.registry.subscribers == {}
+    assert house.retained() == {}
+
+
+def test_a_frame_above_the_limit_closes_the_connection(client: WebClient) -> None:
+    client.send(b"\x30" * (MAX_SIZE + 1))
+    assert client.close_codes == [1009]
+    assert client.connection.closing
+
+
+def test_a_frame_that_is_not_masked_closes_the_connection(client: WebClient) -> None:
+    client.socket.data_received(b"\x82\x00")
+    client.house.settle()
+    client.pull()
+    assert client.close_codes == [1002]
+    assert client.connection.closing
+
+
+def test_a_protocol_error_in_mqtt_closes_the_websocket(house: House, client: WebClient) -> None:
+    client.send(connect_packet("c"), b"\xff\x00", PINGREQ_BYTES)
+    assert [each.raw for each in client.take()] == [b"\x20\x02\0\0"]
+    assert client.transport.closed
+    assert client.close_codes == [1001]
+    assert house.registry.subscribers == {}
+
+
+# --- the end
+
+
+def test_a_close_frame_is_answered_and_ends_the_session(house: House, client: WebClient) -> None:
+    client.send(connect_packet("c"))
+    client.take()
+    client.protocol.send_close(1000)
+    client.push()
+    assert client.close_codes == [1000]
+    assert client.transport.closed
+    assert client.connection.closing
+    assert house.registry.subscribers == {}
+
+
+def test_the_end_of_the_stream_ends_the_session(house: House, client: WebClient) -> None:
+    client.send(connect_packet("c"))
+    assert client.socket.eof_received() is False, "the event loop closes the transport"
+    client.socket.connection_lost(None)
+    assert house.registry.subscribers == {}
+
+
+def test_the_loss_of_the_transport_ends_the_session(house: House, client: WebClient) -> None:
+    client.send(connect_packet("c"))
+    client.socket.connection_lost(ConnectionResetError())
+    assert client.ended == [client.connection]
+    assert house.registry.subscribers == {}
+
+
+def test_a_close_by_the_broker_sends_a_close_frame(house: House, client: WebClient) -> None:
+    client.send(connect_packet("c"))
+    client.take()
+    client.connection.close("enough")
+    house.settle()
+    client.pull()
+    assert client.close_codes == [1001]
+    assert client.transport.closed
+
+
+def test_nothing_is_written_after_the_close_frame(client: WebClient) -> None:
+    client.send(connect_packet("c"))
+    client.take()
+    client.socket.close()
+    client.socket.write(PINGRESP_BYTES)
+    client.pull()
+    assert (client.frames, client.close_codes) == ([], [1001])
+
+
+# --- the transport in between
+
+
+def test_what_the_transport_says_reaches_the_connection(house: House, client: WebClient) -> None:
+    client.send(connect_packet("c"), subscribe_packet(1, ("a", 0)))
+    client.take()
+    client.socket.pause_writing()
+    house.publish("a", b"x")
+    client.pull()
+    assert client.frames == []
+    client.socket.resume_writing()
+    client.pull()
+    assert [each.payload for each in client.take()] == [b"x"]
+
+
+def test_what_the_connection_asks_reaches_the_transport(client: WebClient) -> None:
+    socket, transport = client.socket, client.transport
+    transport.buffered = 77
+    assert socket.get_write_buffer_size() == 77
+    assert socket.get_extra_info("peername") == ("192.0.2.1", 4711)
+    socket.set_write_buffer_limits(high=5)
+    assert transport.high_water == 5
+    socket.pause_reading()
+    assert not transport.is_reading()
+    socket.resume_reading()
+    assert transport.is_reading()
+    socket.abort()
+    assert transport.aborted
+
+
+def test_the_factory_makes_a_websocket_for_each_connection(house: House) -> None:
+    factory = websocket_factory(
+        lambda: Connection(house.registry, True, "id", lambda c: None, lambda c: None),
+        "/x",
+        MAX_SIZE,
+    )
+    one, other = factory(), factory()
+    assert isinstance(one, WebSocket)
+    assert isinstance(other, WebSocket)
+    assert one.connection is not other.connection
+    assert one.path == "/x"

@@ -1,0 +1,547 @@
+"""Bytes to packets: streams in any pieces, runs, hostile bytes, and every rule of each packet."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from amqtt.mqtt.connect import ConnectPacket, ConnectPayload, ConnectVariableHeader
+from amqtt.mqtt.publish import PublishPacket
+from amqtt.mqtt.subscribe import SubscribePacket
+from amqtt.mqtt.unsubscribe import UnsubscribePacket
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.support.wire import (
+    Will,
+    connect_packet,
+    encode_text,
+    packet,
+    publish_packet,
+    subscribe_packet,
+    unsubscribe_packet,
+)
+from tests.vmq.mqtt.amqtt_codec import amqtt_bytes
+from tests.vmq.mqtt.strategies import (
+    ANY_FILTER,
+    PACKET_IDS,
+    PAYLOADS,
+    QOS,
+    TEXT,
+    TOPICS,
+    Found,
+    cut,
+    naive_split,
+)
+from vmq.mqtt import encoder
+from vmq.mqtt.decoder import (
+    Decoder,
+    Reader,
+    read_connect,
+    read_packet_id,
+    read_subscribe,
+    read_unsubscribe,
+)
+from vmq.mqtt.packets import Connect, ConnectRefused, ProtocolError
+
+PACKETS = st.builds(packet, st.integers(0, 255), PAYLOADS)
+#: Streams of few topics, first bytes and sizes, so that packets in a row are often alike.
+PUBLISHES = st.builds(
+    lambda first, topic, size: packet(first, encode_text(topic) + b"\x07" * size),
+    st.sampled_from([0x30, 0x30, 0x30, 0x31, 0x32]),
+    st.sampled_from(["a", "a", "ab", "b"]),
+    st.sampled_from([0, 1, 2, 123, 124, 125, 126, 127, 300]),
+)
+#: The same packets with the remaining length spelt in more bytes than it needs.
+STRETCHED = st.builds(
+    lambda topic, payload: (
+        bytes([0x30, 0x80 | (3 + len(payload)), 0]) + encode_text(topic) + payload
+    ),
+    st.sampled_from(["a", "b"]),
+    st.binary(max_size=20),
+)
+PLACES = st.lists(st.integers(0, 1 << 20), max_size=12)
+
+
+def pull(decoder: Decoder) -> list[Found]:
+    """All whole packets of the chunk that was just fed."""
+    found: list[Found] = []
+    while decoder.next():
+        data = decoder.data
+        raw = data[decoder.start : decoder.end]
+        found.append(Found(decoder.head, raw, data[decoder.body : decoder.end]))
+    return found
+
+
+def decode(chunks: list[bytes]) -> list[Found]:
+    """All whole packets of a stream in these pieces."""
+    decoder = Decoder()
+    found: list[Found] = []
+    for chunk in chunks:
+        decoder.feed(chunk)
+        found += pull(decoder)
+    return found
+
+
+# --- finding packets in a stream
+
+
+@given(st.lists(PACKETS, max_size=6), PLACES)
+def test_a_stream_gives_the_same_packets_however_it_is_cut(
+    packets: list[bytes], places: list[int]
+) -> None:
+    stream = b"".join(packets)
+    whole = decode([stream])
+    assert whole == naive_split(stream)[0]
+    assert [found.raw for found in whole] == packets
+    assert decode(cut(stream, places)) == whole
+    if len(stream) < 3000:
+        assert decode([stream[i : i + 1] for i in range(len(stream))]) == whole
+
+
+@given(st.lists(PACKETS, min_size=1, max_size=4), st.integers(0, 1 << 20), PLACES)
+def test_the_rest_of_a_cut_packet_is_kept_and_nothing_else(
+    packets: list[bytes], at: int, places: list[int]
+) -> None:
+    stream = b"".join(packets)
+    stream = stream[: at % len(stream)]
+    decoder = Decoder()
+    for chunk in cut(stream, places):
+        decoder.feed(chunk)
+        pull(decoder)
+    assert decoder.waiting_bytes() == len(naive_split(stream)[1])
+    assert decoder.data == b""
+
+
+@given(st.lists(st.one_of(PUBLISHES, STRETCHED), min_size=1, max_size=12), PLACES)
+def test_a_run_holds_exactly_the_packets_with_the_same_first_byte_and_topic(
+    packets: list[bytes], places: list[int]
+) -> None:
+    for chunk in cut(b"".join(packets), places):
+        expected = naive_split(chunk)[0]
+        decoder = Decoder()
+        decoder.feed(chunk)
+        taken = 0
+        while decoder.next():
+            present = expected[taken]
+            if present.head >> 4 != 3:  # a cut may leave bytes that look like other packets
+                taken += 1
+                continue
+            length = 2 + int.from_bytes(present.body[:2])
+            field = present.body[:length]
+            count = decoder.run(field)
+            run = expected[taken : taken + count]
+            assert decoder.data[decoder.start : decoder.end] == b"".join(each.raw for each in run)
+            assert all(each.head == present.head for each in run)
+            assert all(each.body.startswith(field) for each in run)
+            taken += count
+            if taken < len(expected):
+                following = expected[taken]
+                alike = following.head == present.head and following.body.startswith(field)
+                assert not alike, "a run ended too early"
+        assert taken == len(expected)
+
+
+def test_a_run_ends_at_a_longer_topic_that_begins_alike() -> None:
+    one, other = publish_packet("a", b"x"), publish_packet("ab", b"x")
+    decoder = Decoder()
+    decoder.feed(one + one + other + one)
+    assert decoder.next()
+    assert decoder.run(encode_text("a")) == 2
+    assert decoder.next()
+    assert decoder.data[decoder.start : decoder.end] == other
+
+
+def test_a_run_ends_at_a_packet_above_the_limit() -> None:
+    small, large = publish_packet("a", b"x"), publish_packet("a", b"x" * 50)
+    decoder = Decoder(20)
+    decoder.feed(small + large)
+    assert decoder.next()
+    assert decoder.run(encode_text("a")) == 1
+    with pytest.raises(ProtocolError, match="above max_packet_size"):
+        decoder.next()
+
+
+def test_a_run_leaves_packets_of_16_kib_to_next() -> None:
+    large = publish_packet("a", b"x" * 20_000)
+    decoder = Decoder()
+    decoder.feed(large + large)
+    assert decoder.next()
+    assert decoder.run(encode_text("a")) == 1
+    assert decoder.next()
+
+
+def test_a_run_does_not_take_a_cut_packet() -> None:
+    one = publish_packet("a", b"payload")
+    for end in range(len(one)):
+        decoder = Decoder()
+        decoder.feed(one + one[:end])
+        assert decoder.next()
+        assert decoder.run(encode_text("a")) == 1
+        assert not decoder.next()
+        assert decoder.waiting_bytes() == end
+
+
+def test_a_packet_at_the_limit_passes_and_one_above_is_refused_before_it_arrives() -> None:
+    decoder = Decoder(100)
+    decoder.feed(packet(0x30, b"x" * 100))
+    assert decoder.next()
+    decoder.feed(packet(0x30, b"x" * 101)[:2])
+    with pytest.raises(ProtocolError, match="packet of 101 bytes is above max_packet_size"):
+        decoder.next()
+
+
+@pytest.mark.parametrize("cut_at", range(1, 6))
+def test_a_remaining_length_of_five_bytes_is_refused(cut_at: int) -> None:
+    raw = b"\x30\xff\xff\xff\xff\x01"
+    decoder = Decoder()
+    with pytest.raises(ProtocolError, match="more than 4 bytes"):  # noqa: PT012 - cut anywhere
+        for chunk in (raw[:cut_at], raw[cut_at:]):
+            decoder.feed(chunk)
+            decoder.next()
+
+
+def test_the_largest_packet_of_the_standard_is_waited_for() -> None:
+    decoder = Decoder()
+    decoder.feed(b"\x30\xff\xff\xff\x7f")
+    assert not decoder.next()
+    assert decoder.waiting_bytes() == 5
+
+
+def test_an_empty_chunk_changes_nothing() -> None:
+    decoder = Decoder()
+    decoder.feed(b"")
+    assert not decoder.next()
+    decoder.feed(b"\x30")
+    assert not decoder.next()
+    decoder.feed(b"")
+    assert not decoder.next()
+    decoder.feed(b"\x00")
+    assert decoder.next()
+
+
+@given(st.lists(st.binary(max_size=40), max_size=6))
+@example([b"\x30\x80\x80\x80\x80"])
+def test_random_bytes_give_packets_or_a_protocol_error(chunks: list[bytes]) -> None:
+    decoder = Decoder(1000)
+    try:
+        for chunk in chunks:
+            decoder.feed(chunk)
+            for found in pull(decoder):
+                assert found.raw.endswith(found.body)
+    except ProtocolError as error:
+        assert error.statement.startswith("MQTT-")
+
+
+# --- opening packets
+
+
+Opener = Callable[[bytes, int, int], Any]
+OPENERS: tuple[Opener, ...] = (
+    read_connect,
+    read_subscribe,
+    read_unsubscribe,
+    lambda data, start, end: read_packet_id(data, start, end, "PUBACK"),
+)
+
+
+@given(st.binary(max_size=80), st.integers(0, 5), st.sampled_from(OPENERS))
+def test_opening_random_bytes_raises_a_protocol_error_or_nothing(
+    body: bytes, before: int, opener: Opener
+) -> None:
+    data = b"\xee" * before + body + b"\xee"
+    try:
+        opener(data, before, before + len(body))
+    except ProtocolError as error:
+        assert error.statement.startswith("MQTT-")
+    except ConnectRefused as refused:
+        assert refused.code == 1
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> tuple[Opener, bytes]:
+    """The body of a good packet with a few bytes changed, cut off or added."""
+    opener, good = draw(
+        st.sampled_from(
+            [
+                (OPENERS[0], connect_packet("c", will=Will("w", b"x", 1), username="u")),
+                (OPENERS[0], connect_packet("c", username="u", password="p")),
+                (OPENERS[0], connect_packet("c", protocol="MQIsdp", level=3)),
+                (OPENERS[1], subscribe_packet(7, ("a/+/#", 1), ("$share/g/b", 2))),
+                (OPENERS[2], unsubscribe_packet(7, "a/+/#", "b")),
+            ]
+        )
+    )
+    body = bytearray(good[2:])
+    for _ in range(draw(st.integers(0, 3))):
+        body[draw(st.integers(0, len(body) - 1))] = draw(st.integers(0, 255))
+    end = draw(st.integers(0, len(body)))
+    tail = draw(st.binary(max_size=4))
+    return opener, bytes(body[: end if draw(st.booleans()) else len(body)]) + tail
+
+
+@given(mutated())
+def test_opening_mutated_packets_raises_a_protocol_error_or_nothing(
+    case: tuple[Opener, bytes],
+) -> None:
+    opener, body = case
+    try:
+        opener(body, 0, len(body))
+    except (ProtocolError, ConnectRefused):
+        return
+
+
+@given(st.binary(max_size=12), st.integers(0, 12), st.integers(0, 12))
+def test_a_reader_never_reads_beyond_its_end(data: bytes, start: int, end: int) -> None:
+    end = min(end, len(data))
+    reader = Reader(data, start, end, "PACKET", "MQTT-0.0.0-0")
+    taken = b""
+    try:
+        while not reader.is_at_end():
+            field = reader.field()
+            taken += encode_text(field)
+    except ProtocolError as error:
+        assert error.statement == "MQTT-0.0.0-0"
+    assert data[start:end].startswith(taken)
+
+
+@given(PACKET_IDS)
+def test_packet_ids_are_read(pid: int) -> None:
+    assert read_packet_id(b"\x40\x02" + pid.to_bytes(2), 2, 4, "PUBACK") == pid
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    (
+        (b"", "PUBACK of wrong length"),
+        (b"\1", "PUBACK of wrong length"),
+        (b"\0\1\0", "PUBACK of wrong length"),
+        (b"\0\0", "packet id 0 in PUBACK"),
+    ),
+)
+def test_a_wrong_body_of_an_acknowledgement_is_refused(body: bytes, text: str) -> None:
+    with pytest.raises(ProtocolError, match=text):
+        read_packet_id(body, 0, len(body), "PUBACK")
+
+
+# --- CONNECT
+
+
+def open_connect(raw: bytes) -> Connect:
+    found = naive_split(raw)[0][0]
+    return read_connect(raw, len(raw) - len(found.body), len(raw))
+
+
+@st.composite
+def connects(draw: st.DrawFn) -> Connect:
+    connect = Connect()
+    connect.level = draw(st.sampled_from([3, 4]))
+    connect.client_id = draw(TEXT)
+    connect.clean_session = draw(st.booleans())
+    connect.keep_alive = draw(st.integers(0, 65_535))
+    if draw(st.booleans()):
+        connect.has_will = True
+        connect.will_topic = draw(TOPICS).encode()
+        connect.will_payload = draw(PAYLOADS)
+        connect.will_qos = draw(QOS)
+        connect.will_retain = draw(st.booleans())
+    if draw(st.booleans()):
+        connect.username = draw(TEXT)
+        if draw(st.booleans()):
+            connect.password = draw(PAYLOADS)
+    return connect
+
+
+def fields_of(connect: Connect) -> dict[str, object]:
+    names = (
+        *("level", "client_id", "clean_session", "keep_alive", "has_will", "will_topic"),
+        *("will_payload", "will_qos", "will_retain", "username", "password"),
+    )
+    return {name: getattr(connect, name) for name in names}
+
+
+@given(connects())
+def test_connect_round_trip(connect: Connect) -> None:
+    assert fields_of(open_connect(encoder.connect(connect))) == fields_of(connect)
+
+
+@given(
+    TEXT.filter(bool),
+    st.booleans(),
+    st.integers(0, 65_535),
+    st.none() | st.tuples(TOPICS, st.binary(max_size=9), QOS, st.booleans()),
+    st.none() | st.tuples(TEXT.filter(bool), st.none() | TEXT.filter(bool)),
+)
+def test_connect_as_amqtt_writes_it(
+    client_id: str,
+    clean: bool,
+    keep_alive: int,
+    will: tuple[str, bytes, int, bool] | None,
+    login: tuple[str, str | None] | None,
+) -> None:
+    header = ConnectVariableHeader(0, keep_alive)
+    header.clean_session_flag = clean
+    payload = ConnectPayload(client_id)
+    if will is not None:
+        header.will_flag = True
+        payload.will_topic, payload.will_message, header.will_qos, header.will_retain_flag = will
+    if login is not None:
+        header.username_flag = True
+        payload.username = login[0]
+        if login[1] is not None:
+            header.password_flag = True
+            payload.password = login[1]
+    connect = open_connect(
+        amqtt_bytes(ConnectPacket(variable_header=header, payload=payload)),
+    )
+    assert (connect.client_id, connect.clean_session) == (client_id, clean)
+    assert connect.keep_alive == keep_alive
+    assert connect.has_will == (will is not None)
+    if will is not None:
+        assert connect.will_topic.decode() == will[0]
+        assert (connect.will_payload, connect.will_qos, connect.will_retain) == will[1:]
+    assert connect.username == (None if login is None else login[0])
+    password = None if login is None or login[1] is None else login[1].encode()
+    assert connect.password == password
+
+
+def test_an_mqtt_3_1_client_may_leave_out_an_announced_login() -> None:
+    for flags in (0x82, 0xC2):
+        raw = connect_packet("c", protocol="MQIsdp", level=3, flags=flags)
+        connect = open_connect(raw)
+        assert (connect.username, connect.password) == (None, None)
+    raw = connect_packet("c", protocol="MQIsdp", level=3, flags=0xC2, tail=encode_text("me"))
+    connect = open_connect(raw)
+    assert (connect.username, connect.password) == ("me", None)
+
+
+WILL = encode_text("w") + encode_text(b"x")
+
+BAD_CONNECTS = (
+    # protocol name and level
+    (connect_packet("c", protocol="MQTX"), "MQTT-3.1.2-1"),
+    (connect_packet("c", protocol=""), "MQTT-3.1.2-1"),
+    (connect_packet("c", protocol="mqtt"), "MQTT-3.1.2-1"),
+    (connect_packet("c", protocol="MQIsdp", level=4), "MQTT-3.1.2-1"),
+    # flags
+    (connect_packet("c", flags=0x03), "MQTT-3.1.2-3"),
+    (connect_packet("c", flags=0x1E, tail=WILL), "MQTT-3.1.2-14"),
+    (connect_packet("c", flags=0x0A), "MQTT-3.1.2-13"),
+    (connect_packet("c", flags=0x12), "MQTT-3.1.2-13"),
+    (connect_packet("c", flags=0x22), "MQTT-3.1.2-15"),
+    (connect_packet("c", flags=0x42, tail=encode_text("p")), "MQTT-3.1.2-22"),
+    # fields that are missing or too many
+    (packet(0x10, encode_text("MQTT")), "MQTT-3.1.4-1"),
+    (packet(0x10, encode_text("MQTT") + b"\4"), "MQTT-3.1.4-1"),
+    (packet(0x10, encode_text("MQTT") + b"\4\2\0"), "MQTT-3.1.4-1"),
+    (packet(0x10, encode_text("MQTT") + b"\4\2\0\0"), "MQTT-3.1.3-3"),
+    (packet(0x10, encode_text("MQTT") + b"\4\2\0\0\0\2c"), "MQTT-3.1.3-3"),
+    (connect_packet("c", flags=0x06), "MQTT-3.1.2-9"),
+    (connect_packet("c", flags=0x06, tail=encode_text("w")), "MQTT-3.1.2-9"),
+    (connect_packet("c", flags=0x82), "MQTT-3.1.2-19"),
+    (connect_packet("c", flags=0xC2, tail=encode_text("u")), "MQTT-3.1.2-21"),
+    (connect_packet("c", tail=b"\0"), "MQTT-3.1.4-1"),
+    (connect_packet("c", protocol="MQIsdp", level=3, tail=b"\0"), "MQTT-3.1.4-1"),
+    # texts
+    (connect_packet(b"\xc0\x80"), "MQTT-1.5.3-1"),
+    (connect_packet(b"\xed\xa0\x80"), "MQTT-1.5.3-1"),
+    (connect_packet(b"a\0"), "MQTT-1.5.3-2"),
+    (connect_packet("c", username=b"\xff"), "MQTT-1.5.3-1"),
+    (connect_packet("c", will=Will(b"\xff")), "MQTT-1.5.3-1"),
+    (connect_packet("c", will=Will("")), "MQTT-4.7.3-1"),
+    (connect_packet("c", will=Will("a/+")), "MQTT-3.3.2-2"),
+)
+
+
+@pytest.mark.parametrize(("raw", "statement"), BAD_CONNECTS)
+def test_a_bad_connect_is_refused_by_the_statement_it_breaks(raw: bytes, statement: str) -> None:
+    with pytest.raises(ProtocolError) as caught:
+        open_connect(raw)
+    assert caught.value.statement == statement
+
+
+@pytest.mark.parametrize("level", (0, 3, 5, 6, 99, 255))
+def test_another_level_of_mqtt_is_answered(level: int) -> None:
+    with pytest.raises(ConnectRefused) as caught:
+        open_connect(connect_packet("c", level=level))
+    assert caught.value.code == 1
+
+
+def test_a_password_may_be_any_bytes() -> None:
+    assert open_connect(connect_packet("c", username="u", password=b"\0\xff")).password == b"\0\xff"
+
+
+# --- SUBSCRIBE and UNSUBSCRIBE
+
+
+def open_body(opener: Opener, raw: bytes) -> Any:
+    found = naive_split(raw)[0][0]
+    return opener(raw, len(raw) - len(found.body), len(raw))
+
+
+@given(PACKET_IDS, st.lists(st.tuples(ANY_FILTER, QOS), min_size=1, max_size=6))
+def test_subscribe_round_trip_and_as_amqtt_writes_it(
+    pid: int, filters: list[tuple[str, int]]
+) -> None:
+    ours = encoder.subscribe(pid, filters)
+    for raw in (ours, amqtt_bytes(SubscribePacket.build(filters, pid))):
+        read_id, requests = open_body(read_subscribe, raw)
+        assert read_id == pid
+        assert [(request.topic_filter, request.qos) for request in requests] == filters
+
+
+@given(PACKET_IDS, st.lists(ANY_FILTER, min_size=1, max_size=6))
+def test_unsubscribe_round_trip_and_as_amqtt_writes_it(pid: int, filters: list[str]) -> None:
+    ours = encoder.unsubscribe(pid, filters)
+    for raw in (ours, amqtt_bytes(UnsubscribePacket.build(filters, pid))):
+        assert open_body(read_unsubscribe, raw) == (pid, filters)
+
+
+@given(TOPICS, PAYLOADS, QOS, PACKET_IDS, st.booleans(), st.booleans())
+def test_publish_as_amqtt_writes_it_is_found_whole(
+    topic: str, payload: bytes, qos: int, pid: int, retain: bool, dup: bool
+) -> None:
+    theirs = PublishPacket.build(topic, payload, pid if qos else None, dup, qos, retain)
+    [found] = decode([amqtt_bytes(theirs)])
+    assert found.head == 0x30 | dup << 3 | qos << 1 | retain
+    assert found.body == encode_text(topic) + (pid.to_bytes(2) if qos else b"") + payload
+
+
+BAD_SUBSCRIBES = (
+    (packet(0x82), "MQTT-3.8.3-3"),
+    (packet(0x82, b"\0"), "MQTT-3.8.3-3"),
+    (packet(0x82, b"\0\1"), "MQTT-3.8.3-3"),
+    (subscribe_packet(0, ("a", 0)), "MQTT-2.3.1-1"),
+    (subscribe_packet(1, ("a", 3)), "MQTT-3.8.3-4"),
+    (subscribe_packet(1, ("a", 0), ("b", 0x80)), "MQTT-3.8.3-4"),
+    (subscribe_packet(1, ("", 0)), "MQTT-4.7.3-1"),
+    (subscribe_packet(1, ("a#", 0)), "MQTT-4.7.1-2"),
+    (subscribe_packet(1, (b"\xff", 0)), "MQTT-1.5.3-1"),
+    (packet(0x82, b"\0\1" + encode_text("a")), "MQTT-3.8.3-3"),
+    (packet(0x82, b"\0\1\0\5ab"), "MQTT-3.8.3-3"),
+)
+
+
+@pytest.mark.parametrize(("raw", "statement"), BAD_SUBSCRIBES)
+def test_a_bad_subscribe_is_refused_by_the_statement_it_breaks(raw: bytes, statement: str) -> None:
+    with pytest.raises(ProtocolError) as caught:
+        open_body(read_subscribe, raw)
+    assert caught.value.statement == statement
+
+
+BAD_UNSUBSCRIBES = (
+    (packet(0xA2), "MQTT-3.10.3-2"),
+    (packet(0xA2, b"\0\1"), "MQTT-3.10.3-2"),
+    (unsubscribe_packet(0, "a"), "MQTT-2.3.1-1"),
+    (unsubscribe_packet(1, "a", ""), "MQTT-4.7.3-1"),
+    (unsubscribe_packet(1, b"\0"), "MQTT-1.5.3-2"),
+    (packet(0xA2, b"\0\1\0\5ab"), "MQTT-3.10.3-2"),
+)
+
+
+@pytest.mark.parametrize(("raw", "statement"), BAD_UNSUBSCRIBES)
+def test_a_bad_unsubscribe_is_refused_by_the_statement_it_breaks(
+    raw: bytes, statement: str
+) -> None:
+    with pytest.raises(ProtocolError) as caught:
+        open_body(read_unsubscribe, raw)
+    assert caught.value.statement == statement

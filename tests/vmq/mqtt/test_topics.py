@@ -1,0 +1,191 @@
+"""Topic names and filters: what is one, and what matches what."""
+
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.vmq.mqtt.strategies import FILTERS, SHARED, TEXT, TOPICS
+from vmq.mqtt.packets import ProtocolError
+from vmq.mqtt.topics import (
+    check_filter,
+    decode_filter,
+    decode_text,
+    decode_topic_name,
+    has_wildcard,
+    matches,
+    split_shared,
+)
+
+
+def refused(statement: str, filter_or_raw: str | bytes) -> None:
+    """A filter (text) or a topic name (bytes) is refused by this statement."""
+    with pytest.raises(ProtocolError) as caught:
+        check(filter_or_raw)
+    assert caught.value.statement == statement
+
+
+def check(filter_or_raw: str | bytes) -> None:
+    if isinstance(filter_or_raw, str):
+        check_filter(filter_or_raw)
+    else:
+        decode_topic_name(filter_or_raw)
+
+
+# --- text
+
+
+@given(TEXT)
+@example("\ufeffa")
+@example("\U0010ffff")
+def test_text_is_kept_as_it_is(text: str) -> None:
+    assert decode_text(text.encode(), "text") == text
+
+
+@pytest.mark.parametrize(
+    ("raw", "statement"),
+    (
+        (b"\x80", "MQTT-1.5.3-1"),
+        (b"\xc1\x81", "MQTT-1.5.3-1"),  # overlong
+        (b"\xe2\x82", "MQTT-1.5.3-1"),  # cut
+        (b"\xed\xbf\xbf", "MQTT-1.5.3-1"),  # a surrogate
+        (b"\xf4\x90\x80\x80", "MQTT-1.5.3-1"),  # above U+10FFFF
+        (b"a\0b", "MQTT-1.5.3-2"),
+    ),
+)
+def test_ill_formed_text_is_refused(raw: bytes, statement: str) -> None:
+    with pytest.raises(ProtocolError, match="some field") as caught:
+        decode_text(raw, "some field")
+    assert caught.value.statement == statement
+
+
+# --- topic names
+
+
+@given(TOPICS)
+def test_a_topic_name_is_any_text_without_wildcards(topic: str) -> None:
+    assert decode_topic_name(topic.encode()) == topic
+
+
+@pytest.mark.parametrize("raw", (b"+", b"#", b"a/+/b", b"a#", b"a+b"))
+def test_a_topic_name_with_a_wildcard_is_refused(raw: bytes) -> None:
+    refused("MQTT-3.3.2-2", raw)
+
+
+def test_an_empty_topic_name_is_refused() -> None:
+    refused("MQTT-4.7.3-1", b"")
+
+
+# --- filters
+
+
+@given(st.one_of(FILTERS, SHARED))
+def test_filters_and_shared_filters_are_accepted(topic_filter: str) -> None:
+    assert decode_filter(topic_filter.encode()) == topic_filter
+
+
+@pytest.mark.parametrize("text", ("a#", "#/a", "a/#/b", "##", "#+", "a/b#", "a/#b"))
+def test_a_misplaced_hash_is_refused(text: str) -> None:
+    refused("MQTT-4.7.1-2", text)
+
+
+@pytest.mark.parametrize("text", ("a+", "+a", "a/+b", "++", "+b/#"))
+def test_a_misplaced_plus_is_refused(text: str) -> None:
+    refused("MQTT-4.7.1-3", text)
+
+
+def test_an_empty_filter_is_refused() -> None:
+    refused("MQTT-4.7.3-1", "")
+
+
+@pytest.mark.parametrize("text", ("$share/", "$share//a", "$share/+/a", "$share/g#/a"))
+def test_an_ill_formed_share_name_is_refused(text: str) -> None:
+    refused("MQTT-4.7.1-2", text)
+
+
+@pytest.mark.parametrize("text", ("$share/g", "$share/g/"))
+def test_a_shared_subscription_to_nothing_is_refused(text: str) -> None:
+    refused("MQTT-4.7.3-1", text)
+
+
+def test_the_filter_of_a_shared_subscription_is_checked_too() -> None:
+    refused("MQTT-4.7.1-2", "$share/g/a#")
+    check_filter("$share/g/#")
+    check_filter("$share/g//")
+
+
+@pytest.mark.parametrize("text", ("$share", "$shared/a", "$SHARE/g/a", "a/$share/g"))
+def test_what_only_looks_like_a_shared_subscription_is_a_filter(text: str) -> None:
+    check_filter(text)
+    assert split_shared(text) == ("", text)
+
+
+def test_a_shared_subscription_is_split_into_group_and_filter() -> None:
+    assert split_shared("$share/g/a/b/#") == ("g", "a/b/#")
+    assert split_shared("$share/g//") == ("g", "/")
+
+
+@given(FILTERS)
+def test_a_filter_without_wildcards_matches_itself_only(topic_filter: str) -> None:
+    if not has_wildcard(topic_filter):
+        assert matches(topic_filter, topic_filter)
+        assert not matches(topic_filter, topic_filter + "x")
+        assert not matches(topic_filter, topic_filter + "/")
+
+
+# --- matching
+
+
+MATCHING = (
+    ("sport/#", "sport", True),
+    ("sport/#", "sport/", True),
+    ("sport/#", "sport/a/b", True),
+    ("sport/#", "sports", False),
+    ("sport/+", "sport/", True),
+    ("sport/+", "sport", False),
+    ("sport/+", "sport/a/b", False),
+    ("+/+", "/finance", True),
+    ("/+", "/finance", True),
+    ("+", "/finance", False),
+    ("+/b/#", "a/b", True),
+    ("+/b/#", "a/c", False),
+    ("#", "a", True),
+    ("#", "/", True),
+    ("#", "$SYS/a", False),
+    ("+/a", "$SYS/a", False),
+    ("+", "$SYS", False),
+    ("$SYS/#", "$SYS/a", True),
+    ("$SYS/#", "$SYS", True),
+    ("$SYS/+", "$SYS/a", True),
+    ("a/+", "a/$b", True),
+    ("A", "a", False),
+    ("a", "a/b", False),
+    ("a/b", "a", False),
+)
+
+
+@pytest.mark.parametrize(("topic_filter", "topic", "verdict"), MATCHING)
+def test_the_examples_of_the_standard(topic_filter: str, topic: str, verdict: bool) -> None:
+    assert matches(topic_filter, topic) is verdict
+
+
+def naive_matches(topic_filter: str, topic: str) -> bool:
+    """The same verdict by way of a regular expression."""
+    if topic.startswith("$") and topic_filter[0] in "+#":
+        return False
+    pattern = ""
+    for index, word in enumerate(topic_filter.split("/")):
+        slash = "/" if index else ""
+        if word == "#":
+            pattern += "(/.*)?" if index else ".*"
+        elif word == "+":
+            pattern += slash + "[^/]*"
+        else:
+            pattern += slash + re.escape(word)
+    return re.fullmatch(pattern, topic, re.DOTALL) is not None
+
+
+@given(FILTERS, TOPICS)
+def test_matching_agrees_with_its_naive_twin(topic_filter: str, topic: str) -> None:
+    assert matches(topic_filter, topic) == naive_matches(topic_filter, topic)

@@ -1,0 +1,480 @@
+"""What the core's tests share: a broker without sockets, and strict clients that talk to it.
+
+A `House` is a registry with its core, a clock that stands still, and optionally a real store. A
+`Client` is the far end of a real `Connection` whose transport is a byte buffer. It builds and reads
+packets with a codec of its own (that of the conformance tests), and checks everything it is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.support.wire import (
+    CONNACK,
+    DISCONNECT_BYTES,
+    PINGREQ_BYTES,
+    PINGRESP,
+    PUBACK,
+    PUBCOMP,
+    PUBLISH,
+    PUBREC,
+    PUBREL,
+    SUBACK,
+    UNSUBACK,
+    Packet,
+    Will,
+    connect_packet,
+    puback_packet,
+    pubcomp_packet,
+    publish_packet,
+    pubrec_packet,
+    pubrel_packet,
+    subscribe_packet,
+    unsubscribe_packet,
+)
+from vmq.connection import Connection
+from vmq.core import Core, Options
+from vmq.message import Message
+from vmq.queue import Queue
+from vmq.registry import Registry
+from vmq.store import Store
+from vmq.store_open import ended_sessions, open_store, stored_retained, stored_sessions
+
+#: Where the clocks of a test begin: neither is 0, so that a forgotten one shows.
+MONOTONIC_START = 1_000.0
+WALL_START = 1_700_000_000.0
+
+#: Where random walks put the many stores that they make: memory, if there is a folder of it, since
+#: nothing of them is to survive and each store's start waits for the disk.
+RAM = "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+class Clock:
+    """Seconds that pass only when a test says so."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def split_packets(buffer: bytearray) -> Iterator[Packet]:
+    """Takes the whole packets off a buffer."""
+    while len(buffer) >= 2:
+        length = 0
+        position = 1
+        while True:
+            if position >= len(buffer):
+                return
+            digit = buffer[position]
+            length |= (digit & 0x7F) << 7 * (position - 1)
+            position += 1
+            if digit < 0x80:
+                break
+            assert position <= 4, "ill-formed remaining length from the broker"
+        if len(buffer) < position + length:
+            return
+        yield Packet(buffer[0], bytes(buffer[position : position + length]))
+        del buffer[: position + length]
+
+
+class MemoryTransport:
+    """Stands for an asyncio transport; keeps what is written."""
+
+    def __init__(self, peer: object = ("192.0.2.1", 4711)) -> None:
+        self.peer = peer
+        self.written = bytearray()
+        self.writes = 0
+        self.closed = False
+        self.aborted = False
+        self.reading = True
+        self.buffered = 0
+        self.high_water: int | None = None
+        self.on_close: Callable[[], None] = lambda: None
+
+    def write(self, data: bytes) -> None:
+        assert not self.closed, f"written after close: {data!r}"
+        assert data, "an empty write"
+        self.written += data
+        self.writes += 1
+
+    def close(self) -> None:
+        self.closed = True
+        self.on_close()
+
+    def abort(self) -> None:
+        self.aborted = True
+        self.close()
+
+    def pause_reading(self) -> None:
+        assert self.reading, "paused twice"
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        assert not self.reading, "resumed twice"
+        self.reading = True
+
+    def is_reading(self) -> bool:
+        return self.reading
+
+    def get_write_buffer_size(self) -> int:
+        return self.buffered
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        self.high_water = high
+
+    def get_extra_info(self, name: str) -> Any:
+        return self.peer if name == "peername" else None
+
+
+class Client:
+    """A strict MQTT client over a connection of the house. Nothing is acknowledged by itself."""
+
+    def __init__(self, house: House, *, anonymous: bool = True, new_id: str = "auto-1") -> None:
+        self.house = house
+        self.transport = MemoryTransport()
+        self.buffer = bytearray()
+        self.opened: list[Connection] = []
+        self.ended: list[Connection] = []
+        self.last_id = 0
+        self.client_id = ""
+        self.connection = Connection(
+            house.registry, anonymous, new_id, self.opened.append, self.ended.append
+        )
+        self.connection.connection_made(self.transport)
+
+    # Bytes and packets
+
+    def send(self, *data: bytes) -> None:
+        """Sends bytes in one chunk. A transport that was closed reads nothing more."""
+        if not self.transport.closed:
+            self.connection.data_received(b"".join(data))
+            self.house.maybe_settle()
+
+    def take_bytes(self) -> bytes:
+        """What the broker wrote since the last look, as bytes."""
+        taken = bytes(self.transport.written)
+        self.transport.written.clear()
+        return taken
+
+    def take(self) -> list[Packet]:
+        """What the broker wrote since the last look; each packet is one that it may send."""
+        self.buffer += self.transport.written
+        self.transport.written.clear()
+        packets = list(split_packets(self.buffer))
+        for each in packets:
+            check_packet(each)
+        return packets
+
+    def expect(self, *wanted: bytes) -> None:
+        """Takes what came, which must be these packets and no more."""
+        assert [each.raw for each in self.take()] == list(wanted)
+
+    def take_one(self, kind: int) -> Packet:
+        """Takes what came, which must be one packet of this type."""
+        packets = self.take()
+        assert [each.type for each in packets] == [kind], packets
+        return packets[0]
+
+    def take_published(self) -> list[tuple[str, bytes]]:
+        """Takes what came, all PUBLISH, as (topic, payload)."""
+        packets = self.take()
+        assert all(each.type == PUBLISH for each in packets), packets
+        return [(each.topic, each.payload) for each in packets]
+
+    def payloads(self) -> list[bytes]:
+        """Takes what came and gives the payloads of the PUBLISH packets in it."""
+        return [each.payload for each in self.take() if each.type == PUBLISH]
+
+    def is_closed(self) -> bool:
+        return self.transport.closed
+
+    # The usual packets
+
+    def next_id(self) -> int:
+        self.last_id += 1
+        return self.last_id
+
+    def connect(
+        self,
+        client_id: str = "client",
+        *,
+        clean: bool = True,
+        keep_alive: int = 0,
+        will: Will | None = None,
+        username: str | None = None,
+        password: bytes | None = None,
+        level: int = 4,
+    ) -> Packet:
+        """Sends CONNECT; returns the CONNACK, which accepts it. More may have come behind it."""
+        self.client_id = client_id
+        self.send(
+            connect_packet(
+                client_id,
+                clean=clean,
+                keep_alive=keep_alive,
+                will=will,
+                username=username,
+                password=password,
+                protocol="MQTT" if level == 4 else "MQIsdp",
+                level=level,
+            )
+        )
+        self.buffer += self.transport.written
+        self.transport.written.clear()
+        first = bytes(self.buffer[:4])
+        del self.buffer[:4]
+        assert first[:2] == b"\x20\x02", f"no CONNACK: {first!r}"
+        assert first[3] == 0, f"refused with code {first[3]}"
+        return Packet(first[0], first[2:])
+
+    def subscribe(self, *pairs: tuple[str, int]) -> list[int]:
+        """Subscribes; returns the SUBACK's codes. Nothing else has come before it."""
+        self.send(subscribe_packet(self.next_id(), *pairs))
+        self.buffer += self.transport.written
+        self.transport.written.clear()
+        length = 4 + len(pairs)
+        found = Packet(self.buffer[0], bytes(self.buffer[2:length]))
+        del self.buffer[:length]
+        assert found.type == SUBACK, found
+        assert found.packet_id == self.last_id
+        return found.codes
+
+    def unsubscribe(self, *filters: str) -> None:
+        self.send(unsubscribe_packet(self.next_id(), *filters))
+        assert self.take_one(UNSUBACK).packet_id == self.last_id
+
+    def publish(
+        self, topic: str, payload: bytes = b"", qos: int = 0, *, retain: bool = False
+    ) -> None:
+        """Publishes and goes through the whole exchange; leaves unread what came besides."""
+        if qos == 0:
+            self.send(publish_packet(topic, payload, retain=retain))
+            return
+        pid = self.next_id()
+        self.send(publish_packet(topic, payload, qos=qos, packet_id=pid, retain=retain))
+        if qos == 1:
+            self.take_answer(PUBACK, pid)
+            return
+        self.take_answer(PUBREC, pid)
+        self.send(pubrel_packet(pid))
+        self.take_answer(PUBCOMP, pid)
+
+    def take_answer(self, kind: int, packet_id: int) -> None:
+        """Takes one answer out of what came, and leaves the rest to be taken."""
+        packets = self.take()
+        found = [each for each in packets if each.type == kind and each.packet_id == packet_id]
+        assert len(found) == 1, f"waited for type {kind}, id {packet_id}: {packets}"
+        packets.remove(found[0])
+        self.buffer[:0] = b"".join(each.raw for each in packets)
+
+    def acknowledge(self, *received: Packet) -> None:
+        """Goes through the exchange of each PUBLISH that was received, leaves the rest unread."""
+        for each in received:
+            pid = each.packet_id
+            if each.qos == 1:
+                self.send(puback_packet(pid))
+            elif each.qos == 2:
+                self.send(pubrec_packet(pid))
+                self.take_answer(PUBREL, pid)
+                self.send(pubcomp_packet(pid))
+
+    def ping(self) -> None:
+        """Nothing but the answer has come."""
+        self.send(PINGREQ_BYTES)
+        self.take_one(PINGRESP)
+
+    # The connection's end and the socket's state
+
+    def disconnect(self) -> None:
+        """DISCONNECT, and the end of the connection after it."""
+        self.send(DISCONNECT_BYTES)
+        assert self.transport.closed
+        self.lose()
+
+    def lose(self, error: Exception | None = None) -> None:
+        """The connection is gone, as the event loop tells it."""
+        self.transport.closed = True
+        self.connection.connection_lost(error)
+        self.house.maybe_settle()
+
+    def block(self) -> None:
+        """The socket's buffer is full."""
+        self.connection.pause_writing()
+
+    def unblock(self) -> None:
+        self.connection.resume_writing()
+        self.house.maybe_settle()
+
+    @property
+    def queue(self) -> Queue:
+        """The queue that this connection has."""
+        subscriber = self.connection.session.subscriber
+        assert subscriber is not None
+        return subscriber.queue
+
+
+def check_packet(packet: Packet) -> None:
+    """Whether a packet is one that a server may send, field by field."""
+    flags = packet.first & 15
+    if packet.type == PUBLISH:
+        assert packet.qos != 3, packet
+        assert not (packet.dup and packet.qos == 0), packet
+        assert packet.qos == 0 or packet.packet_id > 0, packet
+        assert packet.topic, packet
+        return
+    assert flags == (2 if packet.type == PUBREL else 0), packet
+    if packet.type in (PUBACK, PUBREC, PUBREL, PUBCOMP, UNSUBACK):
+        assert len(packet.body) == 2, packet
+        assert packet.packet_id > 0, packet
+    elif packet.type == CONNACK:
+        assert len(packet.body) == 2, packet
+    elif packet.type == PINGRESP:
+        assert not packet.body, packet
+    else:
+        assert packet.type == SUBACK, packet
+        assert set(packet.codes) <= {0, 1, 2, 128}, packet
+
+
+class House:
+    """A broker's core with nothing around it.
+
+    With `path` it has a store there. `settle` does what event loop, committer and queue tasks do;
+    it is called after every act of a client unless `patient` is set.
+    """
+
+    def __init__(
+        self,
+        path: Path | None = None,
+        *,
+        durability: str = "os",
+        change: Callable[[Options], None] | None = None,
+    ) -> None:
+        self.path = path
+        self.durability = durability
+        self.options = Options()
+        if change is not None:
+            change(self.options)
+        self.clock = Clock(MONOTONIC_START)
+        self.wall_clock = Clock(WALL_START)
+        #: What `choose` answers, by default always the first.
+        self.choice = 0
+        self.patient = False
+        self.build()
+
+    def build(self) -> None:
+        """A core as it is right after the start, with what the store holds."""
+        self.store: Store | None = None
+        self.scheduled = 0
+        self.woken: list[Queue] = []
+        self.purged: list[bytes] = []
+        if self.path is not None:
+            self.store = open_store(self.path, self.durability, self.on_schedule)
+        self.core = Core(self.options, self.store, self.clock, self.wall_clock, self.choose)
+        self.registry = Registry(self.core, self.on_wake, self.purged.append)
+        if self.store is not None:
+            for session in stored_sessions(self.store):
+                self.registry.restore(session)
+            for message in stored_retained(self.store):
+                self.registry.retained.keep(message.topic.decode(), message)
+            self.purged.extend(ended_sessions(self.store))
+
+    def on_schedule(self) -> None:
+        self.scheduled += 1
+
+    def on_wake(self, queue: Queue) -> None:
+        if queue not in self.woken:
+            self.woken.append(queue)
+
+    def choose(self, count: int) -> int:
+        assert count > 1, "a choice among one"
+        return self.choice % count
+
+    def client(self, client_id: str = "", *, clean: bool = True, **fields: Any) -> Client:
+        """A new connection; with a client id it is connected, its CONNACK read."""
+        client = Client(self)
+        if client_id:
+            client.connect(client_id, clean=clean, **fields)
+        return client
+
+    # What the event loop does
+
+    def commit(self) -> None:
+        """A group commit."""
+        if self.store is None or not self.store.dirty:
+            return
+        number = self.store.begin_commit()
+        self.store.write()
+        self.store.end_commit()
+        self.core.outbox.release(number)
+
+    def drain(self) -> None:
+        """One step of every queue that asked for it."""
+        woken, self.woken = self.woken, []
+        for queue in woken:
+            if queue.drain_step():
+                self.on_wake(queue)
+        self.core.outbox.flush()
+
+    def settle(self) -> None:
+        """Commits and drains until nothing is left to do."""
+        for _ in range(100_000):
+            self.core.outbox.flush()
+            self.commit()
+            if not self.woken:
+                break
+            self.drain()
+        else:
+            raise AssertionError("the queues never come to rest")
+        assert not self.core.outbox.touched
+        assert not self.core.outbox.waiting
+
+    def maybe_settle(self) -> None:
+        if not self.patient:
+            self.settle()
+
+    def close(self) -> None:
+        """Closes the database and nothing else: what was not committed is lost."""
+        if self.store is not None:
+            self.store.db.close()
+
+    def restart(self) -> None:
+        """The broker is killed and started again on the same store."""
+        self.close()
+        self.build()
+
+    # Short cuts
+
+    def publish(
+        self, topic: str, payload: bytes = b"", qos: int = 0, *, retain: bool = False
+    ) -> Message:
+        """Publishes past any session."""
+        message = Message(topic.encode(), payload, qos, retain)
+        self.registry.publish(self.registry.route(message.topic), message)
+        self.maybe_settle()
+        return message
+
+    def queue(self, client_id: str) -> Queue:
+        return self.registry.subscribers[client_id].queue
+
+    def retained(self) -> dict[str, bytes]:
+        """All retained messages, `$`-topics apart."""
+        found = self.registry.retained.match("#")
+        return {message.topic.decode(): message.payload for message in found}
+
+
+@contextmanager
+def stored_house(path: Path, **fields: Any) -> Iterator[House]:
+    """A house with a store in this folder, closed at the end."""
+    house = House(path, **fields)
+    try:
+        yield house
+    finally:
+        house.close()

@@ -1,0 +1,466 @@
+"""The broker as a whole and its embedding API, in this process and over real sockets."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.support.wire import (
+    DISCONNECT_BYTES,
+    PINGREQ_BYTES,
+    PINGRESP_BYTES,
+    Packet,
+    Will,
+    connect_packet,
+    publish_packet,
+    subscribe_packet,
+)
+from tests.vmq.support import check_packet
+from vmq.broker import Broker, StartError, new_client_id, options_of
+from vmq.config import Config, ConfigError, ListenerOptions, QueueOptions, SessionOptions
+from vmq.embedded import ReceivedMessage
+from vmq.hooks import Refused
+from vmq.store_open import ended_sessions
+
+TIMEOUT = 10.0
+TCP = {"tcp": ListenerOptions(url="tcp://127.0.0.1:0")}
+
+
+def config_in(folder: Path, listeners: dict[str, ListenerOptions] | None = None) -> Config:
+    return Config(
+        broker=msgspec.structs.replace(Config().broker, data_dir=str(folder / "data")),
+        listeners=TCP if listeners is None else listeners,
+    )
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    """A broker with one TCP listener."""
+    async with Broker(config_in(tmp_path)) as broker:
+        yield broker
+
+
+class Peer:
+    """A client on a real socket."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    def send(self, *data: bytes) -> None:
+        self.writer.write(b"".join(data))
+
+    async def packet(self) -> Packet:
+        """The next packet; its length fits one byte."""
+        async with asyncio.timeout(TIMEOUT):
+            head = await self.reader.readexactly(2)
+            assert head[1] < 128
+            found = Packet(head[0], await self.reader.readexactly(head[1]))
+        check_packet(found)
+        return found
+
+    async def expect(self, *wanted: bytes) -> None:
+        for each in wanted:
+            assert (await self.packet()).raw == each
+
+    async def rest(self) -> bytes:
+        """What comes until the end of the stream."""
+        async with asyncio.timeout(TIMEOUT):
+            return await self.reader.read()
+
+    async def connect(self, client_id: str, **fields: Any) -> Packet:
+        self.send(connect_packet(client_id, **fields))
+        return await self.packet()
+
+
+@asynccontextmanager
+async def peer_of(broker: Broker, listener: int = 0) -> AsyncIterator[Peer]:
+    host, port = broker.addresses[listener].split("://")[1].split("/")[0].rsplit(":", 1)
+    reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    try:
+        yield Peer(reader, writer)
+    finally:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def take(messages: AsyncIterator[ReceivedMessage], count: int) -> list[bytes]:
+    """The payloads of the next messages."""
+    async with asyncio.timeout(TIMEOUT):
+        return [(await anext(messages)).payload for _ in range(count)]
+
+
+async def purged(broker: Broker) -> None:
+    """Waits until nothing is left in the store of the sessions that ended."""
+    assert broker._core is not None
+    store = broker._core.store
+    assert store is not None
+    async with asyncio.timeout(TIMEOUT):
+        while list(store.db.iterator(prefix=b"q")) or ended_sessions(store):  # noqa: ASYNC110
+            await asyncio.sleep(0)  # nothing tells of the last step
+
+
+# --- start and stop
+
+
+async def test_a_client_over_tcp(broker: Broker) -> None:
+    async with peer_of(broker) as peer:
+        assert (await peer.connect("c")).return_code == 0
+        peer.send(subscribe_packet(1, ("a", 0)), publish_packet("a", b"x"), PINGREQ_BYTES)
+        await peer.expect(b"\x90\x03\0\1\0", publish_packet("a", b"x"), PINGRESP_BYTES)
+        peer.send(DISCONNECT_BYTES)
+        assert await peer.rest() == b""
+
+
+async def test_every_listener_is_named_with_its_real_port(tmp_path: Path) -> None:
+    listeners = {
+        "one": ListenerOptions(url="tcp://127.0.0.1:0"),
+        "two": ListenerOptions(url="tcp://[::1]:0"),
+        "three": ListenerOptions(url="ws://127.0.0.1:0/mqtt"),
+    }
+    async with Broker(config_in(tmp_path, listeners)) as broker:
+        one, two, three = broker.addresses
+        assert one.startswith("tcp://127.0.0.1:")
+        assert two.startswith("tcp://[::1]:")
+        assert three.startswith("ws://127.0.0.1:")
+        assert three.endswith("/mqtt")
+        assert not any(address.endswith(":0") for address in broker.addresses)
+        for index in range(2):
+            async with peer_of(broker, index) as peer:
+                assert (await peer.connect("c")).return_code == 0
+
+
+async def test_a_port_that_is_taken_is_an_error_that_leaves_nothing_open(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        url = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+        listeners = {**TCP, "bad": ListenerOptions(url=url)}
+        broker = Broker(config_in(tmp_path, listeners))
+        with pytest.raises(StartError, match=r"listeners\.bad: cannot listen on .*in use"):
+            await broker.start()
+        port = int(broker.addresses[0].rsplit(":", 1)[1])
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
+    async with Broker(config_in(tmp_path)):
+        """The store is free again."""
+
+
+async def test_a_store_that_another_broker_has_is_an_error(broker: Broker) -> None:
+    other = Broker(broker.config)
+    with pytest.raises(StartError, match="in use by another process"):
+        await other.start()
+    await other.stop()
+
+
+async def test_a_data_directory_that_is_a_file_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("in the way")
+    with pytest.raises(StartError, match="data"):
+        await Broker(config_in(tmp_path)).start()
+
+
+def test_a_configuration_that_is_not_safe_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="allow_anonymous"):
+        Broker(config_in(tmp_path, {"open": ListenerOptions(url="tcp://0.0.0.0:0")}))
+
+
+async def test_a_listener_that_lets_no_anonymous_clients_in(tmp_path: Path) -> None:
+    listeners = {"tcp": ListenerOptions(url="tcp://127.0.0.1:0", allow_anonymous=False)}
+    try:
+        broker = Broker(config_in(tmp_path, listeners))
+    except ConfigError:
+        pytest.skip("refused by the configuration already")
+    async with broker, peer_of(broker) as peer:
+        peer.send(connect_packet("c"))
+        assert await peer.rest() == b"\x20\x02\0\5"
+
+
+async def test_stopping_ends_connections_publishes_wills_and_keeps_what_is_durable(
+    tmp_path: Path,
+) -> None:
+    config = config_in(tmp_path)
+    async with Broker(config) as broker, peer_of(broker) as watcher, peer_of(broker) as peer:
+        await watcher.connect("w", clean=False)
+        watcher.send(subscribe_packet(1, ("will", 1)))
+        await watcher.packet()
+        await peer.connect("c", will=Will("will", b"gone", 1))
+        peer.send(publish_packet("kept", b"x", retain=True))
+        peer.send(PINGREQ_BYTES)
+        await peer.packet()
+        await broker.stop()
+        assert await peer.rest() == b""
+        await watcher.rest()
+    async with Broker(config) as broker, peer_of(broker) as watcher:
+        assert (await watcher.connect("w", clean=False)).session_present == 1
+        received = await watcher.packet()
+        assert (received.topic, received.payload) == ("will", b"gone")
+        watcher.send(subscribe_packet(2, ("kept", 0)))
+        await watcher.expect(b"\x90\x03\0\2\0", publish_packet("kept", b"x", retain=True))
+
+
+async def test_stopping_twice_does_nothing_more(broker: Broker) -> None:
+    await broker.stop()
+    await broker.stop()
+
+
+async def test_stopping_with_a_client_that_never_reads(broker: Broker) -> None:
+    async with peer_of(broker) as peer:
+        await peer.connect("c")
+        peer.send(subscribe_packet(1, ("a", 0)))
+        await peer.packet()
+        for _ in range(50):
+            await broker.publish("a", b"x" * 100_000)
+        async with asyncio.timeout(TIMEOUT):
+            await broker.stop()
+
+
+async def test_two_brokers_in_one_process_share_nothing(tmp_path: Path) -> None:
+    first = Broker(config_in(tmp_path / "first"))
+    second = Broker(config_in(tmp_path / "second"))
+    async with (
+        first,
+        second,
+        first.subscribe("a") as of_first,
+        second.subscribe("a") as of_second,
+    ):
+        await first.publish("a", b"1", retain=True)
+        await second.publish("a", b"2")
+        assert await take(of_first, 1) == [b"1"]
+        assert await take(of_second, 1) == [b"2"]
+        assert first.addresses != second.addresses
+        async with second.subscribe("a") as later:
+            await second.publish("a", b"3")
+            assert await take(later, 1) == [b"3"]
+
+
+async def test_an_ended_session_is_deleted_from_the_store(broker: Broker) -> None:
+    async with peer_of(broker) as peer:
+        await peer.connect("c", clean=False)
+        peer.send(subscribe_packet(1, ("a", 1)), DISCONNECT_BYTES)
+        await peer.rest()
+    for number in range(20):
+        await broker.publish("a", b"%d" % number, qos=1)
+    async with peer_of(broker) as peer:
+        await peer.connect("c", clean=True)
+    await purged(broker)
+
+
+async def test_stopping_while_an_ended_session_is_deleted_goes_on_after_the_start(
+    tmp_path: Path,
+) -> None:
+    config = config_in(tmp_path)
+    async with Broker(config) as broker:
+        async with peer_of(broker) as peer:
+            await peer.connect("c", clean=False)
+            peer.send(subscribe_packet(1, ("a", 1)), DISCONNECT_BYTES)
+            await peer.rest()
+        await broker.publish("a", b"x", qos=1)
+        async with peer_of(broker) as peer:
+            await peer.connect("c", clean=True)
+            await broker.stop()
+    async with Broker(config) as broker:
+        await purged(broker)
+
+
+# --- the embedding API
+
+
+@pytest.mark.parametrize("qos", (0, 1, 2))
+async def test_publish_and_subscribe_within_the_process(broker: Broker, qos: int) -> None:
+    async with broker.subscribe("a/#", "b", qos=2) as messages:
+        await broker.publish("a/1", b"x", qos=qos)
+        await broker.publish("b", b"y", qos=qos, retain=True)
+        async with asyncio.timeout(TIMEOUT):
+            one, two = await anext(messages), await anext(messages)
+    assert (one.topic, one.payload, one.qos, one.retain) == ("a/1", b"x", qos, False)
+    assert (two.topic, two.payload, two.qos, two.retain) == ("b", b"y", qos, False)
+
+
+async def test_embedded_and_real_clients_hear_each_other(broker: Broker) -> None:
+    async with peer_of(broker) as peer, broker.subscribe("up") as messages:
+        await peer.connect("c")
+        peer.send(subscribe_packet(1, ("down", 0)))
+        await peer.packet()
+        await broker.publish("down", b"x", qos=2)
+        await peer.expect(publish_packet("down", b"x"))
+        peer.send(publish_packet("up", b"y"))
+        assert await take(messages, 1) == [b"y"]
+
+
+async def test_leaving_the_block_ends_the_subscription(broker: Broker) -> None:
+    registry = broker._registry
+    assert registry is not None
+    async with broker.subscribe("a") as messages:
+        assert registry.trie.count == 1
+    assert registry.trie.count == 0
+    assert [message async for message in messages] == []
+
+
+async def test_an_error_in_the_block_ends_the_subscription(broker: Broker) -> None:
+    registry = broker._registry
+    assert registry is not None
+    with pytest.raises(ZeroDivisionError):
+        async with broker.subscribe("a"):
+            raise ZeroDivisionError
+    assert registry.trie.count == 0
+
+
+async def test_several_subscriptions_get_a_copy_each(broker: Broker) -> None:
+    async with broker.subscribe("a") as one, broker.subscribe("a", "+") as two:
+        await broker.publish("a", b"x")
+        assert await take(one, 1) == [b"x"]
+        assert await take(two, 1) == [b"x"]
+
+
+async def test_a_slow_reader_is_held_to_its_limit(tmp_path: Path) -> None:
+    config = msgspec.structs.replace(
+        config_in(tmp_path), queue=QueueOptions(max_online_messages=10)
+    )
+    async with Broker(config) as broker, broker.subscribe("a", limit=5) as messages:
+        for number in range(40):
+            await broker.publish("a", b"%d" % number, qos=1)
+        received = await take(messages, 5)
+        assert received == [b"%d" % number for number in range(5)]
+        core = broker._core
+        assert core is not None
+        assert core.counters.queue_message_drop > 0
+
+
+@pytest.mark.parametrize(
+    ("act", "text"),
+    (
+        (lambda broker: broker.publish("a/+", b""), "wildcard"),
+        (lambda broker: broker.publish("", b""), "empty"),
+        (lambda broker: broker.publish("a", b"", qos=3), "QoS 3"),
+        (lambda broker: broker.subscribe("a#").__aenter__(), "misplaced #"),
+        (lambda broker: broker.subscribe().__aenter__(), "no topic filter"),
+        (lambda broker: broker.subscribe("a", qos=-1).__aenter__(), "QoS -1"),
+    ),
+)
+async def test_wrong_arguments_are_value_errors(
+    broker: Broker, act: Callable[[Broker], Any], text: str
+) -> None:
+    with pytest.raises(ValueError, match=text):
+        await act(broker)
+    registry = broker._registry
+    assert registry is not None
+    assert registry.trie.count == 0
+    await broker.publish("a", b"x", qos=1)
+
+
+async def test_a_refused_publish_does_not_end_publishing(broker: Broker) -> None:
+    def refuse(*arguments: object) -> None:
+        if arguments[3] == "no":
+            raise Refused("no")
+
+    broker.hooks.auth_on_publish = refuse
+    broker.hooks.resolve()
+    with pytest.raises(ConnectionError):
+        await broker.publish("no", b"x", qos=1)
+    await broker.publish("yes", b"x", qos=1)
+
+
+async def test_a_publish_that_is_too_large_is_an_error_and_does_not_end_publishing(
+    tmp_path: Path,
+) -> None:
+    config = msgspec.structs.replace(
+        config_in(tmp_path), session=SessionOptions(max_packet_size=1000)
+    )
+    async with Broker(config) as broker:
+        with pytest.raises((ValueError, ConnectionError)):
+            await broker.publish("a", b"x" * 2000)
+        await broker.publish("a", b"x", qos=1)
+
+
+async def test_stopping_ends_the_iterators_of_embedded_subscribers(tmp_path: Path) -> None:
+    broker = Broker(config_in(tmp_path))
+    await broker.start()
+    async with broker.subscribe("a") as messages:
+        await broker.publish("a", b"x", qos=1)
+        assert await take(messages, 1) == [b"x"]
+        await broker.stop()
+        async with asyncio.timeout(1):
+            assert [message async for message in messages] == []
+
+
+async def test_a_broker_can_be_started_again(tmp_path: Path) -> None:
+    broker = Broker(config_in(tmp_path))
+    for _ in range(2):
+        async with broker:
+            async with peer_of(broker) as peer:
+                await peer.connect("c")
+                await broker.publish("a", b"x", qos=1)
+                await broker.stop()
+                await peer.rest()
+            assert len(broker.addresses) == 1
+
+
+# --- options
+
+
+def test_every_option_reaches_the_core() -> None:
+    config = Config(
+        session=SessionOptions(
+            max_client_id_size=30,
+            max_packet_size=1000,
+            upgrade_outgoing_qos=True,
+            retry_interval=7.5,
+            shared_subscription_policy="random",
+            suppress_lwt_on_session_takeover=True,
+            persistent_client_expiration="2h",
+        ),
+        queue=QueueOptions(
+            max_inflight_messages=1,
+            max_online_messages=2,
+            max_offline_messages=3,
+            queue_type="lifo",
+            drop="oldest",
+            max_msgs_per_drain_step=4,
+        ),
+        network=msgspec.structs.replace(Config().network, topic_cache=5),
+    )
+    options = options_of(config)
+    assert options.max_client_id_size == 30
+    assert options.max_packet_size == 1000
+    assert options.upgrade_outgoing_qos
+    assert options.retry_interval == 7.5
+    assert options.shared_subscription_policy == "random"
+    assert options.suppress_lwt_on_session_takeover
+    assert options.persistent_client_expiration == 7200
+    assert options.max_inflight_messages == 1
+    assert options.max_online_messages == 2
+    assert options.max_offline_messages == 3
+    assert options.lifo
+    assert options.drop_oldest
+    assert options.max_msgs_per_drain_step == 4
+    assert options.topic_cache == 5
+
+
+async def test_the_connect_timeout_is_the_configured_one(tmp_path: Path) -> None:
+    config = msgspec.structs.replace(
+        config_in(tmp_path), session=SessionOptions(mqtt_connect_timeout=0.05)
+    )
+    async with Broker(config) as broker, peer_of(broker) as peer:
+        assert await peer.rest() == b""
+
+
+async def test_the_write_buffer_is_the_configured_one(tmp_path: Path) -> None:
+    config = config_in(tmp_path)
+    network = msgspec.structs.replace(config.network, write_buffer=4096)
+    config = msgspec.structs.replace(config, network=network)
+    async with Broker(config) as broker, peer_of(broker) as peer:
+        await peer.connect("c")
+        [connection] = broker._tasks
+        assert connection.transport.get_write_buffer_limits()[1] == 4096
+        assert connection.reply_limit == 4 * 4096
+
+
+def test_client_ids_that_the_broker_gives_are_unique() -> None:
+    ids = {new_client_id() for _ in range(100)}
+    assert len(ids) == 100
+    assert all(each.startswith("auto-") for each in ids)

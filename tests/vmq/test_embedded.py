@@ -1,0 +1,285 @@
+"""The client inside the broker's own process, on a core without sockets."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.support.wire import PUBLISH
+from tests.vmq.support import House, stored_house
+from vmq.embedded import LocalClient, ReceivedMessage
+from vmq.hooks import Refused
+
+TIMEOUT = 10.0
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+@asynccontextmanager
+async def local(
+    house: House, client_id: str = "local", limit: int = 1000
+) -> AsyncIterator[LocalClient]:
+    client = LocalClient(house.registry, client_id, limit)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+async def take(messages: AsyncIterator[ReceivedMessage], count: int) -> list[ReceivedMessage]:
+    """The next messages of an iterator."""
+    async with asyncio.timeout(TIMEOUT):
+        return [await anext(messages) for _ in range(count)]
+
+
+async def turns() -> None:
+    """Lets everything run that can."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def parts(message: ReceivedMessage) -> tuple[str, bytes, int, bool]:
+    return message.topic, message.payload, message.qos, message.retain
+
+
+# --- publishing
+
+
+@pytest.mark.parametrize("qos", (0, 1, 2))
+@pytest.mark.parametrize("retain", (False, True))
+async def test_a_publish_reaches_real_clients(house: House, qos: int, retain: bool) -> None:
+    client = house.client("c")
+    client.subscribe(("a", 2))
+    async with local(house) as publisher, asyncio.timeout(TIMEOUT):
+        await publisher.publish("a", b"x", qos, retain)
+    packet = client.take_one(PUBLISH)
+    assert (packet.topic, packet.payload) == ("a", b"x")
+    assert (packet.qos, packet.retain) == (qos, False)
+    assert house.retained() == ({"a": b"x"} if retain else {})
+
+
+async def test_many_publishes_at_once_are_each_acknowledged(house: House) -> None:
+    client = house.client("c")
+    client.subscribe(("a", 0))
+    async with local(house) as publisher, asyncio.timeout(TIMEOUT):
+        works = [publisher.publish("a", b"%d" % n, n % 3, False) for n in range(60)]
+        await asyncio.gather(*works)
+    assert client.payloads() == [b"%d" % n for n in range(60)]
+
+
+async def test_a_publish_returns_when_the_broker_owns_the_message(tmp_path: Any) -> None:
+    with stored_house(tmp_path) as house:
+        house.client("c", clean=False).subscribe(("a", 1))
+        house.patient = True
+        async with local(house) as publisher:
+            work = asyncio.ensure_future(publisher.publish("a", b"x", 1, False))
+            await turns()
+            assert not work.done()
+            house.commit()
+            async with asyncio.timeout(TIMEOUT):
+                await work
+
+
+async def test_packet_ids_that_wait_for_an_answer_are_not_used_again(tmp_path: Any) -> None:
+    with stored_house(tmp_path) as house:
+        house.client("c", clean=False).subscribe(("a", 1))
+        house.patient = True
+        async with local(house) as publisher:
+            waits = asyncio.ensure_future(publisher.publish("a", b"0", 1, False))
+            await turns()
+            publisher._last_id = 65_535
+            other = asyncio.ensure_future(publisher.publish("a", b"1", 1, False))
+            await turns()
+            assert publisher._in_use == {1, 2}
+            house.commit()
+            async with asyncio.timeout(TIMEOUT):
+                await asyncio.gather(waits, other)
+            assert publisher._in_use == set()
+
+
+WRONG = (
+    (lambda client: client.publish("", b"", 0, False), "empty topic name"),
+    (lambda client: client.publish("a/+", b"", 0, False), "wildcard"),
+    (lambda client: client.publish("a\0", b"", 0, False), "U\\+0000"),
+    (lambda client: client.publish("\ud800", b"", 0, False), "surrogates not allowed"),
+    (lambda client: client.publish("a", b"", 3, False), "QoS 3"),
+    (lambda client: client.publish("a", b"", -1, False), "QoS -1"),
+    (lambda client: client.subscribe([], 0), "no topic filter"),
+    (lambda client: client.subscribe(["a", ""], 0), "empty topic filter"),
+    (lambda client: client.subscribe(["a#"], 0), "misplaced #"),
+    (lambda client: client.subscribe(["$share/g"], 0), "without a topic filter"),
+    (lambda client: client.subscribe(["a"], 3), "QoS 3"),
+)
+
+
+@pytest.mark.parametrize(("act", "text"), WRONG)
+async def test_wrong_arguments_are_refused_and_the_client_lives_on(
+    house: House, act: Callable[[LocalClient], Coroutine[Any, Any, None]], text: str
+) -> None:
+    async with local(house) as client, asyncio.timeout(TIMEOUT):
+        with pytest.raises(ValueError, match=text):
+            await act(client)
+        await client.publish("a", b"x", 1, False)
+
+
+@pytest.mark.parametrize(
+    "act",
+    (
+        lambda client: client.publish("a" * 65_536, b"", 0, False),
+        lambda client: client.subscribe(["a" * 65_536], 0),
+    ),
+)
+async def test_texts_that_no_packet_can_hold_are_refused(
+    house: House, act: Callable[[LocalClient], Coroutine[Any, Any, None]]
+) -> None:
+    async with local(house) as client, asyncio.timeout(TIMEOUT):
+        with pytest.raises(ValueError, match=r"65,?535"):
+            await act(client)
+
+
+async def test_a_filter_that_a_hook_refuses_is_an_error(house: House) -> None:
+    house.core.hooks.auth_on_subscribe = lambda user, client, wanted: [0, 128]
+    async with local(house) as client, asyncio.timeout(TIMEOUT):
+        with pytest.raises(ValueError, match="subscription to 'b' was refused"):
+            await client.subscribe(["a", "b"], 0)
+
+
+async def test_a_refused_publish_is_an_error(house: House) -> None:
+    def refuse(*_arguments: object) -> None:
+        raise Refused("no")
+
+    house.core.hooks.auth_on_publish = refuse
+    house.core.hooks.resolve()
+    async with local(house) as client, asyncio.timeout(TIMEOUT):
+        with pytest.raises(ConnectionError, match="closed the connection"):
+            await client.publish("a", b"x", 1, False)
+        with pytest.raises(ConnectionError):
+            await client.publish("a", b"x", 0, False)
+
+
+# --- subscribing
+
+
+@pytest.mark.parametrize("granted", (0, 1, 2))
+async def test_messages_come_in_order_with_their_parts(house: House, granted: int) -> None:
+    house.publish("a/r", b"retained", 2, retain=True)
+    async with local(house) as client, asyncio.timeout(TIMEOUT):
+        await client.subscribe(["a/#", "b"], granted)
+        for number in range(30):
+            house.publish("a/x", b"%d" % number, number % 3)
+        received = await take(client.messages(), 31)
+    assert parts(received[0]) == ("a/r", b"retained", granted, True)
+    for qos in range(3):
+        numbers = [n for n in range(30) if min(n % 3, granted) == qos]
+        assert [each.payload for each in received[1:] if each.qos == qos] == [
+            b"%d" % n for n in numbers
+        ]
+    assert not any(each.retain for each in received[1:])
+
+
+async def test_everything_is_acknowledged(house: House) -> None:
+    house.options.max_inflight_messages = 2
+    async with local(house) as client, asyncio.timeout(TIMEOUT):
+        await client.subscribe(["a"], 2)
+        for number in range(20):
+            house.publish("a", b"%d" % number, 1 + number % 2)
+        received = await take(client.messages(), 20)
+        await turns()
+        assert [each.payload for each in received] == [b"%d" % n for n in range(20)]
+        queue = house.queue("local")
+        assert (queue.waiting(), len(queue.inflight)) == (0, 0)
+        assert client._received == set()
+
+
+async def test_a_slow_reader_leaves_messages_to_the_queue_and_its_limits(house: House) -> None:
+    house.options.max_online_messages = 5
+    async with local(house, limit=4) as client, asyncio.timeout(TIMEOUT):
+        await client.subscribe(["a"], 0)
+        for number in range(12):
+            house.publish("a", b"%d" % number)
+            await turns()
+        queue = house.queue("local")
+        assert (queue.waiting(), queue.dropped) == (5, 3)
+        received = await take(client.messages(), 9)
+        assert [each.payload for each in received] == [b"%d" % n for n in range(9)]
+        assert queue.waiting() == 0
+        house.publish("a", b"more")
+        assert [each.payload for each in await take(client.messages(), 1)] == [b"more"]
+
+
+async def test_a_slow_reader_does_not_hold_up_others(house: House) -> None:
+    other = house.client("other")
+    other.subscribe(("a", 0))
+    async with local(house, limit=1) as client, asyncio.timeout(TIMEOUT):
+        await client.subscribe(["a"], 1)
+        for number in range(50):
+            house.publish("a", b"%d" % number, 1)
+            await turns()
+        assert len(other.payloads()) == 50
+
+
+async def test_publishing_from_the_loop_that_reads(house: House) -> None:
+    async with local(house) as client, local(house, "second") as second, asyncio.timeout(TIMEOUT):
+        await client.subscribe(["ping"], 2)
+        await second.subscribe(["pong"], 2)
+        for number in range(5):
+            await second.publish("ping", b"%d" % number, 2, False)
+            [message] = await take(client.messages(), 1)
+            await client.publish("pong", message.payload, 2, False)
+            [answer] = await take(second.messages(), 1)
+            assert answer.payload == b"%d" % number
+
+
+# --- the end
+
+
+async def test_closing_ends_the_iterator_and_the_session(house: House) -> None:
+    async with asyncio.timeout(TIMEOUT):
+        client = LocalClient(house.registry, "local", 10)
+        await client.subscribe(["a"], 0)
+        house.publish("a", b"x")
+        await turns()
+        client.close()
+        client.close()
+        assert [each.payload async for each in client.messages()] == [b"x"]
+        assert house.registry.subscribers == {}
+        assert house.registry.trie.root.is_empty()
+
+
+async def test_a_close_by_the_broker_ends_the_iterator_and_what_waits(tmp_path: Any) -> None:
+    with stored_house(tmp_path) as house:
+        house.client("c", clean=False).subscribe(("a", 1))
+        house.patient = True
+        async with asyncio.timeout(TIMEOUT):
+            client = LocalClient(house.registry, "local", 10)
+            work = asyncio.ensure_future(client.publish("a", b"x", 1, False))
+            await turns()
+            house.client("local")
+            house.commit()
+            with pytest.raises(ConnectionError, match="closed the connection"):
+                await work
+            assert [each async for each in client.messages()] == []
+            with pytest.raises(ConnectionError):
+                await client.publish("a", b"x", 0, False)
+
+
+async def test_no_will_is_left_and_no_bytes_after_the_end(house: House) -> None:
+    watcher = house.client("w")
+    watcher.subscribe(("#", 0))
+    client = LocalClient(house.registry, "local", 10)
+    client.abort()
+    client.write(b"\x30\x03\0\1a")
+    await turns()
+    watcher.expect()
+    assert client.get_write_buffer_size() == 0
+    assert client.get_extra_info("socket") is None
+
+
+def test_a_message_shows_its_parts() -> None:
+    message = ReceivedMessage("a/b", b"x", 1, True)
+    assert repr(message) == "ReceivedMessage(topic='a/b', payload=b'x', qos=1, retain=True)"

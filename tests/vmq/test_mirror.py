@@ -1,0 +1,86 @@
+"""Tests mirror files: vmq/**/X.py is tested by tests/vmq/**/test_X.py, or stands in the list below."""
+
+import ast
+from pathlib import Path
+
+import vmq
+
+SOURCES = Path(vmq.__file__).parent
+TESTS = Path(__file__).parent
+
+#: Modules without a test file of their own: the file that tests them, and why it is another.
+ELSEWHERE = {
+    "__init__.py": ("test_package.py", "`test___init__` is no name"),
+    "__main__.py": ("cli/test_command_line.py", "only runs as a program"),
+    "config_sources.py": ("test_config.py", "seen by way of `load`"),
+    "config_text.py": ("test_config.py", "seen in the texts of errors"),
+    "store_walk.py": ("test_store_tools.py", "the walk behind check and repair"),
+    "cli/main.py": ("cli/test_command_line.py", "the commands, as programs"),
+    "cli/options.py": ("cli/test_pub_sub.py", "the options, as programs take them"),
+    "cli/pub.py": ("cli/test_pub_sub.py", "each is the other's far end"),
+    "cli/settings.py": ("cli/test_config.py", "seen in what the commands show"),
+    "cli/sub.py": ("cli/test_pub_sub.py", "each is the other's far end"),
+    "cli/subscriber.py": ("cli/test_pub_sub.py", "the running part of `vmq sub`"),
+    "cli/trace.py": ("cli/test_pub_sub.py", "what -d prints"),
+    "cli/transport.py": ("cli/test_client.py", "the client's byte streams"),
+    "bench/connect.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
+    "bench/control.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
+    "bench/flow.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
+    "bench/retained.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
+    "bench/storm.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
+    "bench/wildcard.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
+    "bench/wiring.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
+}
+
+#: Test files that mirror no module, and why.
+NO_MIRROR = {
+    "test_mirror.py": "the rule itself",
+    "test_flows.py": "random walks over sessions, queues and the store together",
+    "test_store_model.py": "random walks over the store alone",
+    "test_stored_queue.py": "queue and store together",
+    "test_package.py": "the package as a whole",
+    "cli/test_command_line.py": "the commands, as programs",
+    "cli/test_pub_sub.py": "two commands against each other",
+}
+
+
+def modules() -> set[str]:
+    """Every module, by its path below vmq; packages that only have a docstring apart."""
+    found = {path.relative_to(SOURCES).as_posix(): path for path in SOURCES.rglob("*.py")}
+    return {name for name, path in found.items() if not is_empty_package(path)}
+
+
+def is_empty_package(path: Path) -> bool:
+    if path.name != "__init__.py":
+        return False
+    body = ast.parse(path.read_text()).body
+    return all(isinstance(each, ast.Expr) for each in body)
+
+
+def mirrored(name: str) -> str:
+    """The test file of a module, below tests/vmq."""
+    path = Path(name)
+    return path.with_name("test_" + path.name).as_posix()
+
+
+def test_every_module_has_its_test_file_or_a_reason() -> None:
+    missing = {
+        name for name in modules() - set(ELSEWHERE) if not (TESTS / mirrored(name)).is_file()
+    }
+    assert missing == set()
+
+
+def test_every_test_file_has_its_module_or_a_reason() -> None:
+    files = {path.relative_to(TESTS).as_posix() for path in TESTS.rglob("test_*.py")}
+    assert files - {mirrored(name) for name in modules()} - set(NO_MIRROR) == set()
+
+
+def test_the_lists_of_exceptions_are_up_to_date() -> None:
+    there = modules()
+    for name, (file, reason) in ELSEWHERE.items():
+        assert name in there, f"{name} is no module"
+        assert (TESTS / file).is_file(), f"{file} is no test file"
+        assert not (TESTS / mirrored(name)).is_file(), f"{name} has its own test file"
+        assert reason
+    for file in NO_MIRROR:
+        assert (TESTS / file).is_file(), f"{file} is no test file"

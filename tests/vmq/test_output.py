@@ -1,0 +1,186 @@
+"""The outbox: one write a pass for each connection, and none before the commit it waits for."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.wire import PINGREQ_BYTES, PINGRESP_BYTES
+from tests.vmq.support import Client, House
+from vmq.output import Outbox, Output
+
+
+def test_the_pieces_of_a_pass_are_one_write() -> None:
+    house = House()
+    client = house.client("c")
+    before = client.transport.writes
+    client.send(PINGREQ_BYTES * 5)
+    assert client.take_bytes() == PINGRESP_BYTES * 5
+    assert client.transport.writes == before + 1
+
+
+def test_an_output_is_touched_once_a_pass() -> None:
+    outbox = Outbox()
+    output = Output(outbox)
+    output.add(b"a")
+    output.add(b"b")
+    output.touch()
+    assert outbox.touched == [output]
+    assert output.pieces == [b"a", b"b"]
+    outbox.flush()
+    assert outbox.touched == []
+    assert not output.touched
+    output.add(b"c")
+    assert outbox.touched == [output]
+
+
+def test_a_plain_output_leads_nowhere() -> None:
+    outbox = Outbox()
+    output = Output(outbox)
+    output.add(b"a")
+    output.close("no reason")
+    outbox.flush()
+    assert output.pieces == []
+    assert output.describe() == ""
+
+
+def test_flushing_with_nothing_touched_does_nothing() -> None:
+    outbox = Outbox()
+    outbox.flush()
+    assert (outbox.touched, outbox.waiting) == ([], [])
+
+
+def patient_client(house: House) -> Client:
+    """A connected client of a house where the test itself flushes and releases."""
+    client = house.client("c")
+    house.patient = True
+    return client
+
+
+def test_an_output_waits_for_its_commit_and_others_do_not() -> None:
+    house = House()
+    waits, other = patient_client(house), Client(house)
+    waits.connection.add(PINGRESP_BYTES)
+    waits.connection.barrier = 1
+    other.connection.add(PINGRESP_BYTES)
+    house.core.outbox.flush()
+    assert waits.take_bytes() == b""
+    assert other.take_bytes() == PINGRESP_BYTES
+    house.core.outbox.release(1)
+    assert waits.take_bytes() == PINGRESP_BYTES
+    assert house.core.outbox.waiting == []
+
+
+def test_what_is_added_while_an_output_waits_leaves_behind_it_in_order() -> None:
+    house = House()
+    client = patient_client(house)
+    client.connection.add(PINGRESP_BYTES)
+    client.connection.barrier = 3
+    house.core.outbox.flush()
+    client.connection.add(b"\x40\x02\0\1")
+    house.core.outbox.flush()
+    house.core.outbox.release(2)
+    assert client.take_bytes() == b""
+    house.core.outbox.release(3)
+    assert client.take_bytes() == PINGRESP_BYTES + b"\x40\x02\0\1"
+
+
+def test_a_barrier_that_was_passed_holds_nothing_up() -> None:
+    house = House()
+    client = patient_client(house)
+    house.core.outbox.release(7)
+    client.connection.barrier = 7
+    client.connection.add(PINGRESP_BYTES)
+    house.core.outbox.flush()
+    assert client.take_bytes() == PINGRESP_BYTES
+
+
+def test_a_failed_commit_cuts_off_who_waits_unanswered() -> None:
+    house = House()
+    waits, other = patient_client(house), Client(house)
+    waits.connection.add(PINGRESP_BYTES)
+    waits.connection.barrier = 1
+    house.core.outbox.flush()
+    house.core.outbox.fail("the store cannot write")
+    house.core.outbox.flush()
+    assert waits.connection.closing
+    assert not other.connection.closing
+    house.core.outbox.release(2)
+    assert waits.take_bytes() == b""
+    assert waits.is_closed()
+
+
+def test_who_is_cut_off_by_a_failed_commit_does_not_wait_for_the_next() -> None:
+    house = House()
+    waits = patient_client(house)
+    waits.connection.add(PINGRESP_BYTES)
+    waits.connection.barrier = 1
+    house.core.outbox.flush()
+    house.core.outbox.fail("the store cannot write")
+    house.core.outbox.flush()
+    assert waits.is_closed()
+
+
+def test_an_output_with_work_in_every_commit_is_written_all_the_same() -> None:
+    # As with fsync, where the next commit gathers while one is on its way to the disk.
+    house = House()
+    client = patient_client(house)
+    outbox = house.core.outbox
+    for number in range(1, 50):
+        client.connection.add(b"\x40\x02" + number.to_bytes(2))
+        client.connection.barrier = number
+        outbox.flush()
+        outbox.release(number - 1)
+    assert client.take_bytes() != b""
+
+
+def test_a_closing_output_is_closed_when_what_it_still_owes_is_written() -> None:
+    house = House()
+    client = patient_client(house)
+    client.connection.add(PINGRESP_BYTES)
+    client.connection.barrier = 1
+    client.connection.close("enough")
+    house.core.outbox.flush()
+    assert not client.is_closed()
+    house.core.outbox.release(1)
+    assert client.take_bytes() == PINGRESP_BYTES
+    assert client.is_closed()
+
+
+Step = st.tuples(st.sampled_from(["add", "durable", "flush", "commit"]), st.integers(0, 2))
+
+
+@given(st.lists(Step, max_size=40))
+def test_nothing_overtakes_and_nothing_leaves_before_its_commit(
+    steps: list[tuple[str, int]],
+) -> None:
+    house = House()
+    house.patient = True
+    outbox = house.core.outbox
+    clients = [Client(house) for _ in range(3)]
+    wanted: list[bytes] = [b"", b"", b""]
+    # For each client, how long its output was when the work of each commit began.
+    owed: list[dict[int, int]] = [{}, {}, {}]
+    number = 1
+    for kind, index in steps:
+        output = clients[index].connection
+        if kind == "add":
+            wanted[index] += b"-"
+            output.add(b"-")
+        elif kind == "durable":
+            owed[index].setdefault(number, len(wanted[index]))
+            wanted[index] += b"%d" % (number % 10)
+            output.barrier = number
+            output.add(b"%d" % (number % 10))
+        elif kind == "flush":
+            outbox.flush()
+        else:
+            outbox.flush()
+            outbox.release(number)
+            number += 1
+        for client, whole, marks in zip(clients, wanted, owed, strict=True):
+            sent = bytes(client.transport.written)
+            assert whole.startswith(sent)
+            for commit, length in marks.items():
+                assert commit < number or len(sent) <= length
+    outbox.flush()
+    outbox.release(number)
+    assert [bytes(client.transport.written) for client in clients] == wanted

@@ -1,0 +1,514 @@
+"""Who is registered, and what a publish does: sessions, subscriptions, retained messages, share
+groups."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.wire import PUBLISH, PUBREL, pubrec_packet
+from tests.vmq.support import Client, House, stored_house
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+@pytest.fixture
+def durable(tmp_path: Path) -> Iterator[House]:
+    """A house with a store."""
+    with stored_house(tmp_path) as house:
+        yield house
+
+
+# --- sessions
+
+
+def test_a_session_is_present_only_if_it_was_left_behind(durable: House) -> None:
+    present = []
+    for clean in (False, False, True, True, False):
+        client = Client(durable)
+        present.append(client.connect("c", clean=clean).session_present)
+        client.disconnect()
+    assert present == [0, 1, 0, 0, 0]
+
+
+def test_a_durable_session_keeps_its_subscriptions(durable: House) -> None:
+    durable.client("c", clean=False).subscribe(("a", 1), ("b/#", 2))
+    durable.client("c", clean=False).disconnect()
+    durable.publish("a", b"1", 1)
+    durable.restart()
+    durable.publish("b/x", b"2", 2)
+    client = durable.client("c", clean=False)
+    assert client.take_published() == [("a", b"1"), ("b/x", b"2")]
+    durable.publish("a", b"3", 0)
+    assert client.take_published() == [("a", b"3")]
+
+
+def test_clean_session_1_throws_an_older_session_away(durable: House) -> None:
+    client = durable.client("c", clean=False)
+    client.subscribe(("a", 1))
+    number = client.queue.session
+    client.disconnect()
+    durable.publish("a", b"1", 1)
+    client = durable.client("c", clean=True)
+    assert durable.purged == [number]
+    assert durable.registry.trie.root.is_empty()
+    durable.publish("a", b"2", 1)
+    client.expect()
+    durable.restart()
+    assert durable.registry.subscribers == {}
+    assert durable.purged == [number], "the work goes on after a restart"
+
+
+def test_a_takeover_closes_the_older_connection_and_keeps_the_session(durable: House) -> None:
+    older = durable.client("c", clean=False)
+    older.subscribe(("a", 1))
+    durable.publish("a", b"1", 1)
+    older.take()
+    newer = Client(durable)
+    assert newer.connect("c", clean=False).session_present == 1
+    assert older.is_closed()
+    older.expect()
+    packet = newer.take_one(PUBLISH)
+    assert (packet.payload, packet.dup) == (b"1", True)
+    assert durable.core.counters.takeovers == 1
+    older.lose()
+    newer.ping()
+    durable.publish("a", b"2", 1)
+    assert newer.payloads() == [b"2"]
+
+
+def test_a_takeover_of_a_clean_session_begins_anew(house: House) -> None:
+    older = house.client("c")
+    older.subscribe(("a", 1))
+    newer = Client(house)
+    assert newer.connect("c").session_present == 0
+    assert older.is_closed()
+    house.publish("a", b"1", 1)
+    newer.expect()
+    older.lose()
+    assert set(house.registry.subscribers) == {"c"}
+
+
+def test_many_takeovers_leave_one_session(durable: House) -> None:
+    clients = [durable.client("c", clean=index % 3 == 0) for index in range(10)]
+    assert [client.is_closed() for client in clients] == [True] * 9 + [False]
+    for client in clients[:-1]:
+        client.lose()
+    clients[-1].ping()
+    assert set(durable.registry.subscribers) == {"c"}
+
+
+def test_the_end_of_a_clean_session_leaves_nothing(house: House) -> None:
+    client = house.client("c")
+    client.subscribe(("a/+", 1), ("$share/g/b", 1))
+    client.lose()
+    registry = house.registry
+    assert registry.subscribers == {}
+    assert registry.trie.root.is_empty()
+    assert registry.offline == {}
+
+
+# --- expiry
+
+
+def test_sessions_expire_when_they_were_away_too_long(durable: House) -> None:
+    durable.options.persistent_client_expiration = 100.0
+    for name, wait in (("first", 30), ("second", 30), ("stays", 0)):
+        client = durable.client(name, clean=False)
+        client.subscribe(("a", 1))
+        if name != "stays":
+            client.disconnect()
+        durable.wall_clock.advance(wait)
+    durable.wall_clock.advance(39)
+    assert durable.registry.expire() == 0
+    durable.wall_clock.advance(1)
+    assert durable.registry.expire() == 1
+    assert set(durable.registry.subscribers) == {"second", "stays"}
+    durable.wall_clock.advance(10_000)
+    assert durable.registry.expire() == 1
+    assert set(durable.registry.subscribers) == {"stays"}
+
+
+def test_who_came_back_does_not_expire(durable: House) -> None:
+    durable.options.persistent_client_expiration = 10.0
+    durable.client("c", clean=False).disconnect()
+    durable.wall_clock.advance(9)
+    client = durable.client("c", clean=False)
+    durable.wall_clock.advance(9)
+    assert durable.registry.expire() == 0
+    client.disconnect()
+    durable.wall_clock.advance(9)
+    assert durable.registry.expire() == 0
+    durable.wall_clock.advance(1)
+    assert durable.registry.expire() == 1
+
+
+def test_by_default_nothing_expires(durable: House) -> None:
+    durable.client("c", clean=False).disconnect()
+    durable.wall_clock.advance(1e9)
+    assert durable.registry.expire() == 0
+
+
+def test_the_time_away_is_counted_across_restarts(durable: House) -> None:
+    durable.options.persistent_client_expiration = 10.0
+    durable.client("left", clean=False).disconnect()
+    durable.client("there", clean=False)
+    durable.wall_clock.advance(6)
+    durable.restart()
+    assert durable.registry.offline["left"] < durable.registry.offline["there"]
+    durable.wall_clock.advance(5)
+    assert durable.registry.expire() == 1
+    assert set(durable.registry.subscribers) == {"there"}
+
+
+def test_an_expired_session_is_gone_from_the_store(durable: House) -> None:
+    durable.options.persistent_client_expiration = 10.0
+    client = durable.client("c", clean=False)
+    client.subscribe(("a", 1))
+    number = client.queue.session
+    client.disconnect()
+    durable.wall_clock.advance(11)
+    durable.registry.expire()
+    durable.settle()
+    assert durable.purged == [number]
+    durable.restart()
+    assert durable.registry.subscribers == {}
+
+
+# --- subscriptions
+
+
+def test_a_repeated_subscription_replaces_the_older_one(durable: House) -> None:
+    client = durable.client("c", clean=False)
+    for topic_filter in ("a", "$share/g/b"):
+        for qos in (0, 2, 2, 1):
+            client.subscribe((topic_filter, qos))
+    durable.publish("a", b"1", 2)
+    durable.publish("b", b"2", 2)
+    assert [packet.qos for packet in client.take()] == [1, 1]
+    durable.restart()
+    client = durable.client("c", clean=False)
+    client.take()
+    durable.publish("a", b"3", 2)
+    assert client.take_one(PUBLISH).qos == 1
+    assert durable.registry.trie.count == 2
+
+
+def test_unsubscribing_ends_a_subscription_for_good(durable: House) -> None:
+    client = durable.client("c", clean=False)
+    client.subscribe(("a", 1), ("+", 1))
+    subscriber = durable.registry.subscribers["c"]
+    assert durable.registry.unsubscribe(subscriber, "a")
+    assert not durable.registry.unsubscribe(subscriber, "a")
+    durable.settle()
+    client.unsubscribe("+")
+    durable.publish("a", b"1", 1)
+    client.expect()
+    durable.restart()
+    assert durable.registry.trie.root.is_empty()
+
+
+def test_only_the_very_filter_is_unsubscribed(house: House) -> None:
+    client = house.client("c")
+    client.subscribe(("a/#", 0))
+    client.unsubscribe("a/+", "#", "a")
+    house.publish("a", b"1")
+    assert client.payloads() == [b"1"]
+
+
+def test_what_was_queued_before_unsubscribing_may_still_come(house: House) -> None:
+    house.options.max_inflight_messages = 1
+    client = house.client("c")
+    client.subscribe(("a", 1))
+    house.publish("a", b"1", 1)
+    house.publish("a", b"2", 1)
+    first = client.take_one(PUBLISH)
+    client.unsubscribe("a")
+    client.acknowledge(first)
+    assert client.payloads() == [b"2"]
+
+
+# --- publishing
+
+
+def test_overlapping_subscriptions_bring_one_copy_at_the_highest_qos(house: House) -> None:
+    client = house.client("c")
+    client.subscribe(("a/b", 0), ("a/+", 2), ("#", 1))
+    house.publish("a/b", b"1", 2)
+    assert client.take_one(PUBLISH).qos == 2
+
+
+@pytest.mark.parametrize("published", (0, 1, 2))
+@pytest.mark.parametrize("granted", (0, 1, 2))
+def test_the_lower_qos_of_publish_and_subscription_holds(
+    house: House, published: int, granted: int
+) -> None:
+    client = house.client("c")
+    client.subscribe(("a", granted))
+    house.publish("a", b"1", published)
+    assert client.take_one(PUBLISH).qos == min(published, granted)
+
+
+def test_a_message_for_several_durable_sessions_is_marked_for_a_record_of_its_own(
+    durable: House,
+) -> None:
+    for name in ("one", "two"):
+        durable.client(name, clean=False).subscribe(("a", 1))
+        durable.client(name, clean=False).subscribe(("a/" + name, 1))
+    assert durable.publish("a", b"1", 1).share
+    assert not durable.publish("a/one", b"1", 1).share
+    assert not durable.publish("a", b"1", 0).share
+
+
+# --- retained messages
+
+
+def test_the_latest_retained_message_is_kept_and_an_empty_one_erases_it(durable: House) -> None:
+    durable.publish("a", b"1", 2, retain=True)
+    durable.publish("a", b"2", 0, retain=True)
+    durable.publish("a", b"not kept", 1)
+    assert durable.retained() == {"a": b"2"}
+    durable.restart()
+    assert durable.retained() == {"a": b"2"}
+    durable.publish("a", b"", 1, retain=True)
+    durable.publish("b", b"", 1, retain=True)
+    assert durable.retained() == {}
+    durable.restart()
+    assert durable.retained() == {}
+
+
+def test_a_retained_message_keeps_its_qos_across_a_restart(durable: House) -> None:
+    durable.publish("a", b"1", 2, retain=True)
+    durable.restart()
+    client = durable.client("c")
+    client.subscribe(("a", 2))
+    packet = client.take_one(PUBLISH)
+    assert (packet.qos, packet.retain, packet.dup) == (2, True, False)
+
+
+def test_a_standing_subscription_gets_it_without_the_flag_even_when_it_erases(
+    house: House,
+) -> None:
+    client = house.client("c")
+    client.subscribe(("a", 1))
+    for payload in (b"1", b""):
+        house.publish("a", payload, 1, retain=True)
+        packet = client.take_one(PUBLISH)
+        assert (packet.payload, packet.retain) == (payload, False)
+
+
+def test_each_subscribe_brings_the_retained_messages_again(house: House) -> None:
+    house.publish("a", b"1", retain=True)
+    client = house.client("c")
+    for _ in range(2):
+        client.subscribe(("a", 0))
+        assert client.take_published() == [("a", b"1")]
+
+
+def test_a_shared_subscription_brings_no_retained_messages(house: House) -> None:
+    house.publish("a", b"1", retain=True)
+    client = house.client("c")
+    client.subscribe(("$share/g/a", 1))
+    client.expect()
+
+
+# --- share groups
+
+
+def members(house: House, *names: str, clean: bool = True, qos: int = 1) -> list[Client]:
+    clients = [house.client(name, clean=clean) for name in names]
+    for client in clients:
+        client.subscribe(("$share/g/t", qos))
+    return clients
+
+
+def test_each_message_goes_to_one_member_by_choice(house: House) -> None:
+    clients = members(house, "a", "b", "c")
+    for choice in (0, 2, 1, 1):
+        house.choice = choice
+        house.publish("t", b"%d" % choice, 0)
+    assert [client.payloads() for client in clients] == [[b"0"], [b"1", b"1"], [b"2"]]
+
+
+def test_two_groups_and_a_plain_subscription_get_a_copy_each(house: House) -> None:
+    client = house.client("c")
+    client.subscribe(("$share/g/t", 0), ("$share/h/t", 0), ("t", 0))
+    house.publish("t", b"1")
+    assert client.payloads() == [b"1"] * 3
+
+
+def test_groups_of_the_same_name_on_two_filters_are_two(house: House) -> None:
+    client = house.client("c")
+    client.subscribe(("$share/g/t", 0), ("$share/g/+", 0))
+    house.publish("t", b"1")
+    assert client.payloads() == [b"1"] * 2
+
+
+def test_a_member_that_can_take_it_now_is_preferred(durable: House) -> None:
+    durable.options.max_inflight_messages = 1
+    away, blocked, full, ready = members(durable, "away", "blocked", "full", "ready", clean=False)
+    away.disconnect()
+    blocked.block()
+    full.subscribe(("mine", 1))
+    durable.publish("mine", b"-", 1)
+    full.take()
+    for choice in range(4):
+        durable.choice = choice
+        durable.publish("t", b"%d" % choice, 1)
+        packet = ready.take_one(PUBLISH)
+        assert packet.payload == b"%d" % choice
+        ready.acknowledge(packet)
+
+
+def test_a_connected_member_that_has_to_wait_comes_before_one_that_is_away(
+    durable: House,
+) -> None:
+    away, blocked = members(durable, "away", "blocked", clean=False)
+    away.disconnect()
+    blocked.block()
+    durable.publish("t", b"1", 1)
+    assert durable.queue("away").waiting() == 0
+    blocked.unblock()
+    assert blocked.payloads() == [b"1"]
+
+
+def test_a_durable_member_that_is_away_is_better_than_none(durable: House) -> None:
+    [away] = members(durable, "away", clean=False)
+    away.disconnect()
+    durable.publish("t", b"1", 1)
+    client = durable.client("away", clean=False)
+    assert client.payloads() == [b"1"]
+
+
+def test_the_qos_is_that_of_the_chosen_member(house: House) -> None:
+    [low] = members(house, "low", qos=0)
+    [high] = members(house, "high", qos=2)
+    for choice, client, qos in ((0, low, 0), (1, high, 2)):
+        house.choice = choice
+        house.publish("t", b"1", 2)
+        assert client.take_one(PUBLISH).qos == qos
+
+
+@pytest.mark.parametrize("qos", (1, 2))
+@pytest.mark.parametrize("orderly", (False, True))
+def test_what_a_clean_member_leaves_unacknowledged_goes_to_another_in_order(
+    house: House, qos: int, orderly: bool
+) -> None:
+    house.options.max_inflight_messages = 2
+    dies, lives = members(house, "dies", "lives", qos=2)
+    house.options.max_inflight_messages = 2
+    lives.block()
+    for number in range(5):
+        house.publish("t", b"%d" % number, qos)
+    assert dies.payloads() == [b"0", b"1"]
+    lives.unblock()
+    assert lives.payloads() == []
+    if orderly:
+        dies.disconnect()
+    else:
+        dies.lose()
+    packets = lives.take()
+    assert [packet.payload for packet in packets] == [b"0", b"1"]
+    assert not any(packet.dup for packet in packets)
+    lives.acknowledge(*packets)
+    packets = lives.take()
+    lives.acknowledge(*packets)
+    assert [packet.payload for packet in packets] == [b"2", b"3"]
+    assert lives.payloads() == [b"4"]
+
+
+def test_a_qos_2_message_that_was_released_goes_to_nobody_else(house: House) -> None:
+    dies, lives = members(house, "dies", "lives", qos=2)
+    house.publish("t", b"1", 2)
+    packet = dies.take_one(PUBLISH)
+    dies.send(pubrec_packet(packet.packet_id))
+    assert dies.take_one(PUBREL).packet_id == packet.packet_id
+    dies.lose()
+    lives.expect()
+
+
+def test_a_durable_member_that_leaves_hands_over_what_it_may(durable: House) -> None:
+    durable.options.max_inflight_messages = 2
+    leaves, stays = members(durable, "leaves", "stays", clean=False, qos=2)
+    leaves.subscribe(("mine", 1))
+    stays.block()
+    durable.publish("t", b"qos 2", 2)
+    durable.publish("t", b"qos 1", 1)
+    durable.publish("t", b"waits", 1)
+    durable.publish("mine", b"own", 1)
+    stays.unblock()
+    leaves.lose()
+    assert stays.payloads() == [b"qos 1", b"waits"]
+    durable.restart()
+    client = durable.client("leaves", clean=False)
+    packets = client.take()
+    assert [(packet.payload, packet.dup) for packet in packets] == [
+        (b"qos 2", True),
+        (b"own", False),
+    ]
+
+
+def test_a_lone_durable_member_keeps_its_messages_as_any_session_does(durable: House) -> None:
+    durable.options.max_inflight_messages = 1
+    [alone] = members(durable, "alone", clean=False)
+    for number in range(3):
+        durable.publish("t", b"%d" % number, 1)
+    before = alone.take_one(PUBLISH)
+    alone.lose()
+    client = durable.client("alone", clean=False)
+    packet = client.take_one(PUBLISH)
+    assert (packet.packet_id, packet.payload, packet.dup) == (before.packet_id, b"0", True)
+    client.acknowledge(packet)
+    [packet] = client.take()
+    assert packet.payload == b"1"
+
+
+def test_when_the_last_member_dies_its_messages_are_lost_and_nothing_else(house: House) -> None:
+    [alone] = members(house, "alone")
+    house.publish("t", b"1", 1)
+    alone.lose()
+    assert house.registry.trie.root.is_empty()
+    house.publish("t", b"2", 1)
+
+
+def test_a_dead_clean_member_leaves_its_messages_to_a_durable_one_that_is_away(
+    durable: House,
+) -> None:
+    [away] = members(durable, "away", clean=False)
+    [dies] = members(durable, "dies")
+    away.disconnect()
+    durable.publish("t", b"1", 1)
+    assert dies.payloads() == [b"1"]
+    dies.lose()
+    assert durable.client("away", clean=False).payloads() == [b"1"]
+
+
+def test_qos_0_that_waited_for_a_socket_goes_to_another_member(house: House) -> None:
+    dies, lives = members(house, "dies", "lives")
+    dies.block()
+    lives.block()
+    house.publish("t", b"1", 0)
+    lives.unblock()
+    dies.lose()
+    assert lives.payloads() == [b"1"]
+
+
+def test_unsubscribing_from_a_group_ends_membership_only(house: House) -> None:
+    leaves, stays = members(house, "leaves", "stays")
+    leaves.unsubscribe("$share/g/t")
+    house.publish("t", b"1", 1)
+    leaves.expect()
+    assert stays.payloads() == [b"1"]
+
+
+def test_every_policy_serves_a_group_on_one_node_alike(house: House) -> None:
+    for policy in ("prefer_local", "random", "local_only", "prefer_online_before_local"):
+        house.options.shared_subscription_policy = policy
+        clients = members(house, policy + "-a", policy + "-b")
+        house.publish("t", b"1", 1)
+        assert sorted(len(client.payloads()) for client in clients) == [0, 1]
+        for client in clients:
+            client.disconnect()

@@ -1,0 +1,823 @@
+"""One connection's protocol state machine: what each packet may do, and what a hostile peer cannot."""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.support.wire import (
+    CONNACK,
+    DISCONNECT_BYTES,
+    PINGREQ_BYTES,
+    PINGRESP_BYTES,
+    PUBACK,
+    PUBCOMP,
+    PUBLISH,
+    PUBREC,
+    SUBACK,
+    Packet,
+    Will,
+    connect_packet,
+    packet,
+    puback_packet,
+    pubcomp_packet,
+    publish_packet,
+    pubrec_packet,
+    pubrel_packet,
+    subscribe_packet,
+    unsubscribe_packet,
+)
+from tests.vmq.mqtt.strategies import cut
+from tests.vmq.support import RAM, Client, House, stored_house
+from vmq.message import Message
+from vmq.session import MAX_CONNECT, split_run
+from vmq.trie import Route
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+@pytest.fixture
+def durable(tmp_path: Path) -> Iterator[House]:
+    """A house with a store."""
+    with stored_house(tmp_path) as house:
+        yield house
+
+
+def watcher(house: House, topic_filter: str = "#") -> Client:
+    client = house.client("watcher")
+    client.subscribe((topic_filter, 2))
+    return client
+
+
+# --- CONNECT
+
+
+def test_a_connect_is_answered_and_nothing_else_is_sent(house: House) -> None:
+    client = Client(house)
+    client.send(connect_packet("c"))
+    client.expect(b"\x20\x02\x00\x00")
+
+
+@pytest.mark.parametrize(
+    "first",
+    [publish_packet("a", b"x"), PINGREQ_BYTES, DISCONNECT_BYTES, b"\x20\x02\0\0", b"\0\0"],
+)
+def test_any_other_first_packet_closes_the_connection(house: House, first: bytes) -> None:
+    client = Client(house)
+    client.send(first, connect_packet("c"))
+    client.expect()
+    assert client.is_closed()
+    assert house.registry.subscribers == {}
+
+
+def test_flags_in_connect_close_the_connection(house: House) -> None:
+    for flags in range(1, 16):
+        client = Client(house)
+        client.send(bytes([0x10 | flags]) + connect_packet("c")[1:])
+        client.expect()
+        assert client.is_closed()
+
+
+def test_a_second_connect_closes_the_connection(house: House) -> None:
+    client = house.client("c")
+    client.send(connect_packet("c"))
+    client.expect()
+    assert client.is_closed()
+
+
+def test_a_client_without_an_id_is_given_one(house: House) -> None:
+    client = Client(house, new_id="auto-7")
+    client.send(connect_packet(""))
+    client.expect(b"\x20\x02\x00\x00")
+    assert set(house.registry.subscribers) == {"auto-7"}
+
+
+def test_no_id_needs_a_clean_session(house: House) -> None:
+    client = Client(house)
+    client.send(connect_packet("", clean=False))
+    client.expect(b"\x20\x02\x00\x02")
+    assert client.is_closed()
+
+
+def test_the_longest_client_id_is_counted_in_bytes(house: House) -> None:
+    house.options.max_client_id_size = 30
+    house.client("ä" * 15)
+    client = Client(house)
+    client.send(connect_packet("ä" * 15 + "b"))
+    client.expect(b"\x20\x02\x00\x02")
+    assert client.is_closed()
+
+
+@pytest.mark.parametrize("level", (0, 3, 5, 255))
+def test_another_level_is_refused_with_code_1(house: House, level: int) -> None:
+    client = Client(house)
+    client.send(connect_packet("c", level=level), PINGREQ_BYTES)
+    client.expect(b"\x20\x02\x00\x01")
+    assert client.is_closed()
+
+
+def test_what_comes_behind_a_refused_connect_is_ignored(house: House) -> None:
+    other = watcher(house)
+    client = Client(house)
+    client.send(connect_packet("", clean=False), publish_packet("a", b"x", retain=True))
+    other.expect()
+    assert house.retained() == {}
+
+
+def test_a_connect_of_any_size_the_standard_allows_is_read_and_nothing_larger_is_kept(
+    house: House,
+) -> None:
+    huge = 65_535
+    will = Will("w" * huge, b"x" * huge)
+    house.options.max_client_id_size = huge
+    raw = connect_packet("c" * huge, will=will, username="u" * huge, password=b"p" * huge)
+    client = Client(house)
+    client.send(raw)
+    assert client.take_one(CONNACK).return_code == 0
+    other = Client(house)
+    other.send(packet(0x10, b"x" * (MAX_CONNECT + 1))[:5])
+    assert other.is_closed()
+
+
+def test_a_durable_session_is_refused_while_the_store_cannot_write(durable: House) -> None:
+    assert durable.store is not None
+    durable.store.failing = True
+    client = Client(durable)
+    client.send(connect_packet("c", clean=False))
+    client.expect(b"\x20\x02\x00\x03")
+    assert client.is_closed()
+    durable.client("c", clean=True).ping()
+
+
+def test_connack_comes_before_what_waits(durable: House) -> None:
+    client = durable.client("c", clean=False)
+    client.subscribe(("a", 2))
+    durable.publish("a", b"1", 2)
+    client.lose()
+    durable.publish("a", b"2", 1)
+    client = Client(durable)
+    client.send(connect_packet("c", clean=False))
+    assert [each.type for each in client.take()] == [CONNACK, PUBLISH, PUBLISH]
+
+
+# --- what may come when
+
+
+@pytest.mark.parametrize("flags", range(16))
+@pytest.mark.parametrize("kind", range(16))
+def test_wrong_flags_close_the_connection(house: House, kind: int, flags: int) -> None:
+    if kind == PUBLISH:
+        return
+    good = {6: 2, 8: 2, 10: 2}.get(kind, 0)
+    client = house.client("c")
+    bodies = {8: b"\0\1\0\1a\0", 10: b"\0\1\0\1a", 12: b"", 14: b""}
+    client.send(packet(kind << 4 | flags, bodies.get(kind, b"\0\1")))
+    from_client = kind in (4, 5, 6, 7, 8, 10, 12, 14)
+    assert client.is_closed() == (flags != good or not from_client or kind == 14)
+
+
+@pytest.mark.parametrize("kind", (12, 14))
+def test_a_body_where_none_belongs_closes_the_connection(house: House, kind: int) -> None:
+    other = watcher(house)
+    client = house.client("c", will=Will("will"))
+    client.send(packet(kind << 4, b"x"))
+    client.expect()
+    assert client.is_closed()
+    assert other.take_published() == [("will", b"")]
+
+
+BAD_PUBLISHES = (
+    ("3602", "MQTT-3.3.1-4"),
+    ("380400016178", "MQTT-3.3.1-2"),
+    ("3000", "MQTT-3.3.2-1"),
+    ("300100", "MQTT-3.3.2-1"),
+    ("30020000", "MQTT-4.7.3-1"),
+    ("3003000261", "MQTT-3.3.2-1"),
+    ("300300012b", "MQTT-3.3.2-2"),
+    ("30030001ff", "MQTT-1.5.3-1"),
+    ("3003000100", "MQTT-1.5.3-2"),
+    ("3203000161", "MQTT-2.3.1-1"),
+    ("320400016100", "MQTT-2.3.1-1"),
+    ("32050001610000", "MQTT-2.3.1-1"),
+    ("34050001610000", "MQTT-2.3.1-1"),
+)
+
+
+@pytest.mark.parametrize(("raw", "statement"), BAD_PUBLISHES)
+def test_a_bad_publish_closes_the_connection_with_its_statement_in_the_log(
+    house: House, raw: str, statement: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = watcher(house)
+    client = house.client("c")
+    with caplog.at_level(logging.INFO, "vmq.session"):
+        client.send(bytes.fromhex(raw) + b"\0" * (raw == "3602") * 2)
+    assert client.is_closed()
+    client.expect()
+    other.expect()
+    [record] = caplog.records
+    assert record.levelname == "WARNING"
+    line = record.getMessage()
+    assert 'closed client=c peer=192.0.2.1:4711 reason="protocol error: ' in line
+    assert line.endswith(f'[{statement}]"')
+
+
+def test_good_packets_before_a_bad_one_in_the_same_chunk_count(house: House) -> None:
+    other = watcher(house)
+    client = house.client("c")
+    client.send(
+        publish_packet("a", b"1"),
+        publish_packet("a", b"2", qos=1, packet_id=5),
+        b"\xff\x00",
+        publish_packet("a", b"3"),
+    )
+    client.expect(puback_packet(5))
+    assert client.is_closed()
+    assert other.payloads() == [b"1", b"2"]
+
+
+def test_nothing_behind_disconnect_is_read(house: House) -> None:
+    other = watcher(house)
+    client = house.client("c")
+    client.send(DISCONNECT_BYTES, publish_packet("a", b"x"), PINGREQ_BYTES)
+    client.expect()
+    other.expect()
+
+
+def test_a_packet_above_the_limit_closes_the_connection(house: House) -> None:
+    house.options.max_packet_size = 100
+    client = house.client("c")
+    client.send(packet(0x30, b"\0\1a" + b"x" * 97))
+    assert not client.is_closed()
+    client.send(packet(0x30, b"\0\1a" + b"x" * 98)[:2])
+    assert client.is_closed()
+
+
+def test_a_ping_is_answered(house: House) -> None:
+    house.client("c").ping()
+
+
+# --- PUBLISH
+
+
+@pytest.mark.parametrize("retain", (False, True))
+def test_qos_1_is_acknowledged_under_its_id(house: House, retain: bool) -> None:
+    other = watcher(house)
+    client = house.client("c")
+    client.send(publish_packet("a", b"x", qos=1, packet_id=513, retain=retain, dup=True))
+    client.expect(puback_packet(513))
+    received = other.take_one(PUBLISH)
+    assert (received.qos, received.dup, received.retain) == (1, False, False)
+
+
+def test_qos_2_is_delivered_once_however_often_it_is_repeated(house: House) -> None:
+    other = watcher(house)
+    client = house.client("c")
+    for dup in (False, True, True):
+        client.send(publish_packet("a", b"x", qos=2, packet_id=7, dup=dup))
+        client.expect(pubrec_packet(7))
+    assert other.payloads() == [b"x"]
+    for _ in range(2):
+        client.send(pubrel_packet(7))
+        client.expect(pubcomp_packet(7))
+    client.send(publish_packet("a", b"y", qos=2, packet_id=7))
+    client.expect(pubrec_packet(7))
+    assert other.payloads() == [b"y"]
+
+
+def test_a_qos_2_id_is_remembered_across_connections_and_restarts(durable: House) -> None:
+    client = durable.client("c", clean=False)
+    client.send(publish_packet("a", b"x", qos=2, packet_id=7))
+    client.expect(pubrec_packet(7))
+    for end in (client.lose, durable.restart):
+        end()
+        other = watcher(durable)
+        client = durable.client("c", clean=False)
+        client.send(publish_packet("a", b"x", qos=2, packet_id=7, dup=True))
+        client.expect(pubrec_packet(7))
+        other.expect()
+    client.send(pubrel_packet(7))
+    client.expect(pubcomp_packet(7))
+    durable.restart()
+    other = watcher(durable)
+    client = durable.client("c", clean=False)
+    client.send(publish_packet("a", b"y", qos=2, packet_id=7))
+    assert other.payloads() == [b"y"]
+
+
+def test_a_clean_session_forgets_its_qos_2_ids(house: House) -> None:
+    other = watcher(house)
+    for _ in range(2):
+        house.client("c").send(publish_packet("a", b"x", qos=2, packet_id=7))
+    assert other.payloads() == [b"x", b"x"]
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.binary(max_size=3)), max_size=12), st.data())
+def test_bursts_reach_fast_and_slow_subscribers_alike(
+    messages: list[tuple[str, bytes]], data: st.DataObject
+) -> None:
+    house = House()
+    fast, slow, other = house.client("fast"), house.client("slow"), house.client("other")
+    for client in (fast, slow, other):
+        client.subscribe(("+", 0))
+    slow.block()
+    other.subscribe(("$share/g/b", 0))
+    stream = b"".join(publish_packet(topic, payload) for topic, payload in messages)
+    places = data.draw(st.lists(st.integers(0, 100), max_size=4))
+    publisher = house.client("p")
+    for chunk in cut(stream, places):
+        publisher.send(chunk)
+    slow.unblock()
+    assert fast.take_published() == slow.take_published() == messages
+    twice = [each for each in messages if each[0] == "b"]
+    assert len(other.take()) == len(messages) + len(twice)
+
+
+def test_a_subscriber_gets_the_very_bytes_of_a_qos_0_publish(house: House) -> None:
+    client = house.client("c")
+    client.subscribe(("a", 0))
+    raw = b"\x30\x83\x00\0\1a"  # a remaining length of two bytes, where one would do
+    client.send(raw * 3)
+    assert client.take_bytes() == raw * 3
+
+
+def test_a_burst_without_subscribers_is_counted(house: House) -> None:
+    client = house.client("c")
+    client.send(publish_packet("a", b"x") * 10)
+    assert house.core.counters.publish_received == 10
+    assert house.core.counters.publish_sent == 0
+
+
+def test_a_run_is_split_into_its_messages() -> None:
+    route = Route(b"a", "a")
+    messages = split_run(publish_packet("a", b"1") + publish_packet("a", b""), route)
+    assert [(each.topic, each.payload, each.qos) for each in messages] == [
+        (b"a", b"1", 0),
+        (b"a", b"", 0),
+    ]
+
+
+def test_a_publisher_that_subscribed_gets_its_own_messages_in_order(house: House) -> None:
+    client = house.client("c")
+    client.subscribe(("a", 1))
+    client.send(*(publish_packet("a", b"%d" % n, qos=1, packet_id=n) for n in range(1, 5)))
+    packets = client.take()
+    assert [each.packet_id for each in packets if each.type == PUBACK] == [1, 2, 3, 4]
+    assert [each.payload for each in packets if each.type == PUBLISH] == [b"1", b"2", b"3", b"4"]
+
+
+# --- SUBSCRIBE, UNSUBSCRIBE
+
+
+def test_suback_has_a_code_for_each_filter_in_order(house: House) -> None:
+    client = house.client("c")
+    client.send(subscribe_packet(0x0102, ("a", 2), ("b", 0), ("a", 1)))
+    received = client.take_one(SUBACK)
+    assert (received.packet_id, received.codes) == (0x0102, [2, 0, 1])
+    house.publish("a", b"x", 2)
+    assert client.take_one(PUBLISH).qos == 1
+
+
+def test_unsuback_comes_whether_there_was_a_subscription_or_not(house: House) -> None:
+    client = house.client("c")
+    client.send(unsubscribe_packet(0x0102, "a", "b"))
+    client.expect(b"\xb0\x02\x01\x02")
+
+
+def test_several_packets_in_one_chunk_are_handled_in_order(house: House) -> None:
+    client = Client(house)
+    client.send(
+        connect_packet("c"),
+        subscribe_packet(1, ("a", 0)),
+        publish_packet("a", b"1"),
+        unsubscribe_packet(2, "a"),
+        publish_packet("a", b"2"),
+        PINGREQ_BYTES,
+    )
+    client.expect(
+        b"\x20\x02\x00\x00",
+        b"\x90\x03\x00\x01\x00",
+        publish_packet("a", b"1"),
+        b"\xb0\x02\x00\x02",
+        PINGRESP_BYTES,
+    )
+
+
+# --- acknowledgements wait for the store
+
+
+def patient(house: House) -> None:
+    """From now on the test commits."""
+    house.patient = True
+
+
+Act = tuple[str, Callable[[Client], bytes], int]
+DURABLE_ACTS: tuple[Act, ...] = (
+    ("a publish that a durable session gets", lambda c: publish_packet("d", qos=1, packet_id=9), 4),
+    ("a retained one", lambda c: publish_packet("x", b"x", qos=1, packet_id=9, retain=True), 4),
+    ("QoS 2 from a durable session", lambda c: publish_packet("x", qos=2, packet_id=9), 5),
+    ("its PUBREL", lambda c: pubrel_packet(8), 7),
+    ("a subscription", lambda c: subscribe_packet(9, ("x", 0)), 9),
+    ("the end of one", lambda c: unsubscribe_packet(9, "d"), 11),
+)
+
+
+@pytest.mark.parametrize("act", DURABLE_ACTS, ids=lambda act: act[0])
+@pytest.mark.parametrize("durability", ("os", "fsync", "memory"))
+def test_the_answer_to_durable_work_leaves_after_the_commit(
+    tmp_path: Path, act: Act, durability: str
+) -> None:
+    with stored_house(tmp_path, durability=durability) as house:
+        reader = house.client("reader", clean=False)
+        reader.subscribe(("d", 1))
+        reader.lose()
+        client = house.client("c", clean=False)
+        client.subscribe(("d", 0))
+        client.send(publish_packet("x", qos=2, packet_id=8))
+        client.take()
+        patient(house)
+        client.send(act[1](client))
+        if durability != "memory":
+            client.expect()
+        house.commit()
+        assert act[2] in [each.type for each in client.take()]
+
+
+def test_the_connack_of_a_durable_session_leaves_after_the_commit(durable: House) -> None:
+    patient(durable)
+    client = Client(durable)
+    client.send(connect_packet("c", clean=False))
+    client.expect()
+    durable.commit()
+    client.expect(b"\x20\x02\x00\x00")
+
+
+def test_a_message_is_not_sent_to_a_durable_session_before_its_id_is_stored(
+    durable: House,
+) -> None:
+    client = durable.client("c", clean=False)
+    client.subscribe(("a", 1))
+    patient(durable)
+    durable.publish("a", b"x", 1)
+    durable.core.outbox.flush()
+    client.expect()
+    durable.commit()
+    assert client.payloads() == [b"x"]
+
+
+def test_what_needs_no_store_is_answered_at_once(durable: House) -> None:
+    clean = durable.client("clean")
+    clean.subscribe(("a", 2))
+    patient(durable)
+    clean.send(
+        publish_packet("a", b"1", qos=1, packet_id=1), publish_packet("a", qos=2, packet_id=2)
+    )
+    assert {each.type for each in clean.take()} == {PUBACK, PUBREC, PUBLISH}
+    assert durable.store is not None
+    assert durable.store.dirty == {}
+
+
+# --- wills
+
+
+def will_house() -> tuple[House, Client, Client]:
+    """A watcher, and a client that has a will."""
+    house = House()
+    other = watcher(house)
+    return house, other, house.client("c", will=Will("will", b"gone", 1, True))
+
+
+def test_a_will_is_published_when_the_connection_is_lost() -> None:
+    house, other, client = will_house()
+    client.lose(ConnectionResetError("reset"))
+    received = other.take_one(PUBLISH)
+    assert (received.topic, received.payload) == ("will", b"gone")
+    assert (received.qos, received.retain) == (1, False)
+    assert house.retained() == {"will": b"gone"}
+
+
+def test_a_will_is_published_after_a_protocol_error() -> None:
+    _, other, client = will_house()
+    client.send(b"\xff\x00")
+    assert other.payloads() == [b"gone"]
+    client.lose()
+    other.expect()
+
+
+def test_disconnect_forgets_the_will() -> None:
+    house, other, client = will_house()
+    client.disconnect()
+    other.expect()
+    assert house.retained() == {}
+
+
+@pytest.mark.parametrize("suppress", (False, True))
+def test_a_takeover_publishes_the_will_unless_told_not_to(suppress: bool) -> None:
+    house, other, client = will_house()
+    house.options.suppress_lwt_on_session_takeover = suppress
+    house.client("c")
+    client.lose()
+    assert other.payloads() == ([] if suppress else [b"gone"])
+    house.client("c", will=Will("will", b"other")).lose()
+    assert other.payloads() == [b"other"], "only a takeover suppresses it"
+
+
+def test_a_will_belongs_to_its_connection_not_to_the_session(durable: House) -> None:
+    other = watcher(durable)
+    client = durable.client("c", clean=False, will=Will("will", b"gone"))
+    client.lose()
+    assert other.payloads() == [b"gone"]
+    durable.client("c", clean=False).lose()
+    other.expect()
+
+
+def test_a_will_without_retain_leaves_the_retained_message_alone(house: House) -> None:
+    house.publish("will", b"kept", retain=True)
+    house.client("c", will=Will("will", b"gone")).lose()
+    assert house.retained() == {"will": b"kept"}
+
+
+def test_an_empty_retained_will_erases(house: House) -> None:
+    house.publish("will", b"kept", retain=True)
+    house.client("c", will=Will("will", b"", 0, True)).lose()
+    assert house.retained() == {}
+
+
+def test_a_client_that_is_not_accepted_has_no_will(house: House) -> None:
+    other = watcher(house)
+    client = Client(house)
+    client.send(connect_packet("", clean=False, will=Will("will", b"gone")))
+    client.lose()
+    other.expect()
+
+
+def test_a_will_reaches_the_durable_session_that_left_it(durable: House) -> None:
+    client = durable.client("c", clean=False, will=Will("will", b"gone", 1))
+    client.subscribe(("will", 1))
+    client.lose()
+    assert durable.client("c", clean=False).payloads() == [b"gone"]
+
+
+# --- MQTT 3.1
+
+
+def test_an_mqtt_3_1_client_is_not_told_of_its_session(durable: House) -> None:
+    for _ in range(2):
+        client = Client(durable)
+        assert client.connect("c", clean=False, level=3).session_present == 0
+        client.disconnect()
+
+
+def test_an_mqtt_3_1_client_needs_an_id(house: House) -> None:
+    client = Client(house)
+    client.send(connect_packet("", protocol="MQIsdp", level=3))
+    client.expect(b"\x20\x02\x00\x02")
+
+
+def test_an_mqtt_3_1_client_may_repeat_with_dup(house: House) -> None:
+    client = house.client("c", level=3)
+    client.send(packet(0x8A, subscribe_packet(1, ("a", 0))[2:]))
+    client.expect(b"\x90\x03\x00\x01\x00")
+    client.send(packet(0x6A, b"\0\5"))
+    client.expect(pubcomp_packet(5))
+    client.send(packet(0xAA, unsubscribe_packet(2, "a")[2:]))
+    client.expect(b"\xb0\x02\x00\x02")
+    client.send(packet(0x38, b"\0\1ax"))
+    client.ping()
+
+
+# --- what goes wrong inside
+
+
+def test_a_defect_of_ours_ends_one_connection_only(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = house.client("other")
+    client = house.client("c")
+
+    def broken(*_arguments: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    house.core.hooks.on_publish = broken
+    house.core.hooks.resolve()
+    client.send(publish_packet("a", b"x"), PINGREQ_BYTES)
+    client.expect()
+    assert client.is_closed()
+    other.ping()
+    assert [record.exc_info is not None for record in caplog.records if record.levelno >= 40] == [
+        True
+    ]
+
+
+@pytest.mark.parametrize(
+    ("end", "level", "reason"),
+    (
+        (lambda client: client.disconnect(), "DEBUG", "client disconnected"),
+        (lambda client: client.lose(), "INFO", "connection lost"),
+        (lambda client: client.lose(OSError("reset")), "INFO", "connection lost: reset"),
+        (lambda client: client.send(b"\xc1\0"), "WARNING", "MQTT-2.2.2-2"),
+    ),
+)
+def test_the_end_of_a_connection_is_logged_once(
+    house: House,
+    caplog: pytest.LogCaptureFixture,
+    end: Callable[[Client], None],
+    level: str,
+    reason: str,
+) -> None:
+    client = house.client("c")
+    with caplog.at_level(logging.DEBUG, "vmq.session"):
+        end(client)
+        client.lose()
+    [record] = caplog.records
+    assert record.levelname == level
+    assert reason in record.getMessage()
+
+
+# --- hostile peers
+
+
+@contextmanager
+def no_internal_errors() -> Iterator[None]:
+    """Nothing is logged as a defect of the broker's own."""
+    seen: list[str] = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            seen.append(self.format(record))
+
+    log, handler = logging.getLogger("vmq"), Listener(logging.ERROR)
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+    assert seen == []
+
+
+IDS = st.integers(0, 3)
+NAMES = st.sampled_from(["a", "b", "a/b", "$SYS/x", "", "+", "a/#", "$share/g/a", "\ufffe"])
+QOS = st.integers(0, 3)
+PACKETS = st.one_of(
+    st.builds(
+        lambda topic, payload, qos, pid, retain, dup: publish_packet(
+            topic, payload, qos=qos, packet_id=pid if qos else None, retain=retain, dup=dup
+        ),
+        NAMES,
+        st.binary(max_size=8),
+        QOS,
+        IDS,
+        st.booleans(),
+        st.booleans(),
+    ),
+    st.builds(lambda pid, name, qos: subscribe_packet(pid, (name, qos)), IDS, NAMES, QOS),
+    st.builds(unsubscribe_packet, IDS, NAMES),
+    st.builds(
+        lambda build, pid: build(pid),
+        st.sampled_from([puback_packet, pubrec_packet, pubrel_packet, pubcomp_packet]),
+        st.integers(0, 25),
+    ),
+    st.just(PINGREQ_BYTES),
+    st.builds(packet, st.integers(0, 255), st.binary(max_size=12)),
+)
+#: Packets that a well-behaved client may send at any time.
+GOOD = st.one_of(
+    st.builds(
+        lambda topic, payload, qos, pid, retain: publish_packet(
+            topic, payload, qos=qos, packet_id=pid if qos else None, retain=retain
+        ),
+        st.sampled_from(["a", "b", "a/b"]),
+        st.binary(max_size=8),
+        st.integers(0, 2),
+        st.integers(1, 3),
+        st.booleans(),
+    ),
+    st.builds(
+        lambda pid, name, qos: subscribe_packet(pid, (name, qos)),
+        st.integers(1, 3),
+        st.sampled_from(["a", "+", "#", "a/#", "$share/g/a"]),
+        st.integers(0, 2),
+    ),
+    st.builds(unsubscribe_packet, st.integers(1, 3), st.sampled_from(["a", "+", "#"])),
+    st.builds(
+        lambda build, pid: build(pid),
+        st.sampled_from([puback_packet, pubrec_packet, pubrel_packet, pubcomp_packet]),
+        st.integers(1, 25),
+    ),
+    st.just(PINGREQ_BYTES),
+)
+
+
+@st.composite
+def hostile_streams(draw: st.DrawFn) -> bytes:
+    """Packets in any order, most of them possible, with some bytes changed."""
+    start = draw(st.sampled_from([connect_packet("c"), connect_packet("c"), b""]))
+    stream = bytearray(start + b"".join(draw(st.lists(PACKETS, max_size=12))))
+    for _ in range(draw(st.integers(0, 3)) if stream else 0):
+        stream[draw(st.integers(0, len(stream) - 1))] = draw(st.integers(0, 255))
+    return bytes(stream)
+
+
+@given(st.one_of(hostile_streams(), st.binary(max_size=60)), st.lists(st.integers(0, 300)))
+@settings(max_examples=400)
+@example(connect_packet("c") + b"\x30\x80\x80\x80\x80\x01", [])
+def test_nothing_that_a_peer_sends_raises_or_touches_others(
+    stream: bytes, places: list[int]
+) -> None:
+    house = House()
+    bystander = house.client("bystander")
+    client = Client(house)
+    with no_internal_errors():
+        for chunk in cut(stream, places):
+            client.connection.data_received(chunk)
+            house.settle()
+        client.take()
+        if client.connection.closing:
+            assert client.is_closed()
+            client.connection.data_received(connect_packet("c") + PINGREQ_BYTES)
+            house.settle()
+            client.expect()
+            assert "c" not in house.registry.subscribers
+        client.lose()
+        assert set(house.registry.subscribers) == {"bystander"}
+        assert house.registry.trie.root.is_empty()
+    bystander.ping()
+
+
+@given(hostile_streams(), hostile_streams())
+@settings(max_examples=40)
+def test_a_hostile_durable_session_can_be_resumed(first: bytes, second: bytes) -> None:
+    with (
+        TemporaryDirectory(dir=RAM) as folder,
+        stored_house(Path(folder)) as house,
+        no_internal_errors(),
+    ):
+        for stream in (first, second):
+            client = Client(house)
+            client.send(connect_packet("d", clean=False))
+            client.send(stream)
+            client.lose()
+            house.restart()
+        assert house.client("d", clean=False).take() is not None
+
+
+@given(st.lists(GOOD, max_size=15), st.lists(st.integers(0, 400), max_size=8))
+@settings(max_examples=150)
+def test_what_is_answered_does_not_depend_on_how_the_stream_is_cut(
+    packets: list[bytes], places: list[int]
+) -> None:
+    stream = connect_packet("c") + b"".join(packets)
+    outcomes = []
+    for chunks in ([stream], cut(stream, places)):
+        house = House()
+        client = Client(house)
+        for chunk in chunks:
+            client.send(chunk)
+        outcomes.append((client.take(), house.retained()))
+    assert outcomes[0] == outcomes[1]
+
+
+@given(st.lists(GOOD, max_size=15))
+def test_the_way_past_the_hooks_leads_to_the_same_end(packets: list[bytes]) -> None:
+    outcomes = []
+    for listening in (False, True):
+        house = House()
+        if listening:
+            house.core.hooks.on_publish = lambda *_arguments: None
+            house.core.hooks.on_deliver = lambda *_arguments: None
+            house.core.hooks.resolve()
+        client, other = Client(house), watcher(house)
+        client.send(connect_packet("c"), *packets)
+        outcomes.append((raw_of(client.take()), raw_of(other.take())))
+    assert outcomes[0] == outcomes[1]
+
+
+def raw_of(packets: list[Packet]) -> list[bytes]:
+    return [each.raw for each in packets]
+
+
+def test_a_message_object_is_made_once_for_all_targets(house: House) -> None:
+    for index in range(3):
+        house.client(str(index)).subscribe(("a", 1))
+    queues = [house.queue(str(index)) for index in range(3)]
+    house.client("p").send(publish_packet("a", b"x", qos=1, packet_id=1))
+    messages: list[Message] = [
+        delivery.message for queue in queues for delivery in queue.inflight.values()
+    ]
+    assert len(messages) == 3
+    assert all(each is messages[0] for each in messages)
+
+
+def test_pubcomp_type_is_the_last_word(house: House) -> None:
+    client = house.client("c")
+    client.publish("a", b"x", 2)
+    client.expect()
+    client.send(pubrel_packet(client.last_id))
+    assert client.take_one(PUBCOMP).packet_id == client.last_id

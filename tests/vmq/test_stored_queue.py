@@ -1,0 +1,324 @@
+"""Durable queues over a real store: limits, order and restarts, against a model."""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.wire import PUBLISH, PUBREL
+from tests.vmq.support import split_packets
+from tests.vmq.test_store_model import commit
+from vmq.core import Core, Options
+from vmq.message import Message
+from vmq.output import Output
+from vmq.queue import PENDING_IN_MEMORY, Queue
+from vmq.store import Store, StoredSession
+from vmq.store_open import open_store, stored_sessions
+
+
+@pytest.fixture
+def path() -> Iterator[Path]:
+    """In memory where the system offers that: each opening of a database waits for the disk."""
+    offered = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="vmq-test-", dir=offered) as name:
+        yield Path(name) / "store"
+
+
+def start(path: Path) -> Store:
+    return open_store(path, "os", lambda: None)
+
+
+def only(store: Store) -> StoredSession:
+    (session,) = stored_sessions(store)
+    return session
+
+
+class Line:
+    """One durable session's queue over a real store, and a client that acknowledges as told."""
+
+    def __init__(
+        self, store: Store, stored: StoredSession | None = None, options: Options | None = None
+    ) -> None:
+        self.options = options if options is not None else Options()
+        self.store = store
+        self.core = Core(self.options, store, lambda: 1.0, lambda: 1.0, lambda count: 0)
+        self.woken = False
+        session = store.create_session("dev") if stored is None else stored.number
+        self.queue = Queue("dev", self.core, session, self.wake)
+        self.output = Output(self.core.outbox)
+        if stored is not None:
+            self.queue.restore(stored.first, stored.last, stored.last_order)
+
+    def wake(self, _queue: Queue) -> None:
+        self.woken = True
+
+    def settle(self) -> None:
+        while self.woken:
+            self.woken = self.queue.drain_step()
+        commit(self.store)
+
+    def go_online(self) -> None:
+        self.output = Output(self.core.outbox)
+        self.queue.go_online(self.output)
+        self.settle()
+
+    def go_offline(self) -> None:
+        self.queue.go_offline()
+        self.settle()
+
+    def deliver(self, payload: bytes, qos: int, share: bool = False) -> None:
+        message = Message(b"t", payload, qos, False)
+        message.share = share
+        self.queue.deliver(message, qos, False, "")
+        self.settle()
+
+    def take(self) -> list[tuple[int, bool, int, bytes]]:
+        """What went to the client: (packet type, DUP, packet id, payload)."""
+        buffer = bytearray(b"".join(self.output.pieces))
+        self.output.pieces.clear()
+        taken = []
+        for packet in split_packets(buffer):
+            payload = packet.payload if packet.type == PUBLISH else b""
+            taken.append((packet.type, packet.dup, packet.packet_id, payload))
+        assert not buffer
+        return taken
+
+
+class Sent:
+    """What the model knows of one message in flight."""
+
+    def __init__(self, payload: bytes, qos: int, packet_id: int) -> None:
+        self.payload = payload
+        self.qos = qos
+        self.packet_id = packet_id
+        self.released = False
+
+
+class Model:
+    """What a queue with these options has to do."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.online = False
+        self.waiting: list[tuple[bytes, int]] = []
+        self.inflight: list[Sent] = []
+        self.dropped = 0
+
+    def deliver(self, payload: bytes, qos: int, full: bool) -> None:
+        if self.online and len(self.inflight) < self.options.max_inflight_messages:
+            assert not self.waiting
+        elif full:
+            self.dropped += 1
+            if not self.options.drop_oldest:
+                return
+            if self.waiting:
+                del self.waiting[0]
+        self.waiting.append((payload, qos))
+
+    def send(self, taken: list[tuple[int, bool, int, bytes]]) -> None:
+        """What waits is sent as far as the window allows, in the right order."""
+        count = 0
+        while self.waiting and len(self.inflight) < self.options.max_inflight_messages:
+            payload, qos = self.waiting.pop(-1 if self.options.lifo else 0)
+            kind, dup, packet_id, found = taken[count]
+            assert (kind, dup, found) == (PUBLISH, False, payload)
+            assert packet_id not in {each.packet_id for each in self.inflight}
+            self.inflight.append(Sent(payload, qos, packet_id))
+            count += 1
+        assert len(taken) == count
+
+    def resend(self, taken: list[tuple[int, bool, int, bytes]]) -> None:
+        """What is in flight is repeated; what waits follows.
+
+        Each PUBLISH in the order of the first sending, each PUBREL in that of the PUBRECs; nothing
+        is promised between the two.
+        """
+        count = len(self.inflight)
+        repeated, rest = taken[:count], taken[count:]
+        for is_released in (False, True):
+            wanted = [
+                (PUBREL, False, each.packet_id, b"")
+                if is_released
+                else (PUBLISH, True, each.packet_id, each.payload)
+                for each in self.inflight
+                if each.released is is_released
+            ]
+            assert [each for each in repeated if (each[0] == PUBREL) is is_released] == wanted
+        self.send(rest)
+
+
+class Play:
+    """A queue over a real store and its model, through one random history."""
+
+    def __init__(self, path: Path, seed: int, options: Options) -> None:
+        self.rng = random.Random(seed)
+        self.path = path
+        self.options = options
+        self.line = Line(start(path), options=options)
+        self.model = Model(options)
+        self.made = 0
+        self.dropped_before = 0
+        commit(self.line.store)
+
+    def deliver(self) -> None:
+        line, rng = self.line, self.rng
+        for _ in range(rng.choice((1, 1, 3, 12))):
+            self.made += 1
+            large = b"x" * 2000 if rng.random() < 0.1 else b""
+            payload, qos = b"%d " % self.made + large, rng.choice((1, 2))
+            limit = self.options.max_offline_messages
+            waiting = line.queue.waiting()
+            assert waiting == len(self.model.waiting)
+            self.model.deliver(payload, qos, 0 <= limit <= waiting)
+            line.deliver(payload, qos, rng.random() < 0.2)
+            if self.model.online:
+                self.model.send(line.take())
+
+    def acknowledge(self) -> None:
+        if not (self.model.online and self.model.inflight):
+            return
+        queue = self.line.queue
+        index = 0 if self.rng.random() < 0.7 else self.rng.randrange(len(self.model.inflight))
+        each = self.model.inflight[index]
+        if each.qos == 1:
+            queue.on_puback(each.packet_id)
+        elif each.released:
+            queue.on_pubcomp(each.packet_id)
+        else:
+            queue.on_pubrec(each.packet_id)
+            each.released = True
+            self.model.inflight.append(self.model.inflight.pop(index))
+            self.line.settle()
+            assert self.line.take() == [(PUBREL, False, each.packet_id, b"")]
+            return
+        del self.model.inflight[index]
+        self.line.settle()
+        self.model.send(self.line.take())
+
+    def connect(self) -> None:
+        if self.model.online:
+            self.line.go_offline()
+            self.model.online = False
+        else:
+            self.line.go_online()
+            self.model.online = True
+            self.model.resend(self.line.take())
+
+    def restart(self) -> None:
+        """The process is killed; everything was committed."""
+        self.dropped_before += self.line.queue.dropped
+        self.line.store.db.close()
+        store = start(self.path)
+        self.line = Line(store, only(store), self.options)
+        self.model.online = False
+
+    def run(self, steps: int) -> None:
+        acts = [self.deliver] * 8 + [self.acknowledge] * 16 + [self.connect] * 2 + [self.restart]
+        for _ in range(steps):
+            self.rng.choice(acts)()
+        self.finish()
+
+    def finish(self) -> None:
+        """The client comes and stays: everything that is left arrives, and nothing stays behind."""
+        if not self.model.online:
+            self.connect()
+        while self.model.inflight:
+            self.acknowledge()
+        assert self.model.waiting == []
+        assert self.dropped_before + self.line.queue.dropped == self.model.dropped
+        left = [key for key, _ in self.line.store.db.iterator() if key[:1] in b"qimc"]
+        assert left == []
+        self.line.store.db.close()
+
+
+def options_of(*, window: int, limit: int, lifo: bool, oldest: bool, step: int) -> Options:
+    options = Options()
+    options.max_inflight_messages = window
+    options.max_online_messages = options.max_offline_messages = limit
+    options.lifo = lifo
+    options.drop_oldest = oldest
+    options.max_msgs_per_drain_step = step
+    return options
+
+
+@pytest.mark.parametrize("lifo", (False, True))
+def test_more_than_memory_holds_waits_in_the_store(path: Path, lifo: bool) -> None:
+    """The client is there and slow: what is not held in memory is loaded again, in its order."""
+    count = 2 * PENDING_IN_MEMORY + 500
+    options = options_of(window=1, limit=-1, lifo=lifo, oldest=False, step=100)
+    line = Line(start(path), options=options)
+    line.go_online()
+    for index in range(count):
+        line.deliver(b"%d" % index, 1)
+        assert line.queue.waiting() == index
+    pending = line.queue.pending
+    assert pending is not None
+    assert len(pending) <= PENDING_IN_MEMORY
+    received = []
+    while line.queue.inflight:
+        ((_, _, packet_id, payload),) = line.take()
+        received.append(int(payload))
+        line.queue.on_puback(packet_id)
+        line.settle()
+    line.store.db.close()
+    waited = range(1, count)
+    assert received == [0, *(reversed(waited) if lifo else waited)]
+
+
+def test_newest_first_is_repeated_in_the_order_of_sending_after_a_restart(path: Path) -> None:
+    """[MQTT-4.6.0-1]; the numbers of packets follow the same order."""
+    options = options_of(window=2, limit=-1, lifo=True, oldest=False, step=100)
+    line = Line(start(path), options=options)
+    for payload in (b"1", b"2", b"3"):
+        line.deliver(payload, 1)
+    line.go_online()
+    assert [each[3] for each in line.take()] == [b"3", b"2"]
+    line.store.db.close()
+    store = start(path)
+    line = Line(store, only(store), options)
+    line.go_online()
+    found = [(each[2], each[3]) for each in line.take()]
+    line.queue.on_puback(1)
+    line.settle()
+    found += [(each[2], each[3]) for each in line.take()]
+    line.store.db.close()
+    assert found == [(1, b"3"), (2, b"2"), (3, b"1")]
+
+
+def test_limits_count_messages_after_a_restart(path: Path) -> None:
+    """What was acknowledged or released meanwhile is none."""
+    options = options_of(window=2, limit=4, lifo=False, oldest=False, step=100)
+    line = Line(start(path), options=options)
+    line.go_online()
+    for payload in (b"1", b"2", b"3"):
+        line.deliver(payload, 2)
+    for packet_id, payload in ((1, b"4"), (2, b"5")):
+        line.queue.on_pubrec(packet_id)
+        line.deliver(payload, 2)
+    line.store.db.close()
+    store = start(path)
+    line = Line(store, only(store), options)
+    assert line.queue.waiting() == len(list(store.db.iterator(prefix=b"q"))) == 3
+    line.deliver(b"6", 2)
+    assert line.queue.dropped == 0
+    line.deliver(b"7", 2)
+    store.db.close()
+    assert line.queue.dropped == 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("lifo", (False, True))
+@pytest.mark.parametrize("limit", (-1, 15))
+@pytest.mark.parametrize("oldest", (False, True))
+def test_a_queue_against_a_model(
+    path: Path, seed: int, lifo: bool, limit: int, oldest: bool
+) -> None:
+    options = options_of(
+        window=(1, 3, 20)[seed % 3], limit=limit, lifo=lifo, oldest=oldest, step=(4, 100)[seed % 2]
+    )
+    Play(path, seed, options).run(300)
