@@ -19,6 +19,7 @@ from vmq.config import (
     QueueOptions,
     SessionOptions,
     StoreOptions,
+    changed,
     check,
     load,
 )
@@ -558,10 +559,10 @@ def test_the_environment_of_this_process_is_not_read_unasked() -> None:
 
 def test_one_option_changes_by_its_text() -> None:
     before = Config()
-    after = config.changed(before, "queue.drop", "oldest")
+    after = changed(before, "queue.drop", "oldest")
     assert (before.queue.drop, after.queue.drop) == ("newest", "oldest")
-    assert config.changed(after, "queue.max_online_messages", "7").queue.drop == "oldest"
+    assert changed(after, "queue.max_online_messages", "7").queue.drop == "oldest"
     with pytest.raises(ConfigError, match='^queue.drop = "all": accepted: "newest", "oldest"$'):
-        config.changed(before, "queue.drop", "all")
+        changed(before, "queue.drop", "all")
     with pytest.raises(ConfigError, match="unknown option"):
-        config.changed(before, "queue.dorp", "oldest")
+        changed(before, "queue.dorp", "oldest")

@@ -14,7 +14,7 @@ from vmq.admin.where import Predicate, check_column, columns_of, compile_where
 Row = TypeVar("Row", bound=Struct)
 
 #: Rows looked at between two passes of the loop.
-SLICE: Final = 1000
+SLICE: Final = 500
 
 
 class Selection(Struct, frozen=True, kw_only=True):
