@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from vmq.commits import Committer
@@ -23,10 +23,14 @@ from vmq.connection import Connection
 from vmq.core import Core, Options
 from vmq.embedded import LocalClient, ReceivedMessage
 from vmq.hooks import Hooks
+from vmq.listeners.state import AnyListener, OpenListener
 from vmq.listeners.tcp import bind, listen, prepare
 from vmq.listeners.websocket import websocket_factory
 from vmq.memory import MemoryWatch
+from vmq.metrics import Metrics
+from vmq.monitor import Monitor
 from vmq.registry import Registry
+from vmq.reload import changes, check_live
 from vmq.store import Store, StoreError
 from vmq.store_open import (
     ended_sessions,
@@ -39,8 +43,12 @@ from vmq.tasks import QueueTasks, SessionTask
 
 if TYPE_CHECKING:
     from vmq.http.admin_socket import AdminSocket
+    from vmq.http.server import HttpListener
 
 log = logging.getLogger("vmq.broker")
+
+#: A loop that was late by more seconds lately is unwell.
+UNWELL_LAG: Final = 1.0
 
 #: Records of an ended session that are deleted between two passes of the loop.
 PURGE_STEP = 1000
@@ -50,9 +58,9 @@ class StartError(RuntimeError):
     """The broker cannot start; the text is for the operator."""
 
 
-def options_of(config: Config, into: Options | None = None) -> Options:
-    """The core's options out of the configuration; those of a running core are brought up to date."""
-    options = into if into is not None else Options()
+def options_of(config: Config, options: Options | None = None) -> Options:
+    """The core's options out of the configuration; those given, if any, take them over."""
+    options = Options() if options is None else options
     session, queue = config.session, config.queue
     options.max_client_id_size = session.max_client_id_size
     options.max_packet_size = session.max_packet_size
@@ -84,14 +92,6 @@ def options_of(config: Config, into: Options | None = None) -> Options:
     return options
 
 
-class Listening:
-    """An open listener and its URL with the real port."""
-
-    def __init__(self, server: asyncio.Server, url: str) -> None:
-        self.server = server
-        self.url = url
-
-
 class Broker:
     """One MQTT broker.
 
@@ -106,13 +106,18 @@ class Broker:
     def __init__(self, config: Config | None = None, *, admin: bool = False) -> None:
         self.config = config if config is not None else Config()
         check(self.config)
-        #: The listeners that are open, by name.
-        self.listening: dict[str, Listening] = {}
+        #: The open listeners by the names of the configuration.
+        self.listeners: dict[str, AnyListener] = {}
+        #: Closed ones whose connections may go on.
+        self._closed_listeners: list[AnyListener] = []
         self._wants_admin = admin
         self._admin: AdminSocket | None = None
         self._core: Core | None = None
         self._registry: Registry | None = None
         self._committer: Committer | None = None
+        self._monitor: Monitor | None = None
+        self._metrics: Metrics | None = None
+        self._http: list[HttpListener] = []
         self._tasks: dict[Connection, SessionTask] = {}
         self._all_closed: asyncio.Future[None] | None = None
         self._background: set[asyncio.Task[None]] = set()
@@ -139,7 +144,6 @@ class Broker:
         Raises:
             StartError: a listener's address cannot be had, or the store cannot be used.
         """
-        self.addresses = []
         self._all_closed = None
         self._open_core()
         try:
@@ -151,6 +155,7 @@ class Broker:
             await self.stop()
             raise
         self._spawn(self._expire_sessions())
+        self._spawn(self.monitor.run(self.metrics.counters))
         assert self._core is not None
         watch = MemoryWatch(self._core, self.config.limits.max_memory)
         self._spawn(watch.run())
@@ -160,8 +165,12 @@ class Broker:
         if self._admin is not None:
             await self._admin.stop()
             self._admin = None
-        for name in list(self.listening):
+        for name in list(self.listeners):
             self.close_listener(name)
+        for http in self._http:
+            await http.finish()
+        self._http.clear()
+        self._closed_listeners.clear()
         for task in list(self._background):
             task.cancel()
         for client in list(self._clients):
@@ -208,6 +217,7 @@ class Broker:
         self._core = core
         self._committer = committer
         self._registry = Registry(core, QueueTasks(core).wake, self._purge_later)
+        self._watch(core, self._registry, committer)
         try:
             self._restore(store, self._registry)
         except Exception as error:
@@ -235,10 +245,25 @@ class Broker:
                 registry.retained.count,
             )
 
+    def _watch(self, core: Core, registry: Registry, committer: Committer) -> None:
+        """Sets up what reads figures: metrics and the watch over the event loop."""
+        self._monitor = monitor = Monitor(core)
+        self._metrics = Metrics(
+            core,
+            lambda: [registry],
+            committer.times,
+            monitor.lags,
+            monitor.recent_lag,
+            monitor.uptime,
+            self._open_connections,
+        )
+
+    # Listeners
+
     @property
     def addresses(self) -> list[str]:
         """The URLs of the open listeners with their real ports."""
-        return [each.url for each in self.listening.values()]
+        return [each.url for each in self.listeners.values()]
 
     async def open_listener(self, name: str) -> None:
         """Opens a listener of the configuration.
@@ -255,20 +280,25 @@ class Broker:
             raise StartError(
                 f"listeners.{name}: cannot listen on {options.url}: {error.strerror or error}"
             ) from error
-        make = self._connection_factory(self.config.anonymous_allowed(name))
-        factory: Callable[[], Any] = make
-        if endpoint.scheme == "ws":
-            limit = self.config.session.max_packet_size + 65_536
-            factory = websocket_factory(make, endpoint.path or "/", limit)
-        server = await listen(sock, factory, network.backlog)
-        host, port = sock.getsockname()[:2]
-        shown = f"[{host}]" if ":" in host else host
-        path = endpoint.path if endpoint.scheme == "ws" else ""
-        self.listening[name] = Listening(server, f"{endpoint.scheme}://{shown}:{port}{path}")
+        if endpoint.scheme == "http":
+            from vmq.http.server import serve  # its library is large, and not everybody has one
+
+            http = await serve(name, options, sock, self, network.backlog)
+            self._http.append(http)
+            self.listeners[name] = http
+        else:
+            url = endpoint.with_address(*sock.getsockname()[:2]).url
+            listener = OpenListener(name, url, endpoint)
+            listener.server = await listen(sock, self._protocol_factory(listener), network.backlog)
+            self.listeners[name] = listener
 
     def close_listener(self, name: str) -> None:
         """Closes a listener; connections that came through it stay."""
-        self.listening.pop(name).server.close()
+        listener = self.listeners.pop(name)
+        listener.close()
+        # Their number still counts.
+        self._closed_listeners = [each for each in self._closed_listeners if each.connections]
+        self._closed_listeners.append(listener)
 
     async def _open_admin(self) -> None:
         # Late: an embedded broker without the socket needs no HTTP server.
@@ -281,20 +311,31 @@ class Broker:
             raise StartError(str(error)) from error
         self._admin = admin
 
-    def _connection_factory(self, anonymous: bool) -> Callable[[], Connection]:
+    def _protocol_factory(self, listener: OpenListener) -> Callable[[], Any]:
+        """Makes what handles each connection of an MQTT listener."""
+        make = self._connection_factory(listener)
+        if not listener.endpoint.is_websocket:
+            return make
+        limit = self.config.session.max_packet_size + 65_536
+        return websocket_factory(make, listener.endpoint.path or "/", limit)
+
+    def _connection_factory(self, listener: OpenListener) -> Callable[[], Connection]:
         registry = self._registry
         assert registry is not None
+        anonymous = self.config.anonymous_allowed(listener.name)
         write_buffer = self.config.network.write_buffer
 
         def opened(connection: Connection) -> None:
             prepare(connection.transport, write_buffer)
-            timeout = float(self.config.session.mqtt_connect_timeout)
+            timeout = float(self.config.session.mqtt_connect_timeout)  # may change live
             self._tasks[connection] = SessionTask(connection, timeout)
+            listener.connections += 1
 
         def closed(connection: Connection) -> None:
             task = self._tasks.pop(connection, None)
             if task is not None:
                 task.cancel()
+                listener.connections -= 1
             if self._all_closed is not None and not self._tasks:
                 self._all_closed.set_result(None)
 
@@ -304,6 +345,39 @@ class Broker:
             return connection
 
         return make
+
+    # Changes while it runs
+
+    def reload(self, config: Config) -> list[str]:
+        """Takes over a new configuration, all of it or nothing; returns the keys that changed.
+
+        Certificates are read anew too, changed or not. The level of the log belongs to whoever
+        set the log up.
+
+        Raises:
+            ConfigError: the configuration is impossible or not safe.
+            ReloadError: an option changed that cannot change live.
+        """
+        check(config)
+        core, registry = self._core, self._registry
+        assert core is not None and registry is not None, "the broker is not started"
+        found = changes(self.config, config)
+        check_live(found)
+        reload_certificates = getattr(self, "reload_certificates", None)
+        if reload_certificates is not None:
+            reload_certificates()
+        had_retries = core.options.retry_interval > 0
+        self.config = config
+        options_of(config, core.options)
+        if core.options.retry_interval and not had_retries:
+            # Nobody noted when these were sent; they are not due at once.
+            now = core.clock()
+            for subscriber in registry.subscribers.values():
+                for delivery in subscriber.queue.inflight.values():
+                    delivery.sent_at = now
+        for task in self._tasks.values():
+            task.wake()
+        return [change.key for change in found]
 
     # Background work
 
@@ -339,33 +413,52 @@ class Broker:
 
     # Operation
 
-    @property
-    def registry(self) -> Registry:
+    def registry(self, mountpoint: str = "") -> Registry:
         """The sessions, subscriptions and retained messages."""
         assert self._registry is not None, "the broker is not started"
+        assert not mountpoint, "there is one topic tree"
         return self._registry
 
-    def apply(self, config: Config) -> None:
-        """Puts in force what a configuration changes and may change live (see `vmq.admin.options`)."""
-        if config.log.level != self.config.log.level:
-            logging.getLogger("vmq").setLevel(config.log.level.upper())
-        self.config = config
-        if self._core is None:
-            return
-        options = self._core.options
-        before = (options.retry_interval, options.stalled_client_timeout)
-        upgraded = options.upgrade_outgoing_qos
-        options_of(config, options)
-        flapping = self.registry.flapping
-        flapping.limit = options.flapping_limit
-        flapping.window = options.flapping_window
-        flapping.ban = options.flapping_ban
-        if (options.retry_interval, options.stalled_client_timeout) != before:
-            for task in self._tasks.values():
-                task.wake()  # it may sleep until a time that holds no more
-        if options.upgrade_outgoing_qos != upgraded:
-            for subscriber in self.registry.subscribers.values():
-                subscriber.queue.update_fast()
+    # Figures
+
+    @property
+    def metrics(self) -> Metrics:
+        """Every figure of the running broker."""
+        assert self._metrics is not None, "the broker is not started"
+        return self._metrics
+
+    @property
+    def monitor(self) -> Monitor:
+        """The watch over the event loop, with uptime and rates."""
+        assert self._monitor is not None, "the broker is not started"
+        return self._monitor
+
+    def health(self) -> list[str]:
+        """Why the broker cannot do its work now; empty if it can."""
+        reasons = self.listener_problems()
+        store = self._core.store if self._core is not None else None
+        if store is not None and store.failing:
+            reasons.append("the store cannot write")
+        lag = self.monitor.recent_lag()
+        if lag > UNWELL_LAG:
+            reasons.append(f"the event loop was {lag:.1f} s late in the last seconds")
+        return reasons
+
+    def listener_problems(self) -> list[str]:
+        """Which listeners do not accept."""
+        return [
+            f"listener {name} ({each.url}) does not accept connections"
+            for name, each in self.listeners.items()
+            if not each.is_open
+        ]
+
+    def _open_connections(self) -> dict[str, int]:
+        """Open MQTT connections by kind of listener."""
+        counts: dict[str, int] = {}
+        for each in (*self.listeners.values(), *self._closed_listeners):
+            kind = "mqttws" if each.endpoint.is_websocket else "mqtt"
+            counts[kind] = counts.get(kind, 0) + each.connections
+        return counts
 
     # Embedding
 

@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
 import plyvel
 
 from vmq.core import Core
+from vmq.histogram import Histogram
 from vmq.store import Store, StoreError
 from vmq.store_open import StoreDamagedError, text_of
 
@@ -38,6 +40,8 @@ class Committer:
         self.reopen: Callable[[], Any] | None = None
         self.writing: asyncio.Future[None] | None = None
         self.handle: asyncio.Handle | None = None
+        #: How long writes took, those that failed included.
+        self.times = Histogram()
 
     def attach(self, core: Core, store: Store, reopen: Callable[[], Any]) -> None:
         """Names the store, which is opened with `schedule` as its callback.
@@ -68,15 +72,23 @@ class Committer:
             return
         number = store.begin_commit()
         if store.sync:
-            self.writing = self.loop.run_in_executor(None, store.write)
+            self.writing = self.loop.run_in_executor(None, self.write, store)
             self.writing.add_done_callback(lambda done: self.finish(number, done.exception()))
             return
         try:
-            store.write()
+            self.write(store)
         except (plyvel.Error, OSError) as error:
             self.finish(number, error)
         else:
             self.finish(number, None)
+
+    def write(self, store: Store) -> None:
+        """Writes the closed commit; in the loop or in a thread, but never in both at once."""
+        began = time.perf_counter()
+        try:
+            store.write()
+        finally:
+            self.times.observe(time.perf_counter() - began)
 
     def finish(self, number: int, error: BaseException | None) -> None:
         """The write is done, or failed: then whoever waits for it is cut off unanswered."""

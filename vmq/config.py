@@ -50,6 +50,10 @@ __all__ = [
 LARGEST_PACKET: Final = 268_435_460
 
 
+# An option so marked may change on a running broker (vmq.reload).
+_LIVE: Final = {"live": True}
+
+
 class BrokerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The broker as a whole."""
 
@@ -64,12 +68,30 @@ class BrokerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class LogOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The log on standard error."""
+    """The log."""
 
     level: Annotated[
         Literal["debug", "info", "warning", "error"],
-        Meta(description="Least severe event that is logged."),
+        Meta(description="Least severe event that is logged.", extra=_LIVE),
     ] = "info"
+    format: Annotated[
+        Literal["text", "json"],
+        Meta(description="One line an event: for people, or a JSON object with its fields."),
+    ] = "text"
+    file: Annotated[
+        Annotated[str, Meta(pattern=r"^[^\x00]+\Z")] | None,
+        Meta(
+            description="File to append to, opened anew on SIGUSR1; unset = standard error.",
+            extra={"accepts": "a path"},
+        ),
+    ] = None
+    flood_limit: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Events of one kind written in ten seconds; more are only counted; 0 = no limit.",
+        ),
+    ] = 100
 
 
 class AuthOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -95,6 +117,12 @@ class ListenerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         bool | None,
         Meta(description="Overrides auth.allow_anonymous for this listener; unset = it applies."),
     ] = None
+    allow_remote: Annotated[
+        bool,
+        Meta(
+            description="For http only: other machines may reach it, and see the broker's figures without a password."
+        ),
+    ] = False
 
     @property
     def endpoint(self) -> Endpoint:
@@ -111,12 +139,17 @@ class SessionOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     mqtt_connect_timeout: Annotated[
         float,
-        Meta(gt=0, le=3600, description="Seconds that a new connection has to send CONNECT."),
+        Meta(
+            gt=0,
+            le=3600,
+            description="Seconds that a new connection has to send CONNECT.",
+            extra=_LIVE,
+        ),
     ] = 5.0
     max_client_id_size: Annotated[
         int,
         # Below 23 bytes a server would refuse ids that it must accept [MQTT-3.1.3-5].
-        Meta(ge=23, le=65_535, description="Longest accepted client id, in bytes."),
+        Meta(ge=23, le=65_535, description="Longest accepted client id, in bytes.", extra=_LIVE),
     ] = 100
     max_packet_size: Annotated[
         int,
@@ -127,7 +160,7 @@ class SessionOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Meta(
             pattern=DURATION_PATTERN,
             description="How long a durable session outlives its last connection (1m = 30 days, 1y = 365).",
-            extra={"accepts": DURATION_FORMS},
+            extra={"accepts": DURATION_FORMS, **_LIVE},
         ),
     ] = "never"
     upgrade_outgoing_qos: Annotated[
@@ -142,15 +175,19 @@ class SessionOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             ge=0,
             le=86_400,
             description="Seconds until an unacknowledged packet is sent again while connected; 0 = on reconnect only.",
+            extra=_LIVE,
         ),
     ] = 0.0
     shared_subscription_policy: Annotated[
         Literal["prefer_local", "random", "local_only", "prefer_online_before_local"],
-        Meta(description="Which member of a shared subscription receives a message."),
+        Meta(description="Which member of a shared subscription receives a message.", extra=_LIVE),
     ] = "prefer_local"
     suppress_lwt_on_session_takeover: Annotated[
         bool,
-        Meta(description="Do not publish the will of a connection whose client id connects anew."),
+        Meta(
+            description="Do not publish the will of a connection whose client id connects anew.",
+            extra=_LIVE,
+        ),
     ] = False
 
     @property
@@ -168,17 +205,24 @@ class QueueOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             ge=0,
             le=65_535,
             description="QoS 1 and 2 messages that may await a client's acknowledgement; 0 = no limit.",
+            extra=_LIVE,
         ),
     ] = 20
     max_online_messages: Annotated[
         int,
         Meta(
-            ge=-1, description="Messages queued beyond those for a connected client; -1 = no limit."
+            ge=-1,
+            description="Messages queued beyond those for a connected client; -1 = no limit.",
+            extra=_LIVE,
         ),
     ] = 1000
     max_offline_messages: Annotated[
         int,
-        Meta(ge=-1, description="Messages queued for a durable session offline; -1 = no limit."),
+        Meta(
+            ge=-1,
+            description="Messages queued for a durable session offline; -1 = no limit.",
+            extra=_LIVE,
+        ),
     ] = 1000
     queue_type: Annotated[
         Literal["fifo", "lifo"],
@@ -187,7 +231,8 @@ class QueueOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     drop: Annotated[
         Literal["newest", "oldest"],
         Meta(
-            description="What a full queue drops: the arriving message, or the one waiting longest."
+            description="What a full queue drops: the arriving message, or the one waiting longest.",
+            extra=_LIVE,
         ),
     ] = "newest"
     overflow: Annotated[
@@ -199,7 +244,11 @@ class QueueOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     ] = "drop"
     max_msgs_per_drain_step: Annotated[
         int,
-        Meta(ge=1, description="Messages handed over at once when a queue's backlog drains."),
+        Meta(
+            ge=1,
+            description="Messages handed over at once when a queue's backlog drains.",
+            extra=_LIVE,
+        ),
     ] = 100
 
 
@@ -211,6 +260,7 @@ class LimitOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Meta(
             ge=0,
             description="Largest payload of a PUBLISH, in bytes; a larger one closes the connection.",
+            extra=_LIVE,
         ),
     ] = 0
     max_message_rate: Annotated[
@@ -232,6 +282,7 @@ class LimitOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Meta(
             ge=0,
             description="Subscriptions of one client; a further one is answered with failure (0x80).",
+            extra=_LIVE,
         ),
     ] = 100_000
     topic_max_depth: Annotated[
@@ -247,6 +298,7 @@ class LimitOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Meta(
             ge=0,
             description="Retained messages; one for a further topic is delivered but not kept.",
+            extra=_LIVE,
         ),
     ] = 1_000_000
     max_retained_bytes: Annotated[
@@ -255,6 +307,7 @@ class LimitOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             ge=0,
             description="Topics and payloads of all retained messages, in bytes; "
             "what would exceed it is delivered but not kept.",
+            extra=_LIVE,
         ),
     ] = 1_073_741_824
     max_memory: Annotated[
@@ -270,6 +323,7 @@ class LimitOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Meta(
             ge=0,
             description="Seconds that a client may take nothing of what is sent to it, then its connection is dropped.",
+            extra=_LIVE,
         ),
     ] = 300.0
     flapping_limit: Annotated[
@@ -335,6 +389,7 @@ def _default_listeners() -> dict[str, ListenerOptions]:
     return {
         "tcp": ListenerOptions(url="tcp://127.0.0.1:1883"),
         "ws": ListenerOptions(url="ws://127.0.0.1:8083/mqtt"),
+        "http": ListenerOptions(url="http://127.0.0.1:8888"),
     }
 
 
@@ -459,30 +514,61 @@ def check(config: Config, origin: Callable[[str], str | None] = lambda _key: Non
 
 
 def _listener_problems(config: Config, origin: Callable[[str], str | None]) -> list[Problem]:
-    if not config.listeners:
-        what = "there is no listener, so no client could connect; add one, as in [listeners.tcp]"
-        return [Problem("listeners", what, origin("listeners"))]
     problems: list[Problem] = []
     taken: dict[tuple[str, int], str] = {}
+    schemes: set[str] = set()
     for name, options in config.listeners.items():
         key = f"listeners.{name}.url"
         try:
             endpoint = options.endpoint
         except ValueError as error:
+            schemes.add("")
             problems.append(
                 Problem(key, f"{error}; accepted: {URL_FORMS}", origin(key), options.url)
             )
             continue
+        schemes.add(endpoint.scheme)
         address = (endpoint.host.lower(), endpoint.port)
         # Port 0 is a fresh port each time it is bound.
         if endpoint.port and address in taken:
             what = f"listeners.{taken[address]} has this address already; each needs its own"
             problems.append(Problem(key, what, origin(key), options.url))
         taken.setdefault(address, name)
+        if endpoint.scheme == "http":
+            problems.extend(_http_problems(name, options, endpoint, origin))
+            continue
+        if options.allow_remote:
+            what = "only a listener of http has this option; allow_anonymous is that of the others"
+            key = f"listeners.{name}.allow_remote"
+            problems.append(Problem(key, what, origin(key), True))
         if not endpoint.is_loopback and not _anonymous_said(config, options):
             problems.append(Problem(key, _UNSAFE.format(name=name), origin(key), options.url))
+    if schemes <= {"http"}:
+        which = " for MQTT" if schemes else ""
+        what = f"there is no listener{which}, so no client could connect; add one, as in [listeners.tcp]"
+        problems.append(Problem("listeners", what, origin("listeners")))
     return problems
 
+
+def _http_problems(
+    name: str, options: ListenerOptions, endpoint: Endpoint, origin: Callable[[str], str | None]
+) -> list[Problem]:
+    """What is wrong with a listener of http: it shows figures to whoever asks."""
+    problems: list[Problem] = []
+    if options.allow_anonymous is not None:
+        key = f"listeners.{name}.allow_anonymous"
+        what = "a listener of http has no MQTT clients; its option is allow_remote"
+        problems.append(Problem(key, what, origin(key), options.allow_anonymous))
+    if not endpoint.is_loopback and not options.allow_remote:
+        key = f"listeners.{name}.url"
+        problems.append(Problem(key, _REMOTE.format(name=name), origin(key), options.url))
+    return problems
+
+
+_REMOTE: Final = (
+    "refused: other machines could read the broker's figures, without a password; accepted: an address on loopback "
+    "(127.0.0.1, [::1], localhost), or an explicit allow_remote = true (listeners.{name}.allow_remote)"
+)
 
 _UNSAFE: Final = (
     "refused: reachable from other machines while no authentication exists, so nobody or everybody could connect; "

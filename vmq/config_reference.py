@@ -11,13 +11,14 @@ from msgspec import Struct
 
 from vmq.config import Config
 from vmq.config_sources import sections
-from vmq.config_text import accepted, described, toml_value
+from vmq.config_text import accepted, described, is_live, toml_value
 
 _HEAD = """\
 # vmq: every option with its default. What is left out has that default too.
 #
 # Later wins: this file, the environment (VMQ_QUEUE__DROP=oldest), the command line.
 # `vmq config show` prints the values in force and where each comes from.
+# Options marked (live) change while the broker runs: on SIGHUP it reads the file again. The others need a restart.
 # Written by `make reference`; the meanings stand in vmq/config.py.
 """
 
@@ -44,7 +45,8 @@ def _section(header: str, struct: type[Struct], options: Struct, *, explained: b
     lines = [f"[{header}]"]
     for field in msgspec.structs.fields(struct):
         if explained:
-            lines.append(f"# {described(field.type)} Accepts: {accepted(field.type)}.")
+            live = " (live)" if is_live(field.type) else ""
+            lines.append(f"# {described(field.type)} Accepts: {accepted(field.type)}.{live}")
         value = getattr(options, field.name)
         # An option that is unset by default has no value to show: the name alone, as a comment.
         lines.append(

@@ -61,6 +61,11 @@ def accepted(option_type: object) -> str:
     return str(words) if words is not None else _type_words(plain) + _bounds(meta)
 
 
+def is_live(option_type: object) -> bool:
+    """Whether a running broker takes over another value of an option."""
+    return bool((_split(option_type)[1].extra or {}).get("live"))
+
+
 def _split(option_type: object) -> tuple[object, Meta]:
     """The type proper of an annotation, and what is said about it."""
     if get_origin(option_type) is not Annotated:

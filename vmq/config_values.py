@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-ListenerScheme = Literal["tcp", "ws"]
+ListenerScheme = Literal["tcp", "ws", "http"]
 
 URL_FORMS: Final = (
-    "tcp://HOST:PORT or ws://HOST:PORT/PATH "
+    "tcp://HOST:PORT, ws://HOST:PORT/PATH or http://HOST:PORT "
     "(HOST a name, an IPv4 address or an [IPv6] address; PORT 0 to 65535, 0 = any free port)"
 )
 DURATION_FORMS: Final = (
@@ -37,7 +37,7 @@ _DEFAULT_WS_PATH: Final = "/mqtt"
 class Endpoint(msgspec.Struct, frozen=True):
     """One address that a listener binds.
 
-    `host` is without brackets; `path` is empty for TCP. The textual form is `url`.
+    `host` is without brackets; `path` is empty but for WebSocket. The textual form is `url`.
     """
 
     scheme: ListenerScheme
@@ -61,9 +61,9 @@ class Endpoint(msgspec.Struct, frozen=True):
         if parts.query or parts.fragment or url.endswith(("?", "#")):
             raise ValueError("a listener URL holds no query and no fragment")
         host, port = _host_and_port(parts.netloc)
-        if scheme == "tcp" and parts.path:
-            raise ValueError(f"a tcp listener has no path, but {parts.path!r} is given")
-        path = "" if scheme == "tcp" else (parts.path or _DEFAULT_WS_PATH)
+        if scheme != "ws" and parts.path.strip("/" if scheme == "http" else ""):
+            raise ValueError(f"a listener of {scheme} has no path, but {parts.path!r} is given")
+        path = (parts.path or _DEFAULT_WS_PATH) if scheme == "ws" else ""
         return cls(scheme, host, port, path)
 
     @property
@@ -77,9 +77,14 @@ class Endpoint(msgspec.Struct, frozen=True):
         """Whether only programs on this machine can reach the listener."""
         return is_loopback(self.host)
 
-    def with_port(self, port: int) -> "Endpoint":
-        """The same endpoint on another port: the real one, after binding port 0."""
-        return msgspec.structs.replace(self, port=port)
+    @property
+    def is_websocket(self) -> bool:
+        """Whether MQTT comes in WebSocket frames."""
+        return self.scheme == "ws"
+
+    def with_address(self, host: str, port: int) -> "Endpoint":
+        """The same endpoint as it is bound: at the address of its name, on its real port."""
+        return msgspec.structs.replace(self, host=host, port=port)
 
 
 def _scheme(text: str) -> ListenerScheme:
@@ -88,6 +93,8 @@ def _scheme(text: str) -> ListenerScheme:
             return "tcp"
         case "ws":
             return "ws"
+        case "http":
+            return "http"
         case "":
             raise ValueError("the scheme is missing")
         case _:

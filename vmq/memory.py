@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from vmq.core import Core
+from vmq.process import resident_bytes
 
 log = logging.getLogger("vmq.memory")
 
@@ -16,12 +17,6 @@ INTERVAL: Final = 1.0
 
 #: The share of the limit below which the broker goes on, so that it does not flutter.
 LOW_WATER: Final = 0.9
-
-
-def resident_bytes() -> int:
-    """The resident memory of this process."""
-    fields = Path("/proc/self/statm").read_text(encoding="ascii").split()
-    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def machine_bytes() -> int:

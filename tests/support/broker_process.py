@@ -168,6 +168,11 @@ class BrokerProcess:
         """The URL of the first WebSocket listener."""
         return self._url("ws")
 
+    @property
+    def http(self) -> str:
+        """The URL of the first HTTP listener."""
+        return self._url("http")
+
     def _url(self, scheme: str) -> str:
         for url in self.urls:
             if url.startswith(f"{scheme}://"):

@@ -47,11 +47,15 @@ def refused(**sources: object) -> list[str]:
 def test_the_defaults_are_those_that_the_documentation_promises() -> None:
     assert msgspec.to_builtins(Config()) == {
         "broker": {"data_dir": "data"},
-        "log": {"level": "info"},
+        "log": {"level": "info", "format": "text", "file": None, "flood_limit": 100},
         "auth": {"allow_anonymous": "loopback"},
         "listeners": {
-            "tcp": {"url": "tcp://127.0.0.1:1883", "allow_anonymous": None},
-            "ws": {"url": "ws://127.0.0.1:8083/mqtt", "allow_anonymous": None},
+            name: {"url": url, "allow_anonymous": None, "allow_remote": False}
+            for name, url in (
+                ("tcp", "tcp://127.0.0.1:1883"),
+                ("ws", "ws://127.0.0.1:8083/mqtt"),
+                ("http", "http://127.0.0.1:8888"),
+            )
         },
         "session": {
             "mqtt_connect_timeout": 5,
@@ -69,7 +73,22 @@ def test_the_defaults_are_those_that_the_documentation_promises() -> None:
             "max_offline_messages": 1000,
             "queue_type": "fifo",
             "drop": "newest",
+            "overflow": "drop",
             "max_msgs_per_drain_step": 100,
+        },
+        "limits": {
+            "max_message_size": 0,
+            "max_message_rate": 0,
+            "max_byte_rate": 0,
+            "max_subscriptions_per_client": 100_000,
+            "topic_max_depth": 128,
+            "max_retained_messages": 1_000_000,
+            "max_retained_bytes": 1_073_741_824,
+            "max_memory": 0,
+            "stalled_client_timeout": 300,
+            "flapping_limit": 0,
+            "flapping_window": 60,
+            "flapping_ban": 300,
         },
         "store": {
             "durability": "os",
@@ -93,7 +112,7 @@ def test_without_sources_loading_gives_the_defaults() -> None:
 
 def test_one_configuration_does_not_share_listeners_with_another() -> None:
     Config().listeners.clear()
-    assert set(Config().listeners) == {"tcp", "ws"}
+    assert set(Config().listeners) == {"tcp", "ws", "http"}
 
 
 # --- sources
@@ -157,6 +176,7 @@ def test_the_environment_changes_and_adds_listeners() -> None:
     assert loaded.config.listeners == {
         "tcp": ListenerOptions(url="tcp://127.0.0.1:2883"),
         "ws": ListenerOptions(url="ws://127.0.0.1:8083/mqtt"),
+        "http": ListenerOptions(url="http://127.0.0.1:8888"),
         "extra": ListenerOptions(url="tcp://0.0.0.0:3883", allow_anonymous=True),
     }
     assert loaded.origin("listeners.tcp.url") == "environment VMQ_LISTENERS__TCP__URL"
@@ -243,7 +263,7 @@ def test_a_relative_data_dir_stays_as_written(file: Path) -> None:
             "[session]\ndrop = 1",
             "session.drop = 1: unknown option; did you mean queue.drop?",
         ),
-        ("[log]\nfile = 1", "log.file = 1: unknown option; accepted: level"),
+        ("[log]\ncolour = 1", "log.colour = 1: unknown option; accepted: level, format"),
         ('[queue]\ndrop = "none"', 'queue.drop = "none": accepted: "newest", "oldest"'),
         ("[queue]\ndrop = {a = 1}", 'queue.drop = {a = 1}: accepted: "newest", "oldest"'),
         (
@@ -295,10 +315,10 @@ def test_a_relative_data_dir_stays_as_written(file: Path) -> None:
             "[listeners]",
             "listeners: there is no listener, so no client could connect; add one",
         ),
-        ("[listeners.tcp]", "listeners.tcp.url: missing; accepted: tcp://HOST:PORT or ws://"),
+        ("[listeners.tcp]", "listeners.tcp.url: missing; accepted: tcp://HOST:PORT, ws://"),
         (
             "[listeners.tcp]\nallow_anonymous = true",
-            "listeners.tcp.url: missing; accepted: tcp://HOST:PORT or ws://",
+            "listeners.tcp.url: missing; accepted: tcp://HOST:PORT, ws://",
         ),
         (
             '[listeners.TCP]\nurl = "tcp://127.0.0.1:1"',
@@ -315,6 +335,10 @@ def test_a_relative_data_dir_stays_as_written(file: Path) -> None:
         (
             '[listeners.a]\nurl = "tcp://127.0.0.1:1"\n[listeners.b]\nurl = "ws://127.0.0.1:1"',
             'listeners.b.url = "ws://127.0.0.1:1": listeners.a has this address already',
+        ),
+        (
+            '[listeners.a]\nurl = "http://127.0.0.1:1"',
+            "listeners: there is no listener for MQTT, so no client could connect; add one",
         ),
         ("queue = ", "configuration: not TOML: Invalid value (at end of document)"),
         ("[queue]\ndrop = 1\ndrop = 2", "configuration: not TOML: Cannot overwrite a value"),
@@ -536,9 +560,9 @@ def test_a_configuration_survives_being_written_and_read(
 ) -> None:
     check(config)
     tables = msgspec.to_builtins(config)
-    for listener in tables["listeners"].values():
-        if listener["allow_anonymous"] is None:
-            del listener["allow_anonymous"]
+    for options in (*tables.values(), *tables["listeners"].values()):
+        for unset in [name for name, value in options.items() if value is None]:
+            del options[unset]
     file = tmp_path_factory.getbasetemp() / "written.toml"
     written = [f"{name} = {toml_value(table)}\n" for name, table in tables.items()]
     file.write_text("".join(written), encoding="utf-8")
@@ -562,7 +586,56 @@ def test_one_option_changes_by_its_text() -> None:
     after = changed(before, "queue.drop", "oldest")
     assert (before.queue.drop, after.queue.drop) == ("newest", "oldest")
     assert changed(after, "queue.max_online_messages", "7").queue.drop == "oldest"
-    with pytest.raises(ConfigError, match='^queue.drop = "all": accepted: "newest", "oldest"$'):
+    with pytest.raises(ConfigError, match=r'^queue\.drop = "all": accepted: "newest", "oldest"$'):
         changed(before, "queue.drop", "all")
     with pytest.raises(ConfigError, match="unknown option"):
         changed(before, "queue.dorp", "oldest")
+
+
+# --- listeners of http
+
+
+def with_http(**options: object) -> Config:
+    tables = {"tcp": {"url": "tcp://127.0.0.1:0"}, "web": options}
+    return msgspec.convert({"listeners": tables}, Config)
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (
+            {"url": "http://0.0.0.0:1"},
+            'listeners.web.url = "http://0.0.0.0:1": refused: other machines could read',
+        ),
+        (
+            {"url": "http://127.0.0.1:1", "allow_anonymous": True},
+            "listeners.web.allow_anonymous = true: a listener of http has no MQTT clients",
+        ),
+        (
+            {"url": "tcp://127.0.0.1:1", "allow_remote": True},
+            "listeners.web.allow_remote = true: only a listener of http has this option",
+        ),
+    ],
+)
+def test_an_unsafe_or_senseless_http_listener_is_refused(
+    options: dict[str, object], line: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check(with_http(**options))
+    assert str(caught.value).startswith(line)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"url": "http://[::1]:1"}, {"url": "http://0.0.0.0:1/", "allow_remote": True}],
+)
+def test_an_http_listener_is_on_loopback_or_is_wanted_elsewhere(options: dict[str, object]) -> None:
+    check(with_http(**options))
+
+
+def test_allow_anonymous_does_not_open_http_to_other_machines() -> None:
+    config = msgspec.structs.replace(
+        with_http(url="http://0.0.0.0:1"), auth=AuthOptions(allow_anonymous=True)
+    )
+    with pytest.raises(ConfigError, match=r"listeners\.web\.allow_remote"):
+        check(config)

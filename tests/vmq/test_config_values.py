@@ -30,6 +30,8 @@ from vmq.config import (
         ("ws://127.0.0.1:8083", Endpoint("ws", "127.0.0.1", 8083, "/mqtt")),
         ("ws://127.0.0.1:8083/", Endpoint("ws", "127.0.0.1", 8083, "/")),
         ("ws://[::]:1/a/b", Endpoint("ws", "::", 1, "/a/b")),
+        ("http://127.0.0.1:8888", Endpoint("http", "127.0.0.1", 8888)),
+        ("http://127.0.0.1:8888/", Endpoint("http", "127.0.0.1", 8888)),
     ],
 )
 def test_listener_urls(url: str, endpoint: Endpoint) -> None:
@@ -64,6 +66,7 @@ def test_listener_urls(url: str, endpoint: Endpoint) -> None:
         ("tcp://-a:1", "is no host name"),
         ("tcp://127.0.0.1:1/mqtt", "no path"),
         ("tcp://127.0.0.1:1/", "no path"),
+        ("http://127.0.0.1:1/metrics", "no path"),
         ("tcp://me@127.0.0.1:1", "no user name"),
         ("ws://127.0.0.1:1/?a", "no query"),
         ("ws://127.0.0.1:1/?", "no query"),
@@ -88,8 +91,10 @@ def test_any_text_is_an_endpoint_or_a_value_error(text: str) -> None:
     assert Endpoint.parse(endpoint.url) == endpoint
 
 
-def test_an_endpoint_learns_its_real_port() -> None:
-    assert Endpoint.parse("ws://[::1]:0/x").with_port(4711).url == "ws://[::1]:4711/x"
+def test_an_endpoint_learns_its_real_address() -> None:
+    assert Endpoint.parse("ws://[::1]:0/x").with_address("::1", 4711).url == "ws://[::1]:4711/x"
+    bound = Endpoint.parse("http://localhost:0").with_address("::1", 4711)
+    assert bound.url == "http://[::1]:4711"
 
 
 @pytest.mark.parametrize(

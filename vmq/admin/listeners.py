@@ -16,6 +16,7 @@ class ListenerRow(Struct, frozen=True, kw_only=True):
     name: str
     status: Annotated[str, Meta(description="running or stopped")]
     url: Annotated[str, Meta(description="With the real port, while it runs")]
+    connections: Annotated[int, Meta(description="Open MQTT connections")]
     allow_anonymous: bool
 
 
@@ -25,11 +26,12 @@ def list_listeners(broker: "Broker") -> list[ListenerRow]:
 
 
 def _row(broker: "Broker", name: str) -> ListenerRow:
-    listening = broker.listening.get(name)
+    listener = broker.listeners.get(name)
     return ListenerRow(
         name=name,
-        status="stopped" if listening is None else "running",
-        url=broker.config.listeners[name].url if listening is None else listening.url,
+        status="stopped" if listener is None else "running",
+        url=broker.config.listeners[name].url if listener is None else listener.url,
+        connections=0 if listener is None else listener.connections,
         allow_anonymous=broker.config.anonymous_allowed(name),
     )
 
@@ -48,7 +50,7 @@ async def start_listener(broker: "Broker", name: str) -> ListenerRow:
         RefusedError: it runs already, or its address cannot be had.
     """
     _check(broker, name)
-    if name in broker.listening:
+    if name in broker.listeners:
         raise RefusedError(f"listener {name!r} runs already")
     try:
         await broker.open_listener(name)
@@ -65,7 +67,7 @@ def stop_listener(broker: "Broker", name: str) -> ListenerRow:
         RefusedError: it is stopped already.
     """
     _check(broker, name)
-    if name not in broker.listening:
+    if name not in broker.listeners:
         raise RefusedError(f"listener {name!r} is stopped already")
     broker.close_listener(name)
     return _row(broker, name)

@@ -1,17 +1,15 @@
-"""Metrics as rows, from whoever has them."""
+"""Metrics as rows."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from vmq.admin.listing import Listing, Selection
+from vmq.metrics import Metrics
 
 if TYPE_CHECKING:
     from vmq.broker import Broker
-
-#: Gives name and value of every metric.
-Provider = Callable[[], Iterable[tuple[str, float]]]
 
 
 class MetricRow(Struct, frozen=True):
@@ -21,20 +19,12 @@ class MetricRow(Struct, frozen=True):
     value: float
 
 
-def list_metrics(
-    broker: "Broker", selection: Selection, provider: Provider | None = None
-) -> Listing[MetricRow]:
-    """The metrics of a provider; without one, the core's counters."""
-    pairs = counters_of(broker) if provider is None else provider()
-    return Listing(MetricRow, (MetricRow(name, value) for name, value in pairs), selection)
+def list_metrics(broker: "Broker", selection: Selection) -> Listing[MetricRow]:
+    """Counters and gauges; histograms are for /metrics."""
+    return Listing(MetricRow, _rows(broker.metrics), selection)
 
 
-def counters_of(broker: "Broker") -> list[tuple[str, float]]:
-    """The core's counters, by name."""
-    counters = broker.registry.core.counters
-    found: list[tuple[str, float]] = []
-    for name in dir(counters):  # a compiled class has no __dict__
-        value = None if name.startswith("_") else getattr(counters, name)
-        if isinstance(value, int | float):
-            found.append((name, value))
-    return found
+def _rows(metrics: Metrics) -> Iterator[MetricRow]:
+    for values in (metrics.counters(), metrics.gauges()):
+        for name, value in values.items():
+            yield MetricRow(name, value)

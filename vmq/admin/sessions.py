@@ -73,7 +73,7 @@ class Unsubscribed(Struct, frozen=True):
 
 def registry_of(broker: "Broker") -> Registry:
     """The sessions and topics of a broker."""
-    return broker.registry
+    return broker.registry()
 
 
 def find(broker: "Broker", client_id: str) -> Subscriber:

@@ -10,7 +10,7 @@ from vmq.cli.rows import JsonOption, LimitOption, SortOption, WhereOption, show_
 from vmq.cli.settings import ConfigOption, DataDirOption
 
 _METRIC_COLUMNS: Final = ("name", "value")
-_OPTION_COLUMNS: Final = ("option", "value", "live", "note")
+_OPTION_COLUMNS: Final = ("option", "value", "live")
 
 
 def metrics(
@@ -44,7 +44,7 @@ def set_option(
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Change an option of a running broker, until it stops.
+    """Change an option of a running broker, until it stops or reloads.
 
     Without OPTION and VALUE: list the options, and which of them may change.
     For good, change the configuration file as well.

@@ -29,6 +29,10 @@ def check(config: ConfigOption = None) -> None:
     changed = sum(origin != "default" for _, _, origin in loaded.items())
     print(f"ok: {_count(changed, 'value')} set, the rest are defaults")
     for name, listener in loaded.config.listeners.items():
+        if listener.endpoint.scheme == "http":
+            remote = "yes" if listener.allow_remote else "no"
+            print(f"  listener {name}: {listener.url} (other machines: {remote})")
+            continue
         anonymous = "yes" if loaded.config.anonymous_allowed(name) else "no"
         print(f"  listener {name}: {listener.url} (anonymous clients: {anonymous})")
     store = loaded.config.store

@@ -14,7 +14,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-_COLUMNS: Final = ("name", "status", "url", "allow_anonymous")
+_COLUMNS: Final = ("name", "status", "url", "connections", "allow_anonymous")
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="As in [listeners.NAME].")]
 

@@ -1,12 +1,15 @@
-"""The broker's log: one line an event on stderr."""
+"""The broker's log: one line an event, as text or JSON, on stderr or in a file."""
 
 import logging
 import re
 import sys
 from datetime import UTC, datetime
-from typing import Final
+from pathlib import Path
+from typing import Final, TextIO
 
 from vmq.cli.console import has_colour
+from vmq.cli.log_flood import FloodFilter
+from vmq.cli.log_json import JsonFormatter
 
 _COLOURS: Final = {"debug": "2", "warning": "33", "error": "31", "critical": "31"}
 # Line ends and other controls, C1 and the Unicode separators included. Client ids and topics come from strangers: none
@@ -38,13 +41,91 @@ def _escaped(match: re.Match[str]) -> str:
     return match.group().encode("unicode_escape").decode()
 
 
-def configure(level: str) -> None:
-    """Send what loggers under "vmq" say, from `level` up, to stderr; of libraries only warnings."""
+class LogFile(logging.StreamHandler[TextIO]):
+    """A log file that can be opened anew under its name, after something else has moved it away.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        super().__init__(_opened(path))
+
+    def reopen(self) -> None:
+        """Goes on in a file of the same name, made if it is gone.
+
+        Raises:
+            OSError: it cannot be opened; the log goes on where it was.
+        """
+        fresh = _opened(self.path)
+        old = self.setStream(fresh)
+        if old is not None:
+            old.close()
+
+    def close(self) -> None:
+        """Writes and closes the file."""
+        super().close()
+        self.stream.close()
+
+
+def _opened(path: Path) -> TextIO:
+    # What clients send may hold what is no text.
+    return path.open("a", encoding="utf-8", errors="backslashreplace")
+
+
+class Log:
+    """The log as it is set up: what may be done to it while the broker runs."""
+
+    def __init__(self, handler: "logging.StreamHandler[TextIO]", flood: FloodFilter) -> None:
+        self._handler = handler
+        self._flood = flood
+
+    def set_level(self, level: str) -> None:
+        """Log from `level` up, from now on."""
+        logging.getLogger("vmq").setLevel(level.upper())
+
+    def reopen(self) -> None:
+        """Open the log file anew, if there is one.
+
+        Raises:
+            OSError: it cannot be opened; the log goes on in the old one.
+        """
+        if isinstance(self._handler, LogFile):
+            self._handler.reopen()
+
+    def sum_up(self, *, everything: bool = False) -> None:
+        """Say how many events were held back; about once a second, and at the end."""
+        for record in self._flood.summaries(everything=everything):
+            self._handler.handle(record)
+
+
+def configure(
+    level: str, form: str = "text", file: Path | None = None, flood_limit: int = 0
+) -> Log:
+    """Send what loggers under "vmq" say, from `level` up, to stderr or a file; of libraries only warnings.
+
+    Args:
+        level: debug, info, warning or error.
+        form: "text" or "json".
+        file: where to write; None = stderr.
+        flood_limit: events of one kind in ten seconds, above which they are only counted; 0 = no limit.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+    handler = logging.StreamHandler(sys.stderr) if file is None else LogFile(file)
+    if form == "json":
+        handler.setFormatter(JsonFormatter())
+    else:
+        handler.setFormatter(LineFormatter(coloured=file is None and has_colour(sys.stderr)))
+    flood = FloodFilter(flood_limit)
+    handler.addFilter(flood)
     # A log that cannot be written must not take down what it reports on.
     logging.raiseExceptions = False
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LineFormatter(coloured=has_colour(sys.stderr)))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
-    logging.getLogger("vmq").setLevel(level.upper())
+    log = Log(handler, flood)
+    log.set_level(level)
+    return log

@@ -11,6 +11,7 @@ from vmq.cli import (
     admin,
     api_key,
     config,
+    health,
     listener,
     pub,
     queue,
@@ -72,6 +73,7 @@ app.command("metrics")(admin.metrics)
 app.command("set")(admin.set_option)
 app.command("why")(why.why)
 app.add_typer(api_key.app, name="api-key")
+app.command("health")(health.health)
 app.add_typer(config.app, name="config")
 app.add_typer(store.app, name="store")
 

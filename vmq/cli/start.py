@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +19,8 @@ from vmq.cli.console import FAILURE, CliError
 from vmq.cli.settings import ConfigOption, DataDirOption
 
 if TYPE_CHECKING:
+    from vmq.cli.logs import Log
+    from vmq.cli.running import Running
     from vmq.config import Config
 
 logger = logging.getLogger("vmq.cli")
@@ -27,8 +30,8 @@ ListenOption = Annotated[
     typer.Option(
         "--listen",
         metavar="URL",
-        help="Listen on tcp://HOST:PORT or ws://HOST:PORT/mqtt (port 0: any free one). May be "
-        "repeated; replaces the listeners of the configuration.",
+        help="Listen on tcp://HOST:PORT, ws://HOST:PORT/mqtt or http://HOST:PORT (port 0: any "
+        "free one). May be repeated; replaces the listeners of the configuration.",
     ),
 ]
 AnonymousOption = Annotated[
@@ -56,8 +59,10 @@ def start(
     """Start a broker in the foreground.
 
     When every listener accepts, one line on stdout says so and names their
-    addresses; the log goes to stderr. SIGTERM or Ctrl-C stops the broker
-    cleanly, with all durable state saved; a second one ends it at once.
+    addresses; the log goes to stderr, or to log.file. SIGTERM or Ctrl-C stops
+    the broker cleanly, with all durable state saved; a second one ends it at
+    once. SIGHUP has it read the configuration again, SIGUSR1 open its log file
+    anew.
 
     \b
     Examples:
@@ -80,33 +85,60 @@ def start(
     import uvloop
 
     from vmq.broker import StartError
-    from vmq.cli import logs
 
-    logs.configure(loaded.config.log.level)
+    log = _open_log(loaded.config)
     _raise_file_limit()
     try:
-        uvloop.run(_serve(loaded.config))
+        uvloop.run(_serve(loaded.config, log, lambda: settings.load(config, overrides).config))
     except StartError as problem:
         raise CliError(str(problem)) from None
 
 
-async def _serve(config: "Config") -> None:
+def _open_log(config: "Config") -> "Log":
+    """Set up the log. Raises CliError when its file cannot be had."""
+    from vmq.cli import logs
+
+    options = config.log
+    file = None if options.file is None else Path(options.file)
+    try:
+        return logs.configure(options.level, options.format, file, options.flood_limit)
+    except OSError as problem:
+        raise CliError(f"log.file: cannot open {file}: {problem.strerror}") from None
+
+
+async def _serve(config: "Config", log: "Log", load: Callable[[], "Config"]) -> None:
     """Run a broker until a signal ends it."""
     from vmq.broker import Broker
+    from vmq.cli.running import Running
+    from vmq.cli.service import Notifier
 
     stopping = asyncio.Event()
     # Before the start: loading a large store takes a while, and can be interrupted too.
     _on_signal(stopping.set)
     broker = Broker(config, admin=True)
+    running = Running(broker, log, Notifier(os.environ), load)
+    _on_requests(running)
     await broker.start()
     if not stopping.is_set():
         _settle_memory()
         compiled = "yes" if is_compiled() else "no"
         logger.info("started version=%s compiled=%s", __version__, compiled)
         _say_ready(broker.addresses)
+        running.ready()
+        house = asyncio.create_task(running.keep_house())
         await stopping.wait()
+        house.cancel()
+    running.stopping()
     await broker.stop()
+    running.finish()
     logger.info("stopped")
+
+
+def _on_requests(running: "Running") -> None:
+    """Have SIGHUP reload the configuration, and SIGUSR1 open the log file anew."""
+    loop = asyncio.get_running_loop()
+    for number, handle in ((signal.SIGHUP, running.reload), (signal.SIGUSR1, running.rotate)):
+        loop.add_signal_handler(number, handle)
 
 
 def _say_ready(addresses: list[str]) -> None:

@@ -1,1 +1,1 @@
-"""What the broker says over HTTP."""
+"""What the broker says over HTTP: metrics, health, status, and the API under /api/v1/."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
-from vmq.admin.metrics import Provider
 from vmq.admin.paths import socket_of, within_limit
 from vmq.http.api import add_routes
 
@@ -29,10 +28,10 @@ class SocketError(Exception):
 class AdminSocket:
     """The socket of one broker."""
 
-    def __init__(self, broker: "Broker", folder: Path, metrics: Provider | None = None) -> None:
+    def __init__(self, broker: "Broker", folder: Path) -> None:
         self.path = socket_of(folder)
         app = web.Application()
-        add_routes(app, broker, trusted=True, metrics=metrics)
+        add_routes(app, broker, trusted=True)
         self._runner = web.AppRunner(
             app, access_log=None, handle_signals=False, shutdown_timeout=STOP_TIMEOUT
         )

@@ -13,7 +13,6 @@ from aiohttp import web
 from vmq.admin.errors import AdminError
 from vmq.admin.keys import ApiKeys
 from vmq.admin.listing import Listing
-from vmq.admin.metrics import Provider
 from vmq.http.openapi import Failure, describe
 from vmq.http.operations import OPERATIONS, Context, Operation
 
@@ -29,22 +28,15 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
-def add_routes(
-    app: web.Application,
-    broker: "Broker",
-    *,
-    trusted: bool = False,
-    metrics: Provider | None = None,
-) -> None:
+def add_routes(app: web.Application, broker: "Broker", *, trusted: bool = False) -> None:
     """Adds the API to an application.
 
     Args:
         app: where to.
         broker: the broker that it works on; started before the first request comes.
         trusted: whoever reaches the application is the operator: no API keys are asked for, and they may be managed.
-        metrics: gives names and values of all metrics; without it, the core's counters are shown.
     """
-    context = Context(broker, metrics)
+    context = Context(broker)
     served = [each for each in OPERATIONS if trusted or not each.local]
     keys = None if trusted else context.api_keys
     for operation in served:

@@ -16,11 +16,10 @@ if TYPE_CHECKING:
 
 
 class Context:
-    """What operations work on. `metrics` gives names and values; without it, the core's counters are shown."""
+    """What operations work on."""
 
-    def __init__(self, broker: "Broker", provider: metrics.Provider | None) -> None:
+    def __init__(self, broker: "Broker") -> None:
         self.broker = broker
-        self.provider = provider
         self.api_keys: keys.ApiKeys = keys.ApiKeys(Path(broker.config.broker.data_dir))
 
 
@@ -289,7 +288,7 @@ OPERATIONS: Final = (
         "List the metrics",
         List,
         metrics.MetricRow,
-        lambda context, wanted: metrics.list_metrics(context.broker, wanted, context.provider),
+        lambda context, wanted: metrics.list_metrics(context.broker, wanted),
         many=True,
     ),
     Operation(
@@ -308,7 +307,7 @@ OPERATIONS: Final = (
         "set_option",
         "POST",
         "/option",
-        "Change an option until the broker stops",
+        "Change an option until the broker stops or reloads",
         SetOption,
         options.OptionChanged,
         lambda context, wanted: options.set_option(context.broker, wanted.option, wanted.value),

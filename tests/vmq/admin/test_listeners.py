@@ -18,7 +18,7 @@ async def test_a_listener_stops_and_starts(node: Broker) -> None:
     row = list_listeners(node)[0]
     assert (row.name, row.status, row.allow_anonymous) == ("tcp", "running", True)
     assert [row.url] == node.addresses
-    peer = Peer(node.registry, "me")
+    peer = Peer(node.registry(), "me")
 
     stopped = stop_listener(node, "tcp")
     assert (stopped.status, stopped.url) == ("stopped", "tcp://127.0.0.1:0")

@@ -7,7 +7,7 @@ from vmq.broker import Broker
 
 
 async def test_the_counters_are_shown(node: Broker) -> None:
-    me = Peer(node.registry, "me")
+    me = Peer(node.registry(), "me")
     me.publish("t")
     rows = {row.name: row.value for row in await list_metrics(node, Selection(limit=0)).rows()}
     assert rows["mqtt_connect_received"] == 1
@@ -15,7 +15,7 @@ async def test_the_counters_are_shown(node: Broker) -> None:
     assert rows["queue_message_drop"] == 0
 
 
-async def test_a_provider_replaces_them(node: Broker) -> None:
-    chosen = Selection(where="value > 1")
-    listing = list_metrics(node, chosen, lambda: [("one", 1.0), ("two", 2.0)])
-    assert await listing.rows() == [MetricRow("two", 2.0)]
+async def test_gauges_are_shown_and_filtered(node: Broker) -> None:
+    Peer(node.registry(), "me")
+    chosen = Selection(where='name = "queue_processes"')
+    assert await list_metrics(node, chosen).rows() == [MetricRow("queue_processes", 1)]

@@ -64,7 +64,7 @@ def test_the_tree_may_change_during_a_walk() -> None:
 
 
 async def test_rows(node: Broker) -> None:
-    peer = Peer(node.registry, "me")
+    peer = Peer(node.registry(), "me")
     peer.publish("a/1", b"one", retain=True)
     peer.publish("a/2", b"\xff" * 100, qos=1, retain=True)
     rows = await list_retained(node, Selection(sort="topic"), "a/+").rows()
@@ -79,16 +79,16 @@ async def test_rows(node: Broker) -> None:
 
 async def test_delete_reaches_the_store(config: Config) -> None:
     async with Broker(config) as node:
-        peer = Peer(node.registry, "me")
+        peer = Peer(node.registry(), "me")
         for number in range(SLICE + 10):
             peer.publish(f"a/{number}", retain=True)
         peer.publish("b", retain=True)
-        watcher = Peer(node.registry, "watcher")
+        watcher = Peer(node.registry(), "watcher")
         watcher.subscribe(("a/0", 0))
         watcher.received.clear()
         assert (await delete_retained(node, "a/#")).deleted == SLICE + 10
         assert not watcher.received
-        assert node.registry.retained.count == 1
+        assert node.registry().retained.count == 1
     async with Broker(config) as node:
         assert [row.topic for row in await list_retained(node, ALL).rows()] == ["b"]
 

@@ -16,9 +16,9 @@ from vmq.broker import Broker
 
 
 async def test_rows_of_connected_and_absent_clients(node: Broker) -> None:
-    here = Peer(node.registry, "here", username="bob")
+    here = Peer(node.registry(), "here", username="bob")
     here.subscribe(("a/#", 1), ("b", 0))
-    away = Peer(node.registry, "away", clean=False)
+    away = Peer(node.registry(), "away", clean=False)
     away.subscribe(("a/1", 1))
     away.leave()
     here.publish("a/1", qos=1)
@@ -43,11 +43,11 @@ async def test_rows_of_connected_and_absent_clients(node: Broker) -> None:
 
 async def test_filters_and_orders(node: Broker) -> None:
     for name in ("dev-1", "dev-2", "gate"):
-        peer = Peer(node.registry, name, clean=False)
+        peer = Peer(node.registry(), name, clean=False)
         peer.subscribe(("t", 1))
         if name != "dev-1":
             peer.leave()
-    Peer(node.registry, "publisher").publish("t", qos=1)
+    Peer(node.registry(), "publisher").publish("t", qos=1)
     chosen = Selection(where='client_id ~ "^dev" and queue_size > 0')
     assert [row.client_id for row in await list_sessions(node, chosen).rows()] == ["dev-2"]
     chosen = Selection(sort="-client_id", limit=2)
@@ -56,7 +56,7 @@ async def test_filters_and_orders(node: Broker) -> None:
 
 
 async def test_a_session_that_ends_during_a_listing_is_left_out(node: Broker) -> None:
-    peers = [Peer(node.registry, f"c{number:04}") for number in range(1500)]
+    peers = [Peer(node.registry(), f"c{number:04}") for number in range(1500)]
     seen: list[str] = []
     async for rows in list_sessions(node, Selection(limit=0)).slices():
         if not seen:
@@ -67,7 +67,7 @@ async def test_a_session_that_ends_during_a_listing_is_left_out(node: Broker) ->
 
 
 async def test_show_lists_subscriptions(node: Broker) -> None:
-    peer = Peer(node.registry, "me")
+    peer = Peer(node.registry(), "me")
     peer.subscribe(("b/+", 2), ("$share/g/a", 1))
     shown = show_session(node, "me")
     assert [(each.filter, each.qos) for each in shown.filters] == [("$share/g/a", 1), ("b/+", 2)]
@@ -75,8 +75,8 @@ async def test_show_lists_subscriptions(node: Broker) -> None:
 
 
 async def test_disconnect_keeps_a_durable_session(node: Broker) -> None:
-    durable = Peer(node.registry, "durable", clean=False)
-    clean = Peer(node.registry, "clean")
+    durable = Peer(node.registry(), "durable", clean=False)
+    clean = Peer(node.registry(), "clean")
     done = disconnect(node, "durable")
     assert not durable.is_open
     assert (done.was_online, done.session_ended) == (True, False)
@@ -86,23 +86,23 @@ async def test_disconnect_keeps_a_durable_session(node: Broker) -> None:
     assert done.session_ended
     done = disconnect(node, "durable", cleanup=True)
     assert (done.was_online, done.session_ended) == (False, True)
-    assert not node.registry.subscribers
+    assert not node.registry().subscribers
 
 
 async def test_cleanup_ends_a_connected_session_for_good(node: Broker) -> None:
-    peer = Peer(node.registry, "me", clean=False)
+    peer = Peer(node.registry(), "me", clean=False)
     peer.subscribe(("t", 1))
     assert disconnect(node, "me", cleanup=True).session_ended
     assert not peer.is_open
-    assert not node.registry.trie.match("t")
-    Peer(node.registry, "me", clean=False)
+    assert not node.registry().trie.match("t")
+    Peer(node.registry(), "me", clean=False)
     assert show_session(node, "me").subscriptions == 0
 
 
 async def test_unsubscribe_is_for_that_filter_only(node: Broker) -> None:
     told: list[tuple[str, list[str]]] = []
     node.hooks.on_topic_unsubscribed = lambda client, filters: told.append((client, filters))
-    me = Peer(node.registry, "me")
+    me = Peer(node.registry(), "me")
     me.subscribe(("a", 0), ("b", 0))
     unsubscribe(node, "me", "a")
     me.received.clear()

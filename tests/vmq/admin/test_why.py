@@ -32,9 +32,9 @@ def step(explanation: Explanation, name: str) -> tuple[str, str]:
 def crowd(node: Broker, random: Random) -> list[Peer]:
     """Subscribers in every state that a queue knows."""
     peers: list[Peer] = []
-    filler = Peer(node.registry, "filler")
+    filler = Peer(node.registry(), "filler")
     for number in range(8):
-        peer = Peer(node.registry, f"c{number}", clean=random.random() < 0.4)
+        peer = Peer(node.registry(), f"c{number}", clean=random.random() < 0.4)
         own = f"own/{number}"
         peer.subscribe((own, 1))
         filters = PLAIN if random.random() < 0.5 else SHARED
@@ -62,7 +62,7 @@ async def has(node: Broker, peer: Peer, payload: bytes) -> bool:
     """Whether a message was sent to a client or is in its queue."""
     if payload in peer.received:
         return True
-    if peer.client_id not in node.registry.subscribers:
+    if peer.client_id not in node.registry().subscribers:
         return False
     rows = await peek(node, peer.client_id, Selection(limit=0)).rows()
     return any(row.payload == payload.decode() for row in rows)
@@ -81,7 +81,7 @@ async def test_what_it_says_is_what_happens(config: Config, seed: int) -> None:
     session = SessionOptions(upgrade_outgoing_qos=random.random() < 0.2)
     async with Broker(replace(config, queue=queue, session=session)) as node:
         peers = crowd(node, random)
-        publisher = Peer(node.registry, "pub")
+        publisher = Peer(node.registry(), "pub")
         qos = random.randint(0, 2)
         payload = b"<the one>"
         said = ask(node, qos=qos, size=len(payload))
@@ -113,10 +113,10 @@ async def test_nothing_changes(node: Broker) -> None:
         asked.append(str(given))
 
     peers = crowd(node, Random(5))
-    Peer(node.registry, "pub")
+    Peer(node.registry(), "pub")
     node.hooks.auth_on_publish = auth
     node.hooks.resolve()
-    registry = node.registry
+    registry = node.registry()
     registry.core.choose = lambda count: pytest.fail(f"chose among {count}")
     counters = registry.core.counters
     before = {name: getattr(counters, name) for name in dir(counters) if name[0] != "_"}
@@ -142,8 +142,8 @@ async def test_nothing_changes(node: Broker) -> None:
 async def test_reasons_of_the_queue(config: Config) -> None:
     queue = QueueOptions(max_inflight_messages=1, max_online_messages=2, max_offline_messages=1)
     async with Broker(replace(config, queue=queue)) as node:
-        pub = Peer(node.registry, "pub")
-        me = Peer(node.registry, "me", clean=False)
+        pub = Peer(node.registry(), "pub")
+        me = Peer(node.registry(), "me", clean=False)
         me.subscribe(("t/+", 1))
 
         def outcome(qos: int = 1) -> tuple[str, str]:
@@ -180,10 +180,10 @@ async def test_the_publisher_s_own_state(node: Broker) -> None:
     assert not said.arrives
     assert step(said, "client") == ("stop", "the client is not connected, and has no session")
     assert said.verdict == "It goes nowhere: the client is not connected, and has no session"
-    pub = Peer(node.registry, "pub", clean=False)
+    pub = Peer(node.registry(), "pub", clean=False)
     assert step(ask(node), "client") == ("ok", "connected from 10.0.0.1:5000")
     assert ask(node).verdict == "It goes nowhere: no subscription matches the topic"
-    node.registry.core.memory_is_high = True
+    node.registry().core.memory_is_high = True
     pub.publish("x")
     verdict, reason = step(ask(node), "client")
     assert verdict == "note"
@@ -196,7 +196,7 @@ async def test_limits(config: Config) -> None:
     limits = LimitOptions(max_message_size=10, topic_max_depth=3, max_retained_messages=1)
     session = SessionOptions(max_packet_size=100)
     async with Broker(replace(config, limits=limits, session=session)) as node:
-        pub = Peer(node.registry, "pub")
+        pub = Peer(node.registry(), "pub")
         pub.subscribe(("#", 0))
         assert ask(node, size=10).arrives
         said = ask(node, size=11)
@@ -225,7 +225,7 @@ async def test_the_size_of_a_packet_is_what_the_session_measures(
     # QoS 1 on "t/a": two bytes of length, three of topic, two of packet id.
     session = SessionOptions(max_packet_size=limit)
     async with Broker(replace(config, session=session)) as node:
-        pub = Peer(node.registry, "pub")
+        pub = Peer(node.registry(), "pub")
         pub.subscribe(("#", 0))
         said = ask(node, qos=1, size=size)
         pub.publish("t/a", b"x" * size, qos=1)
@@ -235,7 +235,7 @@ async def test_the_size_of_a_packet_is_what_the_session_measures(
 
 @pytest.mark.parametrize("topic", ["", "a/#", "a/+", "a\0b", "x" * 70_000])
 async def test_a_bad_topic_goes_nowhere(node: Broker, topic: str) -> None:
-    pub = Peer(node.registry, "pub")
+    pub = Peer(node.registry(), "pub")
     pub.subscribe(("#", 0))
     said = ask(node, topic)
     assert step(said, "topic")[0] == "stop"
@@ -243,7 +243,7 @@ async def test_a_bad_topic_goes_nowhere(node: Broker, topic: str) -> None:
 
 
 async def test_retained_effects(node: Broker) -> None:
-    pub = Peer(node.registry, "pub")
+    pub = Peer(node.registry(), "pub")
     assert step(ask(node, retain=True, size=1), "retain")[1] == "it is kept, for later subscribers"
     assert "there is none" in step(ask(node, retain=True, size=0), "retain")[1]
     pub.publish("t/a", b"12345", retain=True)
@@ -253,8 +253,8 @@ async def test_retained_effects(node: Broker) -> None:
 
 
 async def test_one_copy_by_the_best_subscription(node: Broker) -> None:
-    Peer(node.registry, "pub")
-    me = Peer(node.registry, "me")
+    Peer(node.registry(), "pub")
+    me = Peer(node.registry(), "me")
     me.subscribe(("t/+", 0), ("t/a", 2))
     found = {each.filter: each for each in ask(node, qos=1).recipients}
     assert (found["t/a"].outcome, found["t/a"].qos) == ("sent", 1)
@@ -263,8 +263,8 @@ async def test_one_copy_by_the_best_subscription(node: Broker) -> None:
 
 
 async def test_share_groups_name_who_would_be_chosen_among_whom(node: Broker) -> None:
-    Peer(node.registry, "pub")
-    members = [Peer(node.registry, f"m{number}") for number in range(3)]
+    Peer(node.registry(), "pub")
+    members = [Peer(node.registry(), f"m{number}") for number in range(3)]
     for member in members:
         member.subscribe(("$share/g/t/a", 1))
     members[2].block()
@@ -285,7 +285,7 @@ async def test_hooks_are_named(node: Broker) -> None:
     def refuse(*_given: object) -> None:
         raise Refused("no")
 
-    Peer(node.registry, "pub")
+    Peer(node.registry(), "pub")
     assert step(ask(node), "hooks") == ("ok", "no plugin is in the way")
     node.hooks.auth_on_publish = refuse
     node.hooks.on_deliver = lambda *_given: None
@@ -296,8 +296,8 @@ async def test_hooks_are_named(node: Broker) -> None:
 
 
 async def test_a_store_that_fails_is_told(node: Broker) -> None:
-    Peer(node.registry, "pub")
-    store = node.registry.core.store
+    Peer(node.registry(), "pub")
+    store = node.registry().core.store
     assert store is not None
     store.failing = True
     assert "cannot write" in step(ask(node, qos=1), "store")[1]

@@ -14,6 +14,7 @@ from tests.conftest import BrokerFactory
 from tests.support.broker_process import BrokerProcess
 from tests.support.wire import Wire
 from tests.vmq.cli.program import Finished, run
+from tests.vmq.http.conftest import get
 
 Connect = Callable[..., Wire]
 
@@ -158,8 +159,8 @@ def test_a_listener_is_stopped_and_started(fresh_broker: BrokerFactory, connect:
     me = connect("stays", broker=broker)
     rows = table_of(vmq(broker, "listener", "list"))
     assert rows[1:] == [
-        ["1", "running", broker.urls[0], "yes"],
-        ["2", "running", broker.urls[1], "yes"],
+        ["1", "running", broker.urls[0], "1", "yes"],
+        ["2", "running", broker.urls[1], "0", "yes"],
     ]
     assert json_of(broker, "listener", "stop", "1")["status"] == "stopped"
     with pytest.raises(ConnectionRefusedError):
@@ -224,6 +225,19 @@ def test_api_keys_are_made_and_deleted(shared: BrokerProcess) -> None:
     assert [row[:2] for row in rows[1:]] == [[made["id"], "grafana"]]
     assert json_of(shared, "api-key", "delete", made["id"]) == {"id": made["id"]}
     assert vmq(shared, "api-key", "delete", made["id"]).code == 1
+
+
+def test_a_key_opens_the_http_listener(fresh_broker: BrokerFactory, connect: Connect) -> None:
+    broker = fresh_broker(("tcp://127.0.0.1:0", "http://127.0.0.1:0"))
+    connect("me", broker=broker)
+    assert get(broker.http, "/api/v1/sessions").status == 401
+    made = json_of(broker, "api-key", "create")
+    answer = get(broker.http, "/api/v1/sessions", {"x-api-key": made["key"]})
+    assert [row["client_id"] for row in answer.json()["rows"]] == ["me"]
+    assert json_of(broker, "api-key", "delete", made["id"]) == {"id": made["id"]}
+    assert get(broker.http, "/api/v1/sessions", {"x-api-key": made["key"]}).status == 401
+    broker.wait_log("api key refused peer=127.0.0.1")
+    assert made["key"] not in broker.stderr_text()
 
 
 def test_why_tells_the_verdict_and_each_reason(shared: BrokerProcess, connect: Connect) -> None:

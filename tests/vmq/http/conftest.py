@@ -1,18 +1,53 @@
-"""A broker with its API on a port of its own."""
+"""A broker with an HTTP listener, and a look at what that answers; and the API alone, within the test's process."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping
+from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
 from aiohttp import web
 from msgspec.structs import replace
 
+from tests.support.broker_process import BrokerProcess
 from vmq.broker import Broker
 from vmq.config import BrokerOptions, Config, ListenerOptions, StoreOptions
 from vmq.http.api import add_routes
+
+LISTEN = ("tcp://127.0.0.1:0", "ws://127.0.0.1:0/mqtt", "http://127.0.0.1:0")
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+def get(url: str, path: str, headers: Mapping[str, str] | None = None) -> Answer:
+    """One request, straight to the address: no proxy of the environment is asked."""
+    parts = urlsplit(url)
+    connection = HTTPConnection(parts.netloc, timeout=20)
+    try:
+        connection.request("GET", path, headers=dict(headers or {}))
+        response = connection.getresponse()
+        return Answer(response.status, dict(response.getheaders()), response.read())
+    finally:
+        connection.close()
+
+
+@pytest.fixture(scope="module")
+def web_broker() -> Iterator[BrokerProcess]:
+    """A broker with TCP, WebSocket and HTTP, shared by a module's tests."""
+    with BrokerProcess.start(listen=LISTEN) as process:
+        yield process
 
 
 class Site:

@@ -69,7 +69,7 @@ QUESTIONS: list[tuple[str, str, dict[str, str]]] = [
 
 
 async def test_answers_are_as_described(local: Site) -> None:
-    me = Peer(local.broker.registry, "me", clean=False, username="bob")
+    me = Peer(local.broker.registry(), "me", clean=False, username="bob")
     me.subscribe(("t", 1))
     me.publish("t", qos=1)
     me.publish("r", retain=True)

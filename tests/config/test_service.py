@@ -1,0 +1,116 @@
+"""The files that run vmq as a service: systemd's, Docker's, logrotate's."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.vmq.cli.program import run
+from vmq.cli.main import app
+from vmq.config import Config
+
+ROOT = Path(__file__).parents[2]
+UNIT = (ROOT / "config" / "vmq.service").read_text("utf-8")
+DOCKERFILE = (ROOT / "config" / "Dockerfile").read_text("utf-8")
+LOGROTATE = (ROOT / "config" / "vmq.logrotate").read_text("utf-8")
+COMMANDS = {command.name for command in app.registered_commands}
+
+needs_systemd = pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="systemd is not installed"
+)
+
+
+def unit(key: str) -> list[str]:
+    """The values of a key of the unit."""
+    return re.findall(rf"^{key}=(.*)$", UNIT, re.MULTILINE)
+
+
+def test_the_unit_starts_vmq_with_options_that_it_has(tmp_path: Path) -> None:
+    (command,) = unit("ExecStart")
+    program, subcommand, *arguments = command.split()
+    assert program.endswith("/bin/vmq")
+    assert subcommand in COMMANDS
+    arguments = [each if each.startswith("--") else str(tmp_path) for each in arguments]
+    # Understood, up to what its configuration is here: a folder.
+    done = run(subcommand, *arguments)
+    assert done.code == 2
+    assert "the file cannot be read" in done.err
+
+
+def test_the_unit_waits_for_readiness_reloads_and_watches() -> None:
+    assert unit("Type") == ["notify"]
+    assert unit("ExecReload") == ["kill -HUP $MAINPID"]
+    assert int(unit("WatchdogSec")[0]) > 10
+    (data_dir,) = re.findall(r"--data-dir /var/lib/(\S+)", UNIT)
+    assert unit("StateDirectory") == [data_dir]
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> str:
+    """The unit with programs that exist here."""
+    file = tmp_path / "vmq.service"
+    file.write_text(UNIT.replace("/opt/vmq/bin/vmq", shutil.which("true") or "/bin/true"))
+    return str(file)
+
+
+@needs_systemd
+def test_systemd_understands_the_unit(installed: str) -> None:
+    command = ["systemd-analyze", "verify", "--man=no", installed]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert "vmq.service" not in done.stderr
+    assert done.returncode == 0, done.stderr
+
+
+@needs_systemd
+def test_systemd_finds_the_unit_hardened(installed: str) -> None:
+    command = ["systemd-analyze", "security", "--offline=true", "--threshold=20", installed]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout[-500:] + done.stderr
+
+
+def stages() -> list[list[str]]:
+    """The instructions of each stage of the Dockerfile, one a line."""
+    joined = re.sub(r"\\\n\s*", "", re.sub(r"^#.*\n", "", DOCKERFILE, flags=re.MULTILINE))
+    lines = [line for line in joined.splitlines() if line]
+    starts = [number for number, line in enumerate(lines) if line.startswith("FROM ")]
+    return [lines[a:b] for a, b in zip(starts, [*starts[1:], len(lines)], strict=True)]
+
+
+def test_the_image_has_no_compiler_and_no_root() -> None:
+    build, final = stages()
+    assert any("gcc" in line for line in build)
+    assert not any("gcc" in line or "apt-get" in line for line in final)
+    (user,) = [line.split()[1] for line in final if line.startswith("USER ")]
+    assert user not in {"root", "0"}
+    assert final.index(f"USER {user}") < final.index('ENTRYPOINT ["vmq"]')
+
+
+def test_the_image_checks_its_health_with_a_command_that_there_is() -> None:
+    final = stages()[-1]
+    (check,) = [line for line in final if line.startswith("HEALTHCHECK ")]
+    assert check.endswith('CMD ["vmq", "health"]')
+    assert "health" in COMMANDS
+    assert 'CMD ["start"]' in final
+
+
+def test_the_image_is_built_from_what_there_is() -> None:
+    ignored = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
+    for line in stages()[0]:
+        if line.startswith("COPY "):
+            for source in line.split()[1:-1]:
+                assert (ROOT / source).exists()
+                assert f"!{source}" in ignored
+
+
+def test_the_image_names_options_that_there_are() -> None:
+    for section, option in re.findall(r"VMQ_([A-Z]+)__([A-Z_]+)=", DOCKERFILE):
+        assert hasattr(getattr(Config(), section.lower()), option.lower())
+
+
+def test_logrotate_sends_the_signal_that_opens_the_log_anew() -> None:
+    assert "--signal=USR1" in LOGROTATE
+    assert "vmq.service" in LOGROTATE

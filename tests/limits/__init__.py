@@ -1,0 +1,1 @@
+"""Limits and overload, each at its edge, against a real broker."""

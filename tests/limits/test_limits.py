@@ -1,0 +1,215 @@
+"""Every limit at its edge: what is just allowed, and what happens to who passes it."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import closing
+
+import pytest
+
+from tests.conftest import BrokerFactory
+from tests.support.broker_process import BrokerProcess
+from tests.support.wire import Wire, connect_packet, publish_packet
+
+
+def client(broker: BrokerProcess, client_id: str, *, clean: bool = True) -> Wire:
+    """A connected client."""
+    wire = Wire.connect_tcp(broker.tcp)
+    assert wire.connect(client_id, clean=clean).return_code == 0
+    return wire
+
+
+@pytest.mark.parametrize("qos", (0, 1, 2))
+def test_max_message_size(fresh_broker: BrokerFactory, qos: int) -> None:
+    """A payload of the limit passes; one byte more ends the connection, unpublished."""
+    broker = fresh_broker(env={"VMQ_LIMITS__MAX_MESSAGE_SIZE": "100"})
+    with client(broker, "sub") as sub, client(broker, "pub") as pub:
+        sub.subscribe(("t", 0))
+        pub.publish("t", b"x" * 100, qos=qos)
+        assert sub.expect_publish("t").payload == b"x" * 100
+        pub.send(publish_packet("t", b"x" * 101, qos=qos, packet_id=9))
+        pub.expect_closed()
+        sub.expect_nothing()
+    broker.wait_log(r"client=pub .*max_message_size")
+
+
+def test_max_message_size_within_a_burst(fresh_broker: BrokerFactory) -> None:
+    """What came before the message that is too large is delivered."""
+    broker = fresh_broker(env={"VMQ_LIMITS__MAX_MESSAGE_SIZE": "3"})
+    with client(broker, "sub") as sub, client(broker, "pub") as pub:
+        sub.subscribe(("t", 0))
+        pub.send(*(publish_packet("t", payload) for payload in (b"1", b"333", b"4444", b"5")))
+        assert sub.expect_publish("t").payload == b"1"
+        assert sub.expect_publish("t").payload == b"333"
+        pub.expect_closed()
+        sub.expect_nothing()
+
+
+def test_max_packet_size(fresh_broker: BrokerFactory) -> None:
+    """The length in the header is enough: the packet itself is not waited for."""
+    broker = fresh_broker(env={"VMQ_SESSION__MAX_PACKET_SIZE": "1000"})
+    with client(broker, "pub") as pub:
+        pub.publish("t", b"x" * 990, qos=0)
+        pub.ping()
+        pub.send(b"\x30\xe9\x07")
+        pub.expect_closed()
+    broker.wait_log(r"client=pub .*max_packet_size")
+
+
+def test_max_client_id_size(fresh_broker: BrokerFactory) -> None:
+    broker = fresh_broker(env={"VMQ_SESSION__MAX_CLIENT_ID_SIZE": "30"})
+    client(broker, "x" * 30).close()
+    with Wire.connect_tcp(broker.tcp) as wire:
+        wire.send(connect_packet("x" * 31))
+        assert wire.recv_packet().return_code == 2
+        wire.expect_closed()
+
+
+def test_max_subscriptions_per_client(fresh_broker: BrokerFactory) -> None:
+    """A further filter is refused; replacing one that is held is not a further one."""
+    broker = fresh_broker(env={"VMQ_LIMITS__MAX_SUBSCRIPTIONS_PER_CLIENT": "2"})
+    with client(broker, "sub") as sub:
+        assert sub.subscribe(("a", 0), ("b", 1), ("c", 2)).codes == [0, 1, 0x80]
+        assert sub.subscribe(("a", 2)).codes == [2]
+        sub.unsubscribe("b")
+        assert sub.subscribe(("c", 2)).codes == [2]
+    broker.wait_log(r"subscription refused client=sub .*max_subscriptions_per_client")
+
+
+def test_topic_max_depth(fresh_broker: BrokerFactory) -> None:
+    broker = fresh_broker(env={"VMQ_LIMITS__TOPIC_MAX_DEPTH": "3"})
+    with client(broker, "sub") as sub, client(broker, "pub") as pub:
+        assert sub.subscribe(("a/b/#", 0), ("a/b/c/#", 0), ("$share/g/x/y/z", 0)).codes == [
+            0,
+            0x80,
+            0,
+        ]
+        pub.publish("a/b/c", b"x")
+        sub.expect_publish("a/b/c", b"x")
+        pub.send(publish_packet("a/b/c/d", b"x"))
+        pub.expect_closed()
+        sub.expect_nothing()
+    broker.wait_log(r"client=pub .*topic_max_depth")
+
+
+def test_max_retained_messages(fresh_broker: BrokerFactory) -> None:
+    """One for a further topic is delivered and not kept; replacing and clearing go on."""
+    broker = fresh_broker(env={"VMQ_LIMITS__MAX_RETAINED_MESSAGES": "2"})
+    with client(broker, "sub") as sub, client(broker, "pub") as pub:
+        sub.subscribe(("#", 0))
+        for topic in ("a", "b", "c"):
+            pub.publish(topic, b"1", retain=True)
+            sub.expect_publish(topic, b"1")
+        pub.publish("a", b"2", retain=True)
+        with client(broker, "late") as late:
+            late.subscribe(("#", 0))
+            found = [late.expect_publish(retain=True) for _ in range(2)]
+            assert sorted((each.topic, each.payload) for each in found) == [
+                ("a", b"2"),
+                ("b", b"1"),
+            ]
+            late.expect_nothing()
+        pub.publish("b", b"", retain=True)
+        pub.publish("c", b"3", retain=True)
+        pub.ping()
+        with client(broker, "later") as later:
+            later.subscribe(("c", 0))
+            later.expect_publish("c", b"3", retain=True)
+    broker.wait_log(r'not retained topic="c"')
+
+
+def test_max_retained_bytes(fresh_broker: BrokerFactory) -> None:
+    """Topics and payloads count; a smaller message in the place of a larger one fits."""
+    broker = fresh_broker(env={"VMQ_LIMITS__MAX_RETAINED_BYTES": "20"})
+    with client(broker, "pub") as pub:
+        pub.publish("a", b"x" * 19, retain=True)
+        pub.publish("b", b"x", retain=True)
+        pub.publish("a", b"x" * 20, retain=True)
+        pub.ping()
+        with client(broker, "late") as late:
+            late.subscribe(("#", 0))
+            late.expect_publish("a", b"x" * 19, retain=True)
+            late.expect_nothing()
+
+
+def test_max_message_rate_slows_and_loses_nothing(fresh_broker: BrokerFactory) -> None:
+    """A client over its rate is read no faster; it is not cut, and nothing is lost."""
+    broker = fresh_broker(env={"VMQ_LIMITS__MAX_MESSAGE_RATE": "200"})
+    with client(broker, "sub") as sub, client(broker, "pub") as pub:
+        sub.subscribe(("t", 0))
+        # 200 are the first second's; the debt of 100 more is half a second without reading.
+        pub.send(*(publish_packet("t", b"%d" % number) for number in range(300)))
+        for number in range(300):
+            sub.expect_publish("t", b"%d" % number)
+        pub.ping()
+
+
+def test_max_byte_rate_of_one_leaves_others_alone(fresh_broker: BrokerFactory) -> None:
+    broker = fresh_broker(env={"VMQ_LIMITS__MAX_BYTE_RATE": "10000"})
+    with client(broker, "sub") as sub, client(broker, "loud") as loud:
+        sub.subscribe(("quiet", 1))
+        loud.send(publish_packet("loud", b"x" * 30_000))
+        with client(broker, "quiet") as quiet:
+            quiet.publish("quiet", b"x", qos=1)
+            sub.acknowledge(sub.expect_publish("quiet", b"x"))
+        loud.ping()
+
+
+def test_flapping_client_is_banned(fresh_broker: BrokerFactory) -> None:
+    broker = fresh_broker(
+        env={"VMQ_LIMITS__FLAPPING_LIMIT": "3", "VMQ_LIMITS__FLAPPING_WINDOW": "3600"}
+    )
+    for _ in range(3):
+        client(broker, "flapper").disconnect()
+    for _ in range(2):
+        with Wire.connect_tcp(broker.tcp) as wire:
+            wire.send(connect_packet("flapper"))
+            assert wire.recv_packet().return_code == 3
+            wire.expect_closed()
+    client(broker, "other").close()
+    broker.wait_log(r"client=flapper .*flapping_limit")
+
+
+def test_max_memory_refuses_new_clients(fresh_broker: BrokerFactory) -> None:
+    """Above the mark (any process is above 1 byte) CONNECT is answered with code 3."""
+    broker = fresh_broker(env={"VMQ_LIMITS__MAX_MEMORY": "1"})
+    broker.wait_log("memory is high")
+    with Wire.connect_tcp(broker.tcp) as wire:
+        wire.send(connect_packet("late"))
+        assert wire.recv_packet().return_code == 3
+        wire.expect_closed()
+
+
+def test_stalled_client_is_dropped(fresh_broker: BrokerFactory) -> None:
+    """A subscriber that reads nothing for stalled_client_timeout loses its connection only."""
+    broker = fresh_broker(
+        env={"VMQ_LIMITS__STALLED_CLIENT_TIMEOUT": "1", "VMQ_NETWORK__WRITE_BUFFER": "4096"}
+    )
+    with closing(socket.create_connection(broker.tcp)) as stalled, client(broker, "pub") as pub:
+        stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        stalled.sendall(connect_packet("stalled") + b"\x82\x06\x00\x01\x00\x01t\x00")
+        assert stalled.recv(9, socket.MSG_WAITALL) == b"\x20\x02\x00\x00\x90\x03\x00\x01\x00"
+        with client(broker, "good") as good:
+            good.subscribe(("t", 0))
+            for _ in range(200):
+                pub.publish("t", b"x" * 100_000)
+                good.expect_publish("t")
+            broker.wait_log(r"client=stalled .*stalled_client_timeout")
+            pub.publish("t", b"end")
+            good.expect_publish("t", b"end")
+
+
+def test_full_queue_pauses_the_publisher(fresh_broker: BrokerFactory) -> None:
+    """With overflow = pause_publisher nothing is dropped while the subscriber is slow."""
+    broker = fresh_broker(
+        env={
+            "VMQ_QUEUE__OVERFLOW": "pause_publisher",
+            "VMQ_QUEUE__MAX_ONLINE_MESSAGES": "10",
+            "VMQ_QUEUE__MAX_INFLIGHT_MESSAGES": "1",
+        }
+    )
+    with client(broker, "sub") as sub, client(broker, "pub") as pub:
+        sub.subscribe(("t", 1))
+        pub.send(*(publish_packet("t", b"%d" % n, qos=1, packet_id=n + 1) for n in range(100)))
+        for number in range(100):
+            sub.acknowledge(sub.expect_publish("t", b"%d" % number))

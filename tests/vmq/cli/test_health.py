@@ -1,0 +1,71 @@
+"""`vmq health` as a program."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from tests.conftest import BrokerFactory
+from tests.vmq.cli.program import run
+
+
+def test_a_broker_in_order_is_ok(fresh_broker: BrokerFactory) -> None:
+    broker = fresh_broker(listen=("tcp://127.0.0.1:0", "http://127.0.0.1:0"))
+    done = run("health", "--url", broker.http)
+    assert (done.code, done.out, done.err) == (0, b"ok\n", "")
+    done = run("health", env={"VMQ_HEALTH_URL": broker.http})
+    assert (done.code, done.out) == (0, b"ok\n")
+
+
+def test_no_broker_is_an_error() -> None:
+    done = run("health", "--url", "http://127.0.0.1:1")
+    assert (done.code, done.out) == (1, b"")
+    assert done.err.startswith("vmq: error: no answer from http://127.0.0.1:1: ")
+
+
+def test_another_scheme_is_a_mistake_of_the_user() -> None:
+    done = run("health", "--url", "tcp://127.0.0.1:1883")
+    assert (done.code, done.out) == (2, b"")
+    assert "accepted: http://HOST:PORT" in done.err
+
+
+class Unwell(BaseHTTPRequestHandler):
+    body = b'{"status": "failing", "reasons": ["first", "second"]}'
+
+    def do_GET(self) -> None:
+        self.send_response(503)
+        self.send_header("Content-Length", str(len(self.body)))
+        self.end_headers()
+        self.wfile.write(self.body)
+
+    def log_message(self, *_arguments: object) -> None: ...
+
+
+class Other(Unwell):
+    body = b"[]"
+
+
+@pytest.fixture
+def answering(request: pytest.FixtureRequest) -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), request.param) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("answering", [Unwell], indirect=True)
+def test_each_reason_is_a_line(answering: str) -> None:
+    done = run("health", "--url", answering)
+    assert (done.code, done.out) == (1, b"")
+    assert done.err == "vmq: error: first\nvmq: error: second\n"
+
+
+@pytest.mark.parametrize("answering", [Other], indirect=True)
+def test_something_else_is_no_broker(answering: str) -> None:
+    done = run("health", "--url", answering)
+    assert (done.code, done.err) == (1, f"vmq: error: {answering} is no broker's\n")

@@ -1,0 +1,223 @@
+"""What can be done to a broker from outside while it runs: SIGHUP, SIGUSR1, a service manager."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from tests.conftest import BrokerFactory
+from tests.support.broker_process import BrokerProcess
+from tests.support.wire import CONNACK, Wire, connect_packet
+
+LISTENERS = """
+[listeners.tcp]
+url = "tcp://127.0.0.1:0"
+"""
+
+
+class Configured:
+    """A broker with a configuration file that a test may write anew."""
+
+    def __init__(self, factory: BrokerFactory, file: Path, env: dict[str, str]) -> None:
+        self.file = file
+        self._factory = factory
+        self._env = env
+        self.broker: BrokerProcess
+
+    def start(self, text: str = "", *arguments: str) -> Self:
+        self.write(text)
+        args = ("--config", str(self.file), *arguments)
+        self.broker = self._factory(listen=(), env=self._env, args=args)
+        return self
+
+    def write(self, text: str) -> None:
+        self.file.write_text(text + LISTENERS)
+
+    def reload(self, text: str) -> None:
+        self.write(text)
+        os.kill(self.broker.pid, signal.SIGHUP)
+
+
+@pytest.fixture
+def configured(fresh_broker: BrokerFactory, tmp_path: Path) -> Configured:
+    return Configured(fresh_broker, tmp_path / "vmq.toml", {})
+
+
+def test_a_reload_says_what_changed_and_it_holds(configured: Configured) -> None:
+    running = configured.start()
+    running.reload("[session]\nmax_client_id_size = 23\n[queue]\nmax_online_messages = 7\n")
+    line = running.broker.wait_log("reloaded").string
+    assert 'changed="session.max_client_id_size, queue.max_online_messages"' in line
+    wire = Wire.connect_tcp(running.broker.tcp)
+    wire.send(connect_packet("x" * 24))
+    assert wire.expect(CONNACK).return_code == 2
+    wire.close()
+
+
+def test_a_reload_keeps_connections(configured: Configured) -> None:
+    running = configured.start()
+    wire = Wire.connect_tcp(running.broker.tcp)
+    wire.connect("stays")
+    running.reload("[queue]\nmax_online_messages = 7\n")
+    running.broker.wait_log("reloaded")
+    assert wire.subscribe(("a", 0)).codes == [0]
+    wire.close()
+
+
+def test_a_change_that_needs_a_restart_is_refused_by_name_and_nothing_applied(
+    configured: Configured,
+) -> None:
+    running = configured.start()
+    running.reload('[session]\nmax_client_id_size = 23\n[store]\ndurability = "fsync"\n')
+    line = running.broker.wait_log("reload refused").string
+    assert "store.durability: cannot change while the broker runs" in line
+    wire = Wire.connect_tcp(running.broker.tcp)
+    wire.connect("x" * 24)
+    wire.close()
+
+
+def test_a_file_with_a_mistake_is_refused_with_its_reason(configured: Configured) -> None:
+    running = configured.start()
+    running.reload('[queue]\ndrop = "everything"\n')
+    line = running.broker.wait_log("reload refused").string
+    assert f"{running.file}: queue.drop" in line
+    running.reload("")
+    running.broker.wait_log('reloaded changed="nothing"')
+
+
+def test_the_level_of_the_log_changes_live(configured: Configured) -> None:
+    running = configured.start('[log]\nlevel = "info"\n')
+    running.reload('[log]\nlevel = "debug"\n')
+    running.broker.wait_log('reloaded changed="log.level"')
+    wire = Wire.connect_tcp(running.broker.tcp)
+    wire.connect("debugged")
+    running.broker.wait_log("debug connected client=debugged")
+    wire.close()
+
+
+def test_what_the_command_line_says_still_wins(configured: Configured) -> None:
+    running = configured.start("", "--log-level", "warning")
+    running.reload('[log]\nlevel = "debug"\n[queue]\nqueue_type = "lifo"\n')
+    line = running.broker.wait_log("reload refused").string
+    assert "log.level" not in line
+
+
+def messages(file: Path) -> list[str]:
+    return [json.loads(line)["message"] for line in file.read_text().splitlines()]
+
+
+def test_a_log_file_is_opened_anew_on_a_signal(configured: Configured, tmp_path: Path) -> None:
+    file = tmp_path / "vmq.log"
+    running = configured.start(f'[log]\nfile = "{file}"\nformat = "json"\n')
+    file.rename(tmp_path / "vmq.log.1")
+    os.kill(running.broker.pid, signal.SIGUSR1)
+    wire = Wire.connect_tcp(running.broker.tcp)
+    wire.connect("after")  # a packet that is answered comes after a signal that was sent before
+    wire.publish("a")
+    assert messages(tmp_path / "vmq.log.1") == ["started"]
+    assert messages(file) == ["log opened anew"]
+    wire.close()
+    assert running.broker.terminate() == 0
+    assert messages(file)[-1] == "stopped"
+    assert running.broker.stderr_text() == ""
+
+
+def test_a_log_file_that_cannot_be_is_an_error(tmp_path: Path) -> None:
+    from tests.vmq.cli.program import run
+
+    file = tmp_path / "nowhere" / "vmq.log"
+    done = run("start", "--data-dir", str(tmp_path / "data"), env={"VMQ_LOG__FILE": str(file)})
+    assert (done.code, done.out) == (1, b"")
+    assert done.err.startswith(f"vmq: error: log.file: cannot open {file}: ")
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_password_is_never_in_the_log(configured: Configured, form: str) -> None:
+    running = configured.start(f'[log]\nlevel = "debug"\nformat = "{form}"\n')
+    for client_id in ("good", "x" * 200):
+        wire = Wire.connect_tcp(running.broker.tcp)
+        wire.send(connect_packet(client_id, username="u", password="s3cr3t-word"))
+        wire.expect(CONNACK)
+        wire.send(b"\x00\x00")
+        wire.close()
+    running.broker.wait_log("longer than max_client_id_size")
+    assert running.broker.terminate() == 0
+    assert "s3cr3t" not in running.broker.stderr_text()
+
+
+def test_each_end_of_a_connection_is_a_line_with_client_peer_and_reason(
+    configured: Configured,
+) -> None:
+    running = configured.start('[log]\nformat = "json"\n')
+    wire = Wire.connect_tcp(running.broker.tcp)
+    wire.connect("ends")
+    host, port = wire.stream.address()
+    wire.send(b"\x00\x00")
+    wire.expect_closed()
+    wire.close()
+    event = json.loads(running.broker.wait_log('"closed"').string)
+    assert event["client"] == "ends"
+    assert event["peer"] == f"{host}:{port}"
+    assert "protocol error" in event["reason"]
+
+
+def test_a_flood_of_events_is_summed_up(configured: Configured) -> None:
+    running = configured.start("[log]\nflood_limit = 2\n")
+    for number in range(5):
+        wire = Wire.connect_tcp(running.broker.tcp)
+        wire.connect(f"flood-{number}")
+        wire.send(b"\x00\x00")
+        wire.expect_closed()
+        wire.close()
+    assert running.broker.terminate() == 0
+    text = running.broker.stderr_text()
+    assert text.count("closed client=flood-") == 2
+    assert 'warning suppressed count=3 of="closed"' in text
+
+
+# --- the service manager
+
+
+class Manager:
+    """The service manager's end of the notification socket."""
+
+    def __init__(self, path: Path) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(str(path))
+        self.socket.settimeout(20)
+
+    def hear(self, wanted: str) -> list[str]:
+        """The next message that says it, line by line."""
+        while True:
+            lines = self.socket.recv(4096).decode().splitlines()
+            if wanted in lines:
+                return lines
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[Manager]:
+    told = Manager(tmp_path / "notify")
+    yield told
+    told.socket.close()
+
+
+def test_a_service_manager_hears_of_every_step(
+    fresh_broker: BrokerFactory, tmp_path: Path, manager: Manager
+) -> None:
+    env = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "300000"}
+    running = Configured(fresh_broker, tmp_path / "vmq.toml", env).start()
+    assert f"STATUS={running.broker.urls[0]}" in manager.hear("READY=1")
+    manager.hear("WATCHDOG=1")
+    manager.hear("WATCHDOG=1")
+    running.reload("[queue]\nmax_online_messages = 7\n")
+    assert manager.hear("RELOADING=1")[1].startswith("MONOTONIC_USEC=")
+    manager.hear("READY=1")
+    running.broker.terminate()
+    manager.hear("STOPPING=1")

@@ -1,0 +1,56 @@
+"""The application as a whole: what is served to whom."""
+
+from __future__ import annotations
+
+from http.client import HTTPConnection
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.conftest import BrokerFactory
+from tests.support.broker_process import BrokerProcess
+from tests.vmq.http.conftest import get
+from vmq.http.app import is_this_host
+
+
+@pytest.mark.parametrize("path", ["/", "/nothing", "/../etc/passwd"])
+def test_other_paths_are_not_found(web_broker: BrokerProcess, path: str) -> None:
+    answer = get(web_broker.http, path)
+    assert answer.status == 404
+    assert answer.headers["Server"] == "vmq"
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8888", "localhost.evil.example"])
+def test_a_page_of_another_host_cannot_read_it(web_broker: BrokerProcess, host: str) -> None:
+    for path in ("/status.json", "/metrics", "/health"):
+        assert get(web_broker.http, path, {"Host": host}).status == 421
+
+
+@pytest.mark.parametrize("host", ["localhost", "LocalHost:80", "127.0.0.1:1", "[::1]:8888"])
+def test_this_machine_may_be_named_or_addressed(host: str) -> None:
+    assert is_this_host(host)
+
+
+def test_where_other_machines_are_served_any_host_name_does(
+    fresh_broker: BrokerFactory, tmp_path: Path
+) -> None:
+    config = tmp_path / "vmq.toml"
+    config.write_text(
+        '[listeners.tcp]\nurl = "tcp://127.0.0.1:0"\n'
+        '[listeners.http]\nurl = "http://127.0.0.1:0"\nallow_remote = true\n'
+    )
+    broker = fresh_broker(listen=(), args=("--config", str(config)))
+    assert get(broker.http, "/health/ping", {"Host": "broker.example"}).status == 200
+
+
+def test_a_broker_with_open_http_connections_stops_at_once(fresh_broker: BrokerFactory) -> None:
+    broker = fresh_broker(listen=("tcp://127.0.0.1:0", "http://127.0.0.1:0"))
+    parts = urlsplit(broker.http)
+    connection = HTTPConnection(parts.netloc, timeout=20)
+    try:
+        connection.request("GET", "/health/ping")
+        assert connection.getresponse().read()
+        assert broker.terminate() == 0  # the connection is kept alive meanwhile
+    finally:
+        connection.close()

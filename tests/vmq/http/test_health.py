@@ -1,0 +1,71 @@
+"""`/health` and what is below it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from aiohttp import ClientSession
+
+from tests.support.broker_process import BrokerProcess
+from tests.vmq.http.conftest import get
+from vmq import Broker
+from vmq.config import BrokerOptions, Config, ListenerOptions
+
+
+def test_a_broker_in_order_is_well(web_broker: BrokerProcess) -> None:
+    for path in ("/health", "/health/ping", "/health/listeners"):
+        answer = get(web_broker.http, path)
+        assert answer.status == 200
+        assert answer.json()["status"] == "ok"
+        assert answer.json()["reasons"] == []
+        assert answer.headers["Cache-Control"] == "no-store"
+
+
+def test_listeners_are_shown_with_their_real_addresses(web_broker: BrokerProcess) -> None:
+    listeners = get(web_broker.http, "/health/listeners").json()["listeners"]
+    assert [each["url"] for each in listeners.values()] == web_broker.urls
+    assert all(each["accepting"] for each in listeners.values())
+
+
+@pytest.fixture
+async def embedded(tmp_path: Path) -> AsyncIterator[Broker]:
+    config = Config(
+        broker=BrokerOptions(data_dir=str(tmp_path)),
+        listeners={
+            "tcp": ListenerOptions(url="tcp://127.0.0.1:0"),
+            "http": ListenerOptions(url="http://127.0.0.1:0"),
+        },
+    )
+    async with Broker(config) as broker:
+        yield broker
+
+
+async def health_of(broker: Broker, path: str = "/health") -> tuple[int, list[str]]:
+    async with ClientSession() as session, session.get(broker.addresses[1] + path) as answer:
+        return answer.status, (await answer.json())["reasons"]
+
+
+async def test_a_listener_that_stopped_accepting_is_named(embedded: Broker) -> None:
+    embedded.listeners["tcp"].close()
+    url = embedded.addresses[0]
+    reasons = [f"listener tcp ({url}) does not accept connections"]
+    assert await health_of(embedded) == (503, reasons)
+    assert await health_of(embedded, "/health/listeners") == (503, reasons)
+    assert await health_of(embedded, "/health/ping") == (200, [])
+
+
+async def test_a_store_that_cannot_write_is_a_reason(embedded: Broker) -> None:
+    assert embedded._core is not None
+    store = embedded._core.store
+    assert store is not None
+    store.failing = True
+    assert await health_of(embedded) == (503, ["the store cannot write"])
+    store.failing = False
+    assert await health_of(embedded) == (200, [])
+
+
+async def test_a_loop_that_is_late_is_a_reason(embedded: Broker) -> None:
+    embedded.monitor.look(4.2)
+    assert await health_of(embedded) == (503, ["the event loop was 4.2 s late in the last seconds"])

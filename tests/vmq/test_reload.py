@@ -1,0 +1,205 @@
+"""Which changes of the configuration a running broker takes over."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from vmq import Broker
+from vmq.broker import options_of
+from vmq.config import BrokerOptions, Config, ConfigError, ListenerOptions, load
+from vmq.config_reference import reference
+from vmq.core import Options
+from vmq.reload import Change, ReloadError, changes, check_live, live_keys
+
+
+def changed(base: Config | None = None, **sections: dict[str, Any]) -> Config:
+    config = base or Config()
+    return msgspec.structs.replace(
+        config,
+        **{
+            name: msgspec.structs.replace(getattr(config, name), **options)
+            for name, options in sections.items()
+        },
+    )
+
+
+def test_equal_configurations_change_nothing() -> None:
+    assert changes(Config(), Config()) == []
+
+
+def test_each_change_is_named_with_whether_it_is_live() -> None:
+    new = changed(queue={"max_online_messages": 1, "queue_type": "lifo"}, log={"level": "error"})
+    assert changes(Config(), new) == [
+        Change("log.level", live=True),
+        Change("queue.max_online_messages", live=True),
+        Change("queue.queue_type", live=False),
+    ]
+
+
+def test_listeners_come_go_and_change_with_a_restart() -> None:
+    listeners = {
+        "tcp": ListenerOptions(url="tcp://127.0.0.1:1884"),
+        "http": Config().listeners["http"],
+        "more": ListenerOptions(url="tcp://127.0.0.1:1885"),
+    }
+    found = changes(Config(), Config(listeners=listeners))
+    assert [change.key for change in found] == [
+        "listeners.tcp.url",
+        "listeners.ws",
+        "listeners.more",
+    ]
+    with pytest.raises(ReloadError, match=r"listeners\.tcp\.url, listeners\.ws"):
+        check_live(found)
+
+
+def test_the_reference_marks_what_is_live() -> None:
+    section = ""
+    marked: dict[str, bool] = {}
+    live = False
+    for line in reference().splitlines():
+        if line.startswith("["):
+            section = line.strip("[]")
+        elif line.startswith("# ") and not line.endswith(" ="):
+            live = line.endswith("(live)")
+        elif "=" in line and not section.startswith("listeners."):
+            marked[f"{section}.{line.lstrip('# ').split(' =')[0]}"] = live
+    assert marked == live_keys()
+
+
+def test_the_limits_are_live() -> None:
+    live = {key for key, is_live in live_keys().items() if is_live}
+    assert live >= {
+        "log.level",
+        "queue.max_inflight_messages",
+        "queue.max_online_messages",
+        "queue.max_offline_messages",
+        "session.retry_interval",
+        "session.persistent_client_expiration",
+        "session.shared_subscription_policy",
+    }
+
+
+# --- a running broker
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    config = Config(
+        broker=BrokerOptions(data_dir=str(tmp_path)),
+        listeners={"tcp": ListenerOptions(url="tcp://127.0.0.1:0")},
+    )
+    async with Broker(config) as running:
+        yield running
+
+
+def options(broker: Broker) -> Options:
+    assert broker._core is not None
+    return broker._core.options
+
+
+async def test_live_options_hold_from_now_on(broker: Broker) -> None:
+    new = changed(
+        broker.config,
+        queue={"max_inflight_messages": 3, "drop": "oldest"},
+        session={"retry_interval": 9.0, "persistent_client_expiration": "1d"},
+    )
+    assert set(broker.reload(new)) == {
+        "queue.max_inflight_messages",
+        "queue.drop",
+        "session.retry_interval",
+        "session.persistent_client_expiration",
+    }
+    assert broker.config is new
+    held = options(broker)
+    assert (held.max_inflight_messages, held.drop_oldest, held.retry_interval) == (3, True, 9.0)
+    assert held.persistent_client_expiration == 86_400
+    assert broker.reload(new) == []
+
+
+async def test_every_live_option_reaches_the_core(broker: Broker) -> None:
+    """Whatever is marked live and known to the core is what a new broker would have."""
+    new = changed(
+        broker.config,
+        queue={
+            "max_inflight_messages": 3,
+            "max_online_messages": 4,
+            "max_offline_messages": 5,
+            "max_msgs_per_drain_step": 6,
+        },
+        session={
+            "max_client_id_size": 50,
+            "shared_subscription_policy": "random",
+            "suppress_lwt_on_session_takeover": True,
+        },
+    )
+    broker.reload(new)
+    held, fresh = options(broker), options_of(new)
+    names = [name for name in dir(fresh) if not name.startswith("_")]
+    assert {name: getattr(held, name) for name in names} == {
+        name: getattr(fresh, name) for name in names
+    }
+
+
+async def test_one_fixed_option_keeps_all_others_from_changing(broker: Broker) -> None:
+    before = broker.config
+    new = changed(
+        before,
+        queue={"max_inflight_messages": 3, "queue_type": "lifo"},
+        store={"cache_size": 70000},
+    )
+    with pytest.raises(ReloadError) as caught:
+        broker.reload(new)
+    assert caught.value.keys == ("queue.queue_type", "store.cache_size")
+    assert broker.config is before
+    assert options(broker).max_inflight_messages == 20
+
+
+async def test_an_impossible_configuration_changes_nothing(broker: Broker) -> None:
+    new = changed(broker.config, queue={"max_inflight_messages": -5})
+    with pytest.raises(ConfigError, match=r"queue\.max_inflight_messages"):
+        broker.reload(new)
+    assert options(broker).max_inflight_messages == 20
+
+
+async def test_certificates_are_read_anew_whatever_changed(broker: Broker) -> None:
+    calls: list[int] = []
+    broker.reload_certificates = lambda: calls.append(1)  # type: ignore[attr-defined]
+    broker.reload(broker.config)
+    assert calls == [1]
+
+
+async def test_certificates_that_cannot_be_read_leave_everything_as_it_was(broker: Broker) -> None:
+    def fail() -> None:
+        raise OSError("no such certificate")
+
+    broker.reload_certificates = fail  # type: ignore[attr-defined]
+    with pytest.raises(OSError, match="certificate"):
+        broker.reload(changed(broker.config, queue={"max_inflight_messages": 3}))
+    assert options(broker).max_inflight_messages == 20
+
+
+async def test_what_was_sent_before_retries_were_on_is_not_due_at_once(broker: Broker) -> None:
+    async with broker.subscribe("a", qos=1) as messages:
+        assert broker._registry is not None
+        (subscriber,) = broker._registry.subscribers.values()
+        await broker.publish("a", b"1", qos=1)
+        # Unread by its client, so that it stays unacknowledged for the moment.
+        from vmq.message import Delivery, Message
+
+        delivery = Delivery(Message(b"a", b"2", 1, False), 1, False, "")
+        subscriber.queue.inflight[7] = delivery
+        broker.reload(changed(broker.config, session={"retry_interval": 5.0}))
+        assert delivery.sent_at > 0
+        del subscriber.queue.inflight[7]
+        assert (await anext(messages)).payload == b"1"
+
+
+def test_the_reference_can_be_loaded_and_is_no_change(tmp_path: Path) -> None:
+    file = tmp_path / "vmq.toml"
+    file.write_text(reference())
+    assert changes(Config(), load(file).config) == []

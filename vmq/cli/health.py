@@ -1,0 +1,50 @@
+"""`vmq health`: whether a broker can do its work, for people, scripts and containers."""
+
+import json
+from http.client import HTTPConnection, HTTPException
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from vmq.cli.console import CliError, UsageError
+
+DEFAULT_URL = "http://127.0.0.1:8888"
+UrlOption = Annotated[
+    str,
+    typer.Option(
+        "--url", metavar="URL", envvar="VMQ_HEALTH_URL", help="A listener of http of the broker."
+    ),
+]
+TimeoutOption = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="Wait so long for an answer.")
+]
+
+
+def health(url: UrlOption = DEFAULT_URL, timeout: TimeoutOption = 5.0) -> None:
+    """Ask a broker for its health.
+
+    Prints "ok", or each reason why it is not, and exits with 1.
+
+    \b
+    Examples:
+      vmq health
+      vmq health --url http://127.0.0.1:8889
+    """
+    parts = urlsplit(url)
+    if parts.scheme != "http" or not parts.hostname:
+        raise UsageError(f"--url {url}: accepted: http://HOST:PORT")
+    connection = HTTPConnection(parts.hostname, parts.port or 80, timeout=timeout)
+    try:
+        connection.request("GET", "/health")
+        answer = json.loads(connection.getresponse().read())
+        reasons = [str(reason) for reason in answer["reasons"]]
+    except (OSError, HTTPException) as error:
+        raise CliError(f"no answer from {url}: {error}") from None
+    except (ValueError, KeyError, TypeError):
+        raise CliError(f"{url} is no broker's") from None
+    finally:
+        connection.close()
+    if reasons:
+        raise CliError("\n".join(reasons))
+    print("ok")

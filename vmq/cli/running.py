@@ -1,0 +1,98 @@
+"""What can be done to a broker while `vmq start` runs it: reload, log rotation, signs of life."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from vmq.cli.console import CliError
+from vmq.cli.logs import Log
+from vmq.cli.service import Notifier
+
+if TYPE_CHECKING:
+    from vmq.broker import Broker
+    from vmq.config import Config
+
+logger = logging.getLogger("vmq.cli")
+
+#: Seconds between two rounds of housekeeping, at most.
+STEP: Final = 1.0
+
+
+class Running:
+    """A broker in the foreground, and what surrounds it.
+
+    Args:
+        broker: the broker; it need not be started yet.
+        log: its log.
+        notifier: the service manager's.
+        load: reads the configuration anew, and raises CliError with what is wrong with it.
+    """
+
+    def __init__(
+        self, broker: "Broker", log: Log, notifier: Notifier, load: Callable[[], "Config"]
+    ) -> None:
+        self._broker = broker
+        self._log = log
+        self._notifier = notifier
+        self._load = load
+        self._is_ready = False
+
+    def ready(self) -> None:
+        """The broker has started."""
+        self._is_ready = True
+        self._notifier.ready(" ".join(self._broker.addresses))
+
+    def stopping(self) -> None:
+        """The broker is about to stop."""
+        self._is_ready = False
+        self._notifier.stopping()
+
+    def reload(self) -> None:
+        """Take over the configuration as it is now, or say why not and change nothing."""
+        if not self._is_ready:
+            logger.warning('reload refused reason="%s"', "the broker is not started")
+            return
+        self._notifier.reloading()
+        problems = ""
+        try:
+            self._take_over(self._load())
+        except CliError as refused:
+            problems = str(refused)
+        for line in problems.splitlines():
+            logger.error('reload refused reason="%s"', line)
+        self._notifier.ready(" ".join(self._broker.addresses))
+
+    def _take_over(self, config: "Config") -> None:
+        from vmq.config import ConfigError
+        from vmq.reload import ReloadError
+
+        try:
+            changed = self._broker.reload(config)
+        except (ReloadError, ConfigError, OSError) as error:
+            raise CliError(str(error)) from None
+        if "log.level" in changed:
+            self._log.set_level(config.log.level)
+        logger.info('reloaded changed="%s"', ", ".join(changed) or "nothing")
+
+    def rotate(self) -> None:
+        """Open the log file anew, which something else has moved away."""
+        try:
+            self._log.reopen()
+        except OSError as error:
+            logger.warning("the log goes on in its old file: %s", error)
+        else:
+            logger.info("log opened anew")
+
+    async def keep_house(self) -> None:
+        """Until cancelled: tell the manager that the loop runs, and sum up floods in the log."""
+        watchdog = self._notifier.watchdog_seconds
+        step = STEP if watchdog is None else min(STEP, watchdog / 3)
+        while True:
+            self._notifier.alive()
+            self._log.sum_up()
+            await asyncio.sleep(step)
+
+    def finish(self) -> None:
+        """The last words."""
+        self._log.sum_up(everything=True)

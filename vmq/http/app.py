@@ -1,0 +1,74 @@
+"""The HTTP application: which module answers which path.
+
+/metrics                                    vmq.http.metrics
+/health, /health/ping, /health/listeners    vmq.http.health
+/status.json                                vmq.http.status
+/api/v1/...                                 vmq.http.api
+"""
+
+import ipaddress
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+from aiohttp import web
+
+from vmq.http import health, metrics, status
+from vmq.http.api import add_routes
+from vmq.http.keys import BROKER
+
+if TYPE_CHECKING:
+    from vmq.broker import Broker
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+#: The largest accepted body of a request, in bytes.
+MAX_BODY: Final = 1_048_576
+
+
+def make_app(broker: "Broker", *, allow_remote: bool = False) -> web.Application:
+    """The application that one HTTP listener serves.
+
+    Args:
+        broker: whose figures are shown; it is started, or about to be.
+        allow_remote: answer to any host name. Without it only requests for this machine by its
+            own name or by an address are served, so that no web page can read the answers through
+            a name that it made point here.
+    """
+    app = web.Application(
+        middlewares=[] if allow_remote else [only_this_host],
+        client_max_size=MAX_BODY,
+    )
+    app[BROKER] = broker
+    app.on_response_prepare.append(complete)
+    for module in (metrics, health, status):
+        app.add_routes(module.routes())
+    add_routes(app, broker)
+    return app
+
+
+async def complete(_request: web.Request, response: web.StreamResponse) -> None:
+    """Every answer is of this moment, and none is anything but what it says that it is."""
+    response.headers.setdefault("Cache-Control", "no-store")
+    response.headers.setdefault("X-Content-Type-Options", "nosniff")
+    response.headers["Server"] = "vmq"  # not the library's, which names versions
+
+
+@web.middleware
+async def only_this_host(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refuses requests that name another host than this machine."""
+    if not is_this_host(request.host):
+        raise web.HTTPMisdirectedRequest(text="this listener serves its own machine only\n")
+    return await handler(request)
+
+
+def is_this_host(host: str) -> bool:
+    """Whether the value of a Host header names this machine, or is an address."""
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+    name = name.strip("[]")
+    if name.lower() == "localhost":
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,10 @@
+"""Under which key the application holds its broker, for the modules that answer requests."""
+
+from typing import TYPE_CHECKING, Final
+
+from aiohttp import web
+
+if TYPE_CHECKING:
+    from vmq.broker import Broker
+
+BROKER: Final["web.AppKey[Broker]"] = web.AppKey("broker")

@@ -1,0 +1,71 @@
+"""Serves the HTTP application on a listening socket."""
+
+import asyncio
+import logging
+import socket
+from typing import TYPE_CHECKING, Final
+
+from aiohttp import web
+
+from vmq.config import ListenerOptions
+from vmq.config_values import Endpoint
+from vmq.http.app import make_app
+
+if TYPE_CHECKING:
+    from vmq.broker import Broker
+
+#: Seconds that a request under way has to end when the broker stops.
+STOP_TIMEOUT: Final = 1.0
+
+#: What the library says of each request is news only if it is a warning.
+log = logging.getLogger("vmq.http")
+
+
+class HttpListener:
+    """A listener for HTTP that serves. Made by `serve`."""
+
+    #: Those of MQTT, which has none here.
+    connections: Final = 0
+
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        endpoint: Endpoint,
+        runner: web.AppRunner,
+        server: asyncio.Server,
+    ) -> None:
+        self.name = name
+        self.url = url
+        self.endpoint = endpoint
+        self._runner = runner
+        self._server = server
+
+    @property
+    def is_open(self) -> bool:
+        """Whether new connections are let in."""
+        return self._server.is_serving()
+
+    def close(self) -> None:
+        """Lets nobody in any more."""
+        self._server.close()
+
+    async def finish(self) -> None:
+        """Ends the connections; requests under way have a moment to end by themselves."""
+        self._server.close()
+        await self._runner.cleanup()
+
+
+async def serve(
+    name: str, options: ListenerOptions, sock: socket.socket, broker: "Broker", backlog: int
+) -> HttpListener:
+    """Serves the broker's HTTP application on a listening socket."""
+    app = make_app(broker, allow_remote=options.allow_remote)
+    runner = web.AppRunner(app, access_log=None, logger=log, shutdown_timeout=STOP_TIMEOUT)
+    await runner.setup()
+    assert runner.server is not None
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(runner.server, sock=sock, backlog=backlog)
+    host, port = sock.getsockname()[:2]
+    url = options.endpoint.with_address(host, port).url
+    return HttpListener(name, url, options.endpoint, runner, server)

@@ -1,0 +1,47 @@
+"""What the operating system says about this process. Where it says nothing, the answer is 0."""
+
+import platform
+import resource
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+_DESCRIPTORS: Final = Path("/proc/self/fd")
+_MEMORY: Final = Path("/proc/self/statm")
+
+
+def cpu_seconds() -> float:
+    """Processor time used so far, of user and system together."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def resident_bytes() -> int:
+    """Memory in RAM; where only the most that it ever was is known, that."""
+    try:
+        return int(_MEMORY.read_text().split()[1]) * resource.getpagesize()
+    except OSError:
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else most * 1024
+
+
+def open_files() -> int:
+    """Open file descriptors."""
+    try:
+        # Newer kernels (Linux 6.2) say the number without a walk over all of them.
+        return _DESCRIPTORS.stat().st_size or sum(1 for _ in _DESCRIPTORS.iterdir())
+    except OSError:
+        return 0
+
+
+def max_files() -> int:
+    """File descriptors that may be open; 0 is no limit."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 0 if soft == resource.RLIM_INFINITY else soft
+
+
+@cache
+def python_version() -> str:
+    """The version of Python that runs."""
+    return platform.python_version()
