@@ -47,6 +47,7 @@ from vmq.store_open import (
 from vmq.tasks import QueueTasks, SessionTask
 
 if TYPE_CHECKING:
+    from vmq.http.admin_socket import AdminSocket
     from vmq.http.server import HttpListener
 
 log = logging.getLogger("vmq.broker")
@@ -61,7 +62,7 @@ PURGE_STEP = 1000
 CERTIFICATE_INTERVAL = 10
 
 
-class StartError(Exception):
+class StartError(RuntimeError):
     """The broker cannot start; the text is for the operator."""
 
 
@@ -104,16 +105,21 @@ class Broker:
 
     Args:
         config: the configuration; the defaults if it is left out.
+        admin: whether `vmq session` and its like may look into the broker, through a socket in the data directory.
 
     Raises:
         ConfigError: the configuration is impossible or not safe.
     """
 
-    def __init__(self, config: Config | None = None) -> None:
+    def __init__(self, config: Config | None = None, *, admin: bool = False) -> None:
         self.config = config if config is not None else Config()
         check(self.config)
         #: The open listeners by their names in the configuration.
         self.listeners: dict[str, AnyListener] = {}
+        #: Closed ones whose connections may go on.
+        self._closed_listeners: list[AnyListener] = []
+        self._wants_admin = admin
+        self._admin: AdminSocket | None = None
         self._core: Core | None = None
         #: Topic trees by mountpoint, once started.
         self.registries: dict[str, Registry] = {}
@@ -148,12 +154,13 @@ class Broker:
         Raises:
             StartError: a listener's address cannot be had, or the store cannot be used.
         """
-        self.listeners = {}
         self._all_closed = None
         self._open_core()
         try:
             for name in self.config.listeners:
-                await self._open_listener(name)
+                await self.open_listener(name)
+            if self._wants_admin:
+                await self._open_admin()
         except BaseException:
             await self.stop()
             raise
@@ -166,11 +173,15 @@ class Broker:
 
     async def stop(self) -> None:
         """Closes listeners and connections (wills are published) and saves all durable state."""
-        for listener in self.listeners.values():
-            listener.close()
+        if self._admin is not None:
+            await self._admin.stop()
+            self._admin = None
+        for name in list(self.listeners):
+            self.close_listener(name)
         for http in self._http:
             await http.finish()
         self._http.clear()
+        self._closed_listeners.clear()
         for task in list(self._background):
             task.cancel()
         for client in list(self._clients):
@@ -273,8 +284,8 @@ class Broker:
 
     @property
     def addresses(self) -> list[str]:
-        """The URLs of the listeners with their real ports, once started."""
-        return [listener.url for listener in self.listeners.values()]
+        """The URLs of the open listeners with their real ports."""
+        return [each.url for each in self.listeners.values()]
 
     async def _open_http(self, name: str, options: ListenerOptions) -> AnyListener:
         from vmq.http.server import serve  # its library is large, and not everybody has one
@@ -293,7 +304,12 @@ class Broker:
         await listener.open()
         return listener
 
-    async def _open_listener(self, name: str) -> None:
+    async def open_listener(self, name: str) -> None:
+        """Opens a listener of the configuration.
+
+        Raises:
+            StartError: its address or its certificates cannot be had.
+        """
         options = self.config.listeners[name]
         try:
             if options.endpoint.scheme == "http":
@@ -306,6 +322,25 @@ class Broker:
             ) from error
         except CertificateError as error:
             raise StartError(f"listeners.{name}.{error}") from error
+
+    def close_listener(self, name: str) -> None:
+        """Closes a listener; connections that came through it stay."""
+        listener = self.listeners.pop(name)
+        listener.close()
+        # Their number still counts.
+        self._closed_listeners = [each for each in self._closed_listeners if each.connections]
+        self._closed_listeners.append(listener)
+
+    async def _open_admin(self) -> None:
+        # Late: an embedded broker without the socket needs no HTTP server.
+        from vmq.http.admin_socket import AdminSocket, SocketError
+
+        admin = AdminSocket(self, Path(self.config.broker.data_dir))
+        try:
+            await admin.start()
+        except SocketError as error:
+            raise StartError(str(error)) from error
+        self._admin = admin
 
     def _mqtt_listeners(self) -> list[Listener]:
         return [each for each in self.listeners.values() if isinstance(each, Listener)]
@@ -445,7 +480,7 @@ class Broker:
     def _open_connections(self) -> dict[str, int]:
         """Open MQTT connections by kind of listener."""
         counts: dict[str, int] = {}
-        for each in self.listeners.values():
+        for each in (*self.listeners.values(), *self._closed_listeners):
             kind = "mqttws" if each.endpoint.is_websocket else "mqtt"
             counts[kind] = counts.get(kind, 0) + each.connections
         return counts

@@ -41,6 +41,7 @@ __all__ = [
     "QueueOptions",
     "SessionOptions",
     "StoreOptions",
+    "changed",
     "check",
     "is_loopback",
     "load",
@@ -446,6 +447,25 @@ def load(
     config, origins = sources.resolve()
     check(config, lambda key: origins.get(key) or sources.source_of(key))
     return Loaded(config, origins)
+
+
+def changed(config: Config, key: str, text: str) -> Config:
+    """The configuration with one option changed, for a broker that runs.
+
+    Args:
+        config: the configuration as it is.
+        key: the option, such as `queue.drop`.
+        text: its value, as TOML or plain text.
+
+    Raises:
+        ConfigError: there is no such option, or it does not accept the value.
+    """
+    sources = Sources(Config)
+    sources.add_tree(msgspec.to_builtins(config), lambda _key: None)
+    sources.add_text(key, text)
+    found, _ = sources.resolve()
+    check(found)
+    return found
 
 
 def check(config: Config, origin: Callable[[str], str | None] = lambda _key: None) -> None:

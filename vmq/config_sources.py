@@ -112,6 +112,10 @@ class Sources(Generic[T]):
                 key = tuple(variable.removeprefix(ENVIRONMENT_PREFIX).lower().split("__"))
                 self._set(key, _Leaf(f"environment {variable}", _readings(environ[variable])))
 
+    def add_text(self, key: str, text: str) -> None:
+        """Read one value by its dotted key, as the environment would give it; problems name no source."""
+        self._set(tuple(key.split(".")), _Leaf("", _readings(text)))
+
     def add_overrides(self, overrides: Mapping[str, object]) -> None:
         """Read the command line's values; `vmq.config.load` tells their form."""
         for text, value in overrides.items():

@@ -102,6 +102,8 @@ class Session:
         self.level: int = LEVEL_3_1_1
         self.clean = True
         self.keep_alive: int = 0
+        #: When CONNECT was accepted, in seconds of wall clock time.
+        self.started_at: float = 0.0
         self.will: Message | None = None
         self.broke_protocol = False
         self.orderly = False
@@ -301,6 +303,7 @@ class Session:
         self.clean = connect.clean_session
         self.username = connect.username
         self.keep_alive = connect.keep_alive
+        self.started_at = core.wall_clock()
         output = self.output
         subscriber, present = self.registry.register(self.client_id, self.clean, output)
         self.subscriber = subscriber

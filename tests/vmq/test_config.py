@@ -20,6 +20,7 @@ from vmq.config import (
     QueueOptions,
     SessionOptions,
     StoreOptions,
+    changed,
     check,
     load,
 )
@@ -690,6 +691,17 @@ def test_the_environment_of_this_process_is_not_read_unasked() -> None:
         assert load().config == Config()
     finally:
         del os.environ["VMQ_QUEUE__DROP"]
+
+
+def test_one_option_changes_by_its_text() -> None:
+    before = Config()
+    after = changed(before, "queue.drop", "oldest")
+    assert (before.queue.drop, after.queue.drop) == ("newest", "oldest")
+    assert changed(after, "queue.max_online_messages", "7").queue.drop == "oldest"
+    with pytest.raises(ConfigError, match=r'^queue\.drop = "all": accepted: "newest", "oldest"$'):
+        changed(before, "queue.drop", "all")
+    with pytest.raises(ConfigError, match="unknown option"):
+        changed(before, "queue.dorp", "oldest")
 
 
 # --- listeners of http

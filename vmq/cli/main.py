@@ -7,7 +7,21 @@ from typing import Annotated, Final, NoReturn
 import typer
 
 from vmq import __version__
-from vmq.cli import config, health, pub, start, store, sub
+from vmq.cli import (
+    admin,
+    api_key,
+    config,
+    health,
+    listener,
+    pub,
+    queue,
+    retain,
+    session,
+    start,
+    store,
+    sub,
+    why,
+)
 from vmq.cli.console import CliError, error
 
 # Interrupted from the keyboard: what a shell expects, 128 + SIGINT.
@@ -51,6 +65,14 @@ def _vmq(
 app.command("start")(start.start)
 app.command("pub")(pub.pub)
 app.command("sub")(sub.sub)
+app.add_typer(session.app, name="session")
+app.add_typer(queue.app, name="queue")
+app.add_typer(retain.app, name="retain")
+app.add_typer(listener.app, name="listener")
+app.command("metrics")(admin.metrics)
+app.command("set")(admin.set_option)
+app.command("why")(why.why)
+app.add_typer(api_key.app, name="api-key")
 app.command("health")(health.health)
 app.add_typer(config.app, name="config")
 app.add_typer(store.app, name="store")

@@ -116,7 +116,7 @@ async def _serve(config: "Config", log: "Log", load: Callable[[], "Config"]) -> 
     stopping = asyncio.Event()
     # Before the start: loading a large store takes a while, and can be interrupted too.
     _on_signal(stopping.set)
-    broker = Broker(config)
+    broker = Broker(config, admin=True)
     running = Running(broker, log, Notifier(os.environ), load)
     _on_requests(running)
     await broker.start()

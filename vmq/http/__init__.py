@@ -1,1 +1,1 @@
-"""The HTTP listener: metrics, health and status."""
+"""What the broker says over HTTP: metrics, health, status, and the API under /api/v1/."""

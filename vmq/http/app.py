@@ -1,10 +1,9 @@
 """The HTTP application: which module answers which path.
 
-    /metrics                                    vmq.http.metrics
-    /health, /health/ping, /health/listeners    vmq.http.health
-    /status.json                                vmq.http.status
-
-What belongs under `/api/v1/` brings a module with a `routes()` of its own, listed in `make_app`.
+/metrics                                    vmq.http.metrics
+/health, /health/ping, /health/listeners    vmq.http.health
+/status.json                                vmq.http.status
+/api/v1/...                                 vmq.http.api
 """
 
 import ipaddress
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 
 from vmq.http import health, metrics, status
+from vmq.http.api import add_routes
 from vmq.http.keys import BROKER
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def make_app(broker: "Broker", *, allow_remote: bool = False) -> web.Application
     app.on_response_prepare.append(complete)
     for module in (metrics, health, status):
         app.add_routes(module.routes())
+    add_routes(app, broker)
     return app
 
 

@@ -57,7 +57,7 @@ from vmq.cli.main import main
 
 class SlowBroker:
     addresses = ["tcp://127.0.0.1:1"]
-    def __init__(self, config): pass
+    def __init__(self, config, *, admin): pass
     async def start(self): pass
     async def stop(self):
         {stop}

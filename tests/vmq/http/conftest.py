@@ -1,16 +1,23 @@
-"""A broker with an HTTP listener, and a look at what that answers."""
+"""A broker with an HTTP listener, and a look at what that answers; and the API alone, within the test's process."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from http.client import HTTPConnection
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+import aiohttp
 import pytest
+from aiohttp import web
+from msgspec.structs import replace
 
 from tests.support.broker_process import BrokerProcess
+from vmq.broker import Broker
+from vmq.config import BrokerOptions, Config, ListenerOptions, StoreOptions
+from vmq.http.api import add_routes
 
 LISTEN = ("tcp://127.0.0.1:0", "ws://127.0.0.1:0/mqtt", "http://127.0.0.1:0")
 
@@ -41,3 +48,57 @@ def web_broker() -> Iterator[BrokerProcess]:
     """A broker with TCP, WebSocket and HTTP, shared by a module's tests."""
     with BrokerProcess.start(listen=LISTEN) as process:
         yield process
+
+
+class Site:
+    """The API as a client sees it."""
+
+    def __init__(self, broker: Broker, base: str, client: aiohttp.ClientSession) -> None:
+        self.broker = broker
+        self.base = base
+        self.client = client
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.broker.config.broker.data_dir)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    return Config(
+        broker=BrokerOptions(data_dir=str(tmp_path / "data")),
+        listeners={"tcp": ListenerOptions(url="tcp://127.0.0.1:0")},
+        store=StoreOptions(durability="memory"),
+    )
+
+
+async def serve(broker: Broker, *, trusted: bool) -> AsyncIterator[Site]:
+    app = web.Application()
+    add_routes(app, broker, trusted=trusted)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = runner.addresses[0][1]
+    try:
+        async with aiohttp.ClientSession() as client:
+            yield Site(broker, f"http://127.0.0.1:{port}", client)
+    finally:
+        await runner.cleanup()
+
+
+@pytest.fixture
+async def site(config: Config) -> AsyncIterator[Site]:
+    """As the HTTP listener serves it: with API keys."""
+    async with Broker(config) as broker:
+        async for each in serve(broker, trusted=False):
+            yield each
+
+
+@pytest.fixture
+async def local(config: Config, tmp_path: Path) -> AsyncIterator[Site]:
+    """As the admin socket serves it: without."""
+    there = replace(config, broker=BrokerOptions(data_dir=str(tmp_path / "local")))
+    async with Broker(there) as broker:
+        async for each in serve(broker, trusted=True):
+            yield each

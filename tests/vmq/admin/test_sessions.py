@@ -1,0 +1,138 @@
+"""Sessions as rows, and their ends."""
+
+import pytest
+
+from tests.support.peer import Peer
+from vmq.admin.errors import NotFoundError
+from vmq.admin.listing import Selection
+from vmq.admin.sessions import (
+    disconnect,
+    list_sessions,
+    show_session,
+    split_peer,
+    unsubscribe,
+)
+from vmq.broker import Broker
+
+
+async def test_rows_of_connected_and_absent_clients(node: Broker) -> None:
+    here = Peer(node.registry(), "here", username="bob")
+    here.subscribe(("a/#", 1), ("b", 0))
+    away = Peer(node.registry(), "away", clean=False)
+    away.subscribe(("a/1", 1))
+    away.leave()
+    here.publish("a/1", qos=1)
+
+    rows = {row.client_id: row for row in await list_sessions(node, Selection()).rows()}
+    row = rows["here"]
+    assert row.is_online
+    assert (row.user, row.peer_host, row.peer_port, row.protocol) == ("bob", "10.0.0.1", 5000, 4)
+    assert (row.clean_session, row.keep_alive, row.subscriptions) == (True, 60, 2)
+    assert (row.queue_size, row.waiting_acks) == (0, 1)
+    assert row.session_started_at is not None
+    assert row.session_started_at.endswith("Z")
+    assert row.offline_since is None
+
+    row = rows["away"]
+    assert not row.is_online
+    assert (row.user, row.peer_host, row.protocol, row.keep_alive) == (None, None, None, None)
+    assert (row.clean_session, row.queue_size) == (False, 1)
+    assert (row.online_messages, row.offline_messages) == (0, 1)
+    assert row.offline_since is not None
+
+
+async def test_filters_and_orders(node: Broker) -> None:
+    for name in ("dev-1", "dev-2", "gate"):
+        peer = Peer(node.registry(), name, clean=False)
+        peer.subscribe(("t", 1))
+        if name != "dev-1":
+            peer.leave()
+    Peer(node.registry(), "publisher").publish("t", qos=1)
+    chosen = Selection(where='client_id ~ "^dev" and queue_size > 0')
+    assert [row.client_id for row in await list_sessions(node, chosen).rows()] == ["dev-2"]
+    chosen = Selection(sort="-client_id", limit=2)
+    found = [row.client_id for row in await list_sessions(node, chosen).rows()]
+    assert found == ["publisher", "gate"]
+
+
+async def test_a_session_that_ends_during_a_listing_is_left_out(node: Broker) -> None:
+    peers = [Peer(node.registry(), f"c{number:04}") for number in range(1500)]
+    seen: list[str] = []
+    async for rows in list_sessions(node, Selection(limit=0)).slices():
+        if not seen:
+            peers[1400].leave()
+        seen += [row.client_id for row in rows]
+    assert len(seen) == 1499
+    assert "c1400" not in seen
+
+
+async def test_show_lists_subscriptions(node: Broker) -> None:
+    peer = Peer(node.registry(), "me")
+    peer.subscribe(("b/+", 2), ("$share/g/a", 1))
+    shown = show_session(node, "me")
+    assert [(each.filter, each.qos) for each in shown.filters] == [("$share/g/a", 1), ("b/+", 2)]
+    assert shown.subscriptions == 2
+
+
+async def test_disconnect_keeps_a_durable_session(node: Broker) -> None:
+    durable = Peer(node.registry(), "durable", clean=False)
+    clean = Peer(node.registry(), "clean")
+    done = disconnect(node, "durable")
+    assert not durable.is_open
+    assert (done.was_online, done.session_ended) == (True, False)
+    assert not show_session(node, "durable").is_online
+    done = disconnect(node, "clean")
+    assert not clean.is_open
+    assert done.session_ended
+    done = disconnect(node, "durable", cleanup=True)
+    assert (done.was_online, done.session_ended) == (False, True)
+    assert not node.registry().subscribers
+
+
+async def test_cleanup_ends_a_connected_session_for_good(node: Broker) -> None:
+    peer = Peer(node.registry(), "me", clean=False)
+    peer.subscribe(("t", 1))
+    assert disconnect(node, "me", cleanup=True).session_ended
+    assert not peer.is_open
+    assert not node.registry().trie.match("t")
+    Peer(node.registry(), "me", clean=False)
+    assert show_session(node, "me").subscriptions == 0
+
+
+async def test_unsubscribe_is_for_that_filter_only(node: Broker) -> None:
+    told: list[tuple[str, list[str]]] = []
+    node.hooks.on_topic_unsubscribed = lambda client, filters: told.append((client, filters))
+    me = Peer(node.registry(), "me")
+    me.subscribe(("a", 0), ("b", 0))
+    unsubscribe(node, "me", "a")
+    me.received.clear()
+    me.publish("a", b"no")
+    me.publish("b", b"yes")
+    assert b"yes" in me.received
+    assert b"no" not in me.received
+    assert told == [("me", ["a"])]
+    with pytest.raises(NotFoundError, match="no subscription to 'a'; it has: b"):
+        unsubscribe(node, "me", "a")
+
+
+async def test_nobody_by_that_name(node: Broker) -> None:
+    with pytest.raises(NotFoundError, match="no session of client 'nobody'"):
+        show_session(node, "nobody")
+    with pytest.raises(NotFoundError):
+        disconnect(node, "nobody")
+    with pytest.raises(NotFoundError):
+        unsubscribe(node, "nobody", "a")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("127.0.0.1:80", ("127.0.0.1", 80)),
+        ("[::1]:80", ("::1", 80)),
+        ("embedded", ("embedded", None)),
+        ("/run/mqtt.sock", ("/run/mqtt.sock", None)),
+        ("", ("", None)),
+    ],
+)
+def test_peers_are_split(text: str, expected: tuple[str, int | None]) -> None:
+    assert split_peer(text) == expected

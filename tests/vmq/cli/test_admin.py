@@ -1,0 +1,329 @@
+"""`vmq session`, `queue`, `retain`, `listener`, `metrics`, `set`, `api-key`, `why`: a running broker, from a shell."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import BrokerFactory
+from tests.support.broker_process import BrokerProcess
+from tests.support.wire import Wire
+from tests.vmq.cli.program import Finished, run
+from tests.vmq.http.conftest import get
+
+Connect = Callable[..., Wire]
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[BrokerProcess]:
+    """A broker for the tests of this file; each uses client ids and topics of its own."""
+    with BrokerProcess.start(args=("--allow-anonymous",)) as process:
+        yield process
+
+
+@pytest.fixture
+def connect(shared: BrokerProcess) -> Iterator[Connect]:
+    wires: list[Wire] = []
+
+    def connected(client_id: str, *, clean: bool = True, broker: BrokerProcess = shared) -> Wire:
+        wire = Wire.connect_tcp(broker.tcp)
+        wires.append(wire)
+        wire.connect(client_id, clean=clean)
+        return wire
+
+    yield connected
+    for wire in wires:
+        wire.stream.close()
+
+
+def vmq(broker: BrokerProcess, *words: str) -> Finished:
+    return run(*words, "--data-dir", str(broker.data_dir))
+
+
+def json_of(broker: BrokerProcess, *words: str) -> Any:
+    done = vmq(broker, *words, "--json")
+    assert (done.code, done.err) == (0, "")
+    return json.loads(done.out)
+
+
+def table_of(done: Finished) -> list[list[str]]:
+    assert (done.code, done.err) == (0, "")
+    return [line.split() for line in done.out.decode().splitlines()]
+
+
+def test_sessions_are_listed_and_chosen(shared: BrokerProcess, connect: Connect) -> None:
+    here = connect("list-here")
+    here.subscribe(("list/#", 1))
+    connect("list-away", clean=False).send(b"\xe0\x00")
+    where = ("--where", 'client_id ~ "^list-"', "--sort", "-client_id")
+    header, *rows = table_of(vmq(shared, "session", "list", *where))
+    assert header[:3] == ["client_id", "is_online", "user"]
+    assert [row[:2] for row in rows] == [["list-here", "yes"], ["list-away", "no"]]
+
+    host, port = here.stream.address()
+    found = json_of(shared, "session", "list", *where)[0]
+    assert (found["client_id"], found["peer_host"], found["peer_port"]) == ("list-here", host, port)
+    assert found["subscriptions"] == 1
+
+    columns = ("--columns", "client_id,subscriptions")
+    rows = table_of(vmq(shared, "session", "list", *where, *columns))
+    assert rows == [["client_id", "subscriptions"], ["list-here", "1"], ["list-away", "0"]]
+
+    cut = vmq(shared, "session", "list", *where, "--limit", "1")
+    assert cut.code == 0
+    assert "there are more rows" in cut.err
+    assert len(cut.out.splitlines()) == 2
+
+
+def test_a_session_is_shown_and_loses_a_subscription(
+    shared: BrokerProcess, connect: Connect
+) -> None:
+    me = connect("show-me")
+    me.subscribe(("show/a", 1))
+    me.subscribe(("show/b", 0))
+    shown = vmq(shared, "session", "show", "show-me").out.decode()
+    assert ["show/a", "1"] in [line.split() for line in shown.splitlines()]
+    done = vmq(shared, "session", "unsubscribe", "show-me", "show/a")
+    assert done.code == 0
+    assert [
+        each["filter"] for each in json_of(shared, "session", "show", "show-me")["filters"]
+    ] == ["show/b"]
+    again = vmq(shared, "session", "unsubscribe", "show-me", "show/a")
+    assert again.code == 1
+    assert "has no subscription to 'show/a'; it has: show/b" in again.err
+    me.expect_nothing()
+
+
+def test_a_client_is_disconnected(shared: BrokerProcess, connect: Connect) -> None:
+    me = connect("gone", clean=False)
+    done = json_of(shared, "session", "disconnect", "gone")
+    assert done == {"client_id": "gone", "was_online": True, "session_ended": False}
+    me.expect_closed()
+    shared.wait_log('closed client=gone .*reason="disconnected by the operator"')
+    done = json_of(shared, "session", "disconnect", "gone", "--cleanup")
+    assert done == {"client_id": "gone", "was_online": False, "session_ended": True}
+    nobody = vmq(shared, "session", "disconnect", "gone")
+    assert (nobody.code, nobody.out) == (1, b"")
+    assert nobody.err == "vmq: error: there is no session of client 'gone'\n"
+
+
+def test_a_queue_is_looked_into_and_emptied(shared: BrokerProcess, connect: Connect) -> None:
+    me = connect("sleeper", clean=False)
+    me.subscribe(("sleep/#", 1))
+    me.send(b"\xe0\x00")
+    me.expect_closed()
+    pub = connect("waker")
+    for number, payload in enumerate((b"text", b"\x00\x01\x02", b"\x1b[2J"), 1):
+        pub.publish(f"sleep/{number}", payload, qos=1)
+    rows = json_of(shared, "queue", "peek", "sleeper")
+    assert [(row["state"], row["topic"], row["payload"]) for row in rows] == [
+        ("stored", "sleep/1", "text"),
+        ("stored", "sleep/2", "000102"),
+        ("stored", "sleep/3", "1b5b324a"),
+    ]
+    table = table_of(vmq(shared, "queue", "peek", "sleeper", "--bytes", "2", "--limit", "0"))
+    assert [row[-1] for row in table[1:]] == ["te", "0001", "1b5b"]
+    assert json_of(shared, "queue", "purge", "sleeper") == {"client_id": "sleeper", "purged": 3}
+    assert json_of(shared, "queue", "peek", "sleeper") == []
+
+    back = connect("sleeper", clean=False)
+    back.expect_nothing()
+
+
+def test_retained_messages(shared: BrokerProcess, connect: Connect) -> None:
+    pub = connect("keeper")
+    pub.publish("keep/a", b"one", qos=1, retain=True)
+    pub.publish("keep/b", b"x" * 200, qos=1, retain=True)
+    rows = table_of(vmq(shared, "retain", "list", "keep/+", "--sort", "-size"))
+    assert [row[:3] for row in rows[1:]] == [["keep/b", "1", "200"], ["keep/a", "1", "3"]]
+    assert json_of(shared, "retain", "show", "keep/b")["payload"] == "x" * 200
+    done = json_of(shared, "retain", "delete", "keep/+")
+    assert done == {"filter": "keep/+", "deleted": 2}
+    sub = connect("late")
+    sub.subscribe(("keep/#", 0))
+    sub.expect_nothing()
+    assert vmq(shared, "retain", "delete", "keep/+").code == 1
+    bad = vmq(shared, "retain", "list", "keep/#/x")
+    assert bad.code == 1
+    assert "misplaced #" in bad.err
+
+
+def test_a_listener_is_stopped_and_started(fresh_broker: BrokerFactory, connect: Connect) -> None:
+    listen = ("tcp://127.0.0.1:0", "ws://127.0.0.1:0/mqtt")
+    broker = fresh_broker(listen)
+    me = connect("stays", broker=broker)
+    rows = table_of(vmq(broker, "listener", "list"))
+    assert rows[1:] == [
+        ["1", "running", broker.urls[0], "1", "yes"],
+        ["2", "running", broker.urls[1], "0", "yes"],
+    ]
+    assert json_of(broker, "listener", "stop", "1")["status"] == "stopped"
+    with pytest.raises(ConnectionRefusedError):
+        connect("new", broker=broker)
+    me.expect_nothing()
+    started = json_of(broker, "listener", "start", "1")
+    broker.urls[0] = started["url"]
+    connect("new", broker=broker).expect_nothing()
+    unknown = vmq(broker, "listener", "stop", "tcp")
+    assert unknown.code == 1
+    assert "there is no listener 'tcp'; accepted: 1, 2" in unknown.err
+
+
+def test_metrics_are_counted(shared: BrokerProcess, connect: Connect) -> None:
+    def publishes() -> float:
+        rows = json_of(shared, "metrics", "--where", 'name = "mqtt_publish_received"')
+        return float(rows[0]["value"])
+
+    pub = connect("counted")
+    before = publishes()
+    for _ in range(3):
+        pub.publish("counted/x", qos=1)
+    assert publishes() == before + 3
+
+
+def test_an_option_changes_what_happens(fresh_broker: BrokerFactory, connect: Connect) -> None:
+    broker = fresh_broker()
+    me = connect("me", clean=False, broker=broker)
+    me.subscribe(("t", 1))
+    me.send(b"\xe0\x00")
+    me.expect_closed()
+    changed = json_of(broker, "set", "queue.max_offline_messages", "1")
+    assert (changed["before"], changed["value"]) == (1000, 1)
+    pub = connect("pub", broker=broker)
+    for _ in range(3):
+        pub.publish("t", qos=1)
+    assert json_of(broker, "session", "show", "me")["dropped"] == 2
+    assert vmq(broker, "set", "log.level", "debug").code == 0
+    connect("seen", broker=broker)
+    broker.wait_log("debug connected client=seen")
+    rows = {row["option"]: row for row in json_of(broker, "set")}
+    assert rows["queue.max_offline_messages"]["value"] == 1
+    for words, said in (
+        (("queue.drop", "all"), 'queue.drop = "all": accepted: "newest", "oldest"'),
+        (("store.durability", "fsync"), "cannot change while the broker runs"),
+        (("queue.dorp", "x"), "unknown option"),
+    ):
+        done = vmq(broker, "set", *words)
+        assert done.code == 1
+        assert said in done.err
+    missing = vmq(broker, "set", "queue.drop")
+    assert missing.code == 2
+    assert "a value for queue.drop is missing" in missing.err
+
+
+def test_api_keys_are_made_and_deleted(shared: BrokerProcess) -> None:
+    made = json_of(shared, "api-key", "create", "--name", "grafana")
+    assert made["key"].startswith("vmq_")
+    assert made["key"] not in (shared.data_dir / "api_keys.json").read_text()
+    assert made["key"] not in shared.stderr_text()
+    rows = table_of(vmq(shared, "api-key", "list"))
+    assert [row[:2] for row in rows[1:]] == [[made["id"], "grafana"]]
+    assert json_of(shared, "api-key", "delete", made["id"]) == {"id": made["id"]}
+    assert vmq(shared, "api-key", "delete", made["id"]).code == 1
+
+
+def test_a_key_opens_the_http_listener(fresh_broker: BrokerFactory, connect: Connect) -> None:
+    broker = fresh_broker(("tcp://127.0.0.1:0", "http://127.0.0.1:0"))
+    connect("me", broker=broker)
+    assert get(broker.http, "/api/v1/sessions").status == 401
+    made = json_of(broker, "api-key", "create")
+    answer = get(broker.http, "/api/v1/sessions", {"x-api-key": made["key"]})
+    assert [row["client_id"] for row in answer.json()["rows"]] == ["me"]
+    assert json_of(broker, "api-key", "delete", made["id"]) == {"id": made["id"]}
+    assert get(broker.http, "/api/v1/sessions", {"x-api-key": made["key"]}).status == 401
+    broker.wait_log("api key refused peer=127.0.0.1")
+    assert made["key"] not in broker.stderr_text()
+
+
+def test_why_tells_the_verdict_and_each_reason(shared: BrokerProcess, connect: Connect) -> None:
+    connect("why-pub")
+    connect("why-sub").subscribe(("why/#", 1))
+    away = connect("why-away", clean=False)
+    away.subscribe(("why/+", 1))
+    away.send(b"\xe0\x00")
+    away.expect_closed()
+    done = vmq(shared, "why", "why-pub", "why/x", "--qos", "1", "--retain", "--size", "10")
+    lines = done.out.decode().splitlines()
+    assert (done.code, done.err) == (0, "")
+    assert lines[0] == "It goes to 2 of the subscribers below"
+    rows = [line.split()[:4] for line in lines]
+    assert ["why-sub", "why/#", "1", "sent"] in rows
+    assert ["why-away", "why/+", "1", "stored"] in rows
+    said = json_of(shared, "why", "nobody", "why/x")
+    assert said["arrives"] is False
+    assert said["steps"][0]["verdict"] == "stop"
+    assert vmq(shared, "why", "why-pub", "why/x", "--qos", "3").code == 2
+
+
+def test_what_clients_chose_cannot_steer_the_terminal(
+    shared: BrokerProcess, connect: Connect
+) -> None:
+    nasty = "evil\x1b[2J\nrow"
+    connect(nasty).subscribe(("a\x1b[31m", 0))
+    done = vmq(shared, "session", "list", "--where", 'client_id ~ "^evil"')
+    assert done.out.count(b"\n") == 2
+    assert rb"evil\x1b[2J\nrow" in done.out
+    assert b"\x1b" not in vmq(shared, "session", "show", nasty).out
+
+
+def test_filters_that_make_no_sense_name_the_columns(shared: BrokerProcess) -> None:
+    for words in (("--where", "siez > 1"), ("--sort", "siez")):
+        done = vmq(shared, "session", "list", *words)
+        assert (done.code, done.out) == (1, b"")
+        assert "there is no column 'siez'; accepted: client_id, is_online" in done.err
+        assert len(done.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("session", "list"),
+        ("queue", "peek", "x"),
+        ("retain", "list"),
+        ("listener", "list"),
+        ("metrics",),
+        ("set",),
+        ("api-key", "list"),
+        ("why", "x", "y"),
+    ],
+)
+def test_without_a_broker_there_is_one_clear_line(tmp_path: Path, words: tuple[str, ...]) -> None:
+    done = run(*words, "--data-dir", str(tmp_path))
+    assert (done.code, done.out) == (1, b"")
+    assert done.err == (
+        f"vmq: error: no broker runs on {tmp_path} (nobody listens on {tmp_path}/admin.sock); "
+        "name its data directory with --data-dir or --config\n"
+    )
+
+
+def test_the_configuration_says_where_the_broker_is(shared: BrokerProcess, tmp_path: Path) -> None:
+    file = tmp_path / "vmq.toml"
+    file.write_text(f'[broker]\ndata_dir = "{shared.data_dir}"\n')
+    assert run("listener", "list", "--config", str(file)).code == 0
+
+
+def test_a_killed_broker_leaves_nothing_in_the_way(fresh_broker: BrokerFactory) -> None:
+    first = fresh_broker()
+    first.kill()
+    assert (first.data_dir / "admin.sock").is_socket()
+    done = vmq(first, "session", "list")
+    assert done.code == 1
+    assert "no broker runs on" in done.err
+    second = fresh_broker(data_dir=first.data_dir)
+    assert vmq(second, "session", "list").code == 0
+    assert second.terminate() == 0
+    assert not (second.data_dir / "admin.sock").exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may connect to every socket")
+def test_a_socket_of_somebody_else_is_refused(fresh_broker: BrokerFactory) -> None:
+    broker = fresh_broker()
+    (broker.data_dir / "admin.sock").chmod(0)
+    done = vmq(broker, "session", "list")
+    assert done.code == 1
+    assert "Permission denied" in done.err

@@ -1,0 +1,260 @@
+"""The API over HTTP: keys, parameters, answers."""
+
+import asyncio
+import json
+import logging
+import shutil
+from base64 import b64encode
+from typing import Any
+
+import pytest
+
+from tests.support.peer import Peer
+from tests.vmq.http.conftest import Site
+from vmq.admin.keys import ApiKeys
+from vmq.admin.listing import SLICE
+from vmq.http.operations import OPERATIONS
+
+
+async def ask(site: Site, method: str, path: str, **more: Any) -> tuple[int, Any]:
+    async with site.client.request(method, site.base + "/api/v1" + path, **more) as answer:
+        assert answer.content_type == "application/json"
+        assert answer.headers["Cache-Control"] == "no-store"
+        return answer.status, await answer.json()
+
+
+# Keys
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.name)
+async def test_without_a_key_nothing_is_done(site: Site, operation: Any) -> None:
+    key = {"x-api-key": "vmq_wrong"}
+    for headers in ({}, key, {"Authorization": "Bearer x"}, {"Authorization": "Basic ???"}):
+        status, answer = await ask(site, operation.method, operation.path, headers=headers)
+        assert status == 401
+        assert "API key" in answer["error"]
+
+
+async def test_a_key_opens_as_header_and_as_user(site: Site) -> None:
+    keys = ApiKeys(site.folder)
+    key = keys.create("test")
+    header = {"x-api-key": key.key}
+    assert (await ask(site, "GET", "/sessions", headers=header))[0] == 200
+    user = {"Authorization": "Basic " + b64encode(f"{key.key}:ignored".encode()).decode()}
+    assert (await ask(site, "GET", "/sessions", headers=user))[0] == 200
+    keys.delete(key.id)
+    assert (await ask(site, "GET", "/sessions", headers=header))[0] == 401
+
+
+async def test_a_refusal_offers_basic_authentication(site: Site) -> None:
+    async with site.client.get(site.base + "/api/v1/sessions") as answer:
+        assert answer.headers["WWW-Authenticate"].startswith("Basic ")
+
+
+async def test_a_key_makes_no_further_keys(site: Site) -> None:
+    header = {"x-api-key": ApiKeys(site.folder).create().key}
+    status, _ = await ask(site, "POST", "/api-key", headers=header, json={})
+    assert status == 404
+    assert len(ApiKeys(site.folder).list_keys()) == 1
+
+
+async def test_keys_are_managed_where_none_are_needed(local: Site) -> None:
+    status, made = await ask(local, "POST", "/api-key", json={"name": "grafana"})
+    assert status == 200
+    assert ApiKeys(local.folder).accepts(made["key"])
+    _, listed = await ask(local, "GET", "/api-keys")
+    assert [row["name"] for row in listed["rows"]] == ["grafana"]
+    assert "key" not in listed["rows"][0]
+    assert await ask(local, "DELETE", "/api-key", params={"id": made["id"]}) == (
+        200,
+        {"id": made["id"]},
+    )
+    assert not ApiKeys(local.folder).accepts(made["key"])
+
+
+async def test_keys_never_reach_the_log(local: Site, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    _, made = await ask(local, "POST", "/api-key", json={})
+    assert "create_api_key" in caplog.text
+    assert made["key"] not in caplog.text
+
+
+# Operations
+
+
+async def test_sessions(local: Site) -> None:
+    peer = Peer(local.broker.registry(), "me", clean=False)
+    peer.subscribe(("t/#", 1))
+    _, answer = await ask(local, "GET", "/sessions", params={"where": "subscriptions = 1"})
+    assert [row["client_id"] for row in answer["rows"]] == ["me"]
+    assert answer["more"] is False
+    _, shown = await ask(local, "GET", "/session", params={"client_id": "me"})
+    assert shown["filters"] == [{"filter": "t/#", "qos": 1}]
+    _, gone = await ask(
+        local, "DELETE", "/session/subscription", params={"client_id": "me", "filter": "t/#"}
+    )
+    assert gone == {"client_id": "me", "filter": "t/#"}
+    _, done = await ask(local, "DELETE", "/session", params={"client_id": "me", "cleanup": "true"})
+    assert done == {"client_id": "me", "was_online": True, "session_ended": True}
+    status, answer = await ask(local, "GET", "/session", params={"client_id": "me"})
+    assert (status, answer) == (404, {"error": "there is no session of client 'me'"})
+
+
+async def test_queues_and_why(local: Site) -> None:
+    registry = local.broker.registry()
+    peer = Peer(registry, "me", clean=False)
+    peer.subscribe(("t", 1))
+    peer.leave()
+    publisher = Peer(registry, "pub")
+    publisher.publish("t", b"hello", qos=1)
+    asked = {"client_id": "me", "payload_bytes": "2"}
+    _, answer = await ask(local, "GET", "/queue", params=asked)
+    assert [(row["payload"], row["truncated"]) for row in answer["rows"]] == [("he", True)]
+    asked = {"client_id": "pub", "topic": "t", "qos": "1"}
+    _, answer = await ask(local, "GET", "/why", params=asked)
+    assert answer["recipients"][0]["outcome"] == "stored"
+    _, answer = await ask(local, "DELETE", "/queue", params={"client_id": "me"})
+    assert answer == {"client_id": "me", "purged": 1}
+
+
+async def test_retained_messages(local: Site) -> None:
+    peer = Peer(local.broker.registry(), "me")
+    peer.publish("a/xb", b"1", retain=True)
+    _, answer = await ask(local, "GET", "/retained", params={"filter": "a/+"})
+    assert [row["topic"] for row in answer["rows"]] == ["a/xb"]
+    _, answer = await ask(local, "GET", "/retained/message", params={"topic": "a/xb"})
+    assert answer["payload"] == "1"
+    _, answer = await ask(local, "DELETE", "/retained", params={"filter": "#"})
+    assert answer == {"filter": "#", "deleted": 1}
+
+
+async def test_listeners_options_and_metrics(local: Site) -> None:
+    _, answer = await ask(local, "POST", "/listener/stop", json={"name": "tcp"})
+    assert answer["status"] == "stopped"
+    assert (await ask(local, "POST", "/listener/stop", json={"name": "tcp"}))[0] == 409
+    _, answer = await ask(local, "POST", "/listener/start", json={"name": "tcp"})
+    assert answer["status"] == "running"
+    _, answer = await ask(local, "GET", "/listeners")
+    assert answer["rows"][0]["url"] == local.broker.addresses[0]
+    changed = {"option": "queue.drop", "value": "oldest"}
+    _, answer = await ask(local, "POST", "/option", json=changed)
+    assert answer == {**changed, "before": "newest"}
+    _, answer = await ask(local, "GET", "/options", params={"where": 'option = "queue.drop"'})
+    assert answer["rows"][0]["value"] == "oldest"
+    _, answer = await ask(local, "GET", "/metrics", params={"where": 'name = "socket_open"'})
+    assert answer["rows"] == [{"name": "socket_open", "value": 0.0}]
+
+
+@pytest.mark.parametrize("client_id", ["..", "a/b", "a?b&c=d", "%2F", "#+", "ü", " x "])
+async def test_a_client_id_may_be_any_text(local: Site, client_id: str) -> None:
+    Peer(local.broker.registry(), client_id)
+    status, answer = await ask(local, "GET", "/session", params={"client_id": client_id})
+    assert (status, answer["client_id"]) == (200, client_id)
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "more", "status", "said"),
+    [
+        ("GET", "/sessions", {"params": {"limit": "x"}}, 400, "limit"),
+        ("GET", "/sessions", {"params": {"limit": "-1"}}, 400, ">= 0"),
+        ("GET", "/sessions", {"params": {"limti": "1"}}, 400, "accepted parameters: where, sort"),
+        ("GET", "/sessions?limit=1&limit=2", {}, 400, "more than once"),
+        ("GET", "/sessions", {"params": {"where": "x = 1"}}, 400, "no column 'x'"),
+        ("GET", "/sessions", {"params": {"where": "client_id ~ '('"}}, 400, "a ( without"),
+        ("GET", "/session", {}, 400, "client_id"),
+        ("GET", "/session", {"params": {"client_id": ""}}, 400, "client_id"),
+        ("GET", "/why", {"params": {"client_id": "a", "topic": "t", "qos": "3"}}, 400, "<= 2"),
+        ("DELETE", "/retained", {"params": {"filter": "a/#/b"}}, 400, "misplaced #"),
+        ("POST", "/option", {"data": "{}"}, 400, "application/json"),
+        ("POST", "/option", {"json": [1]}, 400, "JSON object"),
+        ("POST", "/option", {"json": {"option": "a"}}, 400, "value"),
+        ("POST", "/option", {"json": {"option": 1, "value": "x"}}, 400, "option"),
+        ("POST", "/option?option=a", {"json": {}}, 400, "from the body"),
+        ("POST", "/listener/stop", {"json": {"name": "x"}}, 404, "accepted: tcp"),
+        ("GET", "/nothing", {}, 404, "openapi.json"),
+        ("POST", "/sessions", {"json": {}}, 404, "there is no POST"),
+    ],
+)
+async def test_mistakes_are_answered_with_what_is_right(
+    local: Site, method: str, path: str, more: dict[str, Any], status: int, said: str
+) -> None:
+    found, answer = await ask(local, method, path, **more)
+    assert found == status, answer
+    assert said in answer["error"]
+
+
+async def test_a_body_that_is_no_json_is_refused(local: Site) -> None:
+    headers = {"Content-Type": "application/json"}
+    status, answer = await ask(local, "POST", "/option", data=b"{", headers=headers)
+    assert status == 400
+    assert "no JSON" in answer["error"]
+
+
+# A client that we did not write
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+async def test_curl(site: Site) -> None:
+    key = ApiKeys(site.folder).create().key
+
+    async def curl(*words: str) -> tuple[str, Any]:
+        command = ("curl", "--silent", "--write-out", "\n%{http_code}", *words)
+        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        out, _ = await process.communicate()
+        body, _, status = out.decode().rpartition("\n")
+        return status, json.loads(body)
+
+    peer = Peer(site.broker.registry(), "a/b c")
+    url = site.base + "/api/v1"
+    assert (await curl(url + "/sessions"))[0] == "401"
+    status, answer = await curl("--user", key + ":", url + "/sessions")
+    assert (status, answer["rows"][0]["client_id"]) == ("200", "a/b c")
+    header = ("--header", f"x-api-key: {key}")
+    body = ("--json", '{"option": "queue.drop", "value": "oldest"}')
+    assert (await curl(*header, *body, url + "/option"))[1]["value"] == "oldest"
+    words = ("--get", "--data-urlencode", "client_id=a/b c", "--request", "DELETE")
+    assert (await curl(*header, *words, url + "/session"))[0] == "200"
+    assert not peer.is_open
+
+
+# Long listings
+
+
+async def test_a_long_listing_lets_others_in_between(local: Site) -> None:
+    registry = local.broker.registry()
+    count = 5 * SLICE
+    for number in range(count):
+        Peer(registry, f"c{number}", clean=False).leave()
+    turns = 0
+    done = False
+
+    async def other() -> None:
+        nonlocal turns
+        while not done:
+            turns += 1
+            await asyncio.sleep(0)
+
+    watcher = asyncio.create_task(other())
+    _, answer = await ask(local, "GET", "/sessions", params={"limit": "0"})
+    done = True
+    await watcher
+    assert len(answer["rows"]) == count
+    assert turns >= count // SLICE
+    _, answer = await ask(local, "GET", "/sessions", params={"sort": "-client_id"})
+    assert answer["more"] is True
+    assert [row["client_id"] for row in answer["rows"]] == sorted(
+        (f"c{number}" for number in range(count)), reverse=True
+    )[:100]
+
+
+async def test_who_leaves_in_the_middle_disturbs_nobody(local: Site) -> None:
+    for number in range(3 * SLICE):
+        Peer(local.broker.registry(), f"c{number}", clean=False).leave()
+    for _ in range(3):
+        answer = await local.client.get(local.base + "/api/v1/sessions", params={"limit": "0"})
+        answer.close()
+    status, _ = await ask(local, "GET", "/sessions")
+    assert status == 200

@@ -1,0 +1,90 @@
+"""The description of the API: valid, and true."""
+
+from typing import Any
+
+import pytest
+from openapi_schema_validator import OAS31Validator
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from tests.support.peer import Peer
+from tests.vmq.http.conftest import Site
+from vmq.http.openapi import describe
+from vmq.http.operations import OPERATIONS
+
+
+@pytest.mark.parametrize("with_keys", [True, False])
+def test_the_description_is_valid(with_keys: bool) -> None:
+    document = describe(OPERATIONS, "/api/v1", with_keys=with_keys)
+    assert list(OpenAPIV31SpecValidator(document).iter_errors()) == []
+    assert ("security" in document) is with_keys
+
+
+def test_names_and_paths_are_unique() -> None:
+    assert len({each.name for each in OPERATIONS}) == len(OPERATIONS)
+    assert len({(each.method, each.path) for each in OPERATIONS}) == len(OPERATIONS)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.name)
+def test_everything_an_operation_takes_is_described(operation: Any) -> None:
+    document = describe(OPERATIONS, "", with_keys=False)
+    described = document["paths"][operation.path][operation.method.lower()]
+    if operation.method == "POST":
+        name = described["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+        names = list(document["components"]["schemas"][name.rpartition("/")[2]]["properties"])
+    else:
+        names = [each["name"] for each in described["parameters"]]
+    assert names == list(operation.parameters.__struct_fields__)
+
+
+async def test_it_is_served_without_a_key_and_lists_what_is_served(site: Site, local: Site) -> None:
+    for each, is_local in ((site, False), (local, True)):
+        async with each.client.get(each.base + "/api/v1/openapi.json") as answer:
+            document = await answer.json()
+        assert list(OpenAPIV31SpecValidator(document).iter_errors()) == []
+        assert ("/api/v1/api-keys" in document["paths"]) is is_local
+        assert "/api/v1/sessions" in document["paths"]
+
+
+QUESTIONS: list[tuple[str, str, dict[str, str]]] = [
+    ("GET", "/sessions", {}),
+    ("GET", "/session", {"client_id": "me"}),
+    ("GET", "/queue", {"client_id": "me"}),
+    ("GET", "/retained", {}),
+    ("GET", "/retained/message", {"topic": "r"}),
+    ("GET", "/listeners", {}),
+    ("GET", "/metrics", {}),
+    ("GET", "/options", {}),
+    ("GET", "/why", {"client_id": "me", "topic": "t"}),
+    ("POST", "/api-key", {"name": "x"}),
+    ("GET", "/api-keys", {}),
+    ("POST", "/listener/stop", {"name": "tcp"}),
+    ("POST", "/listener/start", {"name": "tcp"}),
+    ("POST", "/option", {"option": "queue.drop", "value": "oldest"}),
+    ("DELETE", "/queue", {"client_id": "me"}),
+    ("DELETE", "/retained", {"filter": "r"}),
+    ("DELETE", "/session/subscription", {"client_id": "me", "filter": "t"}),
+    ("DELETE", "/session", {"client_id": "me"}),
+    ("DELETE", "/session", {"client_id": "nobody"}),
+]
+
+
+async def test_answers_are_as_described(local: Site) -> None:
+    me = Peer(local.broker.registry(), "me", clean=False, username="bob")
+    me.subscribe(("t", 1))
+    me.publish("t", qos=1)
+    me.publish("r", retain=True)
+    asked = set()
+    async with local.client.get(local.base + "/api/v1/openapi.json") as answer:
+        document = await answer.json()
+    for method, path, plain in QUESTIONS:
+        more: dict[str, Any] = {"json": plain} if method == "POST" else {"params": plain}
+        url = local.base + "/api/v1" + path
+        async with local.client.request(method, url, **more) as answer:
+            described = document["paths"]["/api/v1" + path][method.lower()]["responses"]
+            schema = described[str(answer.status)]["content"]["application/json"]["schema"]
+            whole = {**schema, "components": document["components"]}
+            body = await answer.json()
+            assert list(OAS31Validator(whole).iter_errors(body)) == [], (path, body)
+            asked.add((method, path))
+    left = {(each.method, each.path) for each in OPERATIONS} - asked
+    assert left == {("DELETE", "/api-key")}

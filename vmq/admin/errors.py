@@ -1,0 +1,19 @@
+"""Why an operation of the operator was not done."""
+
+
+class AdminError(Exception):
+    """The request makes no sense; the text says what would."""
+
+    status = 400
+
+
+class NotFoundError(AdminError):
+    """There is no such thing."""
+
+    status = 404
+
+
+class RefusedError(AdminError):
+    """The thing is there, but in no state for this."""
+
+    status = 409

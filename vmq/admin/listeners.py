@@ -1,0 +1,73 @@
+"""Listeners: list, start, stop."""
+
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Meta, Struct
+
+from vmq.admin.errors import NotFoundError, RefusedError
+
+if TYPE_CHECKING:
+    from vmq.broker import Broker
+
+
+class ListenerRow(Struct, frozen=True, kw_only=True):
+    """One listener of the configuration."""
+
+    name: str
+    status: Annotated[str, Meta(description="running or stopped")]
+    url: Annotated[str, Meta(description="With the real port, while it runs")]
+    connections: Annotated[int, Meta(description="Open MQTT connections")]
+    allow_anonymous: bool
+
+
+def list_listeners(broker: "Broker") -> list[ListenerRow]:
+    """The listeners of the configuration."""
+    return [_row(broker, name) for name in broker.config.listeners]
+
+
+def _row(broker: "Broker", name: str) -> ListenerRow:
+    listener = broker.listeners.get(name)
+    return ListenerRow(
+        name=name,
+        status="stopped" if listener is None else "running",
+        url=broker.config.listeners[name].url if listener is None else listener.url,
+        connections=0 if listener is None else listener.connections,
+        allow_anonymous=broker.config.anonymous_allowed(name),
+    )
+
+
+def _check(broker: "Broker", name: str) -> None:
+    if name not in broker.config.listeners:
+        names = ", ".join(broker.config.listeners)
+        raise NotFoundError(f"there is no listener {name!r}; accepted: {names}")
+
+
+async def start_listener(broker: "Broker", name: str) -> ListenerRow:
+    """Opens a listener that was stopped.
+
+    Raises:
+        NotFoundError: the configuration has no such listener.
+        RefusedError: it runs already, or its address cannot be had.
+    """
+    _check(broker, name)
+    if name in broker.listeners:
+        raise RefusedError(f"listener {name!r} runs already")
+    try:
+        await broker.open_listener(name)
+    except RuntimeError as error:
+        raise RefusedError(str(error)) from None
+    return _row(broker, name)
+
+
+def stop_listener(broker: "Broker", name: str) -> ListenerRow:
+    """Closes a listener: nobody new gets in there, who is connected stays.
+
+    Raises:
+        NotFoundError: the configuration has no such listener.
+        RefusedError: it is stopped already.
+    """
+    _check(broker, name)
+    if name not in broker.listeners:
+        raise RefusedError(f"listener {name!r} is stopped already")
+    broker.close_listener(name)
+    return _row(broker, name)

@@ -1,0 +1,30 @@
+"""Metrics as rows."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from vmq.admin.listing import Listing, Selection
+from vmq.metrics import Metrics
+
+if TYPE_CHECKING:
+    from vmq.broker import Broker
+
+
+class MetricRow(Struct, frozen=True):
+    """One metric."""
+
+    name: str
+    value: float
+
+
+def list_metrics(broker: "Broker", selection: Selection) -> Listing[MetricRow]:
+    """Counters and gauges; histograms are for /metrics."""
+    return Listing(MetricRow, _rows(broker.metrics), selection)
+
+
+def _rows(metrics: Metrics) -> Iterator[MetricRow]:
+    for values in (metrics.counters(), metrics.gauges()):
+        for name, value in values.items():
+            yield MetricRow(name, value)

@@ -1,0 +1,177 @@
+"""Looking into a queue without consuming it, and emptying it."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Final
+
+from msgspec import Meta, Struct
+
+from vmq.admin.listing import SLICE, Listing, Selection
+from vmq.admin.payloads import Encoding, show_payload
+from vmq.admin.sessions import find, registry_of
+from vmq.message import Delivery, Message
+from vmq.queue import Queue
+from vmq.registry import Subscriber
+
+if TYPE_CHECKING:
+    from vmq.broker import Broker
+
+#: The reason that on_message_drop is given.
+PURGED: Final = "purged"
+
+
+class QueuedRow(Struct, frozen=True, kw_only=True):
+    """One message in a queue, in the order in which they will leave it."""
+
+    position: int
+    state: Annotated[
+        str,
+        Meta(
+            description="inflight = sent, awaits its acknowledgement; released = QoS 2, awaits PUBCOMP; "
+            "waiting = not sent yet, in memory; stored = not sent yet, in the store only"
+        ),
+    ]
+    topic: str
+    qos: int
+    retain: bool
+    packet_id: Annotated[int | None, Meta(description="null = not sent yet")]
+    size: Annotated[int, Meta(description="Bytes of the payload")]
+    payload: str
+    encoding: Encoding
+    truncated: bool
+    shared: Annotated[
+        str, Meta(description="The $share/group/filter that chose this client, if any")
+    ]
+
+
+class Purged(Struct, frozen=True):
+    """What a purge did."""
+
+    client_id: str
+    purged: Annotated[int, Meta(description="Messages dropped; those in flight stay")]
+
+
+def peek(
+    broker: "Broker", client_id: str, selection: Selection, payload_bytes: int = 64
+) -> Listing[QueuedRow]:
+    """What is in a queue, from memory and from the store. Consumes nothing.
+
+    Raises:
+        NotFoundError: there is no such session.
+    """
+    subscriber = find(broker, client_id)
+    return Listing(QueuedRow, _rows(subscriber, payload_bytes), selection)
+
+
+def _rows(subscriber: Subscriber, payload_bytes: int) -> Iterator[QueuedRow | None]:
+    position = 0
+    for item in _contents(subscriber.queue):
+        if item is None:
+            yield None
+            continue
+        position += 1
+        state, delivery = item
+        message = delivery.message
+        shown = show_payload(message.payload, payload_bytes)
+        yield QueuedRow(
+            position=position,
+            state=state,
+            topic=message.topic.decode(errors="replace"),
+            qos=delivery.qos,
+            retain=delivery.retain,
+            packet_id=delivery.packet_id or None,
+            size=len(message.payload),
+            payload=shown.text,
+            encoding=shown.encoding,
+            truncated=shown.truncated,
+            shared=delivery.group,
+        )
+
+
+def _contents(queue: Queue) -> Iterator[tuple[str, Delivery] | None]:
+    """State and delivery of everything in a queue; what is in memory is a copy of this moment."""
+    store = queue.core.store
+    lifo = queue.core.options.lifo
+    inflight = list(queue.inflight.values())
+    if queue.inflight_is_stored and store is not None:
+        inflight = store.load_inflight(queue.session)
+    waiting = _bursts(queue)
+    waiting += queue.quick or ()
+    pending = list(queue.pending or ())
+    waiting += reversed(pending) if lifo else pending
+    first, last, backlog = queue.first, queue.last, queue.backlog
+    seen = {delivery.seq for delivery in inflight} | {delivery.seq for delivery in waiting}
+    for delivery in inflight:
+        yield "released" if delivery.released else "inflight", delivery
+    for delivery in waiting:
+        yield "waiting", delivery
+    if not backlog or store is None:
+        return
+    for seq in range(last, first - 1, -1) if lifo else range(first, last + 1):
+        found = None if seq in seen else store.load_waiting(queue.session, seq)
+        yield None if found is None else ("stored", found)
+
+
+def _bursts(queue: Queue) -> list[Delivery]:
+    """The retained messages that a new subscription brought and the socket has not taken yet."""
+    found: list[Delivery] = []
+    for burst in queue.burst or ():
+        rest: list[Message] = burst.messages[burst.position :]
+        for message in rest:
+            found.append(Delivery(message, min(message.qos, burst.granted), True, ""))
+    return found
+
+
+async def purge(broker: "Broker", client_id: str) -> Purged:
+    """Drops what waits in a queue now. What was sent stays: the client may have it already.
+
+    Raises:
+        NotFoundError: there is no such session.
+    """
+    subscriber = find(broker, client_id)
+    queue = subscriber.queue
+    count = _purge_memory(queue)
+    # What comes from here on is none of ours.
+    until = queue.next_seq
+    while _is_there(broker, subscriber):
+        step = _purge_step(queue, until)
+        if step < 0:
+            break
+        count += step
+        await asyncio.sleep(0)
+    queue.pump()  # room for what waits for it: publishers that were paused, the fast path
+    queue.core.outbox.flush()
+    return Purged(client_id, count)
+
+
+def _is_there(broker: "Broker", subscriber: Subscriber) -> bool:
+    return registry_of(broker).subscribers.get(subscriber.client_id) is subscriber
+
+
+def _purge_memory(queue: Queue) -> int:
+    store = queue.core.store
+    dropped = _bursts(queue)
+    dropped += queue.quick or ()
+    dropped += queue.pending or ()
+    queue.burst = queue.quick = queue.pending = None
+    for delivery in dropped:
+        if delivery.seq and store is not None:
+            store.remove_waiting(queue.session, delivery)
+        queue.drop(delivery, PURGED)
+    return len(dropped)
+
+
+def _purge_step(queue: Queue, until: int) -> int:
+    """Drops up to SLICE stored messages from before `until`; how many, or -1 if none is left."""
+    store = queue.core.store
+    count = 0
+    for _ in range(SLICE):
+        if store is None or queue.backlog == 0 or queue.first >= until:
+            return count or -1
+        found = store.load_waiting(queue.session, queue.first)
+        queue.step_backlog(True, found is not None)
+        if found is not None:
+            store.remove_waiting(queue.session, found)
+            queue.drop(found, PURGED)
+            count += 1
+    return count

@@ -1,0 +1,147 @@
+"""Retained messages: list, show, delete."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from vmq.admin.errors import AdminError, NotFoundError
+from vmq.admin.listing import SLICE, Listing, Selection
+from vmq.admin.payloads import Encoding, show_payload
+from vmq.admin.sessions import registry_of
+from vmq.message import Message
+from vmq.mqtt.packets import ProtocolError
+from vmq.mqtt.topics import check_filter, split_shared
+from vmq.registry import Registry
+from vmq.retain import RetainNode
+
+if TYPE_CHECKING:
+    from vmq.broker import Broker
+
+
+class RetainedRow(Struct, frozen=True, kw_only=True):
+    """One retained message."""
+
+    topic: str
+    qos: int
+    size: int
+    payload: str
+    encoding: Encoding
+    truncated: bool
+
+
+class RetainedDeleted(Struct, frozen=True):
+    """What a delete did."""
+
+    filter: str
+    deleted: int
+
+
+def list_retained(
+    broker: "Broker", selection: Selection, topic_filter: str = "", payload_bytes: int = 64
+) -> Listing[RetainedRow]:
+    """The retained messages whose topics a filter matches; without one, all of them, those under $ included.
+
+    Raises:
+        AdminError: that is no topic filter.
+    """
+    _check(topic_filter)
+    registry = registry_of(broker)
+    rows = _rows(registry, topic_filter, payload_bytes)
+    return Listing(RetainedRow, rows, selection)
+
+
+def show_retained(broker: "Broker", topic: str, payload_bytes: int = 0) -> RetainedRow:
+    """The retained message of a topic.
+
+    Raises:
+        NotFoundError: the topic has none.
+    """
+    message = registry_of(broker).retained.get(topic)
+    if message is None:
+        raise NotFoundError(f"topic {topic!r} has no retained message")
+    return _row(message, payload_bytes)
+
+
+async def delete_retained(broker: "Broker", topic_filter: str) -> RetainedDeleted:
+    """Deletes the retained messages whose topics a filter matches; subscribers are told nothing.
+
+    Raises:
+        AdminError: that is no topic filter.
+        NotFoundError: it matches no retained message.
+    """
+    if not topic_filter:
+        raise AdminError("filter: missing; # stands for every topic but those under $")
+    _check(topic_filter)
+    registry = registry_of(broker)
+    store = registry.core.store
+    deleted = 0
+    for step, message in enumerate(walk(registry, topic_filter), 1):
+        if message is not None and registry.retained.clear(message.topic.decode()):
+            deleted += 1
+            if store is not None:
+                store.remove_retained(message.topic)
+        if step % SLICE == 0:
+            await asyncio.sleep(0)
+    if not deleted:
+        raise NotFoundError(f"no retained message matches {topic_filter!r}")
+    return RetainedDeleted(topic_filter, deleted)
+
+
+def _check(topic_filter: str) -> None:
+    if not topic_filter:
+        return
+    if split_shared(topic_filter)[0]:
+        raise AdminError("filter: a shared subscription brings no retained messages")
+    try:
+        check_filter(topic_filter)
+    except ProtocolError as error:
+        raise AdminError(f"filter: {error}") from None
+
+
+def _rows(
+    registry: Registry, topic_filter: str, payload_bytes: int
+) -> Iterator[RetainedRow | None]:
+    for message in walk(registry, topic_filter):
+        yield None if message is None else _row(message, payload_bytes)
+
+
+def _row(message: Message, payload_bytes: int) -> RetainedRow:
+    shown = show_payload(message.payload, payload_bytes)
+    return RetainedRow(
+        topic=message.topic.decode(errors="replace"),
+        qos=message.qos,
+        size=len(message.payload),
+        payload=shown.text,
+        encoding=shown.encoding,
+        truncated=shown.truncated,
+    )
+
+
+def walk(registry: Registry, topic_filter: str) -> Iterator[Message | None]:
+    """The retained messages that a filter matches (none given: all), and None for each step without one.
+
+    Lazy, and at home with changes between two steps: each node's children are copied when it is reached. What is
+    deleted meanwhile is not shown; what comes new may be.
+    """
+    words = topic_filter.split("/") if topic_filter else ["#"]
+    # A node and how many words of the filter lead to it.
+    stack: list[tuple[RetainNode, int]] = [(registry.retained.root, 0)]
+    while stack:
+        node, depth = stack.pop()
+        at_root = depth == 0 and node is registry.retained.root
+        word = words[depth] if depth < len(words) else ""
+        rest = depth == len(words) or word == "#"  # a/# matches a as well
+        yield node.message if rest and not at_root else None
+        children = node.children
+        if children is None or depth == len(words):
+            continue
+        below = depth if word == "#" else depth + 1
+        if word in ("+", "#"):
+            hidden = at_root and bool(topic_filter)  # [MQTT-4.7.2-1]
+            for name, child in reversed(list(children.items())):
+                if not (hidden and name.startswith("$")):
+                    stack.append((child, below))
+        elif word in children:
+            stack.append((children[word], below))

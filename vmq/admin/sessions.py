@@ -1,0 +1,190 @@
+"""Sessions: list, show, disconnect, unsubscribe."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Meta, Struct
+
+from vmq.admin.errors import NotFoundError
+from vmq.admin.listing import Listing, Selection
+from vmq.connection import Connection
+from vmq.registry import Registry, Subscriber
+
+if TYPE_CHECKING:
+    from vmq.broker import Broker
+
+
+class SessionRow(Struct, frozen=True, kw_only=True):
+    """One session; the names are VerneMQ's."""
+
+    client_id: str
+    is_online: bool
+    user: Annotated[str | None, Meta(description="User name of the connection")] = None
+    peer_host: str | None = None
+    peer_port: int | None = None
+    protocol: Annotated[int | None, Meta(description="3 = MQTT 3.1, 4 = MQTT 3.1.1")] = None
+    clean_session: bool
+    keep_alive: int | None = None
+    queue_size: Annotated[int, Meta(description="Messages that wait to be sent")]
+    online_messages: Annotated[int, Meta(description="queue_size of a connected client")]
+    offline_messages: Annotated[int, Meta(description="queue_size of an absent client")]
+    waiting_acks: Annotated[
+        int | None,
+        Meta(
+            description="Messages sent and not acknowledged; null = not loaded from the store yet"
+        ),
+    ]
+    subscriptions: Annotated[int, Meta(description="How many")]
+    dropped: Annotated[int, Meta(description="Messages lost to limits since the broker's start")]
+    session_started_at: Annotated[str | None, Meta(description="When it connected (UTC)")] = None
+    offline_since: Annotated[str | None, Meta(description="When it left (UTC)")] = None
+
+
+class SubscriptionRow(Struct, frozen=True):
+    """One subscription of a session."""
+
+    filter: str
+    qos: int
+
+
+class SessionDetails(SessionRow, frozen=True, kw_only=True):
+    """One session and its subscriptions."""
+
+    filters: list[SubscriptionRow]
+
+
+class Disconnected(Struct, frozen=True, kw_only=True):
+    """What a disconnect did."""
+
+    client_id: str
+    was_online: bool
+    session_ended: Annotated[
+        bool, Meta(description="Whether the session went too, with its messages and subscriptions")
+    ]
+
+
+class Unsubscribed(Struct, frozen=True):
+    """What an unsubscribe did."""
+
+    client_id: str
+    filter: str
+
+
+def registry_of(broker: "Broker") -> Registry:
+    """The sessions and topics of a broker."""
+    return broker.registry()
+
+
+def find(broker: "Broker", client_id: str) -> Subscriber:
+    """The session of a client.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    subscriber = registry_of(broker).subscribers.get(client_id)
+    if subscriber is None:
+        raise NotFoundError(f"there is no session of client {client_id!r}")
+    return subscriber
+
+
+def list_sessions(broker: "Broker", selection: Selection) -> Listing[SessionRow]:
+    """All sessions, connected or not."""
+    return Listing(SessionRow, _rows(registry_of(broker)), selection)
+
+
+def _rows(registry: Registry) -> Iterator[SessionRow | None]:
+    for client_id in list(registry.subscribers):
+        subscriber = registry.subscribers.get(client_id)
+        yield None if subscriber is None else row_of(registry, subscriber)
+
+
+def show_session(broker: "Broker", client_id: str) -> SessionDetails:
+    """One session with its subscriptions."""
+    registry = registry_of(broker)
+    subscriber = find(broker, client_id)
+    row = row_of(registry, subscriber)
+    filters = [
+        SubscriptionRow(each, subscription.qos)
+        for each, subscription in sorted(subscriber.subscriptions.items())
+    ]
+    values = {name: getattr(row, name) for name in SessionRow.__struct_fields__}
+    return SessionDetails(**values, filters=filters)
+
+
+def row_of(registry: Registry, subscriber: Subscriber) -> SessionRow:
+    """A session as a row."""
+    queue = subscriber.queue
+    waiting = queue.waiting()
+    output = subscriber.output
+    session = output.session if isinstance(output, Connection) else None
+    host, port = (None, None) if output is None else split_peer(output.describe())
+    since = registry.offline.get(subscriber.client_id)
+    return SessionRow(
+        client_id=subscriber.client_id,
+        is_online=queue.online,
+        user=None if session is None else session.username,
+        peer_host=host,
+        peer_port=port,
+        protocol=None if session is None else session.level,
+        clean_session=not queue.durable,
+        keep_alive=None if session is None else session.keep_alive,
+        queue_size=waiting,
+        online_messages=waiting if queue.online else 0,
+        offline_messages=0 if queue.online else waiting,
+        waiting_acks=None if queue.inflight_is_stored else len(queue.inflight),
+        subscriptions=len(subscriber.subscriptions),
+        dropped=queue.dropped,
+        session_started_at=None if session is None else _when(session.started_at),
+        offline_since=None if since is None else _when(since / 1000),
+    )
+
+
+def split_peer(text: str) -> tuple[str, int | None]:
+    """Host and port of a peer as connections describe it; a peer without a port has none."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal():
+        return text, None
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _when(seconds: float) -> str | None:
+    if not seconds:
+        return None
+    when = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+    return when.removesuffix("+00:00") + "Z"
+
+
+def disconnect(broker: "Broker", client_id: str, *, cleanup: bool = False) -> Disconnected:
+    """Closes a client's connection; its will is published. With `cleanup` its session ends, too."""
+    registry = registry_of(broker)
+    subscriber = find(broker, client_id)
+    output = subscriber.output
+    if output is not None:
+        output.close("disconnected by the operator")
+    # A clean session has ended with its connection.
+    left = registry.subscribers.get(client_id) is subscriber
+    if left and cleanup:
+        registry.end_session(subscriber)
+    registry.core.outbox.flush()
+    ended = registry.subscribers.get(client_id) is not subscriber
+    return Disconnected(client_id=client_id, was_online=output is not None, session_ended=ended)
+
+
+def unsubscribe(broker: "Broker", client_id: str, topic_filter: str) -> Unsubscribed:
+    """Removes a subscription; the client is not told, since MQTT has no packet for it.
+
+    Raises:
+        NotFoundError: the client has no subscription to exactly this filter.
+    """
+    registry = registry_of(broker)
+    subscriber = find(broker, client_id)
+    if not registry.unsubscribe(subscriber, topic_filter):
+        have = ", ".join(sorted(subscriber.subscriptions)[:20]) or "none"
+        raise NotFoundError(
+            f"client {client_id!r} has no subscription to {topic_filter!r}; it has: {have}"
+        )
+    hook = registry.core.hooks.on_topic_unsubscribed
+    if hook is not None:
+        hook(client_id, [topic_filter])
+    return Unsubscribed(client_id, topic_filter)

@@ -1,0 +1,340 @@
+"""What would happen to a publish, and why: the session's and the registry's decisions, told without taking them.
+
+Nothing is changed: no hook is called (an auth plugin may count attempts), no route is cached, no random member chosen.
+What it says mirrors `Session.on_publish`, `Registry.publish` and `Queue.deliver`; a test publishes for real and
+compares. Each subscription is judged by the state as it is now: that an earlier copy of the same message fills a queue
+just before a later one is left out.
+"""
+
+from typing import TYPE_CHECKING, Annotated, Final
+
+from msgspec import Meta, Struct
+
+from vmq.admin.errors import AdminError
+from vmq.admin.queue_state import outcome, send_state
+from vmq.admin.sessions import registry_of
+from vmq.connection import Connection
+from vmq.mqtt.packets import ProtocolError
+from vmq.mqtt.topics import decode_topic_name
+from vmq.output import Output
+from vmq.registry import Registry
+from vmq.trie import Group, Subscription
+
+if TYPE_CHECKING:
+    from vmq.broker import Broker
+
+#: Verdicts of a step.
+OK: Final = "ok"
+NOTE: Final = "note"
+STOP: Final = "stop"
+
+
+class Step(Struct, frozen=True):
+    """One decision on the way of the message."""
+
+    step: str
+    verdict: Annotated[
+        str, Meta(description="ok; note = goes on, and worth knowing; stop = ends here")
+    ]
+    reason: str
+
+
+class Recipient(Struct, frozen=True, kw_only=True):
+    """One matching subscription, and what would become of the message there."""
+
+    client_id: str
+    filter: str
+    qos: Annotated[int, Meta(description="At which the message would be delivered")]
+    outcome: Annotated[
+        str,
+        Meta(
+            description="sent = at once; queued; stored = for when the client comes back; dropped; "
+            "candidate = of the share group, might be chosen; passed over = is not"
+        ),
+    ]
+    reason: str
+
+
+class Explanation(Struct, frozen=True, kw_only=True):
+    """What would happen to a publish."""
+
+    client_id: str
+    topic: str
+    qos: int
+    retain: bool
+    size: int
+    arrives: Annotated[bool, Meta(description="Whether anybody would get it, now or later")]
+    verdict: str
+    steps: list[Step]
+    recipients: list[Recipient]
+
+
+class Publish(Struct, frozen=True, kw_only=True):
+    """A publish that nobody made."""
+
+    client_id: str
+    topic: str
+    qos: int = 0
+    retain: bool = False
+    size: int = 0
+
+
+def explain(broker: "Broker", publish: Publish) -> Explanation:
+    """What would happen if this client published this now.
+
+    Raises:
+        AdminError: QoS or size are impossible.
+    """
+    if publish.qos not in (0, 1, 2):
+        raise AdminError(f"qos: {publish.qos}; accepted: 0, 1, 2")
+    registry = registry_of(broker)
+    steps = [_client(registry, publish.client_id), *_limits(registry, publish)]
+    steps += _hooks(registry)
+    stopped = [each for each in steps if each.verdict == STOP]
+    recipients: list[Recipient] = []
+    if not any(each.step == "topic" for each in stopped):
+        steps += _store(registry, publish)
+        steps += _retained(registry, publish)
+        recipients = _recipients(registry, publish)
+        steps.append(_matches(recipients))
+    gets = [each for each in recipients if each.outcome in _ARRIVES]
+    arrives = bool(gets) and not stopped
+    return Explanation(
+        client_id=publish.client_id,
+        topic=publish.topic,
+        qos=publish.qos,
+        retain=publish.retain,
+        size=publish.size,
+        arrives=arrives,
+        verdict=_verdict(stopped, recipients, arrives=arrives),
+        steps=steps,
+        recipients=recipients,
+    )
+
+
+_ARRIVES: Final = ("sent", "queued", "stored", "candidate")
+
+
+def _verdict(stopped: list[Step], recipients: list[Recipient], *, arrives: bool) -> str:
+    if stopped:
+        return f"It goes nowhere: {stopped[0].reason}"
+    if not recipients:
+        return "It goes nowhere: no subscription matches the topic"
+    if not arrives:
+        return f"It is lost: {recipients[0].reason}"
+    lost = sum(each.outcome == "dropped" for each in recipients)
+    count = sum(each.outcome in ("sent", "queued", "stored") for each in recipients)
+    groups = len({each.filter for each in recipients if each.outcome == "candidate"})
+    parts = [f"{count} of the subscribers below"] if count else []
+    if groups:
+        parts.append(f"one member of each of {groups} share group(s)")
+    return f"It goes to {' and '.join(parts)}" + (f"; {lost} would miss it" if lost else "")
+
+
+# The publisher's side
+
+
+def _client(registry: Registry, client_id: str) -> Step:
+    subscriber = registry.subscribers.get(client_id)
+    if subscriber is None:
+        return Step("client", STOP, "the client is not connected, and has no session")
+    output = subscriber.output
+    if output is None:
+        return Step("client", STOP, "the client is not connected; its session waits for it")
+    if isinstance(output, Connection) and output.pauses:
+        reason = _pause_reason(registry, output)
+        return Step("client", NOTE, f"connected from {output.describe()}, but not read: {reason}")
+    return Step("client", OK, f"connected from {output.describe()}")
+
+
+def _pause_reason(registry: Registry, connection: Connection) -> str:
+    core = registry.core
+    if core.memory_is_high:
+        return "memory is above limits.max_memory; it is read again when there is some"
+    if connection in core.waiting_for_store:
+        return "the store has more to write than it can follow; it is read again after the commit"
+    if connection.replies_unread:
+        return "it does not take what is sent to it"
+    return "it passed its rate limit, or a queue is full that its messages go to; it will be"
+
+
+def _limits(registry: Registry, publish: Publish) -> list[Step]:
+    options = registry.core.options
+    raw = publish.topic.encode(errors="surrogateescape")
+    if len(raw) > 65_535:
+        return [Step("topic", STOP, "longer than the 65,535 bytes that a packet can express")]
+    try:
+        decode_topic_name(raw)
+    except ProtocolError as error:
+        return [Step("topic", STOP, f"{error}: the connection is closed")]
+    steps = [Step("topic", OK, "a good topic name")]
+    levels = publish.topic.count("/") + 1
+    if options.topic_max_depth and levels > options.topic_max_depth:
+        steps[0] = Step(
+            "topic",
+            STOP,
+            f"{levels} levels, and limits.topic_max_depth is {options.topic_max_depth}: "
+            "the connection is closed",
+        )
+    # What the session compares with the limit: the packet behind its fixed header.
+    size = 2 + len(raw) + (2 if publish.qos else 0) + publish.size
+    for name, value, limit in (
+        ("session.max_packet_size", size, options.max_packet_size),
+        ("limits.max_message_size", publish.size, options.max_message_size),
+    ):
+        if limit and value > limit:
+            steps.append(
+                Step(
+                    "size", STOP, f"{value} bytes, and {name} is {limit}: the connection is closed"
+                )
+            )
+    return steps
+
+
+def _hooks(registry: Registry) -> list[Step]:
+    hooks = registry.core.hooks
+    said = (
+        ("auth_on_publish", "is asked, and may refuse it"),
+        ("on_publish", "is told"),
+        ("on_deliver", "may rewrite topic and payload for each subscriber"),
+    )
+    found = [
+        Step("hooks", NOTE, f"{name} {what}")
+        for name, what in said
+        if getattr(hooks, name) is not None
+    ]
+    return found or [Step("hooks", OK, "no plugin is in the way")]
+
+
+def _store(registry: Registry, publish: Publish) -> list[Step]:
+    store = registry.core.store
+    if store is None or not store.failing or not (publish.qos or publish.retain):
+        return []
+    reason = "the store cannot write: who waits for what had to be stored is cut off unanswered"
+    return [Step("store", NOTE, reason)]
+
+
+def _retained(registry: Registry, publish: Publish) -> list[Step]:
+    present = registry.retained.get(publish.topic)
+    if not publish.retain:
+        if present is None:
+            return []
+        return [Step("retain", NOTE, "the topic's retained message stays: this one has no RETAIN")]
+    if not publish.size:
+        what = "nothing: there is none" if present is None else "the topic's retained message"
+        return [Step("retain", NOTE, f"an empty payload with RETAIN erases {what}")]
+    if not _may_retain(registry, publish):
+        reason = "limits.max_retained_messages or limits.max_retained_bytes is reached"
+        return [Step("retain", NOTE, f"it is delivered and not kept: {reason}")]
+    what = "is kept" if present is None else f"replaces one of {len(present.payload)} bytes"
+    return [Step("retain", OK, f"it {what}, for later subscribers")]
+
+
+def _may_retain(registry: Registry, publish: Publish) -> bool:
+    """As `Registry.may_retain`, which counts and logs."""
+    options, retained = registry.core.options, registry.retained
+    present = retained.get(publish.topic)
+    count = retained.count + (present is None)
+    size = retained.bytes + len(publish.topic.encode()) + publish.size
+    if present is not None:
+        size -= len(present.topic) + len(present.payload)
+    return not (0 < options.max_retained_messages < count or 0 < options.max_retained_bytes < size)
+
+
+# The subscribers' side
+
+
+def _matches(recipients: list[Recipient]) -> Step:
+    if not recipients:
+        return Step("match", NOTE, "no subscription matches the topic")
+    return Step("match", OK, f"{len(recipients)} subscription(s) match")
+
+
+def _recipients(registry: Registry, publish: Publish) -> list[Recipient]:
+    plain: dict[str, list[Subscription]] = {}
+    groups: list[Group] = []
+    for node in registry.trie.match(publish.topic):
+        if node.one is not None:
+            plain.setdefault(node.one.queue.client_id, []).append(node.one)
+        for subscription in (node.many or {}).values():
+            plain.setdefault(subscription.queue.client_id, []).append(subscription)
+        groups += (node.groups or {}).values()
+    found: list[Recipient] = []
+    for client_id in sorted(plain):
+        found += _of_client(registry, publish, plain[client_id])
+    for group in groups:
+        found += _of_group(registry, publish, group)
+    return found
+
+
+def _effective(registry: Registry, publish: Publish, granted: int) -> int:
+    if registry.core.options.upgrade_outgoing_qos:
+        return granted
+    return min(publish.qos, granted)
+
+
+def _of_client(
+    registry: Registry, publish: Publish, subscriptions: list[Subscription]
+) -> list[Recipient]:
+    """A client gets one copy, by the first of its subscriptions with the highest QoS."""
+    best = max(subscriptions, key=lambda each: each.qos)
+    found: list[Recipient] = []
+    for each in subscriptions:
+        qos = _effective(registry, publish, each.qos)
+        what, reason = outcome(each.queue, qos, _publisher(registry, publish))
+        if each is not best:
+            what = "passed over"
+            reason = f"the client gets one copy, by {_filter_of(registry, best)!r}"
+        found.append(
+            Recipient(
+                client_id=each.queue.client_id,
+                filter=_filter_of(registry, each),
+                qos=qos,
+                outcome=what,
+                reason=reason,
+            )
+        )
+    return found
+
+
+def _of_group(registry: Registry, publish: Publish, group: Group) -> list[Recipient]:
+    """One member gets it: any that is ready, else any that is connected, else any."""
+    states = [send_state(member.queue) for member in group.order]
+    best = min(states, default=0)
+    rivals = states.count(best)
+    found: list[Recipient] = []
+    for member, state in zip(group.order, states, strict=True):
+        qos = _effective(registry, publish, member.qos)
+        what, reason = outcome(member.queue, qos, _publisher(registry, publish))
+        if state != best:
+            what, reason = "passed over", f"another member is better placed; here: {reason}"
+        elif rivals > 1:
+            if what != "dropped":
+                what = "candidate"
+            reason = f"one of {rivals} is chosen at random; here: {reason}"
+        else:
+            reason = f"the only member to choose; {reason}"
+        found.append(
+            Recipient(
+                client_id=member.queue.client_id,
+                filter=group.name,
+                qos=qos,
+                outcome=what,
+                reason=reason,
+            )
+        )
+    return found
+
+
+def _publisher(registry: Registry, publish: Publish) -> Output | None:
+    subscriber = registry.subscribers.get(publish.client_id)
+    return None if subscriber is None else subscriber.output
+
+
+def _filter_of(registry: Registry, wanted: Subscription) -> str:
+    subscriber = registry.subscribers.get(wanted.queue.client_id)
+    if subscriber is not None:
+        for topic_filter, subscription in subscriber.subscriptions.items():
+            if subscription is wanted:
+                return topic_filter
+    return "?"

@@ -1,0 +1,83 @@
+"""Talking to a running broker: the admin socket in its data directory."""
+
+import http.client
+import json
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from vmq.admin.paths import socket_of, within_limit
+from vmq.cli import settings
+from vmq.cli.console import CliError
+
+#: Seconds without an answer, after which the broker counts as stuck.
+_TIMEOUT: Final = 60.0
+_PREFIX: Final = "/api/v1"
+
+
+class _Connection(http.client.HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=_TIMEOUT)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(_TIMEOUT)
+        with within_limit(self._path) as address:
+            self.sock.connect(address)
+
+
+class AdminClient:
+    """The broker that runs on a data directory, which --data-dir or the configuration names."""
+
+    def __init__(self, config: Path | None, data_dir: str | None) -> None:
+        overrides = {} if data_dir is None else {"broker.data_dir": data_dir}
+        self._folder = Path(settings.load(config, overrides).config.broker.data_dir)
+
+    def get(self, path: str, **parameters: object) -> Any:
+        """What a GET answers; parameters that are None are left out."""
+        return self._ask("GET", path + _query(parameters))
+
+    def delete(self, path: str, **parameters: object) -> Any:
+        """What a DELETE answers."""
+        return self._ask("DELETE", path + _query(parameters))
+
+    def post(self, path: str, **parameters: object) -> Any:
+        """What a POST answers."""
+        return self._ask("POST", path, json.dumps(parameters).encode())
+
+    def _ask(self, method: str, path: str, body: bytes | None = None) -> Any:
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        connection = _Connection(socket_of(self._folder))
+        try:
+            connection.request(method, _PREFIX + path, body, headers)
+            response = connection.getresponse()
+            answer = json.loads(response.read())
+        except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
+            raise CliError(
+                f"no broker runs on {self._folder} (nobody listens on {socket_of(self._folder)}); "
+                "name its data directory with --data-dir or --config"
+            ) from None
+        except TimeoutError:
+            raise CliError(f"the broker did not answer within {_TIMEOUT:g} s") from None
+        except (OSError, http.client.HTTPException, ValueError) as problem:
+            text = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
+            raise CliError(f"cannot ask the broker on {self._folder}: {text}") from None
+        finally:
+            connection.close()
+        if response.status != 200:
+            raise CliError(str(answer.get("error", answer)))
+        return answer
+
+
+def _query(parameters: Mapping[str, object]) -> str:
+    given = {
+        name: str(value).lower() if isinstance(value, bool) else value
+        for name, value in parameters.items()
+        if value is not None
+    }
+    return "?" + urlencode(given, errors="surrogateescape") if given else ""

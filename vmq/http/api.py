@@ -1,0 +1,166 @@
+"""The operations of `vmq.http.operations` as HTTP routes under /api/v1/."""
+
+import base64
+import binascii
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from aiohttp import web
+
+from vmq.admin.errors import AdminError
+from vmq.admin.keys import ApiKeys
+from vmq.admin.listing import Listing
+from vmq.http.openapi import Failure, describe
+from vmq.http.operations import OPERATIONS, Context, Operation
+
+if TYPE_CHECKING:
+    from vmq.broker import Broker
+
+log = logging.getLogger("vmq.http")
+
+PREFIX: Final = "/api/v1"
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+
+
+def add_routes(app: web.Application, broker: "Broker", *, trusted: bool = False) -> None:
+    """Adds the API to an application.
+
+    Args:
+        app: where to.
+        broker: the broker that it works on; started before the first request comes.
+        trusted: whoever reaches the application is the operator: no API keys are asked for, and they may be managed.
+    """
+    context = Context(broker)
+    served = [each for each in OPERATIONS if trusted or not each.local]
+    keys = None if trusted else context.api_keys
+    for operation in served:
+        handler = _handler(operation, context)
+        app.router.add_route(operation.method, PREFIX + operation.path, _guarded(handler, keys))
+    document = msgspec.json.encode(describe(served, PREFIX, with_keys=not trusted))
+
+    async def openapi(_request: web.Request) -> web.Response:
+        return _json(document)
+
+    async def unknown(request: web.Request) -> web.Response:
+        what = f"there is no {request.method} {request.path}; see {PREFIX}/openapi.json"
+        return _failure(404, what)
+
+    app.router.add_get(f"{PREFIX}/openapi.json", openapi)
+    app.router.add_route("*", PREFIX + "/{rest:.*}", _guarded(unknown, keys))
+
+
+def _guarded(handler: Handler, keys: ApiKeys | None) -> Handler:
+    """A handler that wants an API key (keys None: none), and whose errors are answers."""
+
+    async def guarded(request: web.Request) -> web.StreamResponse:
+        try:
+            if keys is not None and not keys.accepts(_key_of(request)):
+                log.warning('api key refused peer=%s path="%s"', request.remote, request.path)
+                answer = _failure(401, "an API key is needed: x-api-key, or the basic-auth user")
+                answer.headers["WWW-Authenticate"] = 'Basic realm="vmq", charset="UTF-8"'
+                return answer
+            return await handler(request)
+        except AdminError as error:
+            return _failure(error.status, str(error))
+
+    return guarded
+
+
+def _key_of(request: web.Request) -> str:
+    """The key that a request brings: the header, or the user name of basic authentication."""
+    key = request.headers.get("x-api-key", "")
+    if key:
+        return key
+    scheme, _, value = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "basic":
+        return ""
+    try:
+        return base64.b64decode(value.strip(), validate=True).decode().partition(":")[0]
+    except (binascii.Error, ValueError):
+        return ""
+
+
+def _handler(operation: Operation, context: Context) -> Handler:
+    read = _body if operation.method == "POST" else _query
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        plain = await read(request)
+        try:
+            wanted = msgspec.convert(plain, operation.parameters, strict=operation.method == "POST")
+        except msgspec.ValidationError as error:
+            accepted = ", ".join(operation.parameters.__struct_fields__) or "none"
+            raise AdminError(f"{error}; accepted parameters: {accepted}") from None
+        result = operation.run(context, wanted)
+        if inspect.isawaitable(result):
+            result = await result
+        if request.method != "GET":
+            log.info(
+                "admin %s %s peer=%s", operation.name, _shown(plain), request.remote or "socket"
+            )
+        if isinstance(result, Listing):
+            return await _stream(request, result)
+        return _json(msgspec.json.encode(result))
+
+    return handle
+
+
+def _shown(plain: dict[str, Any]) -> str:
+    return " ".join(f"{name}={str(value)[:100]!r}" for name, value in plain.items())
+
+
+async def _query(request: web.Request) -> dict[str, Any]:
+    for name in request.query:
+        if len(request.query.getall(name)) > 1:
+            raise AdminError(f"{name}: given more than once")
+    return dict(request.query)
+
+
+async def _body(request: web.Request) -> dict[str, Any]:
+    """The JSON object of a POST.
+
+    It must say that it is JSON: no page of another site can make a browser send that unasked.
+    """
+    if request.content_type != "application/json":
+        raise AdminError("the body must be of Content-Type: application/json")
+    if request.query:
+        raise AdminError("POST takes its parameters from the body, not from the query")
+    try:
+        plain: object = msgspec.json.decode(await request.read())
+    except msgspec.DecodeError as error:
+        raise AdminError(f"the body is no JSON: {error}") from None
+    if not isinstance(plain, dict):
+        raise AdminError("the body must be a JSON object")
+    return plain
+
+
+async def _stream(request: web.Request, listing: Listing[Any]) -> web.StreamResponse:
+    """Sends rows as they are made, so that a long listing is never in memory as a whole."""
+    response = web.StreamResponse(headers=_HEADERS)
+    response.content_type = "application/json"
+    await response.prepare(request)
+    begin = b'{"rows":['
+    async for rows in listing.slices():
+        if rows:
+            await response.write(begin + msgspec.json.encode(rows)[1:-1])
+            begin = b","
+    if begin != b",":
+        await response.write(begin)
+    await response.write(b'],"more":%s}' % (b"true" if listing.more else b"false"))
+    await response.write_eof()
+    return response
+
+
+def _json(data: bytes) -> web.Response:
+    return web.Response(body=data, content_type="application/json", headers=_HEADERS)
+
+
+def _failure(status: int, text: str) -> web.Response:
+    answer = _json(msgspec.json.encode(Failure(text)))
+    answer.set_status(status)
+    return answer

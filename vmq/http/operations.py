@@ -1,0 +1,355 @@
+"""The operations of the API, in one table: routes, checks of parameters and the OpenAPI description come out of it."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from msgspec import Meta, Struct
+
+from vmq.admin import keys, listeners, metrics, options, queues, retained, sessions, why
+from vmq.admin.listing import Listing, Selection
+from vmq.admin.payloads import PayloadBytes
+
+if TYPE_CHECKING:
+    from vmq.broker import Broker
+
+
+class Context:
+    """What operations work on."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self.broker = broker
+        self.api_keys: keys.ApiKeys = keys.ApiKeys(Path(broker.config.broker.data_dir))
+
+
+Result = Struct | Listing[Any]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation.
+
+    `row` is what it gives: one, or with `many` a list in `rows`. GET and DELETE take `parameters` from the query, POST
+    from a JSON body. A `local` one is served on the socket in the data directory only.
+    """
+
+    name: str
+    method: str
+    path: str
+    summary: str
+    parameters: type[Struct]
+    row: type[Struct]
+    run: Callable[[Context, Any], Result | Awaitable[Result]]
+    many: bool = False
+    local: bool = False
+
+
+ClientId = Annotated[str, Meta(min_length=1, description="The client")]
+Filter = Annotated[str, Meta(description="A topic filter, as in sensors/#")]
+
+
+class Nothing(Struct, forbid_unknown_fields=True):
+    """No parameters."""
+
+
+class List(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which rows."""
+
+
+class OneClient(Struct, forbid_unknown_fields=True):
+    """Which session."""
+
+    client_id: ClientId
+
+
+class Disconnect(OneClient, forbid_unknown_fields=True):
+    """Which client to disconnect."""
+
+    cleanup: Annotated[
+        bool, Meta(description="End the session, too, with its messages and subscriptions")
+    ] = False
+
+
+class Unsubscribe(OneClient, forbid_unknown_fields=True, kw_only=True):
+    """Which subscription to remove."""
+
+    filter: Filter
+
+
+class Peek(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which queue to look into, and how far."""
+
+    client_id: ClientId
+    payload_bytes: PayloadBytes = 64
+
+
+class ListRetained(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which retained messages."""
+
+    filter: Annotated[
+        str, Meta(description="Topics that this filter matches; none given: all of them")
+    ] = ""
+    payload_bytes: PayloadBytes = 64
+
+
+class OneTopic(Struct, forbid_unknown_fields=True):
+    """Which retained message."""
+
+    topic: Annotated[str, Meta(min_length=1)]
+    payload_bytes: PayloadBytes = 0
+
+
+class DeleteRetained(Struct, forbid_unknown_fields=True):
+    """Which retained messages to delete."""
+
+    filter: Filter
+
+
+class OneListener(Struct, forbid_unknown_fields=True):
+    """Which listener."""
+
+    name: str
+
+
+class SetOption(Struct, forbid_unknown_fields=True):
+    """What to change."""
+
+    option: Annotated[str, Meta(description="As in queue.max_online_messages")]
+    value: Annotated[str, Meta(description="As in the configuration file, or plain text")]
+
+
+class Why(Struct, forbid_unknown_fields=True):
+    """A publish to explain."""
+
+    client_id: ClientId
+    topic: str
+    qos: Annotated[int, Meta(ge=0, le=2)] = 0
+    retain: bool = False
+    size: Annotated[int, Meta(ge=0, description="Bytes of the payload")] = 1
+
+
+def _why(context: Context, wanted: Why) -> why.Explanation:
+    publish = why.Publish(
+        client_id=wanted.client_id,
+        topic=wanted.topic,
+        qos=wanted.qos,
+        retain=wanted.retain,
+        size=wanted.size,
+    )
+    return why.explain(context.broker, publish)
+
+
+class CreateKey(Struct, forbid_unknown_fields=True):
+    """What to call the key."""
+
+    name: str = ""
+
+
+class OneKey(Struct, forbid_unknown_fields=True):
+    """Which key."""
+
+    id: str
+
+
+def _listed(row: type[Struct], rows: "list[Any]", wanted: Selection) -> Listing[Any]:
+    return Listing(row, rows, wanted)
+
+
+OPERATIONS: Final = (
+    Operation(
+        "list_sessions",
+        "GET",
+        "/sessions",
+        "List the sessions, connected or not",
+        List,
+        sessions.SessionRow,
+        lambda context, wanted: sessions.list_sessions(context.broker, wanted),
+        many=True,
+    ),
+    Operation(
+        "show_session",
+        "GET",
+        "/session",
+        "Show one session with its subscriptions",
+        OneClient,
+        sessions.SessionDetails,
+        lambda context, wanted: sessions.show_session(context.broker, wanted.client_id),
+    ),
+    Operation(
+        "disconnect",
+        "DELETE",
+        "/session",
+        "Close a client's connection; its will is published",
+        Disconnect,
+        sessions.Disconnected,
+        lambda context, wanted: sessions.disconnect(
+            context.broker, wanted.client_id, cleanup=wanted.cleanup
+        ),
+    ),
+    Operation(
+        "unsubscribe",
+        "DELETE",
+        "/session/subscription",
+        "Remove a client's subscription",
+        Unsubscribe,
+        sessions.Unsubscribed,
+        lambda context, wanted: sessions.unsubscribe(
+            context.broker, wanted.client_id, wanted.filter
+        ),
+    ),
+    Operation(
+        "peek",
+        "GET",
+        "/queue",
+        "Look into a client's queue without consuming it",
+        Peek,
+        queues.QueuedRow,
+        lambda context, wanted: queues.peek(
+            context.broker, wanted.client_id, wanted, wanted.payload_bytes
+        ),
+        many=True,
+    ),
+    Operation(
+        "purge",
+        "DELETE",
+        "/queue",
+        "Drop what waits in a client's queue; what is in flight stays",
+        OneClient,
+        queues.Purged,
+        lambda context, wanted: queues.purge(context.broker, wanted.client_id),
+    ),
+    Operation(
+        "list_retained",
+        "GET",
+        "/retained",
+        "List the retained messages",
+        ListRetained,
+        retained.RetainedRow,
+        lambda context, wanted: retained.list_retained(
+            context.broker, wanted, wanted.filter, wanted.payload_bytes
+        ),
+        many=True,
+    ),
+    Operation(
+        "delete_retained",
+        "DELETE",
+        "/retained",
+        "Delete the retained messages whose topics a filter matches",
+        DeleteRetained,
+        retained.RetainedDeleted,
+        lambda context, wanted: retained.delete_retained(context.broker, wanted.filter),
+    ),
+    Operation(
+        "show_retained",
+        "GET",
+        "/retained/message",
+        "Show the retained message of one topic",
+        OneTopic,
+        retained.RetainedRow,
+        lambda context, wanted: retained.show_retained(
+            context.broker, wanted.topic, wanted.payload_bytes
+        ),
+    ),
+    Operation(
+        "list_listeners",
+        "GET",
+        "/listeners",
+        "List the listeners of the configuration",
+        List,
+        listeners.ListenerRow,
+        lambda context, wanted: _listed(
+            listeners.ListenerRow, listeners.list_listeners(context.broker), wanted
+        ),
+        many=True,
+    ),
+    Operation(
+        "start_listener",
+        "POST",
+        "/listener/start",
+        "Open a listener that was stopped",
+        OneListener,
+        listeners.ListenerRow,
+        lambda context, wanted: listeners.start_listener(context.broker, wanted.name),
+    ),
+    Operation(
+        "stop_listener",
+        "POST",
+        "/listener/stop",
+        "Close a listener; who is connected stays",
+        OneListener,
+        listeners.ListenerRow,
+        lambda context, wanted: listeners.stop_listener(context.broker, wanted.name),
+    ),
+    Operation(
+        "list_metrics",
+        "GET",
+        "/metrics",
+        "List the metrics",
+        List,
+        metrics.MetricRow,
+        lambda context, wanted: metrics.list_metrics(context.broker, wanted),
+        many=True,
+    ),
+    Operation(
+        "list_options",
+        "GET",
+        "/options",
+        "List the options and whether each may change live",
+        List,
+        options.OptionRow,
+        lambda context, wanted: _listed(
+            options.OptionRow, options.list_options(context.broker), wanted
+        ),
+        many=True,
+    ),
+    Operation(
+        "set_option",
+        "POST",
+        "/option",
+        "Change an option until the broker stops or reloads",
+        SetOption,
+        options.OptionChanged,
+        lambda context, wanted: options.set_option(context.broker, wanted.option, wanted.value),
+    ),
+    Operation(
+        "why",
+        "GET",
+        "/why",
+        "Explain what would happen to a publish; nothing is published",
+        Why,
+        why.Explanation,
+        _why,
+    ),
+    Operation(
+        "list_api_keys",
+        "GET",
+        "/api-keys",
+        "List the API keys",
+        List,
+        keys.KeyRow,
+        lambda context, wanted: _listed(keys.KeyRow, context.api_keys.list_keys(), wanted),
+        many=True,
+        local=True,
+    ),
+    Operation(
+        "create_api_key",
+        "POST",
+        "/api-key",
+        "Make an API key; it is shown this once",
+        CreateKey,
+        keys.NewKey,
+        lambda context, wanted: context.api_keys.create(keys.check_name(wanted.name)),
+        local=True,
+    ),
+    Operation(
+        "delete_api_key",
+        "DELETE",
+        "/api-key",
+        "Delete an API key",
+        OneKey,
+        keys.KeyDeleted,
+        lambda context, wanted: context.api_keys.delete(wanted.id),
+        local=True,
+    ),
+)
