@@ -131,10 +131,10 @@ mosquitto:
 # What a broker stands behind in production, for the tests of the PROXY protocol.
 .PHONY: haproxy
 haproxy:
-	@if ! command -v haproxy > /dev/null; then \
-		echo "==> setup: haproxy (apt-get)"; \
+	@if ! { command -v haproxy && command -v openssl; } > /dev/null; then \
+		echo "==> setup: haproxy and openssl (apt-get)"; \
 		$(SUDO) apt-get update -qq; \
-		$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends haproxy > /dev/null; \
+		$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends haproxy openssl > /dev/null; \
 		if [ -d /run/systemd/system ]; then $(SUDO) systemctl disable --quiet --now haproxy; fi; \
 	fi
 

@@ -10,6 +10,7 @@ from vmq import __version__
 from vmq.cli import (
     admin,
     api_key,
+    bench,
     config,
     health,
     listener,
@@ -73,6 +74,7 @@ app.command("metrics")(admin.metrics)
 app.command("set")(admin.set_option)
 app.command("why")(why.why)
 app.add_typer(api_key.app, name="api-key")
+app.command("bench")(bench.bench)
 app.command("health")(health.health)
 app.add_typer(config.app, name="config")
 app.add_typer(store.app, name="store")

@@ -1,0 +1,65 @@
+"""Pieces of a flow without sockets."""
+
+from __future__ import annotations
+
+from vmq.bench.address import Address, parse_address
+from vmq.bench.frames import Frames
+from vmq.bench.histogram import Histogram
+from vmq.bench.loop import Loop
+from vmq.bench.options import Options, Scenario, options_for
+from vmq.bench.publisher import Publisher
+from vmq.bench.subscriber import Subscriber
+from vmq.bench.transport import Chunk, Endpoint
+
+HERE = Address("mqtt", "127.0.0.1", 1)
+
+
+def flow_options(
+    url: str, scenario: Scenario = Scenario.PAIR, **given: int | float | None
+) -> Options:
+    """A small load; what is not given is small too."""
+    return options_for(scenario, parse_address(url), given)
+
+
+class SilentPublisher(Publisher):
+    """Keeps what it would write."""
+
+    def __init__(self, loop: Loop, index: int, qos: int = 0, size: int = 16) -> None:
+        topic = f"bench/p{index}".encode()
+        frames = Frames(topic, index, size, qos, per_block=64)
+        super().__init__(loop, Endpoint(HERE), f"p{index}", frames)
+        self.written = bytearray()
+
+    def write(self, data: Chunk) -> None:
+        self.written += data
+
+
+class SilentSubscriber(Subscriber):
+    """Keeps what it would write; is fed by hand."""
+
+    def __init__(self, loop: Loop, *publishers: Publisher) -> None:
+        super().__init__(loop, Endpoint(HERE), "s0", publishers, Histogram())
+        self.written = bytearray()
+        self._kept = b""
+
+    def write(self, data: Chunk) -> None:
+        self.written += data
+
+    def feed(self, data: bytes) -> None:
+        """What one read brings."""
+        data = self._kept + data
+        self.loop.buffer[: len(data)] = data
+        taken = self.take(self.loop.buffer, len(data))
+        self._kept = data[taken:]
+        self.on_taken()
+
+    @property
+    def waiting(self) -> int:
+        """Bytes of a packet that is not whole."""
+        return len(self._kept)
+
+
+def sent(publisher: Publisher, count: int) -> None:
+    """Notes that the publisher has sent its next messages."""
+    publisher.sent += count
+    publisher.timeline.add(publisher.sent, publisher.loop.now)

@@ -1,0 +1,127 @@
+"""`vmq bench` as a shell sees it."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+
+import pytest
+
+from tests.support.broker_process import BrokerProcess
+from tests.vmq.bench.bad_broker import BadBroker, every
+from tests.vmq.cli.program import TIMEOUT, Program, run
+from vmq.cli.main import main
+
+
+def url_of(broker: BrokerProcess) -> str:
+    host, port = broker.tcp
+    return f"mqtt://{host}:{port}"
+
+
+def test_a_table_tells_what_was_measured(broker: BrokerProcess) -> None:
+    done = run(
+        *("bench", "pair", "-L", url_of(broker), "--pid", str(broker.pid)),
+        *("--count", "400", "--pubs", "2", "-q", "1"),
+    )
+    assert (done.code, done.err) == (0, "")
+    rows = dict(line.split("  ", 1) for line in done.out.decode().splitlines())
+    assert rows["check"].strip() == "ok"
+    assert "(400 in" in rows["received"]
+    assert {"latency", "broker CPU", "broker memory", "load generator"} <= rows.keys()
+
+
+def test_json_has_every_figure(broker: BrokerProcess) -> None:
+    done = run("bench", "fan-out", "-L", url_of(broker), "--count", "50", "--subs", "3", "--json")
+    assert (done.code, done.err) == (0, "")
+    found = json.loads(done.out)
+    assert (found["scenario"], found["sent"], found["received"]) == ("fan-out", 50, 150)
+    assert found["latency_us"]["count"] == 150
+
+
+def test_a_loss_is_a_failure() -> None:
+    with BadBroker(every(50, "lose")) as bad:
+        done = run("bench", "pair", "-L", bad.url, "--count", "500", "--pubs", "1")
+    assert done.code == 1
+    assert "10 lost" in done.out.decode()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_with_what_was_measured(number: signal.Signals) -> None:
+    with BadBroker() as bad, Program("bench", "pair", "-L", bad.url, "--json") as program:
+        assert bad.is_busy.wait(TIMEOUT)
+        program.signal(number)
+        done = program.finish()
+    assert done.code == 130
+    found = json.loads(done.out)
+    assert found["end"] == "interrupted"
+    assert found["received"] == found["sent"] > 0
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_bar_is_drawn_on_a_terminal_and_wiped_at_the_end(
+    broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    arguments = ("bench", "pair", "-L", url_of(broker), "--count", "200", "--rate", "400")
+    assert main(arguments) == 0
+    drawn = terminal.getvalue().split("\r\x1b[K")
+    assert drawn[0] == drawn[-1] == ""
+    assert any(line.endswith("% messages") for line in drawn)
+    assert all(len(line) < 80 for line in drawn)
+    assert "check" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("bench", "frog"), "no scenario 'frog'"),
+        (("bench", "pair", "--subs", "3"), "--subs means nothing to the scenario pair"),
+        (("bench", "pair", "-L", "http://x"), "expected mqtt://"),
+        (("bench", "pair", "--runs", "2"), "belong to compare"),
+        (("bench", "compare", "--pid", "1"), "compare starts its brokers itself"),
+        (("bench", "compare", "--scenarios", "frog"), "no scenario 'frog'"),
+        (("bench", "compare", "--brokers", "frog"), "no broker 'frog'"),
+    ],
+)
+def test_a_wrong_command_line_is_refused(arguments: tuple[str, ...], reason: str) -> None:
+    done = run(*arguments)
+    assert done.code == 2
+    assert reason in done.err
+    assert done.out == b""
+
+
+def test_a_broker_that_is_not_there_is_an_error(unused_tcp_port: int) -> None:
+    done = run("bench", "pair", "-L", f"mqtt://127.0.0.1:{unused_tcp_port}")
+    assert done.code == 1
+    assert "cannot connect: connection refused" in done.err
+
+
+def test_brokers_are_compared() -> None:
+    done = run(
+        *("bench", "compare", "--brokers", "vmq,mosquitto", "--scenarios", "pair"),
+        *("--count", "200", "--pubs", "2", "--warmup", "0"),
+    )
+    assert (done.code, done.err) == (0, "")
+    lines = done.out.decode().splitlines()
+    assert lines[0].split()[:2] == ["scenario", "broker"]
+    assert lines[1].split()[:2] == ["pair", "vmq"]
+    assert lines[2].split()[0] == "mosquitto"
+    assert lines[3].startswith("vmq ")
+    assert lines[4].startswith("mosquitto ")
+
+
+def test_a_comparison_as_json() -> None:
+    done = run(
+        *("bench", "compare", "--brokers", "mosquitto", "--scenarios", "connect,pair:2"),
+        *("--count", "200", "--clients", "20", "--pubs", "1", "--json"),
+    )
+    assert (done.code, done.err) == (0, "")
+    found = json.loads(done.out)
+    assert [row["scenario"] for row in found["rows"]] == ["connect", "pair:2"]
+    assert all(row["is_sound"] for row in found["rows"])
