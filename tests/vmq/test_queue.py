@@ -388,6 +388,21 @@ def test_a_lifo_queue_drops_by_the_same_rule(durable: House, oldest: bool, kept:
     assert read_on(durable.client("s", clean=False)) == kept
 
 
+def test_the_oldest_message_of_a_lifo_queue_that_drains_is_in_the_store(durable: House) -> None:
+    durable.options.lifo = True
+    durable.options.drop_oldest = True
+    durable.options.max_inflight_messages = 1
+    durable.options.max_online_messages = 5
+    durable.options.max_offline_messages = 5
+    durable.options.max_msgs_per_drain_step = 2
+    subscribed(durable, clean=False).lose()
+    publish(durable, *range(5))
+    client = durable.client("s", clean=False)
+    publish(durable, 5, 6)
+    assert durable.queue("s").dropped == 1
+    assert read_on(client) == [4, 6, 5, 3, 2, 1]
+
+
 # --- the backlog in the store
 
 
@@ -561,6 +576,19 @@ def test_what_is_published_during_a_burst_comes_behind_it(house: House) -> None:
     seen = read_on(client)
     assert sorted(seen[:3]) == [0, 1, 2]
     assert sorted(seen[3:]) == [100, 101]
+
+
+def test_what_is_published_between_two_steps_of_a_burst_comes_behind_it(house: House) -> None:
+    house.options.max_inflight_messages = 0
+    keep_retained(house, 250, qos=1)
+    client = house.client("s")
+    house.patient = True
+    client.subscribe(("r/#", 1))
+    house.publish("r/7", b"1000", 1)
+    house.settle()
+    sent = numbers(client)
+    assert len(sent) == 251
+    assert sent[-1] == 1000
 
 
 def test_a_burst_to_a_durable_session_survives_its_connection(durable: House) -> None:

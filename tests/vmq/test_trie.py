@@ -6,9 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from tests.support.wire import publish_packet
 from tests.vmq.mqtt.strategies import ANY_FILTER, FILTERS, TOPICS
 from tests.vmq.mqtt.test_topics import naive_matches
-from tests.vmq.support import House
+from tests.vmq.support import Client, House
 from vmq.core import Core
 from vmq.mqtt.topics import has_wildcard, matches, split_shared
 from vmq.queue import Queue
@@ -251,9 +252,10 @@ class RouteMachine(RuleBasedStateMachine):
         self.registry = self.house.registry
         self.book: Book = {}
         self.subscribers: dict[str, Subscriber] = {}
+        self.clients: dict[str, Client] = {}
+        self.publisher = self.house.client("publisher")
         for client_id in CLIENTS:
-            self.house.client(client_id)
-            self.subscribers[client_id] = self.registry.subscribers[client_id]
+            self.session_ends(client_id)
 
     @rule(client=st.sampled_from(CLIENTS), topic_filter=ANY_FILTER, qos=st.integers(0, 2))
     def subscribe(self, client: str, topic_filter: str, qos: int) -> None:
@@ -276,7 +278,7 @@ class RouteMachine(RuleBasedStateMachine):
     @rule(client=st.sampled_from(CLIENTS))
     def session_ends(self, client: str) -> None:
         """Takes over with clean session 1: the old session's subscriptions are gone."""
-        self.house.client(client)
+        self.clients[client] = self.house.client(client)
         self.subscribers[client] = self.registry.subscribers[client]
         self.book = {key: qos for key, qos in self.book.items() if key[0] != client}
 
@@ -287,6 +289,30 @@ class RouteMachine(RuleBasedStateMachine):
             assert (route.text, route.topic) == (topic, topic.encode())
             assert targets_of(route) == naive_targets(self.book, topic)
             assert groups_of(route) == naive_groups(self.book, topic)
+
+    @rule(topics=st.lists(TOPICS, min_size=1, max_size=4), qos=st.integers(0, 1))
+    def publish(self, topics: list[str], qos: int) -> None:
+        """What real connections get, which is what a naive router would send them."""
+        self.house.choice = 0
+        packets = [
+            publish_packet(topic, b"%d" % index, qos=qos, packet_id=1 if qos else None)
+            for index, topic in enumerate(topics)
+        ]
+        self.publisher.send(*packets)
+        self.publisher.take()
+        expected: dict[str, list[tuple[str, int]]] = {client_id: [] for client_id in CLIENTS}
+        for topic in topics:
+            for client_id, granted in naive_targets(self.book, topic).items():
+                expected[client_id].append((topic, min(qos, granted)))
+            for members in naive_groups(self.book, topic).values():
+                client_id, granted = next(iter(members.items()))
+                expected[client_id].append((topic, min(qos, granted)))
+        for client_id, client in self.clients.items():
+            received = client.take()
+            client.acknowledge(*received)
+            assert sorted((each.topic, each.qos) for each in received) == sorted(
+                expected[client_id]
+            )
 
     @precondition(lambda self: bool(self.book))
     @rule(data=st.data())
@@ -361,6 +387,19 @@ def test_a_plain_subscription_leaves_other_routes_alone() -> None:
     client.unsubscribe("mine")
     assert house.registry.trie.generation == before
     assert house.registry.routes.find(b"other") is other
+
+
+def test_a_plain_subscription_concerns_a_route_in_either_half_of_the_cache() -> None:
+    for others in range(5):
+        house = House(change=lambda options: setattr(options, "topic_cache", 8))
+        client = house.client("c")
+        house.registry.route(b"mine")
+        for number in range(others):
+            house.registry.route(b"%d" % number)
+        client.subscribe(("mine", 1))
+        assert targets_of(house.registry.route(b"mine")) == {"c": 1}
+        client.unsubscribe("mine")
+        assert targets_of(house.registry.route(b"mine")) == {}
 
 
 def test_a_wildcard_subscription_makes_every_route_resolve_again_in_place() -> None:
