@@ -478,3 +478,52 @@ def stored_house(path: Path, **fields: Any) -> Iterator[House]:
         yield house
     finally:
         house.close()
+
+
+# What tests of queues and sessions say often
+
+
+def subscribed(house: House, qos: int = 2, *, clean: bool = True) -> Client:
+    """The client "s", which is subscribed to "t"."""
+    client = house.client("s", clean=clean)
+    client.subscribe(("t", qos))
+    return client
+
+
+def publish_numbers(house: House, *values: int, qos: int = 1) -> None:
+    """Publishes these payloads to "t"."""
+    for value in values:
+        house.publish("t", b"%d" % value, qos)
+
+
+def take_numbers(client: Client) -> list[int]:
+    """What was sent since the last look, all of it PUBLISH, by payload."""
+    return [int(payload) for _, payload in client.take_published()]
+
+
+def read_on(client: Client) -> list[int]:
+    """Reads and acknowledges until nothing more comes; the payloads in order."""
+    seen: list[int] = []
+    while packets := client.take():
+        for packet in packets:
+            if packet.type == PUBREL:
+                client.send(pubcomp_packet(packet.packet_id))
+                continue
+            seen.append(int(packet.payload))
+            if packet.qos:
+                build = puback_packet if packet.qos == 1 else pubrec_packet
+                client.send(build(packet.packet_id))
+    return seen
+
+
+def keep_retained(house: House, count: int, qos: int = 0) -> None:
+    """Retains so many messages below "r"."""
+    for number in range(count):
+        house.publish(f"r/{number}", b"%d" % number, qos, retain=True)
+
+
+def watcher(house: House, topic_filter: str = "#") -> Client:
+    """A client that sees everything."""
+    client = house.client("watcher")
+    client.subscribe((topic_filter, 2))
+    return client

@@ -196,6 +196,19 @@ async def test_everything_is_acknowledged(house: House) -> None:
         assert client._received == set()
 
 
+async def test_a_repeated_qos_2_message_is_handed_over_once(house: House) -> None:
+    house.options.retry_interval = 1.0
+    async with local(house) as client, asyncio.timeout(TIMEOUT):
+        await client.subscribe(["a"], 2)
+        house.publish("a", b"x", 2)
+        house.clock.advance(2)
+        house.queue("local").retry(house.clock())
+        house.settle()
+        await turns()
+        house.publish("a", b"y", 2)
+        assert [each.payload for each in await take(client.messages(), 2)] == [b"x", b"y"]
+
+
 async def test_a_slow_reader_leaves_messages_to_the_queue_and_its_limits(house: House) -> None:
     house.options.max_online_messages = 5
     async with local(house, limit=4) as client, asyncio.timeout(TIMEOUT):

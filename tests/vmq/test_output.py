@@ -145,6 +145,24 @@ def test_a_closing_output_is_closed_when_what_it_still_owes_is_written() -> None
     assert client.is_closed()
 
 
+def test_a_closing_output_waits_for_each_of_its_commits() -> None:
+    house = House()
+    client = patient_client(house)
+    outbox = house.core.outbox
+    for number in (1, 2):
+        client.connection.add(b"\x40\x02\0%c" % number)
+        client.connection.barrier = number
+        outbox.flush()
+    client.connection.close("enough")
+    outbox.flush()
+    outbox.release(1)
+    assert client.take_bytes() == b"\x40\x02\0\1"
+    assert not client.is_closed()
+    outbox.release(2)
+    client.expect(b"\x40\x02\0\2")
+    assert client.transport.closed
+
+
 Step = st.tuples(st.sampled_from(["add", "durable", "flush", "commit"]), st.integers(0, 2))
 
 

@@ -2,12 +2,10 @@
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.wire import (
@@ -20,7 +18,6 @@ from tests.support.wire import (
     PUBLISH,
     PUBREC,
     SUBACK,
-    Packet,
     Will,
     connect_packet,
     packet,
@@ -33,7 +30,7 @@ from tests.support.wire import (
     unsubscribe_packet,
 )
 from tests.vmq.mqtt.strategies import cut
-from tests.vmq.support import RAM, Client, House, stored_house
+from tests.vmq.support import Client, House, stored_house, watcher
 from vmq.message import Message
 from vmq.session import MAX_CONNECT, split_run
 from vmq.trie import Route
@@ -49,12 +46,6 @@ def durable(tmp_path: Path) -> Iterator[House]:
     """A house with a store."""
     with stored_house(tmp_path) as house:
         yield house
-
-
-def watcher(house: House, topic_filter: str = "#") -> Client:
-    client = house.client("watcher")
-    client.subscribe((topic_filter, 2))
-    return client
 
 
 # --- CONNECT
@@ -484,87 +475,6 @@ def test_what_needs_no_store_is_answered_at_once(durable: House) -> None:
     assert durable.store.dirty == {}
 
 
-# --- wills
-
-
-def will_house() -> tuple[House, Client, Client]:
-    """A watcher, and a client that has a will."""
-    house = House()
-    other = watcher(house)
-    return house, other, house.client("c", will=Will("will", b"gone", 1, True))
-
-
-def test_a_will_is_published_when_the_connection_is_lost() -> None:
-    house, other, client = will_house()
-    client.lose(ConnectionResetError("reset"))
-    received = other.take_one(PUBLISH)
-    assert (received.topic, received.payload) == ("will", b"gone")
-    assert (received.qos, received.retain) == (1, False)
-    assert house.retained() == {"will": b"gone"}
-
-
-def test_a_will_is_published_after_a_protocol_error() -> None:
-    _, other, client = will_house()
-    client.send(b"\xff\x00")
-    assert other.payloads() == [b"gone"]
-    client.lose()
-    other.expect()
-
-
-def test_disconnect_forgets_the_will() -> None:
-    house, other, client = will_house()
-    client.disconnect()
-    other.expect()
-    assert house.retained() == {}
-
-
-@pytest.mark.parametrize("suppress", (False, True))
-def test_a_takeover_publishes_the_will_unless_told_not_to(suppress: bool) -> None:
-    house, other, client = will_house()
-    house.options.suppress_lwt_on_session_takeover = suppress
-    house.client("c")
-    client.lose()
-    assert other.payloads() == ([] if suppress else [b"gone"])
-    house.client("c", will=Will("will", b"other")).lose()
-    assert other.payloads() == [b"other"], "only a takeover suppresses it"
-
-
-def test_a_will_belongs_to_its_connection_not_to_the_session(durable: House) -> None:
-    other = watcher(durable)
-    client = durable.client("c", clean=False, will=Will("will", b"gone"))
-    client.lose()
-    assert other.payloads() == [b"gone"]
-    durable.client("c", clean=False).lose()
-    other.expect()
-
-
-def test_a_will_without_retain_leaves_the_retained_message_alone(house: House) -> None:
-    house.publish("will", b"kept", retain=True)
-    house.client("c", will=Will("will", b"gone")).lose()
-    assert house.retained() == {"will": b"kept"}
-
-
-def test_an_empty_retained_will_erases(house: House) -> None:
-    house.publish("will", b"kept", retain=True)
-    house.client("c", will=Will("will", b"", 0, True)).lose()
-    assert house.retained() == {}
-
-
-def test_a_client_that_is_not_accepted_has_no_will(house: House) -> None:
-    other = watcher(house)
-    client = Client(house)
-    client.send(connect_packet("", clean=False, will=Will("will", b"gone")))
-    client.lose()
-    other.expect()
-
-
-def test_a_will_reaches_the_durable_session_that_left_it(durable: House) -> None:
-    client = durable.client("c", clean=False, will=Will("will", b"gone", 1))
-    client.subscribe(("will", 1))
-    client.lose()
-    assert durable.client("c", clean=False).payloads() == [b"gone"]
-
-
 # --- MQTT 3.1
 
 
@@ -639,168 +549,6 @@ def test_the_end_of_a_connection_is_logged_once(
     [record] = caplog.records
     assert record.levelname == level
     assert reason in record.getMessage()
-
-
-# --- hostile peers
-
-
-@contextmanager
-def no_internal_errors() -> Iterator[None]:
-    """Nothing is logged as a defect of the broker's own."""
-    seen: list[str] = []
-
-    class Listener(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            seen.append(self.format(record))
-
-    log, handler = logging.getLogger("vmq"), Listener(logging.ERROR)
-    log.addHandler(handler)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-    assert seen == []
-
-
-IDS = st.integers(0, 3)
-NAMES = st.sampled_from(["a", "b", "a/b", "$SYS/x", "", "+", "a/#", "$share/g/a", "\ufffe"])
-QOS = st.integers(0, 3)
-PACKETS = st.one_of(
-    st.builds(
-        lambda topic, payload, qos, pid, retain, dup: publish_packet(
-            topic, payload, qos=qos, packet_id=pid if qos else None, retain=retain, dup=dup
-        ),
-        NAMES,
-        st.binary(max_size=8),
-        QOS,
-        IDS,
-        st.booleans(),
-        st.booleans(),
-    ),
-    st.builds(lambda pid, name, qos: subscribe_packet(pid, (name, qos)), IDS, NAMES, QOS),
-    st.builds(unsubscribe_packet, IDS, NAMES),
-    st.builds(
-        lambda build, pid: build(pid),
-        st.sampled_from([puback_packet, pubrec_packet, pubrel_packet, pubcomp_packet]),
-        st.integers(0, 25),
-    ),
-    st.just(PINGREQ_BYTES),
-    st.builds(packet, st.integers(0, 255), st.binary(max_size=12)),
-)
-#: Packets that a well-behaved client may send at any time.
-GOOD = st.one_of(
-    st.builds(
-        lambda topic, payload, qos, pid, retain: publish_packet(
-            topic, payload, qos=qos, packet_id=pid if qos else None, retain=retain
-        ),
-        st.sampled_from(["a", "b", "a/b"]),
-        st.binary(max_size=8),
-        st.integers(0, 2),
-        st.integers(1, 3),
-        st.booleans(),
-    ),
-    st.builds(
-        lambda pid, name, qos: subscribe_packet(pid, (name, qos)),
-        st.integers(1, 3),
-        st.sampled_from(["a", "+", "#", "a/#", "$share/g/a"]),
-        st.integers(0, 2),
-    ),
-    st.builds(unsubscribe_packet, st.integers(1, 3), st.sampled_from(["a", "+", "#"])),
-    st.builds(
-        lambda build, pid: build(pid),
-        st.sampled_from([puback_packet, pubrec_packet, pubrel_packet, pubcomp_packet]),
-        st.integers(1, 25),
-    ),
-    st.just(PINGREQ_BYTES),
-)
-
-
-@st.composite
-def hostile_streams(draw: st.DrawFn) -> bytes:
-    """Packets in any order, most of them possible, with some bytes changed."""
-    start = draw(st.sampled_from([connect_packet("c"), connect_packet("c"), b""]))
-    stream = bytearray(start + b"".join(draw(st.lists(PACKETS, max_size=12))))
-    for _ in range(draw(st.integers(0, 3)) if stream else 0):
-        stream[draw(st.integers(0, len(stream) - 1))] = draw(st.integers(0, 255))
-    return bytes(stream)
-
-
-@given(st.one_of(hostile_streams(), st.binary(max_size=60)), st.lists(st.integers(0, 300)))
-@settings(max_examples=400)
-@example(connect_packet("c") + b"\x30\x80\x80\x80\x80\x01", [])
-def test_nothing_that_a_peer_sends_raises_or_touches_others(
-    stream: bytes, places: list[int]
-) -> None:
-    house = House()
-    bystander = house.client("bystander")
-    client = Client(house)
-    with no_internal_errors():
-        for chunk in cut(stream, places):
-            client.connection.data_received(chunk)
-            house.settle()
-        client.take()
-        if client.connection.closing:
-            assert client.is_closed()
-            client.connection.data_received(connect_packet("c") + PINGREQ_BYTES)
-            house.settle()
-            client.expect()
-            assert "c" not in house.registry.subscribers
-        client.lose()
-        assert set(house.registry.subscribers) == {"bystander"}
-        assert house.registry.trie.root.is_empty()
-    bystander.ping()
-
-
-@given(hostile_streams(), hostile_streams())
-@settings(max_examples=40)
-def test_a_hostile_durable_session_can_be_resumed(first: bytes, second: bytes) -> None:
-    with (
-        TemporaryDirectory(dir=RAM) as folder,
-        stored_house(Path(folder)) as house,
-        no_internal_errors(),
-    ):
-        for stream in (first, second):
-            client = Client(house)
-            client.send(connect_packet("d", clean=False))
-            client.send(stream)
-            client.lose()
-            house.restart()
-        assert house.client("d", clean=False).take() is not None
-
-
-@given(st.lists(GOOD, max_size=15), st.lists(st.integers(0, 400), max_size=8))
-@settings(max_examples=150)
-def test_what_is_answered_does_not_depend_on_how_the_stream_is_cut(
-    packets: list[bytes], places: list[int]
-) -> None:
-    stream = connect_packet("c") + b"".join(packets)
-    outcomes = []
-    for chunks in ([stream], cut(stream, places)):
-        house = House()
-        client = Client(house)
-        for chunk in chunks:
-            client.send(chunk)
-        outcomes.append((client.take(), house.retained()))
-    assert outcomes[0] == outcomes[1]
-
-
-@given(st.lists(GOOD, max_size=15))
-def test_the_way_past_the_hooks_leads_to_the_same_end(packets: list[bytes]) -> None:
-    outcomes = []
-    for listening in (False, True):
-        house = House()
-        if listening:
-            house.core.hooks.on_publish = lambda *_arguments: None
-            house.core.hooks.on_deliver = lambda *_arguments: None
-            house.core.hooks.resolve()
-        client, other = Client(house), watcher(house)
-        client.send(connect_packet("c"), *packets)
-        outcomes.append((raw_of(client.take()), raw_of(other.take())))
-    assert outcomes[0] == outcomes[1]
-
-
-def raw_of(packets: list[Packet]) -> list[bytes]:
-    return [each.raw for each in packets]
 
 
 def test_a_message_object_is_made_once_for_all_targets(house: House) -> None:
