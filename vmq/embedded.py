@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from vmq.connection import Connection
+from vmq.hooks import Hooks
 from vmq.mqtt import encoder
 from vmq.mqtt.decoder import Decoder, read_packet_id
 from vmq.mqtt.packets import (
@@ -71,6 +72,8 @@ class LocalClient:
         self._closed = False
         self._received: set[int] = set()
         self._connection = Connection(registry, True, client_id, _ignore, _ignore)
+        # What the process itself publishes is nobody's to judge, and a plugin that publishes is not told of it.
+        self._connection.session.hooks = Hooks()
         self._connection.connection_made(self)
         request = Connect()
         request.client_id = client_id
