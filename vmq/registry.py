@@ -35,6 +35,10 @@ class Subscriber:
         #: Packet ids of QoS 2 messages received and not released [MQTT-4.3.3-2].
         self.received: set[int] | None = None
         self.received_is_stored = False
+        #: Its client has been here since the broker's start, so that its user name is known.
+        self.is_known = False
+        #: Its subscriptions are to be authorised anew when its client is here.
+        self.recheck = False
 
     def received_ids(self, core: Core) -> set[int]:
         """The QoS 2 packet ids, loaded from the store when first asked for after a restart."""

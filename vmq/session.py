@@ -354,6 +354,7 @@ class Session(Publisher):
         output = self.output
         subscriber, present = self.registry.register(self.client_id, self.clean, output)
         self.subscriber = subscriber
+        subscriber.is_known = True
         subscriber.queue.username = self.username
         subscriber.queue.options = self.options
         self.will = will_of(connect)
@@ -365,6 +366,8 @@ class Session(Publisher):
         if hook is not None:
             hook(output.seen_peer(), self.subscriber_id(), self.username)
         subscriber.queue.go_online(output)
+        if subscriber.recheck and core.recheck is not None:
+            core.recheck(self.registry, subscriber)
         wakeup = self.hooks.on_client_wakeup
         if wakeup is not None:
             wakeup(self.subscriber_id())

@@ -76,7 +76,7 @@ class VerdictChain:
     def _later(
         self, place: int, verdict: Any, arguments: tuple[Any, ...], holds: Cache | None
     ) -> Pending:
-        return _in_a_task(self._go_on(place, verdict, arguments, holds))
+        return _in_a_task(self._go_on(place, verdict, arguments, holds), verdict)
 
     async def _go_on(
         self, place: int, verdict: Any, arguments: tuple[Any, ...], holds: Cache | None
@@ -128,7 +128,7 @@ class RewriteChain:
             if change is None:
                 continue
             if step.is_async:
-                return _in_a_task(self._go_on(place, change, arguments))
+                return _in_a_task(self._go_on(place, change, arguments), change)
             return change
         return None
 
@@ -143,16 +143,22 @@ class RewriteChain:
         return found
 
 
-def _in_a_task(work: Any) -> Pending:
-    """Runs a chain's rest; the answer comes by way of what is returned."""
-    task = asyncio.get_running_loop().create_task(_bring(work, holder := []))
+def _in_a_task(work: Any, first: Any) -> Pending:
+    """Runs the rest of a chain; the answer comes by way of what is returned."""
+    holder: list[Pending] = []
+    task = asyncio.get_running_loop().create_task(_bring(work, holder))
     _RUNNING.add(task)
-    task.add_done_callback(_RUNNING.discard)
-    pending = Pending(task.cancel)
-    holder.append(pending)
-    return pending
+
+    def done(_task: object) -> None:
+        _RUNNING.discard(task)
+        # Cancelled before it began, it has never touched them.
+        work.close()
+        first.close()
+
+    task.add_done_callback(done)
+    holder.append(Pending(task.cancel))
+    return holder[0]
 
 
 async def _bring(work: Any, holder: list[Pending]) -> None:
-    answer = await work
-    holder[0].finish(answer)
+    holder[0].finish(await work)

@@ -5,9 +5,11 @@ open, and calls are answered without asking; after so many seconds it lets one c
 closes it or opens it again.
 """
 
+import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 from typing import Final
 
@@ -56,6 +58,9 @@ class Guard:
         self.skipped: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
         self.opened = 0
+        #: Async verdicts under way.
+        self.under_way = 0
+        self._idle: asyncio.Future[None] | None = None
         self._clock = clock
         self._retry_at = 0.0
         self._quiet: dict[str, tuple[float, int]] = {}
@@ -101,6 +106,29 @@ class Guard:
         """An async notice was dropped: too many wait for the plugin."""
         self.dropped[hook] += 1
         self._tell(hook, "error=too many calls wait; one is left out", None)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """An async verdict is under way."""
+        self.under_way += 1
+        try:
+            yield
+        finally:
+            self.under_way -= 1
+            if not self.under_way and self._idle is not None and not self._idle.done():
+                self._idle.set_result(None)
+
+    async def wait_idle(self) -> None:
+        """Waits until no async verdict is under way; each has its deadline."""
+        while self.under_way:
+            self._idle = asyncio.get_running_loop().create_future()
+            await self._idle
+
+    def inherit(self, other: "Guard") -> None:
+        """Goes on with the counts of the guard of the plugin's code of before."""
+        self.errors, self.timeouts = other.errors, other.timeouts
+        self.skipped, self.dropped = other.skipped, other.dropped
+        self.opened = other.opened
 
     def _count(self) -> None:
         self.failures += 1

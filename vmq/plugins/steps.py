@@ -72,8 +72,9 @@ class VerdictStep(Step):
         """Waits for a coroutine that `ask` gave, no longer than the plugin's deadline."""
         guard = self.guard
         try:
-            async with asyncio.timeout(guard.deadline) as limit:
-                returned = await verdict
+            with guard.waiting():
+                async with asyncio.timeout(guard.deadline) as limit:
+                    returned = await verdict
         except Refuse as refusal:
             returned = refusal
         except TimeoutError as error:
@@ -138,8 +139,9 @@ class RewriteStep(Step):
     async def settle(self, change: Any) -> Any:
         guard = self.guard
         try:
-            async with asyncio.timeout(guard.deadline) as limit:
-                return self.read(await change)
+            with guard.waiting():
+                async with asyncio.timeout(guard.deadline) as limit:
+                    return self.read(await change)
         except TimeoutError as error:
             if not limit.expired():
                 return self.failed(error)
