@@ -14,6 +14,7 @@ from vmq.cli import (
     config,
     health,
     listener,
+    plugin,
     pub,
     queue,
     retain,
@@ -70,6 +71,7 @@ app.add_typer(session.app, name="session")
 app.add_typer(queue.app, name="queue")
 app.add_typer(retain.app, name="retain")
 app.add_typer(listener.app, name="listener")
+app.add_typer(plugin.app, name="plugin")
 app.command("metrics")(admin.metrics)
 app.command("set")(admin.set_option)
 app.command("why")(why.why)
