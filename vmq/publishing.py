@@ -293,7 +293,7 @@ class Publisher:
         else:
             before = store.writes
             registry.publish(route, message)
-            if asked == 2 or store.writes != before:
+            if store.writes != before:
                 self.output.barrier = store.barrier()
         hook = self.hooks.on_publish
         if hook is not None:
@@ -309,6 +309,7 @@ class Publisher:
         store = self.core.store
         if queue.durable and store is not None:
             store.put_received(queue.session, packet_id)
+            self.output.barrier = store.barrier()
 
     def queue_of(self) -> Queue:
         subscriber = self.subscriber
