@@ -78,7 +78,8 @@ class Connection(Output):
         known = session.subscriber is not None
         published = counters.mqtt_publish_received
         core.publisher = self
-        session.look_at_clock(now)
+        if session.kept_generation >= 0:
+            session.look_at_clock(now)
         session.receive(data)
         core.publisher = None
         self.outbox.flush()
