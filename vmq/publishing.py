@@ -228,6 +228,9 @@ class Publisher:
         """Asks whether the client may; goes on now, or when the verdict is there."""
         hooks = self.hooks
         if not hooks.in_publish_path:
+            if message.qos == 0:
+                self.registry.publish(route, message)
+                return
             self.publish_unasked(route, message, packet_id)
             return
         hook = hooks.auth_on_publish
@@ -255,14 +258,14 @@ class Publisher:
         store = self.core.store
         if qos == 2:
             self.remember(packet_id)
-        if store is None or qos == 0:
+        if store is None:
             self.registry.publish(route, message)
         else:
             before = store.writes
             self.registry.publish(route, message)
             if store.writes != before:
                 self.output.barrier = store.barrier()
-        if qos and not self.output.closing:
+        if not self.output.closing:
             self.acknowledge(qos, packet_id)
 
     def on_publish_verdict(
