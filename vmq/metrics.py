@@ -69,6 +69,8 @@ COUNTERS: Final[Mapping[str, str]] = {
     "stalled_clients": "Clients closed because they took nothing of what was sent to them.",
     "flapping_refused": "Connections refused because their client connected too often.",
     "memory_refused": "Connections refused because memory was short.",
+    "accept_paced": "Times that new connections had to wait because the event loop was late.",
+    "accept_failed": "Times that no connection could be accepted for want of files or memory.",
 }
 
 #: Gauges: read when asked.
