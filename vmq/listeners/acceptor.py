@@ -7,7 +7,6 @@ pass lasted: accepting never gets more than about half of a busy loop, and never
 """
 
 import asyncio
-import errno
 import logging
 import socket
 from collections.abc import Callable
@@ -22,11 +21,9 @@ LARGEST_BATCH: Final = 64
 #: Seconds: nobody waits longer for the next batch.
 LONGEST_PAUSE: Final = 1.0
 #: Seconds to wait for file descriptors or memory.
-EXHAUSTED_PAUSE: Final = 0.5
+WANT_PAUSE: Final = 0.5
 #: Seconds between two lines of the log about the same.
 SILENCE: Final = 10.0
-
-_EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Acceptor:
@@ -69,6 +66,8 @@ class Acceptor:
 
     def close(self) -> None:
         """Accepts nobody any more; who still waits to be accepted is refused."""
+        if self.is_closed:
+            return
         self.is_closed = True
         self.loop.remove_reader(self.sock.fileno())
         if self.resuming is not None:
@@ -94,8 +93,7 @@ class Acceptor:
         except (BlockingIOError, ConnectionAbortedError, InterruptedError):
             return
         except OSError as error:
-            if error.errno not in _EXHAUSTED:
-                raise
+            # No files or no memory left; or a fault that trying again at once would not mend.
             self.pause_for_want(error)
             return
         # Runs when all else that is to be done in this pass is done.
@@ -126,7 +124,7 @@ class Acceptor:
         self.core.counters.accept_failed += 1
         if self.may_tell():
             log.error("cannot accept listener=%s: %s", self.name, error.strerror)
-        self.pause(EXHAUSTED_PAUSE)
+        self.pause(WANT_PAUSE)
 
     def may_tell(self) -> bool:
         """Whether the log has not heard of it lately."""
