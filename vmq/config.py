@@ -237,6 +237,15 @@ class LimitOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             extra=_LIVE,
         ),
     ] = 0
+    max_ws_frame_size: Annotated[
+        int,
+        Meta(
+            ge=1024,
+            le=LARGEST_PACKET,
+            description="Largest WebSocket message, in one frame or several, in bytes; a larger one closes the "
+            "connection with status 1009. A packet may be spread over several messages.",
+        ),
+    ] = 16_842_752
     max_message_rate: Annotated[
         float,
         Meta(

@@ -221,7 +221,7 @@ class Listener:
             connection.peer = "unix"
         if not self.endpoint.is_websocket:
             return connection
-        limit = self._config.session.max_packet_size + 65_536
+        limit = self._config.limits.max_ws_frame_size
         forwarders = self._forwarders
         if forwarders is not None and not forwarders.has_peer(address):
             forwarders = None
