@@ -299,7 +299,13 @@ class Broker:
     async def _open_mqtt(self, name: str) -> AnyListener:
         registry = self.registry(self.config.listeners[name].mountpoint)
         listener = Listener(
-            name, self.config, registry, self._on_opened, self._on_closed, new_client_id
+            name,
+            self.config,
+            registry,
+            self._on_opened,
+            self._on_closed,
+            new_client_id,
+            lambda: self.monitor.lag,
         )
         await listener.open()
         return listener

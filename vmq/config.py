@@ -237,6 +237,15 @@ class LimitOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             extra=_LIVE,
         ),
     ] = 0
+    max_ws_frame_size: Annotated[
+        int,
+        Meta(
+            ge=1024,
+            le=LARGEST_PACKET,
+            description="Largest WebSocket message, in one frame or several, in bytes; a larger one closes the "
+            "connection with status 1009. A packet may be spread over several messages.",
+        ),
+    ] = 16_842_752
     max_message_rate: Annotated[
         float,
         Meta(
@@ -353,6 +362,15 @@ class NetworkOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         int,
         Meta(ge=1, le=65_535, description="Connections that may wait to be accepted."),
     ] = 4096
+    max_event_loop_drift: Annotated[
+        float,
+        Meta(
+            ge=0.001,
+            le=60,
+            description="Seconds that the event loop may be late; above it new connections wait in the "
+            "backlog and are accepted in smaller batches (counted as accept_paced). Nobody is refused.",
+        ),
+    ] = 0.02
     topic_cache: Annotated[
         int,
         Meta(ge=1, le=1 << 30, description="Topics whose route is remembered (entries)."),

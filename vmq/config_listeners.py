@@ -59,6 +59,15 @@ class ListenerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             description="Connections at a time; a further one is closed at once, unanswered, and logged; 0 = no limit.",
         ),
     ] = 0
+    http_request_timeout: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=3600,
+            description="HTTP: seconds that a new connection has to send the head of a request, and that a body may "
+            "take; after that it is closed (counted as http_timeouts, and logged).",
+        ),
+    ] = 10.0
     allowed_protocol_versions: Annotated[
         list[Literal[3, 4]],
         Meta(

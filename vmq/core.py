@@ -107,6 +107,10 @@ class Counters:
         self.stalled_clients: int = 0
         self.flapping_refused: int = 0
         self.memory_refused: int = 0
+        self.accept_paced: int = 0
+        self.accept_failed: int = 0
+        self.http_timeouts: int = 0
+        self.ws_frame_too_large: int = 0
         #: CONNACKs by return code.
         self.mqtt_connack_sent: list[int] = [0, 0, 0, 0, 0, 0]
 

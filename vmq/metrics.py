@@ -69,6 +69,10 @@ COUNTERS: Final[Mapping[str, str]] = {
     "stalled_clients": "Clients closed because they took nothing of what was sent to them.",
     "flapping_refused": "Connections refused because their client connected too often.",
     "memory_refused": "Connections refused because memory was short.",
+    "accept_paced": "Times that new connections had to wait because the event loop was late.",
+    "http_timeouts": "HTTP connections closed because no request came in time.",
+    "ws_frame_too_large": "WebSocket connections closed because of max_ws_frame_size.",
+    "accept_failed": "Times that no connection could be accepted for want of files or memory.",
 }
 
 #: Gauges: read when asked.

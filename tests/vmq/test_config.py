@@ -48,6 +48,7 @@ LISTENER_DEFAULTS: dict[str, object] = {
     "allow_anonymous": None,
     "allow_remote": False,
     "max_connections": 0,
+    "http_request_timeout": 10.0,
     "allowed_protocol_versions": [3, 4],
     "max_connection_lifetime": 0,
     "mountpoint": "",
@@ -102,6 +103,7 @@ def test_the_defaults_are_those_that_the_documentation_promises() -> None:
         },
         "limits": {
             "max_message_size": 0,
+            "max_ws_frame_size": 16_842_752,
             "max_message_rate": 0,
             "max_byte_rate": 0,
             "max_subscriptions_per_client": 100_000,
@@ -120,7 +122,12 @@ def test_the_defaults_are_those_that_the_documentation_promises() -> None:
             "write_buffer_size": 16777216,
             "cache_size": 16777216,
         },
-        "network": {"write_buffer": 262144, "backlog": 4096, "topic_cache": 65536},
+        "network": {
+            "write_buffer": 262144,
+            "backlog": 4096,
+            "topic_cache": 65536,
+            "max_event_loop_drift": 0.02,
+        },
     }
 
 

@@ -1,5 +1,6 @@
 """The operations of `vmq.http.operations` as HTTP routes under /api/v1/."""
 
+import asyncio
 import base64
 import binascii
 import inspect
@@ -10,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from aiohttp import web
 
-from vmq.admin.errors import AdminError
+from vmq.admin.errors import AdminError, TooSlow
 from vmq.admin.keys import ApiKeys
 from vmq.admin.listing import Listing
+from vmq.http.keys import BODY_TIMEOUT
 from vmq.http.openapi import Failure, describe
 from vmq.http.operations import OPERATIONS, Context, Operation
 
@@ -131,7 +133,11 @@ async def _body(request: web.Request) -> dict[str, Any]:
     if request.query:
         raise AdminError("POST takes its parameters from the body, not from the query")
     try:
-        plain: object = msgspec.json.decode(await request.read())
+        async with asyncio.timeout(request.app.get(BODY_TIMEOUT)):
+            data = await request.read()
+        plain: object = msgspec.json.decode(data)
+    except TimeoutError:
+        raise TooSlow("the body did not come within http_request_timeout") from None
     except msgspec.DecodeError as error:
         raise AdminError(f"the body is no JSON: {error}") from None
     if not isinstance(plain, dict):

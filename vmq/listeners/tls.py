@@ -19,12 +19,15 @@ PIECE: Final = 16_384
 
 
 class Owner(Protocol):
-    """Whom a connection tells how its handshake ended; exactly one of the two, once."""
+    """Whom a connection tells how its handshake goes: after `begun` one of the two others, once."""
+
+    def begun(self, tls: "Tls") -> None:
+        """It has a transport, and waits for the client."""
 
     def secured(self, tls: "Tls", identity: str | None) -> Any:
         """It succeeded: returns the protocol that speaks inside. `identity` is the client's name."""
 
-    def refused(self, layer: Any, transport: Any, reason: str, expected: bool = False) -> None:
+    def refused(self, layer: Any, reason: str, expected: bool = False) -> None:
         """It failed; `expected` says that this is nothing to write of."""
 
 
@@ -49,6 +52,7 @@ class Tls:
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
+        self.owner.begun(self)
 
     def data_received(self, data: bytes) -> None:
         if len(data) > PIECE:
@@ -68,7 +72,7 @@ class Tls:
         elif not self.ended:
             self.ended = True
             # Port scanners and health checks connect and go.
-            self.owner.refused(self, self.transport, "connection lost in the TLS handshake", True)
+            self.owner.refused(self, "connection lost in the TLS handshake", True)
 
     def pause_writing(self) -> None:
         if self.inner is not None:
@@ -110,7 +114,7 @@ class Tls:
         """Ends a connection whose handshake is not done."""
         if not self.ended:
             self.ended = True
-            self.owner.refused(self, self.transport, reason)
+            self.owner.refused(self, reason)
             self.transport.close()
 
     # Data
