@@ -46,6 +46,7 @@ __all__ = [
     "is_loopback",
     "load",
     "parse_duration",
+    "value_of",
 ]
 
 # The largest packet that MQTT can express: fixed header of 5 bytes and a remaining length of 268,435,455 [MQTT 2.2.3].
@@ -78,7 +79,10 @@ class LogOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = "info"
     format: Annotated[
         Literal["text", "json"],
-        Meta(description="One line an event: for people, or a JSON object with its fields."),
+        Meta(
+            description="One line an event: for people, or a JSON object with its fields.",
+            extra=_LIVE,
+        ),
     ] = "text"
     file: Annotated[
         Annotated[str, Meta(pattern=r"^[^\x00]+\Z")] | None,
@@ -92,6 +96,7 @@ class LogOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(
             ge=0,
             description="Events of one kind written in ten seconds; more are only counted; 0 = no limit.",
+            extra=_LIVE,
         ),
     ] = 100
 
@@ -127,7 +132,9 @@ class SessionOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = 100
     max_packet_size: Annotated[
         int,
-        Meta(ge=64, le=LARGEST_PACKET, description="Largest accepted packet, in bytes."),
+        Meta(
+            ge=64, le=LARGEST_PACKET, description="Largest accepted packet, in bytes.", extra=_LIVE
+        ),
     ] = 16_777_216
     persistent_client_expiration: Annotated[
         str,
@@ -213,7 +220,8 @@ class QueueOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Literal["drop", "pause_publisher"],
         Meta(
             description="What a full queue of a connected client does: drop by the rule above, or "
-            "take the message and stop reading its publisher until there is room (5 s at most)."
+            "take the message and stop reading its publisher until there is room (5 s at most).",
+            extra=_LIVE,
         ),
     ] = "drop"
     max_msgs_per_drain_step: Annotated[
@@ -242,6 +250,7 @@ class LimitOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Meta(
             ge=0,
             description="PUBLISH packets a second of one client; above it the broker reads it no faster.",
+            extra=_LIVE,
         ),
     ] = 0.0
     max_byte_rate: Annotated[
@@ -249,6 +258,7 @@ class LimitOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Meta(
             ge=0,
             description="Bytes a second that one publishing client may send; above it the broker reads it no faster.",
+            extra=_LIVE,
         ),
     ] = 0.0
     max_subscriptions_per_client: Annotated[
@@ -265,6 +275,7 @@ class LimitOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             ge=0,
             description="Levels of a topic; PUBLISH to a deeper one closes the connection, "
             "a deeper filter is answered with failure (0x80).",
+            extra=_LIVE,
         ),
     ] = 128
     max_retained_messages: Annotated[
@@ -290,6 +301,7 @@ class LimitOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             ge=-1,
             description="Resident memory in bytes, above which new clients are refused and publishers are "
             "not read; 0 = four fifths of the machine's, -1 = no limit.",
+            extra=_LIVE,
         ),
     ] = 0
     stalled_client_timeout: Annotated[
@@ -306,10 +318,15 @@ class LimitOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             ge=0,
             description="Connects of one client id within flapping_window; a further one is refused with "
             "code 3 and the id banned for flapping_ban.",
+            extra=_LIVE,
         ),
     ] = 0
-    flapping_window: Annotated[float, Meta(gt=0, description="Seconds; see flapping_limit.")] = 60.0
-    flapping_ban: Annotated[float, Meta(gt=0, description="Seconds; see flapping_limit.")] = 300.0
+    flapping_window: Annotated[
+        float, Meta(gt=0, description="Seconds; see flapping_limit.", extra=_LIVE)
+    ] = 60.0
+    flapping_ban: Annotated[
+        float, Meta(gt=0, description="Seconds; see flapping_limit.", extra=_LIVE)
+    ] = 300.0
 
 
 class StoreOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -325,7 +342,10 @@ class StoreOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     flush_interval: Annotated[
         float,
         Meta(
-            gt=0, le=3600, description='Seconds between writes to the store; used by "memory" only.'
+            gt=0,
+            le=3600,
+            description='Seconds between writes to the store; used by "memory" only.',
+            extra=_LIVE,
         ),
     ] = 1.0
     write_buffer_size: Annotated[
@@ -347,6 +367,7 @@ class NetworkOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             ge=1024,
             le=1 << 30,
             description="Bytes buffered for one slow connection before its queue takes over.",
+            extra=_LIVE,
         ),
     ] = 262_144
     backlog: Annotated[
@@ -355,7 +376,9 @@ class NetworkOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = 4096
     topic_cache: Annotated[
         int,
-        Meta(ge=1, le=1 << 30, description="Topics whose route is remembered (entries)."),
+        Meta(
+            ge=1, le=1 << 30, description="Topics whose route is remembered (entries).", extra=_LIVE
+        ),
     ] = 65_536
 
 
@@ -410,16 +433,27 @@ class Loaded(Struct, frozen=True):
 
     def items(self) -> list[tuple[str, object, str]]:
         """Key, value and origin of every option, in the order of the reference file."""
-        values = msgspec.to_builtins(self.config)
-        return [(key, _value(values, key), origin) for key, origin in self.origins.items()]
+        return [
+            (key, msgspec.to_builtins(value_of(self.config, key)), origin)
+            for key, origin in self.origins.items()
+        ]
 
 
-def _value(tree: object, key: str) -> object:
-    """What stands at a dotted key of nested tables."""
+def value_of(config: Config, key: str) -> object:
+    """The value of an option by its dotted key.
+
+    Raises:
+        KeyError: there is no such option.
+    """
+    found: object = config
     for name in key.split("."):
-        assert isinstance(tree, dict)
-        tree = tree[name]
-    return tree
+        if isinstance(found, dict):
+            found = found[name]
+        elif isinstance(found, Struct) and name in found.__struct_fields__:
+            found = getattr(found, name)
+        else:
+            raise KeyError(key)
+    return found
 
 
 def load(

@@ -57,7 +57,7 @@ class LocalClient:
     ) -> None:
         """`limit` messages are held for a slow reader; `closed` is told of the end."""
         self._on_closed = closed
-        self._largest = registry.core.options.max_packet_size
+        self._options = registry.core.options
         self._limit = limit
         self._decoder = Decoder()
         self._messages: asyncio.Queue[ReceivedMessage | None] = asyncio.Queue()
@@ -136,7 +136,7 @@ class LocalClient:
         packet_id = self._next_id() if qos else 0
         if len(raw) > 65_535:
             raise ValueError("topic name of more than 65,535 bytes")
-        if len(raw) + len(payload) + 4 > self._largest:
+        if len(raw) + len(payload) + 4 > self._options.max_packet_size:
             raise ValueError("topic and payload do not fit into a packet of max_packet_size")
         packet = encoder.publish(raw, payload, qos, packet_id, retain, False)
         if qos == 0:

@@ -31,6 +31,7 @@ ELSEWHERE = {
     "admin/payloads.py": ("admin/test_queues.py", "seen in what the admin functions return"),
     "admin/queue_state.py": ("admin/test_sessions.py", "seen in what the admin functions return"),
     "cli/admin_client.py": ("cli/test_admin.py", "the admin commands, as programs"),
+    "cli/asking.py": ("cli/test_admin.py", "the admin commands, as programs"),
     "cli/api_key.py": ("cli/test_admin.py", "the admin commands, as programs"),
     "cli/listener.py": ("cli/test_admin.py", "the admin commands, as programs"),
     "cli/queue.py": ("cli/test_admin.py", "the admin commands, as programs"),

@@ -17,6 +17,7 @@ class ListenerRow(Struct, frozen=True, kw_only=True):
     status: Annotated[str, Meta(description="running or stopped")]
     url: Annotated[str, Meta(description="With the real port, while it runs")]
     connections: Annotated[int, Meta(description="Open MQTT connections")]
+    mountpoint: Annotated[str, Meta(description="The topic tree of its clients")]
     allow_anonymous: bool
 
 
@@ -32,6 +33,7 @@ def _row(broker: "Broker", name: str) -> ListenerRow:
         status="stopped" if listener is None else "running",
         url=broker.config.listeners[name].url if listener is None else listener.url,
         connections=0 if listener is None else listener.connections,
+        mountpoint=broker.config.listeners[name].mountpoint,
         allow_anonymous=broker.config.anonymous_allowed(name),
     )
 

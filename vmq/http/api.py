@@ -47,9 +47,17 @@ def add_routes(app: web.Application, broker: "Broker", *, trusted: bool = False)
     async def openapi(_request: web.Request) -> web.Response:
         return _json(document)
 
+    methods: dict[str, list[str]] = {f"{PREFIX}/openapi.json": ["GET"]}
+    for each in served:
+        methods.setdefault(PREFIX + each.path, []).append(each.method)
+
     async def unknown(request: web.Request) -> web.Response:
-        what = f"there is no {request.method} {request.path}; see {PREFIX}/openapi.json"
-        return _failure(404, what)
+        allowed = ", ".join(methods.get(request.path, ()))
+        if not allowed:
+            return _failure(404, f"there is no {request.path}; see {PREFIX}/openapi.json")
+        answer = _failure(405, f"there is no {request.method} {request.path}; accepted: {allowed}")
+        answer.headers["Allow"] = allowed
+        return answer
 
     app.router.add_get(f"{PREFIX}/openapi.json", openapi)
     app.router.add_route("*", PREFIX + "/{rest:.*}", _guarded(unknown, keys))
@@ -60,16 +68,32 @@ def _guarded(handler: Handler, keys: ApiKeys | None) -> Handler:
 
     async def guarded(request: web.Request) -> web.StreamResponse:
         try:
-            if keys is not None and not keys.accepts(_key_of(request)):
-                log.warning('api key refused peer=%s path="%s"', request.remote, request.path)
-                answer = _failure(401, "an API key is needed: x-api-key, or the basic-auth user")
-                answer.headers["WWW-Authenticate"] = 'Basic realm="vmq", charset="UTF-8"'
-                return answer
-            return await handler(request)
+            refusal = None if keys is None else _refusal(request, keys)
+            return await handler(request) if refusal is None else refusal
         except AdminError as error:
             return _failure(error.status, str(error))
+        except web.HTTPRequestEntityTooLarge as error:
+            return _failure(413, f"the body is too large: {error.text}")
+        except web.HTTPException:
+            raise
+        except Exception:
+            log.exception("cannot answer %s %s", request.method, request.path)
+            return _failure(500, "an error of the broker's own; its log says more")
 
     return guarded
+
+
+def _refusal(request: web.Request, keys: ApiKeys) -> web.Response | None:
+    """The answer to a request whose key is none, or not good for this."""
+    scope = keys.scope_of(_key_of(request))
+    if scope == "all" or (scope == "read" and request.method in ("GET", "HEAD")):
+        return None
+    log.warning('api key refused peer=%s path="%s"', request.remote, request.path)
+    if scope is not None:
+        return _failure(403, "this API key may look, and change nothing (its scope is read)")
+    answer = _failure(401, "an API key is needed: x-api-key, or the basic-auth user")
+    answer.headers["WWW-Authenticate"] = 'Basic realm="vmq", charset="UTF-8"'
+    return answer
 
 
 def _key_of(request: web.Request) -> str:
