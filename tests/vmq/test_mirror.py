@@ -44,6 +44,7 @@ ELSEWHERE = {
     "cli/options.py": ("cli/test_pub_sub.py", "the options, as programs take them"),
     "cli/pub.py": ("cli/test_pub_sub.py", "each is the other's far end"),
     "cli/settings.py": ("cli/test_config.py", "seen in what the commands show"),
+    "cli/signature.py": ("cli/test_admin.py", "the options that commands share"),
     "cli/sub.py": ("cli/test_pub_sub.py", "each is the other's far end"),
     "cli/subscriber.py": ("cli/test_pub_sub.py", "the running part of `vmq sub`"),
     "cli/trace.py": ("cli/test_pub_sub.py", "what -d prints"),

@@ -3,10 +3,9 @@
 `asking` and `listing` add those options to a command, so that each states only what is its own.
 """
 
-import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Concatenate, ParamSpec, get_type_hints
+from typing import Annotated, Any, Concatenate, Final, ParamSpec
 
 import typer
 
@@ -24,12 +23,12 @@ from vmq.cli.rows import (
     show_rows,
 )
 from vmq.cli.settings import ConfigOption, DataDirOption
+from vmq.cli.signature import Command, Options, with_options
 
 P = ParamSpec("P")
 
-#: What a command gives: the answer of the broker.
+#: A command as it is written: it gets the client, and gives the answer of the broker.
 Ask = Callable[Concatenate[AdminClient, P], Any]
-Command = Callable[..., None]
 
 ClientArgument = Annotated[str, typer.Argument(metavar="CLIENT", help="The client id.")]
 MountpointOption = Annotated[
@@ -55,6 +54,12 @@ BytesOption = Annotated[
 ]
 
 
+_WHERE_IT_RUNS: Final[Options] = {
+    "config": (ConfigOption, None),
+    "data_dir": (DataDirOption, None),
+}
+
+
 def asking(show: Callable[[Mapping[str, Any]], None] = show_one) -> Callable[[Ask[P]], Command]:
     """A command that asks a broker for one thing and prints it: as JSON, or by `show`."""
 
@@ -68,7 +73,7 @@ def asking(show: Callable[[Mapping[str, Any]], None] = show_one) -> Callable[[As
             else:
                 show(answer)
 
-        return _with_options(run, command, {"as_json": (JsonOption, False)})
+        return with_options(run, command, {"as_json": (JsonOption, False), **_WHERE_IT_RUNS})
 
     return decorate
 
@@ -101,7 +106,7 @@ def listing(columns: Columns, limit: int = 100) -> Callable[[Ask[P]], Command]:
             client = AdminClient(config, data_dir, selection)
             show_rows(work(client, **own), names, as_json=as_json)
 
-        shared = {
+        shared: Options = {
             "where": (WhereOption, None),
             "sort": (SortOption, None),
             "limit": (LimitOption, limit),
@@ -109,28 +114,8 @@ def listing(columns: Columns, limit: int = 100) -> Callable[[Ask[P]], Command]:
             "chosen": (ColumnsOption, None),
             "as_json": (JsonOption, False),
         }
-        done = _with_options(run, command, shared)
+        done = with_options(run, command, dict(shared) | dict(_WHERE_IT_RUNS))
         done.__doc__ = (command.__doc__ or "").replace("{columns}", columns.described())
         return done
 
     return decorate
-
-
-def _with_options(
-    run: Command, command: Ask[P], shared: Mapping[str, tuple[Any, object]]
-) -> Command:
-    """`run` under the name and with the help of `command`, whose options and the shared ones Typer sees."""
-    shared = dict(shared) | {"config": (ConfigOption, None), "data_dir": (DataDirOption, None)}
-    _, *own = inspect.signature(command).parameters.values()
-    added = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for name, (kind, default) in shared.items()
-    ]
-    keyword = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own]
-    hints = get_type_hints(command, include_extras=True)
-    run.__name__, run.__doc__ = command.__name__, command.__doc__
-    run.__annotations__ = {each.name: hints[each.name] for each in own} | {
-        name: kind for name, (kind, _) in shared.items()
-    }
-    run.__signature__ = inspect.Signature([*keyword, *added])  # type: ignore[attr-defined]  # what inspect looks for
-    return run
