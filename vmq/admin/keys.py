@@ -99,13 +99,13 @@ class ApiKeys:
         self._save(left)
         return KeyDeleted(key_id)
 
-    def scope_of(self, key: str) -> Scope | None:
-        """What a key is good for; None = it is none. Takes the same time whichever it is, and however wrong."""
+    def find(self, key: str) -> KeyRow | None:
+        """What is known of a key; None = it is none. Takes the same time whichever it is, and however wrong."""
         wanted = _hash(key)
-        found: Scope | None = None
+        found: KeyRow | None = None
         for each in self._load():
             if hmac.compare_digest(each.sha256, wanted):
-                found = each.scope
+                found = each
         return found
 
     def _load(self) -> list[_Stored]:

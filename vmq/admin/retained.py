@@ -9,7 +9,7 @@ from msgspec import Struct
 from vmq.admin.errors import AdminError, NotFoundError
 from vmq.admin.listing import SLICE, Listing, Selection
 from vmq.admin.payloads import Encoding, show_payload
-from vmq.admin.trees import Mountpoint, registries, registry_of
+from vmq.admin.trees import Mountpoint, elsewhere, registries, registry_of
 from vmq.message import Message
 from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.topics import check_filter, split_shared
@@ -69,7 +69,9 @@ def show_retained(
     """
     message = registry_of(broker, mountpoint).retained.get(topic)
     if message is None:
-        raise NotFoundError(f"topic {topic!r} has no retained message")
+        text = f"topic {topic!r} has no retained message"
+        others = elsewhere(broker, lambda registry: registry.retained.get(topic) is not None)
+        raise NotFoundError(text + others)
     return _row(mountpoint, message, payload_bytes)
 
 

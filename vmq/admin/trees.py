@@ -1,5 +1,6 @@
 """The topic trees of a broker, one for each mountpoint, and the sessions in them."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
@@ -57,11 +58,15 @@ def find(broker: "Broker", client_id: str, mountpoint: str = "") -> Subscriber:
     text = f"there is no session of client {client_id!r}"
     if mountpoint:
         text += f" under mountpoint {mountpoint!r}"
+    others = elsewhere(broker, lambda registry: client_id in registry.subscribers)
+    raise NotFoundError(text + others)
+
+
+def elsewhere(broker: "Broker", has: Callable[[Registry], bool]) -> str:
+    """The end of an error's text: in which topic trees there is what was looked for, if in any."""
     others = [
         repr(name) if name else "the default one"
         for name, registry in sorted(broker.registries.items())
-        if client_id in registry.subscribers
+        if has(registry)
     ]
-    if others:
-        text += f"; there is one under another mountpoint: {', '.join(others)}"
-    raise NotFoundError(text)
+    return f"; there is one under another mountpoint: {', '.join(others)}" if others else ""

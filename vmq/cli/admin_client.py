@@ -72,6 +72,10 @@ class AdminClient:
                 f"no broker runs on {self._folder} (nobody listens on {socket_of(self._folder)}); "
                 "name its data directory with --data-dir or --config"
             ) from None
+        except PermissionError:
+            raise CliError(
+                f"the broker on {self._folder} lets only its own user ask: run this as {_owner(self._folder)}"
+            ) from None
         except TimeoutError:
             raise CliError(f"the broker did not answer within {_TIMEOUT:g} s") from None
         except (OSError, http.client.HTTPException, ValueError) as problem:
@@ -83,6 +87,14 @@ class AdminClient:
             text = str(answer.get("error", answer)) if isinstance(answer, dict) else str(answer)
             raise CliError(text, USAGE if response.status == HTTPStatus.BAD_REQUEST else FAILURE)
         return answer
+
+
+def _owner(folder: Path) -> str:
+    """Who may look into a folder, for people."""
+    try:
+        return f"{folder.owner()}, or as root"
+    except (OSError, KeyError):
+        return "the broker's user, or as root"
 
 
 def _query(parameters: Mapping[str, object]) -> str:

@@ -11,6 +11,7 @@ from vmq.admin import keys, listeners, metrics, options, queues, retained, sessi
 from vmq.admin.listing import Listing, Selection
 from vmq.admin.payloads import PayloadBytes
 from vmq.admin.trees import Mountpoint
+from vmq.config_text import toml_value
 
 if TYPE_CHECKING:
     from vmq.broker import Broker
@@ -128,7 +129,17 @@ class SetOption(Struct, forbid_unknown_fields=True):
     """What to change."""
 
     option: Annotated[str, Meta(description="As in queue.max_online_messages")]
-    value: Annotated[str, Meta(description="As in the configuration file, or plain text")]
+    value: Annotated[
+        str | int | float | bool,
+        Meta(
+            description="A text is read as the configuration file writes values, or as plain text"
+        ),
+    ]
+
+
+def _set_option(context: Context, wanted: SetOption) -> options.OptionChanged:
+    value = wanted.value if isinstance(wanted.value, str) else toml_value(wanted.value)
+    return options.set_option(context.broker, wanted.option, value)
 
 
 class OneOption(Struct, forbid_unknown_fields=True):
@@ -335,7 +346,7 @@ OPERATIONS: Final = (
         "Set an option until its configuration changes, it is reset, or the broker stops",
         SetOption,
         options.OptionChanged,
-        lambda context, wanted: options.set_option(context.broker, wanted.option, wanted.value),
+        _set_option,
     ),
     Operation(
         "reset_option",

@@ -101,6 +101,8 @@ async def test_retained_messages_are_apart(node: Broker, peers: tuple[Peer, Peer
     rows = await list_retained(node, ALL).rows()
     assert [(row.mountpoint, row.payload) for row in rows] == [("", "here"), ("plant", "there")]
     assert show_retained(node, "t", mountpoint="plant").payload == "there"
+    with pytest.raises(NotFoundError, match="under another mountpoint: the default one, 'plant'"):
+        show_retained(node, "t", mountpoint="idle")
     assert (await delete_retained(node, "#")).deleted == 1
     rows = await list_retained(node, ALL).rows()
     assert [row.mountpoint for row in rows] == ["plant"]

@@ -62,7 +62,7 @@ async def test_a_key_makes_no_further_keys(site: Site) -> None:
 async def test_keys_are_managed_where_none_are_needed(local: Site) -> None:
     status, made = await ask(local, "POST", "/api-key", json={"name": "grafana"})
     assert status == 200
-    assert ApiKeys(local.folder).scope_of(made["key"]) == "all"
+    assert ApiKeys(local.folder).find(made["key"])
     _, listed = await ask(local, "GET", "/api-keys")
     assert [row["name"] for row in listed["rows"]] == ["grafana"]
     assert "key" not in listed["rows"][0]
@@ -70,7 +70,7 @@ async def test_keys_are_managed_where_none_are_needed(local: Site) -> None:
         200,
         {"id": made["id"]},
     )
-    assert ApiKeys(local.folder).scope_of(made["key"]) is None
+    assert ApiKeys(local.folder).find(made["key"]) is None
 
 
 async def test_a_key_that_may_look_changes_nothing(site: Site) -> None:
@@ -89,7 +89,18 @@ async def test_keys_made_before_scopes_were_there_are_good_for_all(site: Site) -
     keys = ApiKeys(site.folder)
     key = keys.create().key
     keys.path.write_text(keys.path.read_text().replace('"scope": "all",', ""))
-    assert keys.scope_of(key) == "all"
+    assert keys.list_keys()[0].scope == "all"
+    assert keys.find(key)
+
+
+async def test_the_log_says_whose_key_it_was(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    key = ApiKeys(site.folder).create("robot")
+    change = {"option": "queue.drop", "value": "oldest"}
+    await ask(site, "POST", "/option", headers={"x-api-key": key.key}, json=change)
+    assert f'admin set_option option="queue.drop" value="oldest" peer=127.0.0.1 key={key.id}' in (
+        caplog.text
+    )
 
 
 async def test_a_defect_is_an_answer_and_a_line_in_the_log(
@@ -179,6 +190,8 @@ async def test_listeners_options_and_metrics(local: Site) -> None:
     assert answer == {**changed, "before": "newest", "configured": "newest"}
     _, answer = await ask(local, "GET", "/options", params={"where": 'option = "queue.drop"'})
     assert answer["rows"][0]["value"] == "oldest"
+    number = {"option": "queue.max_online_messages", "value": 7}
+    assert (await ask(local, "POST", "/option", json=number))[1]["value"] == 7
     _, answer = await ask(local, "DELETE", "/option", params={"option": "queue.drop"})
     assert answer["value"] == "newest"
     _, answer = await ask(local, "GET", "/metrics", params={"where": 'name = "socket_open"'})
@@ -212,6 +225,8 @@ async def test_a_client_id_may_be_any_text(local: Site, client_id: str) -> None:
         ("POST", "/option", {"json": [1]}, 400, "JSON object"),
         ("POST", "/option", {"json": {"option": "a"}}, 400, "value"),
         ("POST", "/option", {"json": {"option": 1, "value": "x"}}, 400, "option"),
+        ("POST", "/option", {"json": {"option": "queue.drop", "value": [1]}}, 400, "value"),
+        ("GET", "", {}, 404, "openapi.json"),
         ("POST", "/option?option=a", {"json": {}}, 400, "from the body"),
         ("POST", "/listener/stop", {"json": {"name": "x"}}, 404, "accepted: tcp"),
         ("GET", "/nothing", {}, 404, "openapi.json"),
