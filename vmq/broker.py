@@ -20,7 +20,8 @@ from uuid import uuid4
 import plyvel
 
 from vmq.commits import Committer
-from vmq.config import Config, ListenerOptions, check
+from vmq.config import Config, ListenerOptions
+from vmq.config_checks import check
 from vmq.connection import Connection
 from vmq.core import Core, Options
 from vmq.embedded import LocalClient, ReceivedMessage

@@ -4,22 +4,20 @@ One Struct is one section of the TOML file. The annotation of a field is the sin
 means (`description`) and accepts (type, bounds, `accepts` where those need words); the checks, the error texts and the
 reference file `config/vmq.toml` come out of it.
 
-`load` reads a configuration from its sources; `Config()` alone is the shipped default, for embedding.
+`Config()` alone is the shipped default, for embedding; `vmq.config_load` reads one from its sources, and
+`vmq.config_checks` says which values do not go together.
 """
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
-from vmq.config_listeners import Certificate, ListenerOptions, problems_of
-from vmq.config_sources import ConfigError, Problem, Sources, type_problems
+from vmq.config_listeners import Certificate, ListenerOptions
+from vmq.config_sources import ConfigError, Problem
 from vmq.config_values import (
     DURATION_FORMS,
     DURATION_PATTERN,
-    URL_FORMS,
     Endpoint,
     is_loopback,
     parse_duration,
@@ -34,17 +32,13 @@ __all__ = [
     "Endpoint",
     "LimitOptions",
     "ListenerOptions",
-    "Loaded",
     "LogOptions",
     "NetworkOptions",
     "Problem",
     "QueueOptions",
     "SessionOptions",
     "StoreOptions",
-    "changed",
-    "check",
     "is_loopback",
-    "load",
     "parse_duration",
     "value_of",
 ]
@@ -391,7 +385,7 @@ def _default_listeners() -> dict[str, ListenerOptions]:
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Every option. Valid as it comes; changed by `load`, by arguments or by `msgspec.structs.replace`."""
+    """Every option. Valid as it comes; changed by arguments, by `msgspec.structs.replace`, or by `load`."""
 
     broker: BrokerOptions = BrokerOptions()
     log: LogOptions = LogOptions()
@@ -415,30 +409,6 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return verdict
 
 
-class Loaded(Struct, frozen=True):
-    """A checked configuration and where each of its values comes from."""
-
-    config: Config
-    origins: Mapping[str, str]
-
-    def origin(self, key: str) -> str:
-        """Where the value of an option such as `queue.drop` or `listeners.tcp.url` comes from.
-
-        The answer reads `default`, the path of a file, `environment VMQ_...` or `command line`.
-
-        Raises:
-            KeyError: there is no such option.
-        """
-        return self.origins[key]
-
-    def items(self) -> list[tuple[str, object, str]]:
-        """Key, value and origin of every option, in the order of the reference file."""
-        return [
-            (key, msgspec.to_builtins(value_of(self.config, key)), origin)
-            for key, origin in self.origins.items()
-        ]
-
-
 def value_of(config: Config, key: str) -> object:
     """The value of an option by its dotted key.
 
@@ -454,148 +424,3 @@ def value_of(config: Config, key: str) -> object:
         else:
             raise KeyError(key)
     return found
-
-
-def load(
-    path: Path | None = None,
-    environ: Mapping[str, str] | None = None,
-    overrides: Mapping[str, object] | None = None,
-) -> Loaded:
-    """Read the configuration: defaults, then a TOML file, the environment, the command line; later wins.
-
-    Args:
-        path: the TOML file; None = there is none. A file that names listeners replaces the shipped ones.
-        environ: the environment, of which `VMQ_SECTION__OPTION` and `VMQ_LISTENERS__NAME__OPTION` are read. Values are
-            TOML, or plain text where that is not TOML of the right type.
-        overrides: what the command line says, by dotted key (`{"broker.data_dir": "x"}`). `listeners` takes a list of
-            URLs, or a mapping of names to tables, and replaces every listener.
-
-    Raises:
-        ConfigError: with every problem found, each with its source, key, value and what is accepted.
-    """
-    sources = Sources(Config)
-    if path is not None:
-        sources.add_file(path)
-    sources.add_environment(environ or {})
-    sources.add_overrides(overrides or {})
-    config, origins = sources.resolve()
-    check(config, lambda key: origins.get(key) or sources.source_of(key))
-    return Loaded(config, origins)
-
-
-def changed(config: Config, key: str, text: str) -> Config:
-    """The configuration with one option changed, for a broker that runs.
-
-    Args:
-        config: the configuration as it is.
-        key: the option, such as `queue.drop`.
-        text: its value, as TOML or plain text.
-
-    Raises:
-        ConfigError: there is no such option, or it does not accept the value.
-    """
-    sources = Sources(Config)
-    sources.add_tree(msgspec.to_builtins(config), lambda _key: None)
-    sources.add_text(key, text)
-    found, _ = sources.resolve()
-    check(found)
-    return found
-
-
-def check(config: Config, origin: Callable[[str], str | None] = lambda _key: None) -> None:
-    """Refuse a configuration that cannot work or is not safe; `load` has called this already.
-
-    A broker made by `Broker(Config(...))` has no other check of types and bounds: constructing a Struct makes none.
-
-    Args:
-        config: what to check.
-        origin: says where the value of a key comes from, for the messages.
-
-    Raises:
-        ConfigError: with every problem found.
-    """
-    problems = type_problems(config, origin)
-    if not problems:
-        problems = _listener_problems(config, origin)
-    if problems:
-        raise ConfigError(problems)
-
-
-def _listener_problems(config: Config, origin: Callable[[str], str | None]) -> list[Problem]:
-    problems: list[Problem] = []
-    taken: dict[tuple[str, int | str], str] = {}
-    schemes: set[str] = set()
-    for name, options in config.listeners.items():
-        key = f"listeners.{name}.url"
-        try:
-            endpoint = options.endpoint
-        except ValueError as error:
-            schemes.add("")
-            problems.append(
-                Problem(key, f"{error}; accepted: {URL_FORMS}", origin(key), options.url)
-            )
-            continue
-        schemes.add(endpoint.scheme)
-        unix = endpoint.scheme == "unix"
-        address = (endpoint.host.lower(), endpoint.path if unix else endpoint.port)
-        # Port 0 is a fresh port each time it is bound.
-        if address[1] and address in taken:
-            what = f"listeners.{taken[address]} has this address already; each needs its own"
-            problems.append(Problem(key, what, origin(key), options.url))
-        taken.setdefault(address, name)
-        for option, what in problems_of(options, endpoint):
-            key_of = f"listeners.{name}.{option}"
-            value = getattr(options, option)
-            shown = msgspec.UNSET if value is None or option == "keypasswd" else value
-            # What is missing has no place of its own: it is missing where the listener is.
-            source = origin(key if value is None else key_of)
-            problems.append(Problem(key_of, what, source, shown))
-        if endpoint.scheme == "http":
-            problems.extend(_http_problems(name, options, endpoint, origin))
-            continue
-        if options.allow_remote:
-            what = "only a listener of http has this option; allow_anonymous is that of the others"
-            key = f"listeners.{name}.allow_remote"
-            problems.append(Problem(key, what, origin(key), True))
-        identified = options.use_identity_as_username
-        if not (endpoint.is_loopback or identified or _anonymous_said(config, options)):
-            problems.append(Problem(key, _UNSAFE.format(name=name), origin(key), options.url))
-    if schemes <= {"http"}:
-        which = " for MQTT" if schemes else ""
-        what = f"there is no listener{which}, so no client could connect; add one, as in [listeners.tcp]"
-        problems.append(Problem("listeners", what, origin("listeners")))
-    return problems
-
-
-def _http_problems(
-    name: str, options: ListenerOptions, endpoint: Endpoint, origin: Callable[[str], str | None]
-) -> list[Problem]:
-    """What is wrong with a listener of http: it shows figures to whoever asks."""
-    problems: list[Problem] = []
-    if options.allow_anonymous is not None:
-        key = f"listeners.{name}.allow_anonymous"
-        what = "a listener of http has no MQTT clients; its option is allow_remote"
-        problems.append(Problem(key, what, origin(key), options.allow_anonymous))
-    if not endpoint.is_loopback and not options.allow_remote:
-        key = f"listeners.{name}.url"
-        problems.append(Problem(key, _REMOTE.format(name=name), origin(key), options.url))
-    return problems
-
-
-_REMOTE: Final = (
-    "refused: other machines could read the broker's figures, without a password; accepted: an address on loopback "
-    "(127.0.0.1, [::1], localhost), or an explicit allow_remote = true (listeners.{name}.allow_remote)"
-)
-
-_UNSAFE: Final = (
-    "refused: reachable from other machines while no authentication exists, so nobody or everybody could connect; "
-    "accepted: an address on loopback (127.0.0.1, [::1], localhost), or an explicit allow_anonymous = true "
-    "(listeners.{name}.allow_anonymous, auth.allow_anonymous, or --allow-anonymous)"
-)
-
-
-def _anonymous_said(config: Config, options: ListenerOptions) -> bool:
-    """Whether somebody wrote down that anonymous clients are wanted here: `true`, not the loopback rule."""
-    if options.allow_anonymous is not None:
-        return options.allow_anonymous
-    return config.auth.allow_anonymous is True

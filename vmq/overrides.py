@@ -9,7 +9,8 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct
 
-from vmq.config import Config, changed, value_of
+from vmq.config import Config, value_of
+from vmq.config_load import changed
 
 
 class Override(Struct, frozen=True):

@@ -12,9 +12,8 @@ TESTS = Path(__file__).parent
 ELSEWHERE = {
     "__init__.py": ("test_package.py", "`test___init__` is no name"),
     "__main__.py": ("cli/test_command_line.py", "only runs as a program"),
-    "config_listeners.py": ("test_config.py", "seen by way of `load`"),
-    "config_sources.py": ("test_config.py", "seen by way of `load`"),
-    "config_text.py": ("test_config.py", "seen in the texts of errors"),
+    "config_listeners.py": ("test_config_checks.py", "seen by way of `load`"),
+    "config_text.py": ("test_config_sources.py", "seen in the texts of errors"),
     "process.py": ("test_metrics.py", "seen in the gauges of the process"),
     "http/keys.py": ("http/test_app.py", "only names what the app holds"),
     "http/server.py": ("http/test_app.py", "the listener under the app"),

@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmq.config import Config, ConfigError, QueueOptions, value_of
+from vmq.config import (
+    Config,
+    ConfigError,
+    QueueOptions,
+    value_of,
+)
 from vmq.overrides import LiveConfig, Override, replaced
 
 ONLINE = "queue.max_online_messages"

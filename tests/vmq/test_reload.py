@@ -11,7 +11,13 @@ import pytest
 
 from vmq import Broker
 from vmq.broker import options_of
-from vmq.config import BrokerOptions, Config, ConfigError, ListenerOptions, load
+from vmq.config import (
+    BrokerOptions,
+    Config,
+    ConfigError,
+    ListenerOptions,
+)
+from vmq.config_load import load
 from vmq.config_reference import reference
 from vmq.core import Options
 from vmq.reload import Change, ReloadError, changes, check_live, live_keys

@@ -16,7 +16,12 @@ from vmq.admin.sessions import disconnect, list_sessions, show_session, unsubscr
 from vmq.admin.trees import find, mountpoints, registry_of
 from vmq.admin.why import Publish, explain
 from vmq.broker import Broker
-from vmq.config import BrokerOptions, Config, ListenerOptions, StoreOptions
+from vmq.config import (
+    BrokerOptions,
+    Config,
+    ListenerOptions,
+    StoreOptions,
+)
 
 ALL = Selection(limit=0)
 
