@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +20,8 @@ from uuid import uuid4
 import plyvel
 
 from vmq.commits import Committer
-from vmq.config import Config, ListenerOptions, check
+from vmq.config import Config, ListenerOptions
+from vmq.config_checks import check
 from vmq.connection import Connection
 from vmq.core import Core, Options
 from vmq.embedded import LocalClient, ReceivedMessage
@@ -29,9 +30,11 @@ from vmq.listeners.certificates import CertificateError
 from vmq.listeners.listener import Listener
 from vmq.listeners.sockets import bind
 from vmq.listeners.state import AnyListener
+from vmq.live import begin_retries, update_connections, update_trees
 from vmq.memory import MemoryWatch
 from vmq.metrics import Metrics
 from vmq.monitor import Monitor
+from vmq.overrides import LiveConfig
 from vmq.registry import Registry
 from vmq.reload import changes, check_live
 from vmq.store import Store, StoreError
@@ -112,8 +115,10 @@ class Broker:
     """
 
     def __init__(self, config: Config | None = None, *, admin: bool = False) -> None:
-        self.config = config if config is not None else Config()
+        self.live = LiveConfig.of(config if config is not None else Config())
         check(self.config)
+        #: Told of the options that changed, when they are in force; for what surrounds the broker, such as its log.
+        self.on_change: Callable[[list[str]], None] | None = None
         #: The open listeners by their names in the configuration.
         self.listeners: dict[str, AnyListener] = {}
         #: Closed ones whose connections may go on.
@@ -127,12 +132,18 @@ class Broker:
         self._committer: Committer | None = None
         self._monitor: Monitor | None = None
         self._metrics: Metrics | None = None
+        self._memory: MemoryWatch | None = None
         self._http: list[HttpListener] = []
         self._tasks: dict[Connection, SessionTask] = {}
         self._all_closed: asyncio.Future[None] | None = None
         self._background: set[asyncio.Task[None]] = set()
         self._publishers: dict[str, LocalClient] = {}
         self._clients: set[LocalClient] = set()
+
+    @property
+    def config(self) -> Config:
+        """The configuration in force."""
+        return self.live.config
 
     async def __aenter__(self) -> "Broker":
         await self.start()
@@ -167,8 +178,8 @@ class Broker:
         self._spawn(self._expire_sessions())
         self._spawn(self.monitor.run(self.metrics.counters))
         assert self._core is not None
-        watch = MemoryWatch(self._core, self.config.limits.max_memory)
-        self._spawn(watch.run())
+        self._memory = MemoryWatch(self._core, self.config.limits.max_memory)
+        self._spawn(self._memory.run())
         self._spawn(self._watch_certificates())
 
     async def stop(self) -> None:
@@ -388,32 +399,63 @@ class Broker:
     def reload(self, config: Config) -> list[str]:
         """Takes over a new configuration, all of it or nothing; returns the keys that changed.
 
-        Certificates are read anew too, changed or not. The level of the log belongs to whoever
-        set the log up.
+        What was set by `set_option` stays, unless the new configuration says something new of that option.
+        Certificates are read anew too, changed or not. The log belongs to whoever set it up: see `on_change`.
 
         Raises:
             ConfigError: the configuration is impossible or not safe.
             ReloadError: an option changed that cannot change live.
         """
         check(config)
-        core = self._core
-        assert core is not None, "the broker is not started"
-        found = changes(self.config, config)
-        check_live(found)
+        changed = self._take_over(self.live.on(config))
         self.reload_certificates()
+        return changed
+
+    def set_option(self, key: str, text: str) -> list[str]:
+        """Sets an option until the configuration that is read says something new of it; returns the keys that changed.
+
+        Raises:
+            ConfigError: there is no such option, or it does not accept the value.
+            ReloadError: it cannot change live.
+        """
+        return self._take_over(self.live.with_option(key, text, time.time()))
+
+    def reset_option(self, key: str) -> list[str]:
+        """Takes back what was set; returns the keys that changed.
+
+        Raises:
+            KeyError: the option was not set.
+            ConfigError: the configuration is impossible without it.
+        """
+        return self._take_over(self.live.without(key))
+
+    def _take_over(self, live: LiveConfig) -> list[str]:
+        """Has a configuration in force, all of it or nothing."""
+        check(live.config)
+        core, committer, memory = self._core, self._committer, self._memory
+        assert core is not None and committer is not None, "the broker is not started"
+        found = changes(self.config, live.config)
+        check_live(found)
+        changed = [change.key for change in found]
         had_retries = core.options.retry_interval > 0
-        self.config = config
+        self.live = live
+        config = live.config
         options_of(config, core.options)
+        trees = self.registries.values()
         if core.options.retry_interval and not had_retries:
-            # Nobody noted when these were sent; they are not due at once.
-            now = core.clock()
-            for registry in self.registries.values():
-                for subscriber in registry.subscribers.values():
-                    for delivery in subscriber.queue.inflight.values():
-                        delivery.sent_at = now
+            begin_retries(core, trees)
+        update_trees(set(changed), config, trees)
+        update_connections(set(changed), config, self._tasks)
+        for listener in self._mqtt_listeners():
+            listener.configure(config)
+        committer.flush_interval = config.store.flush_interval
+        if memory is not None:
+            memory.set_limit(config.limits.max_memory)
         for task in self._tasks.values():
             task.wake()
-        return [change.key for change in found]
+        if changed and self.on_change is not None:
+            self.on_change(changed)
+        return changed
 
     # Background work
 

@@ -57,6 +57,7 @@ class ListenerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         Meta(
             ge=0,
             description="Connections at a time; a further one is closed at once, unanswered, and logged; 0 = no limit.",
+            extra={"live": True},
         ),
     ] = 0
     http_request_timeout: Annotated[
@@ -73,7 +74,7 @@ class ListenerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         Meta(
             min_length=1,
             description="MQTT versions served (3 = 3.1, 4 = 3.1.1); others are refused with CONNACK code 1.",
-            extra={"accepts": "a list of 3 and 4"},
+            extra={"accepts": "a list of 3 and 4", "live": True},
         ),
     ] = msgspec.field(default_factory=lambda: [3, 4])
     max_connection_lifetime: Annotated[
@@ -82,6 +83,7 @@ class ListenerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             ge=0,
             le=31_536_000,
             description="Seconds after which a connection is closed, whatever it does; 0 = never.",
+            extra={"live": True},
         ),
     ] = 0.0
     mountpoint: Annotated[
@@ -200,6 +202,7 @@ class ListenerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             le=3600,
             description="TLS: seconds that a new connection has for the handshake; "
             "session.mqtt_connect_timeout begins after it.",
+            extra={"live": True},
         ),
     ] = 5.0
 

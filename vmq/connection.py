@@ -45,17 +45,20 @@ class Connection(Output):
         #: Reasons at present not to read from the peer.
         self.pauses: int = 0
         self.blocked_since: float = 0.0
-        options = registry.core.options
         self.message_rate: RateLimit | None = None
         self.byte_rate: RateLimit | None = None
-        if options.max_message_rate > 0:
-            self.message_rate = RateLimit(options.max_message_rate, registry.core.clock())
-        if options.max_byte_rate > 0:
-            self.byte_rate = RateLimit(options.max_byte_rate, registry.core.clock())
         #: A peer is not read further while more than this many bytes of replies wait for it, in the
         #: transport or for a commit. Messages wait in its queue above a quarter of it.
         self.reply_limit: int = 4 * 262_144
         self.peer = ""
+        self.set_rates()
+
+    def set_rates(self) -> None:
+        """Goes by the rates of the options from now on; no debt is taken along."""
+        options, now = self.core.options, self.core.clock()
+        messages, size = options.max_message_rate, options.max_byte_rate
+        self.message_rate = RateLimit(messages, now) if messages > 0 else None
+        self.byte_rate = RateLimit(size, now) if size > 0 else None
 
     # Callbacks of the transport
 

@@ -57,7 +57,7 @@ class LocalClient:
     ) -> None:
         """`limit` messages are held for a slow reader; `closed` is told of the end."""
         self._on_closed = closed
-        self._largest = registry.core.options.max_packet_size
+        self._options = registry.core.options
         self._limit = limit
         self._decoder = Decoder()
         self._messages: asyncio.Queue[ReceivedMessage | None] = asyncio.Queue()
@@ -139,7 +139,7 @@ class LocalClient:
         if len(raw) > 65_535:
             raise ValueError("topic name of more than 65,535 bytes")
         packet = encoder.publish(raw, payload, qos, packet_id, retain, False)
-        if len(packet) > self._largest:
+        if len(packet) > self._options.max_packet_size:
             raise ValueError("topic and payload do not fit into a packet of max_packet_size")
         if qos == 0:
             self._send(packet)

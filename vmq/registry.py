@@ -77,6 +77,12 @@ class Registry:
         #: client id -> milliseconds of wall clock time.
         self.offline: dict[str, int] = {}
 
+    def named(self, client_id: str) -> tuple[str, tuple[str, ...]]:
+        """How the log names a client: a template, and its values. The default mountpoint goes without saying."""
+        if not self.mountpoint:
+            return "client=%s", (client_id,)
+        return "client=%s mountpoint=%s", (client_id, self.mountpoint)
+
     # Sessions
 
     def register(self, client_id: str, clean: bool, output: Output) -> tuple[Subscriber, bool]:
@@ -342,12 +348,9 @@ class Registry:
         else:
             return True
         self.core.counters.subscriptions_refused += 1
-        log.warning(
-            'subscription refused client=%s filter="%s": %s is reached',
-            subscriber.client_id,
-            topic_filter[:200],
-            reason,
-        )
+        name, values = self.named(subscriber.client_id)
+        text = "subscription refused " + name + ' filter="%s": %s is reached'
+        log.warning(text, *values, topic_filter[:200], reason)
         return False
 
     def deliver_to_member(self, group: Group, message: Message) -> bool:

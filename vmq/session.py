@@ -251,9 +251,11 @@ class Session(Publisher):
         subscriber.queue.go_online(output)
         core.tell("on_client_wakeup", core.hooks.on_client_wakeup, self.client_id)
         if log.isEnabledFor(logging.DEBUG):
+            name, values = self.registry.named(self.client_id)
+            text = "connected " + name + " peer=%s clean=%d keep_alive=%d session_present=%d"
             log.debug(
-                "connected client=%s peer=%s clean=%d keep_alive=%d session_present=%d",
-                self.client_id,
+                text,
+                *values,
                 output.describe(),
                 self.clean,
                 self.keep_alive,
@@ -330,13 +332,9 @@ class Session(Publisher):
         elif self.broke_protocol:
             level = logging.WARNING
         if log.isEnabledFor(level):
-            log.log(
-                level,
-                'closed client=%s peer=%s reason="%s"',
-                self.client_id,
-                self.output.describe(),
-                reason,
-            )
+            name, values = self.registry.named(self.client_id)
+            text = "closed " + name + ' peer=%s reason="%s"'
+            log.log(level, text, *values, self.output.describe(), reason)
         subscriber = self.subscriber
         if subscriber is None:
             return

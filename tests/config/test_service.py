@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,15 @@ def test_the_image_is_built_from_what_there_is() -> None:
             for source in line.split()[1:-1]:
                 assert (ROOT / source).exists()
                 assert f"!{source}" in ignored
+
+
+def test_the_image_gets_every_folder_with_a_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    folders = {
+        Path(folder).parts[0] for folder in project["tool"]["setuptools"]["package-dir"].values()
+    }
+    copied = {line.split()[1] for line in stages()[0] if line.startswith("COPY ")}
+    assert folders <= copied
 
 
 def test_the_image_names_options_that_there_are() -> None:

@@ -129,6 +129,12 @@ class Listener:
     def _alpn(self) -> str:
         return "http/1.1" if self.endpoint.is_websocket else "mqtt"
 
+    def configure(self, config: Config) -> None:
+        """Goes by another configuration, for the connections to come; its address stays."""
+        self._config = config
+        self.options = config.listeners[self.name]
+        self._levels = tuple(self.options.allowed_protocol_versions)
+
     # Certificates
 
     def reload_certificates(self) -> bool:

@@ -12,7 +12,12 @@ from vmq.admin.listing import Selection
 from vmq.admin.queues import peek
 from vmq.admin.why import Explanation, Publish, explain
 from vmq.broker import Broker
-from vmq.config import Config, LimitOptions, QueueOptions, SessionOptions
+from vmq.config import (
+    Config,
+    LimitOptions,
+    QueueOptions,
+    SessionOptions,
+)
 from vmq.hooks import Refused
 
 PLAIN = ("t/a", "t/+", "t/#", "#", "t/b")
