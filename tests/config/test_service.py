@@ -46,7 +46,7 @@ def test_the_unit_waits_for_readiness_reloads_and_watches() -> None:
     assert unit("Type") == ["notify"]
     assert unit("ExecReload") == ["kill -HUP $MAINPID"]
     assert int(unit("WatchdogSec")[0]) > 10
-    (data_dir,) = re.findall(r"--data-dir /var/lib/(\S+)", UNIT)
+    (data_dir,) = re.findall(r"--data-dir /var/lib/(\S+)", unit("ExecStart")[0])
     assert unit("StateDirectory") == [data_dir]
 
 

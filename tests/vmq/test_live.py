@@ -124,6 +124,7 @@ async def test_a_listener_lets_in_fewer(broker: Broker) -> None:
     first[1].write(CONNECT)
     await first[0].readexactly(4)
     second = await asyncio.open_connection("127.0.0.1", port(broker))
+    second[1].write(CONNECT.replace(b"me", b"us"))
     with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
         await second[0].readexactly(1)
     for _, writer in (first, second):

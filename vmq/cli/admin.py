@@ -7,7 +7,7 @@ import typer
 from vmq.cli.admin_client import AdminClient
 from vmq.cli.asking import listing
 from vmq.cli.console import UsageError
-from vmq.cli.rows import Columns, JsonOption, print_json, show_one, show_rows
+from vmq.cli.rows import Columns, JsonOption, WhereOption, print_json, show_one, show_rows
 from vmq.cli.settings import ConfigOption, DataDirOption
 
 METRICS: Final = Columns(("name", "value"))
@@ -43,6 +43,7 @@ def set_option(
     reset: Annotated[
         bool, typer.Option("--reset", help="Have OPTION as configured again.")
     ] = False,
+    where: WhereOption = None,
     as_json: JsonOption = False,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
@@ -51,21 +52,21 @@ def set_option(
 
     What is set holds until the broker stops, or reads another value of that
     option in its configuration (on SIGHUP). For good, change the file.
-    Without arguments: list the options, and which of them may change.
+    Without OPTION: list the options, and which of them may change.
 
     \b
     Examples:
-      vmq set
+      vmq set --where 'live and option ~ "queue"'
       vmq set queue.max_offline_messages 5000
       vmq set log.level debug
       vmq set listeners.tcp.max_connections 1000
       vmq set --list
       vmq set --reset log.level
     """
-    _check(option, value, list_live=list_live, reset=reset)
+    _check(option, value, where, list_live=list_live, reset=reset)
     ask = AdminClient(config, data_dir)
     if option is None:
-        where = "set_at != null" if list_live else None
+        where = "set_at != null" if list_live else where
         columns = _SET_LIVE if list_live else OPTIONS
         show_rows(ask.get("/options", where=where, limit=0), columns, as_json=as_json)
     elif reset:
@@ -81,9 +82,13 @@ def _show(answer: Any, *, as_json: bool) -> None:
         show_one(answer)
 
 
-def _check(option: str | None, value: str | None, *, list_live: bool, reset: bool) -> None:
+def _check(
+    option: str | None, value: str | None, where: str | None, *, list_live: bool, reset: bool
+) -> None:
     """Raises UsageError where arguments do not go together."""
-    if list_live and (reset or option is not None):
+    if where is not None and (reset or option is not None):
+        raise UsageError("--where chooses among the options that are listed: it goes without one")
+    if list_live and (reset or where is not None or option is not None):
         raise UsageError("--list goes with nothing else (see vmq set --help)")
     if reset and (option is None or value is not None):
         raise UsageError("--reset wants an OPTION and no VALUE (see vmq set --help)")

@@ -214,6 +214,8 @@ def test_an_option_changes_what_happens(fresh_broker: BrokerFactory, connect: Co
     assert vmq(broker, "set", "log.level", "debug").code == 0
     connect("seen", broker=broker)
     broker.wait_log("debug connected client=seen")
+    (row,) = json_of(broker, "set", "--where", 'option = "log.level"')
+    assert (row["value"], row["live"]) == ("debug", True)
     rows = {row["option"]: row for row in json_of(broker, "set")}
     assert rows["queue.max_offline_messages"]["value"] == 1
     for words, code, said in (
@@ -234,6 +236,8 @@ def test_an_option_changes_what_happens(fresh_broker: BrokerFactory, connect: Co
     [
         (("--list", "queue.drop"), "--list goes with nothing else"),
         (("--list", "--reset", "queue.drop"), "--list goes with nothing else"),
+        (("--where", "live", "queue.drop"), "it goes without one"),
+        (("--where", "live", "--list"), "--list goes with nothing else"),
         (("--reset",), "--reset wants an OPTION"),
         (("--reset", "queue.drop", "oldest"), "--reset wants an OPTION and no VALUE"),
     ],
