@@ -101,6 +101,7 @@ class Counters:
         self.queue_initialized_from_storage: int = 0
         self.router_matches_local: int = 0
         self.retain_refused: int = 0
+        self.retain_bursts_refused: int = 0
         self.subscriptions_refused: int = 0
         self.publishers_paused: int = 0
         self.rate_limited: int = 0

@@ -63,6 +63,7 @@ COUNTERS: Final[Mapping[str, str]] = {
     "queue_initialized_from_storage": "Queues restored from the store.",
     "router_matches_local": "Subscriptions that published messages matched.",
     "retain_refused": "Retained messages not kept because of a limit.",
+    "retain_bursts_refused": "Clients closed because too many retained messages waited unread for them.",
     "subscriptions_refused": "Subscriptions refused because of a limit.",
     "publishers_paused": "Times that a publisher was not read because others could not follow.",
     "rate_limited": "Times that a client was not read because it was over its rate.",

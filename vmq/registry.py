@@ -7,6 +7,7 @@ session 1 as long as its connection, else until it expires or the client asks fo
 import logging
 from collections.abc import Callable
 
+from vmq.burst import allowance_for
 from vmq.core import Core
 from vmq.limits import Flapping
 from vmq.message import Delivery, Message
@@ -240,6 +241,8 @@ class Registry:
         self.routes.filter_changed(topic_filter)
         store = self.core.store
         queue = subscriber.queue
+        if queue.burst is not None:
+            queue.deliver_retained(topic_filter, [], 0, 0)
         if queue.durable and store is not None:
             store.remove_subscription(queue.session, topic_filter)
             if subscriber.output is not None:
@@ -251,8 +254,8 @@ class Registry:
         if split_shared(topic_filter)[0]:
             return
         found = self.retained.match(topic_filter)
-        if found:
-            subscriber.queue.deliver_retained(found, qos)
+        allowance = allowance_for(self.retained.count)
+        subscriber.queue.deliver_retained(topic_filter, found, qos, allowance)
 
     # Messages
 

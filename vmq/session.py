@@ -297,6 +297,8 @@ class Session(Publisher):
             hooks.on_subscribe(self.username, self.client_id, accepted)
         for topic_filter, qos in accepted:
             self.registry.send_retained(subscriber, topic_filter, qos)
+            if self.output.closing:
+                return
 
     def on_unsubscribe(self) -> None:
         subscriber = self.subscriber

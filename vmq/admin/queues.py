@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from vmq.admin.listing import SLICE, Listing, Selection
 from vmq.admin.payloads import Encoding, show_payload
 from vmq.admin.sessions import find, registry_of
-from vmq.message import Delivery, Message
+from vmq.message import Delivery
 from vmq.queue import Queue
 from vmq.registry import Subscriber
 
@@ -115,10 +115,9 @@ def _contents(queue: Queue) -> Iterator[tuple[str, Delivery] | None]:
 def _bursts(queue: Queue) -> list[Delivery]:
     """The retained messages that a new subscription brought and the socket has not taken yet."""
     found: list[Delivery] = []
-    for burst in queue.burst or ():
-        rest: list[Message] = burst.messages[burst.position :]
-        for message in rest:
-            found.append(Delivery(message, min(message.qos, burst.granted), True, ""))
+    if queue.burst is not None:
+        for message, granted in queue.burst.rest():
+            found.append(Delivery(message, min(message.qos, granted), True, ""))
     return found
 
 
