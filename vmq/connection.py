@@ -37,6 +37,10 @@ class Connection(Output):
         self.expiring = False
         #: Set by the session task; called when it should look again.
         self.wake_task: Callable[[], None] | None = None
+        #: The transport's buffer is full.
+        self.socket_full = False
+        #: So much waits for a commit that the queue takes over, as with a full socket.
+        self.held_full = False
         self.replies_unread = False
         #: Reasons at present not to read from the peer.
         self.pauses: int = 0
@@ -48,7 +52,8 @@ class Connection(Output):
             self.message_rate = RateLimit(options.max_message_rate, registry.core.clock())
         if options.max_byte_rate > 0:
             self.byte_rate = RateLimit(options.max_byte_rate, registry.core.clock())
-        #: A peer that takes no replies is not read further above this many buffered bytes.
+        #: A peer is not read further while more than this many bytes of replies wait for it, in the
+        #: transport or for a commit. Messages wait in its queue above a quarter of it.
         self.reply_limit: int = 4 * 262_144
         self.peer = ""
 
@@ -129,15 +134,39 @@ class Connection(Output):
 
     def pause_writing(self) -> None:
         """The socket's buffer is full: messages wait in the queue from now on."""
-        self.blocked = True
+        self.socket_full = True
         self.blocked_since = self.core.clock()
         if self.core.options.stalled_client_timeout > 0 and self.wake_task is not None:
             self.wake_task()
+        self.block()
+
+    def resume_writing(self) -> None:
+        self.socket_full = False
+        self.maybe_unblock()
+        self.outbox.flush()
+
+    def on_held(self) -> None:
+        """The disk is behind: what waits for it is bounded like what waits for the peer."""
+        if not self.held_full and self.held_bytes > self.reply_limit // 4:
+            self.held_full = True
+            self.block()
+        self.limit_replies()
+
+    def on_released(self) -> None:
+        if self.held_full and self.held_bytes <= self.reply_limit // 8:
+            self.held_full = False
+            self.maybe_unblock()
+
+    def block(self) -> None:
+        self.blocked = True
         subscriber = self.session.subscriber
         if subscriber is not None and not self.closing:
             subscriber.queue.update_fast()
 
-    def resume_writing(self) -> None:
+    def maybe_unblock(self) -> None:
+        """The queue goes on if neither the socket nor the disk is behind."""
+        if self.socket_full or self.held_full:
+            return
         self.blocked = False
         if self.replies_unread:
             self.replies_unread = False
@@ -145,7 +174,19 @@ class Connection(Output):
         subscriber = self.session.subscriber
         if subscriber is not None and not self.closing:
             subscriber.queue.on_unblocked()
-        self.outbox.flush()
+
+    def limit_replies(self) -> None:
+        """Replies come on top of what the queue holds back.
+
+        A peer that sends and never reads, or sends faster than the disk is, must not fill our
+        memory with them.
+        """
+        transport = self.transport
+        if not self.blocked or self.replies_unread or transport is None:
+            return
+        if self.held_bytes + transport.get_write_buffer_size() > self.reply_limit:
+            self.replies_unread = True
+            self.pause()
 
     # The outgoing side
 
@@ -162,12 +203,8 @@ class Connection(Output):
             pieces.clear()
         if self.closing and not self.held:
             transport.close()
-        elif self.blocked and not self.replies_unread:
-            # Replies come on top of what the queue holds back; a peer that sends and never reads
-            # must not fill our memory with them.
-            if transport.get_write_buffer_size() > self.reply_limit:
-                self.replies_unread = True
-                self.pause()
+        elif self.blocked:
+            self.limit_replies()
 
     def close(self, reason: str) -> None:
         """Ends the session now and the connection as soon as the output is written."""

@@ -171,7 +171,7 @@ class LocalClient:
             if message is None:
                 return
             self._unread -= 1
-            if self._connection.blocked and self._unread <= self._limit // 2:
+            if self._connection.socket_full and self._unread <= self._limit // 2:
                 self._connection.resume_writing()
             yield message
 
@@ -246,7 +246,7 @@ class LocalClient:
                 self._received.add(packet_id)
         self._messages.put_nowait(ReceivedMessage(topic, body[end:], qos, bool(head & 1)))
         self._unread += 1
-        if self._unread >= self._limit and not self._connection.blocked:
+        if self._unread >= self._limit and not self._connection.socket_full:
             self._connection.pause_writing()
 
 
