@@ -82,6 +82,9 @@ class Connection(Output):
         published = counters.mqtt_publish_received - published
         if published:
             self.hold_publisher(published, len(data), now)
+        elif core.store is not None:
+            if core.store.gathered > core.options.max_uncommitted_writes:
+                self.hold_for_store()
         if not known and session.subscriber is not None and self.wake_task is not None:
             self.wake_task()
 
@@ -101,9 +104,13 @@ class Connection(Output):
             self.pause()
             core.waiting_for_memory.append(self)
         store = core.store
-        if store is not None and len(store.dirty) > core.options.max_uncommitted_writes:
-            self.pause()
-            core.waiting_for_store.append(self)
+        if store is not None and store.gathered > core.options.max_uncommitted_writes:
+            self.hold_for_store()
+
+    def hold_for_store(self) -> None:
+        """Stops reading until the next commit is done."""
+        self.pause()
+        self.core.waiting_for_store.append(self)
 
     def pause(self) -> None:
         self.pauses += 1

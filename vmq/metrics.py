@@ -63,6 +63,7 @@ COUNTERS: Final[Mapping[str, str]] = {
     "queue_initialized_from_storage": "Queues restored from the store.",
     "router_matches_local": "Subscriptions that published messages matched.",
     "retain_refused": "Retained messages not kept because of a limit.",
+    "hook_errors": "Plugins' hooks that raised; auth hooks refuse then.",
     "retain_bursts_refused": "Clients closed because too many retained messages waited unread for them.",
     "subscriptions_refused": "Subscriptions refused because of a limit.",
     "publishers_paused": "Times that a publisher was not read because others could not follow.",

@@ -7,6 +7,7 @@ from vmq.mqtt.encoder import PACKET_IDS, PUBACK_HEAD, PUBCOMP_HEAD, PUBREC_HEAD
 from vmq.mqtt.packets import LEVEL_3_1, LEVEL_3_1_1, MAX_REMAINING_LENGTH, ProtocolError
 from vmq.output import Output
 from vmq.registry import Registry, Subscriber
+from vmq.store import StoreError
 from vmq.trie import Route
 
 
@@ -82,6 +83,8 @@ class Publisher:
                     output.outbox.touched.append(output)
             else:
                 if messages is None:
+                    if core.options.upgrade_outgoing_qos:
+                        self.check_store(route, False)
                     messages = split_run(frames, route)
                 qos = target.qos if core.options.upgrade_outgoing_qos else 0
                 for message in messages:
@@ -105,6 +108,8 @@ class Publisher:
         if limit and end - topic_end - (2 if qos else 0) > limit:
             self.refuse_message()
         self.core.counters.mqtt_publish_received += 1
+        if qos or retain or self.core.options.upgrade_outgoing_qos:
+            self.check_store(route, retain)
         if qos == 0:
             self.publish(route, Message(route.topic, data[topic_end:end], 0, retain))
             return
@@ -153,6 +158,19 @@ class Publisher:
             self.output.barrier = store.barrier()
         self.publish_stored(route, message)
 
+    def check_store(self, route: Route, retain: bool) -> None:
+        """Refuses what would have to be stored while it cannot be [MQTT-4.8.0-2].
+
+        Taken and never acknowledged, it would be sent again and again, and be kept each time.
+
+        Raises:
+            StoreError: the message concerns the store, which cannot write or is far behind.
+        """
+        store = self.core.store
+        if store is not None and store.refuses(self.core.options.max_uncommitted_writes):
+            if retain or route.stored_copies:
+                raise StoreError("the store cannot write")
+
     def publish_stored(self, route: Route, message: Message) -> None:
         """Publishes at QoS 1 or 2; the acknowledgement waits for what had to be stored."""
         store = self.core.store
@@ -183,9 +201,16 @@ class Publisher:
                 if self.level != LEVEL_3_1:
                     self.output.close("publish refused: " + refused.reason + " [MQTT-3.3.5-2]")
                 return
+            except Exception as error:  # noqa: BLE001 - a plugin may raise anything
+                self.core.hook_failed("auth_on_publish", error)
+                self.core.counters.mqtt_publish_auth_error += 1
+                self.output.close("publish refused: the hook failed [MQTT-3.3.5-2]")
+                return
         self.registry.publish(route, message)
         if hooks.on_publish is not None:
-            hooks.on_publish(
+            self.core.tell(
+                "on_publish",
+                hooks.on_publish,
                 self.username,
                 self.client_id,
                 message.qos,

@@ -450,7 +450,9 @@ class Queue(Sender):
         if hook is not None:
             message = delivery.message
             qos = delivery.qos
-            hook(
+            self.core.tell(
+                "on_message_drop",
+                hook,
                 self.client_id,
                 lambda: (message.topic.decode(), qos, message.payload),
                 reason,
@@ -460,7 +462,9 @@ class Queue(Sender):
         hook = self.core.hooks.on_offline_message
         if hook is not None:
             message = delivery.message
-            hook(
+            self.core.tell(
+                "on_offline_message",
+                hook,
                 self.client_id,
                 delivery.qos,
                 message.topic.decode(),

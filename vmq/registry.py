@@ -139,15 +139,13 @@ class Registry:
             store = self.core.store
             if store is not None:
                 store.put_session(self.scope + subscriber.client_id, queue.session, now)
-            hook = self.core.hooks.on_client_offline
-            if hook is not None:
-                hook(subscriber.client_id)
+            self.core.tell(
+                "on_client_offline", self.core.hooks.on_client_offline, subscriber.client_id
+            )
         else:
             queue.leave_output()
             self.end_session(subscriber)
-            gone = self.core.hooks.on_client_gone
-            if gone is not None:
-                gone(subscriber.client_id)
+            self.core.tell("on_client_gone", self.core.hooks.on_client_gone, subscriber.client_id)
         for delivery in shared:
             self.redeliver(delivery)
 
@@ -186,9 +184,9 @@ class Registry:
         if queue.durable and store is not None:
             store.end_session(self.scope + client_id, queue.session)
             self.purge(queue.session)
-        hook = self.core.hooks.on_topic_unsubscribed
-        if hook is not None and filters:
-            hook(client_id, filters)
+        if filters:
+            hook = self.core.hooks.on_topic_unsubscribed
+            self.core.tell("on_topic_unsubscribed", hook, client_id, filters)
 
     def expire(self) -> int:
         """Ends the durable sessions that were away too long; returns how many."""
@@ -200,9 +198,7 @@ class Registry:
         for client_id in expired:
             self.end_session(self.subscribers[client_id])
             self.core.counters.client_expired += 1
-            hook = self.core.hooks.on_session_expired
-            if hook is not None:
-                hook(client_id)
+            self.core.tell("on_session_expired", self.core.hooks.on_session_expired, client_id)
         return len(expired)
 
     def now_ms(self) -> int:

@@ -247,12 +247,9 @@ class Session(Publisher):
         # MQTT 3.1 has no session-present flag.
         output.add(connack(present and self.level != LEVEL_3_1, ACCEPTED))
         hook = core.hooks.on_register
-        if hook is not None:
-            hook(output.describe(), self.client_id, self.username)
+        core.tell("on_register", hook, output.describe(), self.client_id, self.username)
         subscriber.queue.go_online(output)
-        wakeup = core.hooks.on_client_wakeup
-        if wakeup is not None:
-            wakeup(self.client_id)
+        core.tell("on_client_wakeup", core.hooks.on_client_wakeup, self.client_id)
         if log.isEnabledFor(logging.DEBUG):
             log.debug(
                 "connected client=%s peer=%s clean=%d keep_alive=%d session_present=%d",
@@ -280,6 +277,9 @@ class Session(Publisher):
             except Refused:
                 self.core.counters.mqtt_subscribe_auth_error += 1
                 granted = [SUBSCRIPTION_FAILED] * len(wanted)
+            except Exception as error:  # noqa: BLE001 - a plugin may raise anything
+                self.core.hook_failed("auth_on_subscribe", error)
+                granted = [SUBSCRIPTION_FAILED] * len(wanted)
         codes = bytearray()
         accepted: list[tuple[str, int]] = []
         for index, (topic_filter, asked) in enumerate(wanted):
@@ -293,8 +293,7 @@ class Session(Publisher):
             codes.append(qos)
         self.core.counters.mqtt_suback_sent += 1
         self.output.add(suback(packet_id, bytes(codes)))
-        if hooks.on_subscribe is not None:
-            hooks.on_subscribe(self.username, self.client_id, accepted)
+        self.core.tell("on_subscribe", hooks.on_subscribe, self.username, self.client_id, accepted)
         for topic_filter, qos in accepted:
             self.registry.send_retained(subscriber, topic_filter, qos)
             if self.output.closing:
@@ -306,14 +305,16 @@ class Session(Publisher):
         decoder = self.decoder
         packet_id, filters = read_unsubscribe(decoder.data, decoder.body, decoder.end)
         hooks = self.core.hooks
-        if hooks.on_unsubscribe is not None:
-            hooks.on_unsubscribe(self.username, self.client_id, filters)
+        self.core.tell(
+            "on_unsubscribe", hooks.on_unsubscribe, self.username, self.client_id, filters
+        )
         for topic_filter in filters:
             self.registry.unsubscribe(subscriber, topic_filter)
         self.core.counters.mqtt_unsuback_sent += 1
         self.output.add(UNSUBACK_HEAD + PACKET_IDS[packet_id])
-        if hooks.on_topic_unsubscribed is not None:
-            hooks.on_topic_unsubscribed(self.client_id, filters)
+        self.core.tell(
+            "on_topic_unsubscribed", hooks.on_topic_unsubscribed, self.client_id, filters
+        )
 
     # The end
 
@@ -339,11 +340,30 @@ class Session(Publisher):
         subscriber = self.subscriber
         if subscriber is None:
             return
-        self.registry.unregister(subscriber)
+        # Whatever fails in one step must not keep the next from happening.
+        try:
+            self.registry.unregister(subscriber)
+        except Exception:
+            log.exception("internal error at the end of a session, client=%s", self.client_id)
         will = self.will
         self.will = None
         if will is None:
             return
         if self.core.options.suppress_lwt_on_session_takeover and reason.startswith("taken over"):
             return
-        self.registry.publish(self.registry.route(will.topic), will)
+        try:
+            self.publish_will(will)
+        except Exception:
+            log.exception("internal error at the will of client=%s", self.client_id)
+
+    def publish_will(self, will: Message) -> None:
+        """Publishes the will, unless it had to join more than the store can ever take."""
+        core = self.core
+        route = self.registry.route(will.topic)
+        store = core.store
+        if store is not None and store.gathered > 2 * core.options.max_uncommitted_writes:
+            if will.retain or route.stored_copies:
+                core.counters.mqtt_publish_error += 1
+                log.warning("will of client=%s is lost: the store cannot write", self.client_id)
+                return
+        self.registry.publish(route, will)

@@ -132,6 +132,10 @@ class Store:
         self.writing: dict[bytes, bytes | None] = {}
         #: How many entries name each message's record, where that changed since the last commit.
         self.counts: dict[int, int] = {}
+        #: What gathers since the last commit, in writes; a large one counts for each KiB it has.
+        self.gathered: int = 0
+        #: The same of the commit on its way to the disk.
+        self.closed: int = 0
         #: The commit that gathers now.
         self.number: int = 1
         #: The last write failed; durable sessions are refused until one succeeds.
@@ -147,12 +151,14 @@ class Store:
         if not self.dirty:
             self.schedule()
         self.writes += 1
+        self.gathered += 1 + (len(value) >> 10)
         self.dirty[key] = value
 
     def delete(self, key: bytes) -> None:
         if not self.dirty:
             self.schedule()
         self.writes += 1
+        self.gathered += 1
         self.dirty[key] = None
 
     def get(self, key: bytes) -> bytes | None:
@@ -172,6 +178,13 @@ class Store:
             raise StoreError("the store cannot be read: " + str(error)) from error
         return value
 
+    def refuses(self, limit: int) -> bool:
+        """Whether new durable work has to be refused: writing fails, or is far behind its `limit`.
+
+        Publishers pause at the limit; so many may come and add one read each that it is passed.
+        """
+        return self.failing or self.gathered > 2 * limit
+
     def barrier(self) -> int:
         """The commit number that an acknowledgement of work done now has to wait for."""
         return 0 if self.acknowledge_early else self.number
@@ -183,6 +196,8 @@ class Store:
         self.counts.clear()
         self.writing = self.dirty
         self.dirty = {}
+        self.closed = self.gathered
+        self.gathered = 0
         number = self.number
         self.number = number + 1
         return number
@@ -211,6 +226,8 @@ class Store:
         """The closed commit failed: its writes join the next one."""
         merged = self.writing
         merged.update(self.dirty)
+        self.gathered += self.closed
+        self.closed = 0
         self.writing = {}
         self.dirty = merged
 

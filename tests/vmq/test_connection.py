@@ -266,19 +266,20 @@ def test_a_slow_disk_and_a_full_socket_must_both_be_over(house: House) -> None:
     client.connection.reply_limit = 400
     client.connection.barrier = 1
     client.send(PINGREQ_BYTES)
-    assert client.connection.blocked
+    states = []
     client.block()
     house.core.outbox.release(1)
-    assert client.connection.blocked
+    states.append(client.connection.blocked)
     client.unblock()
-    assert not client.connection.blocked
+    states.append(client.connection.blocked)
     client.connection.barrier = 2
     client.send(PINGREQ_BYTES)
     client.block()
     client.unblock()
-    assert client.connection.blocked
+    states.append(client.connection.blocked)
     house.core.outbox.release(2)
-    assert not client.connection.blocked
+    states.append(client.connection.blocked)
+    assert states == [True, False, True, False]
 
 
 def test_a_peer_that_is_only_slow_is_read_on(house: House) -> None:

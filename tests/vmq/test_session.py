@@ -340,11 +340,12 @@ def test_a_defect_of_ours_ends_one_connection_only(
     other = house.client("other")
     client = house.client("c")
 
-    def broken(*_arguments: object) -> None:
+    def broken(_count: int) -> int:
         raise ZeroDivisionError("a bug")
 
-    house.core.hooks.on_publish = broken
-    house.core.hooks.resolve()
+    for member in ("m", "n"):
+        house.client(member).subscribe(("$share/g/a", 0))
+    house.core.choose = broken
     client.send(publish_packet("a", b"x"), PINGREQ_BYTES)
     client.expect()
     assert client.is_closed()
