@@ -92,6 +92,8 @@ class LocalClient:
         if not self._connection.closing:
             self._connection.data_received(encoder.DISCONNECT)  # comes back as a close
             return
+        # What the broker wrote in this same pass is still the client's.
+        self._handle_input()
         self._closed = True
         if self._on_closed is not None:
             self._on_closed(self)
@@ -136,9 +138,9 @@ class LocalClient:
         packet_id = self._next_id() if qos else 0
         if len(raw) > 65_535:
             raise ValueError("topic name of more than 65,535 bytes")
-        if len(raw) + len(payload) + 4 > self._largest:
-            raise ValueError("topic and payload do not fit into a packet of max_packet_size")
         packet = encoder.publish(raw, payload, qos, packet_id, retain, False)
+        if len(packet) > self._largest:
+            raise ValueError("topic and payload do not fit into a packet of max_packet_size")
         if qos == 0:
             self._send(packet)
             return
@@ -210,7 +212,7 @@ class LocalClient:
         replies: list[bytes] = []
         while decoder.next():
             self._handle_packet(decoder.head, decoder.data[decoder.body : decoder.end], replies)
-        if replies and not self._closed:
+        if replies and not self._connection.closing:
             self._connection.data_received(b"".join(replies))
 
     def _handle_packet(self, head: int, body: bytes, replies: list[bytes]) -> None:

@@ -3,7 +3,7 @@
 from vmq.hooks import Refused
 from vmq.message import Message
 from vmq.mqtt.decoder import Decoder
-from vmq.mqtt.encoder import PACKET_IDS, PUBACK_HEAD, PUBCOMP_HEAD, PUBREC_HEAD
+from vmq.mqtt.encoder import PACKET_IDS, PUBACK_HEAD, PUBCOMP_HEAD, PUBREC_HEAD, remaining_length
 from vmq.mqtt.packets import LEVEL_3_1, LEVEL_3_1_1, MAX_REMAINING_LENGTH, ProtocolError
 from vmq.output import Output
 from vmq.registry import Registry, Subscriber
@@ -38,7 +38,7 @@ class Publisher:
         return end
 
     def on_quick_publish(self) -> None:
-        """PUBLISH at QoS 0 without RETAIN: subscribers get the very bytes that came in.
+        """PUBLISH at QoS 0 without RETAIN: subscribers get the bytes that came in.
 
         A run of packets on one topic is handed on as one slice.
         """
@@ -62,14 +62,19 @@ class Publisher:
                 self.refuse_message()
             longest = limit + len(route.field)
         start = decoder.start
-        count = decoder.run(route.field, longest)
+        shortest = decoder.is_shortest()
+        count = decoder.run(route.field, longest) if shortest else 1
         counters = core.counters
         counters.mqtt_publish_received += count
         targets = route.targets
         counters.router_matches_local += len(targets) * count
         if not targets:
             return
-        frames = data[start : decoder.end]
+        if shortest:
+            frames = data[start : decoder.end]
+        else:
+            body = data[decoder.body : decoder.end]
+            frames = b"\x30" + remaining_length(len(body)) + body
         messages: list[Message] | None = None
         for target in targets:
             queue = target.queue
@@ -119,7 +124,7 @@ class Publisher:
         if packet_id == 0:
             raise ProtocolError("packet id 0 in PUBLISH", "MQTT-2.3.1-1")
         message = Message(route.topic, data[topic_end + 2 : end], qos, retain)
-        if not head & 9:
+        if not head & 9 and decoder.is_shortest():
             message.cut = data[decoder.start : topic_end]
             message.cut_qos = qos
         if qos == 1:

@@ -57,9 +57,9 @@ from vmq.will import will_of
 
 log = logging.getLogger("vmq.session")
 
-#: The longest CONNECT: fixed part and five fields of 65,535 bytes. Until CONNECT is accepted
-#: nothing larger is kept in memory.
-MAX_CONNECT: Final = 10 + 5 * 65_537
+#: The longest CONNECT: headers and five fields of 65,535 bytes. Until CONNECT is accepted nothing
+#: larger is kept in memory.
+MAX_CONNECT: Final = 4 + 10 + 5 * 65_537
 
 #: The low four bits of each packet type's first byte [MQTT-2.2.2-1]; PUBLISH has its own.
 RESERVED_FLAGS: Final = (0, 0, 0, 0, 0, 0, 2, 0, 2, 0, 2, 0, 0, 0, 0, 0)
@@ -242,7 +242,7 @@ class Session(Publisher):
         subscriber, present = self.registry.register(self.client_id, self.clean, output)
         self.subscriber = subscriber
         self.will = will_of(connect)
-        self.decoder.max_remaining_length = core.options.max_packet_size
+        self.decoder.max_packet_size = core.options.max_packet_size
         core.counters.mqtt_connack_sent[ACCEPTED] += 1
         # MQTT 3.1 has no session-present flag.
         output.add(connack(present and self.level != LEVEL_3_1, ACCEPTED))

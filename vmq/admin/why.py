@@ -14,7 +14,8 @@ from vmq.admin.errors import AdminError
 from vmq.admin.queue_state import outcome, send_state
 from vmq.admin.sessions import registry_of
 from vmq.connection import Connection
-from vmq.mqtt.packets import ProtocolError
+from vmq.mqtt.encoder import remaining_length
+from vmq.mqtt.packets import MAX_REMAINING_LENGTH, ProtocolError
 from vmq.mqtt.topics import decode_topic_name
 from vmq.output import Output
 from vmq.registry import Registry
@@ -176,8 +177,8 @@ def _limits(registry: Registry, publish: Publish) -> list[Step]:
             f"{levels} levels, and limits.topic_max_depth is {options.topic_max_depth}: "
             "the connection is closed",
         )
-    # What the session compares with the limit: the packet behind its fixed header.
-    size = 2 + len(raw) + (2 if publish.qos else 0) + publish.size
+    body = 2 + len(raw) + (2 if publish.qos else 0) + publish.size
+    size = 1 + len(remaining_length(min(body, MAX_REMAINING_LENGTH))) + body
     for name, value, limit in (
         ("session.max_packet_size", size, options.max_packet_size),
         ("limits.max_message_size", publish.size, options.max_message_size),
