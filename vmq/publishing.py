@@ -62,7 +62,7 @@ class Publisher:
                 self.refuse_message()
             longest = limit + len(route.field)
         start = decoder.start
-        shortest = decoder.is_shortest()
+        shortest = decoder.body - start == 2 or decoder.is_shortest()
         count = decoder.run(route.field, longest) if shortest else 1
         counters = core.counters
         counters.mqtt_publish_received += count
