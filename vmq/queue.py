@@ -21,6 +21,7 @@ from vmq.core import Core
 from vmq.message import Delivery, Message
 from vmq.output import Output
 from vmq.sender import Sender
+from vmq.store import StoreError
 
 #: How many messages of a durable session wait in memory as well; the rest is loaded when needed.
 PENDING_IN_MEMORY: Final = 1000
@@ -338,23 +339,29 @@ class Queue(Sender):
         """Loads a step of the backlog and sends; True if it wants another call."""
         if not self.online:
             return False
-        store = self.core.store
-        if store is not None and not self.pending:
-            pending: deque[Delivery] = deque()
-            lifo = self.core.options.lifo
-            room = self.core.options.max_msgs_per_drain_step
-            while self.backlog > 0 and room > 0:
-                found = store.load_waiting(self.session, self.last if lifo else self.first)
-                self.step_backlog(not lifo, found is not None)
-                room -= 1
-                if found is None:
-                    continue
-                if lifo:
-                    pending.appendleft(found)
-                else:
-                    pending.append(found)
-            self.pending = pending
+        if not self.pending:
+            self.load_pending(self.core.options.max_msgs_per_drain_step)
         return self.pump()
+
+    def load_pending(self, room: int) -> None:
+        """Takes the next of the backlog into memory, so many places of it at most."""
+        store = self.core.store
+        if store is None or self.backlog == 0:
+            return
+        pending = self.pending
+        if pending is None:
+            self.pending = pending = deque()
+        lifo = self.core.options.lifo
+        while self.backlog > 0 and room > 0:
+            found = store.load_waiting(self.session, self.last if lifo else self.first)
+            self.step_backlog(not lifo, found is not None)
+            room -= 1
+            if found is None:
+                continue
+            if lifo:
+                pending.appendleft(found)
+            else:
+                pending.append(found)
 
     def on_window_open(self) -> None:
         if self.has_waiting():
@@ -406,7 +413,8 @@ class Queue(Sender):
     def take_shared(self, groups: set[str]) -> list[Delivery]:
         """Removes and returns what other members of these share groups should get instead.
 
-        That is what was never sent or not acknowledged. A QoS 2 message that was sent to a durable
+        That is what was never sent or not acknowledged, as far as it is in memory or next to be
+        loaded: looking through a long backlog would keep all others waiting. A QoS 2 message that was sent to a durable
         session stays with it: the client may own it already, and comes back for the rest.
         """
         taken: list[Delivery] = []
@@ -419,6 +427,10 @@ class Queue(Sender):
                 if delivery.order and store is not None:
                     store.remove_inflight(self.session, delivery)
                 taken.append(delivery)
+        try:
+            self.load_pending(PENDING_IN_MEMORY - (len(self.pending) if self.pending else 0))
+        except StoreError:
+            pass  # what cannot be read stays where it is
         self.pending = self.without(groups, self.pending, taken)
         self.quick = self.without(groups, self.quick, taken)
         return taken

@@ -23,7 +23,9 @@ contain; those of the empty mountpoint have nothing in front.
 
 A session gets a new number each time it begins, so that deleting an old one (in steps, its queue
 may be long) never touches the new one. An entry holds its message itself if it is small and in one
-queue only; else it names an `m` record, and a payload is stored once however many queues hold it.
+queue only; else it names an `m` record, and a payload is stored once however many queues hold it. What a
+share group chose this queue for ends with the group's name and its length (2), so that it can go to another
+member after a restart as before.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,6 +38,7 @@ FORMAT: Final = b"vmq 1"
 FLAG_RETAIN: Final = 4
 FLAG_REF: Final = 8
 FLAG_RELEASED: Final = 16
+FLAG_GROUP: Final = 32
 
 #: A larger payload gets a record of its own: a queue entry is rewritten when it is sent.
 INLINE_PAYLOAD: Final = 1024
@@ -55,6 +58,17 @@ def decode_message(raw: bytes, start: int, qos: int) -> Message:
     body = start + 2
     end = body + (raw[start] << 8 | raw[start + 1])
     return Message(raw[body:end], raw[end:], qos, False)
+
+
+def split_group(raw: bytes) -> tuple[bytes, str]:
+    """An entry that has a share group, without it, and the group's name.
+
+    Raises:
+        UnicodeDecodeError: the name is no text, which only a damaged store shows.
+    """
+    end = len(raw) - 2
+    start = end - (raw[end] << 8 | raw[end + 1])
+    return raw[:start], raw[start:end].decode()
 
 
 def scope_of(mountpoint: str) -> str:
@@ -285,18 +299,27 @@ class Store:
         flags = delivery.qos
         if delivery.retain:
             flags |= FLAG_RETAIN
-        if delivery.ref:
-            flags |= FLAG_REF
-            return bytes((flags, pid >> 8, pid & 255)) + delivery.ref.to_bytes(8, "big")
+        tail = b""
         if delivery.released:
             flags |= FLAG_RELEASED
-        return bytes((flags, pid >> 8, pid & 255)) + encode_message(message.topic, message.payload)
+        elif delivery.group:
+            flags |= FLAG_GROUP
+            name = delivery.group.encode()
+            tail = name + len(name).to_bytes(2, "big")
+        if delivery.ref:
+            flags |= FLAG_REF
+            return bytes((flags, pid >> 8, pid & 255)) + delivery.ref.to_bytes(8, "big") + tail
+        head = bytes((flags, pid >> 8, pid & 255))
+        return head + encode_message(message.topic, message.payload) + tail
 
     def read_entry(self, raw: bytes) -> Delivery | None:
         """The delivery of an entry; None if its message is gone, which only a damaged store shows."""
         flags = raw[0]
         message: Message | None
         ref = 0
+        group = ""
+        if flags & FLAG_GROUP:
+            raw, group = split_group(raw)
         if flags & FLAG_RELEASED:
             message = NO_MESSAGE
         elif flags & FLAG_REF:
@@ -306,7 +329,7 @@ class Store:
                 return None
         else:
             message = decode_message(raw, 3, flags & 3)
-        delivery = Delivery(message, flags & 3, flags & FLAG_RETAIN != 0, "")
+        delivery = Delivery(message, flags & 3, flags & FLAG_RETAIN != 0, group)
         delivery.ref = ref
         delivery.packet_id = raw[1] << 8 | raw[2]
         delivery.released = flags & FLAG_RELEASED != 0
