@@ -7,10 +7,10 @@ stays is the transport of the one above.
 
 import asyncio
 import logging
-import socket
 import ssl
 from collections.abc import Callable
-from typing import Any
+from socket import SocketType
+from typing import Any, cast
 
 from vmq.config import Config, ListenerOptions
 from vmq.connection import Connection
@@ -161,7 +161,7 @@ class Listener:
 
     # Connections
 
-    def arrive(self, sock: socket.socket, address: Any) -> None:
+    def arrive(self, sock: SocketType, address: Any) -> None:
         """A peer has connected; what is refused at once costs no more than its socket."""
         self.connections += 1
         limit = self.options.max_connections
@@ -179,14 +179,14 @@ class Listener:
         else:
             self.adopt(sock, self.enter(address, ""))
 
-    def adopt(self, sock: socket.socket, protocol: Any) -> None:
+    def adopt(self, sock: SocketType, protocol: Any) -> None:
         """Has the event loop make a transport; `connection_made` is called in its next pass.
 
         The loop's coroutine is driven by hand: a task would cost a tenth of all that an accept does.
         """
         sock.setblocking(False)
         loop = asyncio.get_running_loop()
-        making = loop.connect_accepted_socket(lambda: protocol, sock)
+        making = loop.connect_accepted_socket(lambda: protocol, cast(Any, sock))
         try:
             waiter = making.send(None)
         except (OSError, RuntimeError) as error:

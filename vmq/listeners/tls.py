@@ -13,9 +13,12 @@ from vmq.listeners.certificates import reason_of
 #: One TLS record holds no more than this, so that a read takes all of it.
 RECORD: Final = 16_384
 
-#: Bytes given to OpenSSL at once: its buffers in memory keep the size of the largest piece, for as
-#: long as the connection lives.
+#: Bytes given to OpenSSL at once: the shared buffers keep the size of the largest piece.
 PIECE: Final = 16_384
+
+#: Ciphertext on its way to OpenSSL, and from it.
+INCOMING: Final = ssl.MemoryBIO()
+OUTGOING: Final = ssl.MemoryBIO()
 
 
 class Owner(Protocol):
@@ -35,9 +38,7 @@ class Tls:
     """One TLS connection: an asyncio protocol below, a transport for what is inside."""
 
     def __init__(self, context: ssl.SSLContext, owner: Owner, wants_identity: bool) -> None:
-        self.incoming = ssl.MemoryBIO()
-        self.outgoing = ssl.MemoryBIO()
-        self.object = context.wrap_bio(self.incoming, self.outgoing, server_side=True)
+        self.object = context.wrap_bio(INCOMING, OUTGOING, server_side=True)
         # What SSLObject wraps: a fifth of a microsecond less for each message.
         self.openssl: Any = getattr(self.object, "_sslobj", self.object)
         self.owner = owner
@@ -86,11 +87,16 @@ class Tls:
         """Ciphertext comes in."""
         if self.ended:
             return
-        self.incoming.write(piece)
-        if self.inner is None:
-            self.shake_hands()
-        else:
-            self.read()
+        INCOMING.write(piece)
+        try:
+            if self.inner is None:
+                self.shake_hands()
+            else:
+                self.read()
+        finally:
+            # Whatever went wrong: what is left is nobody else's.
+            empty(INCOMING)
+            empty(OUTGOING)
 
     # The handshake
 
@@ -121,7 +127,7 @@ class Tls:
 
     def read(self) -> None:
         """Hands on what can be decrypted now."""
-        incoming = self.incoming
+        incoming = INCOMING
         chunks: list[bytes] = []
         over = False
         try:
@@ -139,7 +145,7 @@ class Tls:
         except ssl.SSLError as error:
             self.broken = ConnectionError(f"TLS failed: {reason_of(error)}")
             over = True
-        if self.outgoing.pending:
+        if OUTGOING.pending:
             self.flush()  # what the protocol itself has to say: alerts, new keys
         if chunks:
             self.inner.data_received(chunks[0] if len(chunks) == 1 else b"".join(chunks))
@@ -148,7 +154,7 @@ class Tls:
             self.transport.close()
 
     def flush(self) -> None:
-        data = self.outgoing.read()
+        data = OUTGOING.read()
         if data:
             self.transport.write(data)
 
@@ -168,11 +174,13 @@ class Tls:
             return
         try:
             self.openssl.write(piece)
+            data = OUTGOING.read()
         except ssl.SSLError as error:
+            empty(OUTGOING)
             self.broken = ConnectionError(f"TLS failed: {reason_of(error)}")
             self.abort()
             return
-        self.transport.write(self.outgoing.read())
+        self.transport.write(data)
 
     def close(self) -> None:
         """Ends the stream after a close_notify, without waiting for the peer's."""
@@ -204,6 +212,12 @@ class Tls:
 
     def get_extra_info(self, name: str) -> Any:
         return self.object if name == "ssl_object" else self.transport.get_extra_info(name)
+
+
+def empty(buffer: ssl.MemoryBIO) -> None:
+    """Drops what is in a shared buffer."""
+    if buffer.pending:
+        buffer.read()
 
 
 def common_name(certificate: Any) -> str:

@@ -22,10 +22,11 @@ class PoorSocket(socket.socket):
 
     errors: list[int]
 
-    def accept(self) -> tuple[socket.socket, Any]:
+    def _accept(self) -> tuple[int, Any]:
         if self.errors:
             raise OSError(self.errors.pop(), "want")
-        return super().accept()
+        found: tuple[int, Any] = super()._accept()  # type: ignore[misc]
+        return found
 
 
 class Door:
@@ -41,14 +42,14 @@ class Door:
         self.lag = 0.0
         #: Seconds that the clock goes on with each arrival.
         self.cost = 0.0
-        self.arrived: list[socket.socket] = []
+        self.arrived: list[socket.SocketType] = []
         self.all_in = asyncio.Event()
         self.wanted = 0
         self.acceptor = Acceptor(
             "a", self.sock, self.arrive, self.house.core, DRIFT, lambda: self.lag
         )
 
-    def arrive(self, sock: socket.socket, address: Any) -> None:
+    def arrive(self, sock: socket.SocketType, address: Any) -> None:
         assert address == sock.getpeername()
         self.arrived.append(sock)
         self.house.clock.advance(self.cost)
