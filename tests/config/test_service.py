@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.tools import require_tool
 from tests.vmq.cli.program import run
 from vmq.cli.main import app
 from vmq.config import Config
@@ -19,10 +20,6 @@ UNIT = (ROOT / "config" / "vmq.service").read_text("utf-8")
 DOCKERFILE = (ROOT / "config" / "Dockerfile").read_text("utf-8")
 LOGROTATE = (ROOT / "config" / "vmq.logrotate").read_text("utf-8")
 COMMANDS = {command.name for command in app.registered_commands}
-
-needs_systemd = pytest.mark.skipif(
-    shutil.which("systemd-analyze") is None, reason="systemd is not installed"
-)
 
 
 def unit(key: str) -> list[str]:
@@ -58,17 +55,16 @@ def installed(tmp_path: Path) -> str:
     return str(file)
 
 
-@needs_systemd
 def test_systemd_understands_the_unit(installed: str) -> None:
-    command = ["systemd-analyze", "verify", "--man=no", installed]
+    command = [require_tool("systemd-analyze"), "verify", "--man=no", installed]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert "vmq.service" not in done.stderr
     assert done.returncode == 0, done.stderr
 
 
-@needs_systemd
 def test_systemd_finds_the_unit_hardened(installed: str) -> None:
-    command = ["systemd-analyze", "security", "--offline=true", "--threshold=20", installed]
+    program = require_tool("systemd-analyze")
+    command = [program, "security", "--offline=true", "--threshold=20", installed]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout[-500:] + done.stderr
 

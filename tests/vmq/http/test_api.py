@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import shutil
 from base64 import b64encode
 from io import BytesIO
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.peer import Peer
+from tests.support.tools import require_tool
 from tests.vmq.http.conftest import Site
 from vmq.admin.keys import ApiKeys
 from vmq.admin.listing import SLICE
@@ -263,12 +263,12 @@ async def test_a_body_that_is_no_json_is_refused(local: Site) -> None:
 # A client that we did not write
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 async def test_curl(site: Site) -> None:
     key = ApiKeys(site.folder).create().key
+    program = require_tool("curl")
 
     async def curl(*words: str) -> tuple[str, Any]:
-        command = ("curl", "--silent", "--write-out", "\n%{http_code}", *words)
+        command = (program, "--silent", "--write-out", "\n%{http_code}", *words)
         process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
         out, _ = await process.communicate()
         body, _, status = out.decode().rpartition("\n")
