@@ -113,8 +113,8 @@ class Session(Publisher):
             self.core.counters.mqtt_connack_sent[refused.code] += 1
             self.output.add(connack(False, refused.code))
             self.output.close("refused: " + refused.text)
-        except StoreError as error:
-            self.output.close(str(error) + " [MQTT-4.8.0-2]")
+        except StoreError as failure:  # mypyc gives a name one type: not `error` again
+            self.output.close(str(failure) + " [MQTT-4.8.0-2]")
         except Exception:
             # A defect of ours must not reach other connections.
             log.exception("internal error, client=%s", self.client_id)
