@@ -48,7 +48,8 @@ from vmq.store_open import (
     stored_sessions,
     text_of,
 )
-from vmq.tasks import QueueTasks, SessionTask
+from vmq.tasks import QueueTasks
+from vmq.watch import Deadlines, SessionWatch
 
 if TYPE_CHECKING:
     from vmq.http.admin_socket import AdminSocket
@@ -135,7 +136,8 @@ class Broker:
         self._metrics: Metrics | None = None
         self._memory: MemoryWatch | None = None
         self._http: list[HttpListener] = []
-        self._tasks: dict[Connection, SessionTask] = {}
+        self._watches: dict[Connection, SessionWatch] = {}
+        self._deadlines: Deadlines | None = None
         self._all_closed: asyncio.Future[None] | None = None
         self._background: set[asyncio.Task[None]] = set()
         self._publishers: dict[str, LocalClient] = {}
@@ -199,7 +201,7 @@ class Broker:
         for client in list(self._clients):
             client.close()
         self._publishers.clear()
-        for connection in list(self._tasks):
+        for connection in list(self._watches):
             connection.close("the broker is shutting down")
         core, committer = self._core, self._committer
         if core is not None and committer is not None:
@@ -207,11 +209,13 @@ class Broker:
             await committer.finish_all()
             core.outbox.flush()
         await asyncio.sleep(0)  # the transports write what they were just given
-        for connection in list(self._tasks):
+        for connection in list(self._watches):
             connection.abort()
-        if self._tasks:
+        if self._watches:
             self._all_closed = asyncio.get_running_loop().create_future()
             await self._all_closed
+        if self._deadlines is not None:
+            self._deadlines.close()
         if committer is not None:
             await committer.finish_all()  # what the ends of the connections wrote
         if core is not None and core.store is not None:
@@ -237,7 +241,9 @@ class Broker:
         except OSError as error:
             raise StartError(f"cannot use the data directory: {path}: {error.strerror}") from error
         core = Core(options_of(config), store, time.monotonic, time.time, random.Random().randrange)
-        core.call_later = asyncio.get_running_loop().call_later
+        loop = asyncio.get_running_loop()
+        core.call_later = loop.call_later
+        self._deadlines = Deadlines(core.clock, loop.call_later, loop.call_soon)
         committer.attach(core, store, reopen)
         self._core = core
         self._committer = committer
@@ -366,13 +372,14 @@ class Broker:
     def _on_opened(self, connection: Connection, listener: Listener) -> None:
         timeout = float(self.config.session.mqtt_connect_timeout)  # may change live
         lifetime = listener.options.max_connection_lifetime
-        self._tasks[connection] = SessionTask(connection, timeout, lifetime)
+        assert self._deadlines is not None
+        self._watches[connection] = SessionWatch(connection, self._deadlines, timeout, lifetime)
 
     def _on_closed(self, connection: Connection) -> None:
-        task = self._tasks.pop(connection, None)
-        if task is not None:
-            task.cancel()
-        if self._all_closed is not None and not self._tasks:
+        watch = self._watches.pop(connection, None)
+        if watch is not None:
+            watch.cancel()
+        if self._all_closed is not None and not self._watches:
             self._all_closed.set_result(None)
 
     def reload_certificates(self) -> bool:
@@ -446,14 +453,14 @@ class Broker:
         if core.options.retry_interval and not had_retries:
             begin_retries(core, trees)
         update_trees(set(changed), config, trees)
-        update_connections(set(changed), config, self._tasks)
+        update_connections(set(changed), config, self._watches)
         for listener in self._mqtt_listeners():
             listener.configure(config)
         committer.flush_interval = config.store.flush_interval
         if memory is not None:
             memory.set_limit(config.limits.max_memory)
-        for task in self._tasks.values():
-            task.wake()
+        for watch in self._watches.values():
+            watch.wake()
         if changed and self.on_change is not None:
             self.on_change(changed)
         return changed
