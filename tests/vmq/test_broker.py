@@ -462,7 +462,7 @@ async def test_the_write_buffer_is_the_configured_one(tmp_path: Path) -> None:
     config = msgspec.structs.replace(config, network=network)
     async with Broker(config) as broker, peer_of(broker) as peer:
         await peer.connect("c")
-        [connection] = broker._tasks
+        [connection] = broker._watches
         assert connection.transport.get_write_buffer_limits()[1] == 4096
         assert connection.reply_limit == 4 * 4096
 
