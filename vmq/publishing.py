@@ -12,11 +12,12 @@ from vmq.core import Options
 from vmq.hooks import Answer, Hooks, Kept, Pending
 from vmq.message import Message
 from vmq.mqtt.decoder import Decoder
-from vmq.mqtt.encoder import PACKET_IDS, PUBACK_HEAD, PUBCOMP_HEAD, PUBREC_HEAD
+from vmq.mqtt.encoder import PACKET_IDS, PUBACK_HEAD, PUBCOMP_HEAD, PUBREC_HEAD, remaining_length
 from vmq.mqtt.packets import LEVEL_3_1, LEVEL_3_1_1, MAX_REMAINING_LENGTH, ProtocolError
 from vmq.output import Output
 from vmq.queue import Queue
 from vmq.registry import Registry, Subscriber
+from vmq.store import StoreError
 from vmq.trie import Route
 
 #: Topics of one session whose verdict is kept; beyond that all are asked about anew.
@@ -59,6 +60,14 @@ class Publisher:
             self.seen_id = seen = SubscriberId(self.client_id, self.registry.mountpoint)
         return seen
 
+    def ask(self, name: str, hook: "Callable[..., Answer]", *arguments: object) -> Answer:
+        """What a call site answers. One that fails, which is a defect of whoever set it, refuses."""
+        try:
+            return hook(*arguments)
+        except Exception as error:  # noqa: BLE001 - contained, whatever it is
+            self.core.hook_failed(name, error)
+            return Refuse(name + " failed")
+
     # Verdicts that come later
 
     def suspend(self, pending: Pending, proceed: "Callable[[Answer], None]") -> None:
@@ -98,7 +107,7 @@ class Publisher:
         return end
 
     def on_quick_publish(self) -> None:
-        """PUBLISH at QoS 0 without RETAIN: subscribers get the very bytes that came in.
+        """PUBLISH at QoS 0 without RETAIN: subscribers get the bytes that came in.
 
         A run of packets on one topic is handed on as one slice.
         """
@@ -125,14 +134,19 @@ class Publisher:
                 self.refuse_message()
             longest = limit + len(route.field)
         start = decoder.start
-        count = decoder.run(route.field, longest)
+        shortest = decoder.body - start == 2 or decoder.is_shortest()
+        count = decoder.run(route.field, longest) if shortest else 1
         counters = core.counters
         counters.mqtt_publish_received += count
         targets = route.targets
         counters.router_matches_local += len(targets) * count
         if not targets:
             return
-        frames = data[start : decoder.end]
+        if shortest:
+            frames = data[start : decoder.end]
+        else:
+            body = data[decoder.body : decoder.end]
+            frames = b"\x30" + remaining_length(len(body)) + body
         messages: list[Message] | None = None
         for target in targets:
             queue = target.queue
@@ -146,6 +160,8 @@ class Publisher:
                     output.outbox.touched.append(output)
             else:
                 if messages is None:
+                    if core.options.upgrade_outgoing_qos:
+                        self.check_store(route, False)
                     messages = split_run(frames, route)
                 qos = target.qos if queue.options.upgrade_outgoing_qos else 0
                 for message in messages:
@@ -169,6 +185,8 @@ class Publisher:
         if limit and end - topic_end - (2 if qos else 0) > limit:
             self.refuse_message()
         self.core.counters.mqtt_publish_received += 1
+        if qos or retain or self.core.options.upgrade_outgoing_qos:
+            self.check_store(route, retain)
         if qos == 0:
             self.publish(route, Message(route.topic, data[topic_end:end], 0, retain), 0)
             return
@@ -178,7 +196,7 @@ class Publisher:
         if packet_id == 0:
             raise ProtocolError("packet id 0 in PUBLISH", "MQTT-2.3.1-1")
         message = Message(route.topic, data[topic_end + 2 : end], qos, retain)
-        if not head & 9:
+        if not head & 9 and decoder.is_shortest():
             message.cut = data[decoder.start : topic_end]
             message.cut_qos = qos
         if qos == 2 and packet_id in self.received_ids():
@@ -204,6 +222,19 @@ class Publisher:
             and self.kept_generation == hooks.generation
             and route.topic in self.kept[0]
         )
+
+    def check_store(self, route: Route, retain: bool) -> None:
+        """Refuses what would have to be stored while it cannot be [MQTT-4.8.0-2].
+
+        Taken and never acknowledged, it would be sent again and again, and be kept each time.
+
+        Raises:
+            StoreError: the message concerns the store, which cannot write or is far behind.
+        """
+        store = self.core.store
+        if store is not None and store.refuses(self.core.options.max_uncommitted_writes):
+            if retain or route.stored_copies:
+                raise StoreError("the store cannot write")
 
     def keep(self, route: Route, kind: int, until: float) -> None:
         """Lets such publishes pass unasked for a while."""
@@ -243,7 +274,7 @@ class Publisher:
             self.finish_publish(self.registry, route, message, message.qos, packet_id)
             return
         seen = SeenMessage(route.text, message.payload, message.qos, message.retain)
-        answer = hook(self.username, self.subscriber_id(), seen)
+        answer = self.ask("auth_on_publish", hook, self.username, self.subscriber_id(), seen)
         if isinstance(answer, Pending):
             self.suspend(
                 answer,
@@ -296,6 +327,8 @@ class Publisher:
                 registry = self.core.find_registry(answer.mountpoint)
             message = changed_message(message, answer)
             route = registry.route(message.topic)
+            if message.qos or message.retain:
+                self.check_store(route, message.retain)
             if answer.throttle:
                 self.throttle(float(answer.throttle))
         self.finish_publish(registry, route, message, asked, packet_id)
@@ -317,7 +350,7 @@ class Publisher:
         hook = self.hooks.on_publish
         if hook is not None:
             seen = SeenMessage(route.text, message.payload, message.qos, message.retain)
-            hook(self.username, self.subscriber_id(), seen)
+            self.core.tell("on_publish", hook, self.username, self.subscriber_id(), seen)
         if asked and not self.output.closing:
             self.acknowledge(asked, packet_id)
 

@@ -104,9 +104,8 @@ def test_the_command_shows_them_as_they_come(fresh_broker: BrokerFactory) -> Non
         program.wait_err("tracing c")
         wire = Wire.connect_tcp(broker.tcp)
         wire.stream.sendall(connect_packet("c") + publish_packet("a", b"hello"))
-        shown = program.wait_out("-> PUBLISH")
-        assert "-> CONNECT level=4 client='c'" in shown
-        assert program.wait_out("'he'...")
+        program.wait_out("-> CONNECT level=4 client='c'")
+        program.wait_out("-> PUBLISH 'a' qos=0 retain=0 dup=0 bytes=5 'he'...")
         wire.stream.close()
 
 
