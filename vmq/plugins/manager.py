@@ -209,6 +209,10 @@ class Plugins:
         """
         async with self._lock:
             old = self._running(name)
+            if name in self._given:
+                raise PluginError(
+                    f"plugin {name!r} was made by the program; there is no newer code"
+                )
             self.loaded[name] = await self._bring_up(name)
             self._compile()
             await self._retire(old)

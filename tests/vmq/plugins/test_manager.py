@@ -354,7 +354,7 @@ async def test_a_connection_that_ends_while_it_waits_is_forgotten(tmp_path: Path
             async with asyncio.timeout(TIMEOUT):
                 while not guard.under_way:  # noqa: ASYNC110 - nothing tells of it
                     await asyncio.sleep(0)
-                for connection in list(broker._tasks):
+                for connection in list(broker._watches):
                     connection.close("the test says so")
                 await guard.wait_idle()
         plugin.gate.set()
@@ -399,7 +399,7 @@ async def test_the_connect_timeout_holds_while_a_verdict_is_awaited(tmp_path: Pa
     plugin = Later()
     async with serving(tmp_path, {"doors": plugin}, anonymous=False) as broker:
         session = msgspec.structs.replace(broker.config.session, mqtt_connect_timeout=1)
-        broker.config = msgspec.structs.replace(broker.config, session=session)
+        broker.reload(msgspec.structs.replace(broker.config, session=session))
         async with peer_of(broker) as peer:
             peer.send(connect_packet("c"))
             assert await peer.rest() == b""
@@ -677,6 +677,8 @@ async def test_changes_that_cannot_be_made_say_so(tmp_path: Path) -> None:
     async with serving(tmp_path, {"doors": Doors()}) as broker:
         with pytest.raises(PluginError, match="runs already"):
             await broker.plugins.enable("doors")
+        with pytest.raises(PluginError, match="made by the program"):
+            await broker.plugins.reload("doors")
         with pytest.raises(PluginError, match="does not run"):
             await broker.plugins.reload("other")
         with pytest.raises(PluginError, match=r"no \[plugins.other\]"):

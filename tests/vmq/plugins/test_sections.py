@@ -7,7 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from vmq.config import Config, ConfigError, PluginOptions, changed, load
+from vmq.config import Config, ConfigError, PluginOptions
+from vmq.config_load import changed, load
 from vmq.config_plugins import own_config
 from vmq.reload import changes
 
