@@ -144,7 +144,8 @@ async def test_texts_that_no_packet_can_hold_are_refused(
 
 async def test_no_plugin_is_asked_about_a_client_inside(house: House) -> None:
     hooks = house.core.hooks
-    hooks.auth_on_register = hooks.auth_on_publish = lambda *_arguments: Refuse("no")
+    hooks.auth_on_register = lambda *_arguments: Refuse("no")
+    hooks.auth_on_publish = lambda *_arguments: Refuse("no")
     hooks.auth_on_subscribe = lambda *_arguments: Refuse("no")
     hooks.resolve()
     async with local(house) as client, asyncio.timeout(TIMEOUT):
