@@ -120,7 +120,11 @@ class Publisher:
         if route is None:
             route = registry.route(topic)
         core = self.core
-        if route.groups or (self.hooks.in_publish_path and not self.may_pass(route)):
+        if (
+            route.groups
+            or (self.hooks.in_publish_path and not self.may_pass(route))
+            or core.hooks.on_deliver is not None
+        ):
             limit = self.options.max_message_size
             if limit and decoder.end - topic_end > limit:
                 self.refuse_message()

@@ -73,7 +73,7 @@ def _find_vmq() -> Peer:
 
     env = {
         "PYTHONPATH": os.pathsep.join(
-            str(Path(each.__file__).parents[1]) for each in (vmq, vmq_hooks)
+            str(Path(str(each.__file__)).parents[1]) for each in (vmq, vmq_hooks)
         ),
         "VMQ_QUEUE__MAX_INFLIGHT_MESSAGES": "0",
         "VMQ_QUEUE__MAX_ONLINE_MESSAGES": "-1",

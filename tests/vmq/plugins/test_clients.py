@@ -56,7 +56,11 @@ async def test_a_client_keeps_to_its_room(tmp_path: Path) -> None:
             async with asyncio.timeout(TIMEOUT):
                 message = await anext(aiter(kitchen.messages))
             assert (str(message.topic), message.payload) == ("kitchen/lamp", b"on")
-        with pytest.raises(aiomqtt.MqttError):
+
+        async def intrude() -> None:
             async with client("salt") as kitchen, asyncio.timeout(TIMEOUT):
                 await kitchen.publish("cellar/lamp", b"on")
                 await anext(aiter(kitchen.messages))  # tells of the end of the connection
+
+        with pytest.raises(aiomqtt.MqttError):
+            await intrude()
