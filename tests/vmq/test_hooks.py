@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from vmq_hooks import DeliverModifiers, Message, Peer, Refuse, SubscriberId, Subscription
 
 from tests.support.wire import (
@@ -19,7 +21,7 @@ from tests.support.wire import (
     unsubscribe_packet,
 )
 from tests.vmq.support import Client, House, stored_house
-from vmq.hooks import Hooks
+from vmq.hooks import Hooks, Pending
 
 SITES = (
     *("auth_on_register", "on_register", "auth_on_publish", "on_publish", "auth_on_subscribe"),
@@ -606,3 +608,63 @@ def test_the_end_of_a_session_is_whole_though_a_hook_fails(site: str) -> None:
     assert sorted(watcher.payloads()) == [b"shared", b"x"]
     assert "c" not in house.registry.subscribers
     assert house.core.counters.hook_errors == 1
+
+
+# --- verdicts that come later
+
+
+@given(st.lists(st.integers(1, 40), max_size=30), st.data())
+def test_a_verdict_that_comes_later_changes_nothing_but_the_time(
+    sizes: list[int], data: st.DataObject
+) -> None:
+    """Whatever the chunks, and whenever the verdicts come: everything is handled once, in order."""
+    house = House()
+    watcher = house.client("w")
+    watcher.subscribe(("#", 0))
+    pending: list[Pending] = []
+
+    def later(*_arguments: object) -> Pending:
+        pending.append(Pending(lambda: None))
+        return pending[-1]
+
+    for site in ("auth_on_register", "auth_on_publish", "auth_on_subscribe", "on_unsubscribe"):
+        setattr(house.core.hooks, site, later)
+    house.core.hooks.resolve()
+    stream = connect_packet("c") + subscribe_packet(1, ("x", 0)) + unsubscribe_packet(2, "x")
+    for number in range(9):
+        qos = number % 3
+        stream += publish_packet(
+            "t", b"%d" % number, qos=qos, packet_id=number + 1 if qos else None
+        )
+    client = Client(house, anonymous=False)
+    place = 0
+    for size in [*sizes, len(stream)]:
+        client.send(stream[place : place + size])
+        place += size
+        while pending and bool(data.draw(st.booleans())):
+            assert len(pending) == 1, "one packet at a time"
+            pending.pop().finish(None)
+    while pending:
+        assert not client.transport.reading
+        pending.pop().finish(None)
+    assert client.transport.reading
+    answers = b"\x20\x02\0\0\x90\x03\0\1\0\xb0\x02\0\2"
+    for number in range(9):
+        if number % 3:
+            answers += bytes((0x40 if number % 3 == 1 else 0x50, 2, 0, number + 1))
+    assert client.take_bytes() == answers
+    assert watcher.payloads() == [b"%d" % number for number in range(9)]
+
+
+def test_a_connection_that_is_lost_calls_its_verdict_off() -> None:
+    house = House()
+    cancelled: list[bool] = []
+    pending = Pending(lambda: cancelled.append(True))
+    house.core.hooks.auth_on_publish = lambda *_arguments: pending
+    house.core.hooks.resolve()
+    client = house.client("c", will=None)
+    client.send(publish_packet("t", b"x"))
+    client.lose()
+    assert cancelled == [True]
+    pending.finish(None)
+    assert house.core.counters.router_matches_local == 0
