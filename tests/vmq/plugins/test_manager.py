@@ -700,3 +700,31 @@ async def test_changes_that_cannot_be_made_say_so(tmp_path: Path) -> None:
             await broker.plugins.reload("other")
         with pytest.raises(PluginError, match=r"no \[plugins.other\]"):
             await broker.plugins.enable("other")
+
+
+async def test_a_session_restored_from_disk_is_asked_about_when_its_client_is_back(
+    tmp_path: Path,
+) -> None:
+    users: list[str | None] = []
+
+    def judge(user: str | None, _who: Any, wanted: list[Subscription]) -> Any:
+        users.append(user)
+        return Refuse("no more") if len(users) > 1 else True
+
+    doors = Doors(auth_on_subscribe=judge)
+    async with serving(tmp_path, {"doors": doors}) as broker, peer_of(broker) as peer:
+        await peer.connect("c", clean=False, username="u")
+        peer.send(subscribe_packet(1, ("a", 1)), b"\xe0\0")
+        await peer.expect(b"\x90\x03\0\1\1")
+    async with serving(tmp_path, {"doors": doors}) as broker:
+        handle = broker.plugins.loaded["doors"].handle
+        assert handle is not None
+        assert await handle.reauthorize() == 0
+        subscriber = broker.registry().subscribers["c"]
+        assert list(subscriber.subscriptions) == ["a"], "nobody knows yet whose it is"
+        async with peer_of(broker) as peer:
+            await peer.connect("c", clean=False, username="u")
+            peer.send(PINGREQ_BYTES)
+            await peer.expect(PINGRESP_BYTES)
+            assert list(subscriber.subscriptions) == []
+    assert users == ["u", "u"]
