@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import connect
+from websockets.sync.connection import Connection
 
 from tests.support.authority import Issued
 from tests.support.tools import require_tool
@@ -75,7 +76,7 @@ def key_hash(issued: Issued) -> str:
 class Page:
     """A page of the browser."""
 
-    def __init__(self, socket: ClientConnection) -> None:
+    def __init__(self, socket: Connection) -> None:
         self._socket = socket
         self._calls = 0
 

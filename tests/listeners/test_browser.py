@@ -51,7 +51,10 @@ def test_mqttjs_in_a_browser(
     start: ListenerFactory, server: Issued, page: Page, tmp_path: Path
 ) -> None:
     """Every QoS there and back, and a durable session over the broker's restart."""
-    listeners = {"tcp": {"url": "tcp://127.0.0.1:0"}, "wss": tls(server, "wss")}
+    listeners: dict[str, dict[str, object]] = {
+        "tcp": {"url": "tcp://127.0.0.1:0"},
+        "wss": tls(server, "wss"),
+    }
     broker = start(listeners, tmp_path / "data")
     assert page.run("open_", wss(broker), "browser") is False
     assert page.run("subscribe", "to/#", 2) == 2
