@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
 from tests.conformance.websocket_wire import open_websocket
-from tests.support.broker_process import BrokerProcess
 from tests.support.wire import Will, Wire
 
 SLEEPERS: Final = 6
@@ -15,10 +14,20 @@ WILLS: Final = 6
 RETAINED: Final = 20
 
 
+class Addresses(Protocol):
+    """Where a broker is."""
+
+    @property
+    def tcp(self) -> tuple[str, int]: ...
+
+    @property
+    def ws(self) -> str: ...
+
+
 class Round:
     """The clients of one round. Names are its own: what a name leaves behind is never used again."""
 
-    def __init__(self, broker: BrokerProcess, number: int) -> None:
+    def __init__(self, broker: Addresses, number: int) -> None:
         self.broker = broker
         self.name = f"soak-{number}"
 
