@@ -56,7 +56,6 @@ HASTY_UPGRADES = {
 }
 
 
-@pytest.mark.xfail(reason="the WebSocket library raises, and nothing catches it")
 @pytest.mark.parametrize("name", HASTY_UPGRADES)
 def test_a_hasty_upgrade_is_no_error_of_the_broker(fresh_broker: BrokerFactory, name: str) -> None:
     """The last one harms others, too: it raises where commits release acknowledgements."""

@@ -109,7 +109,9 @@ class WebSocket:
         if payloads:
             self.connection.data_received(b"".join(payloads))
         self.send_pending()
-        if self.protocol.handshake_exc is not None or self.protocol.close_expected():
+        # A close frame that came with the upgrade was read before the stream was open.
+        closing = self.protocol.close_expected() or self.protocol.close_rcvd is not None
+        if self.protocol.handshake_exc is not None or closing:
             reason = "WebSocket closed"
             error = self.protocol.handshake_exc or self.protocol.parser_exc
             if error is not None:
@@ -132,9 +134,17 @@ class WebSocket:
                 HTTPStatus.NOT_FOUND, f"MQTT is served at {self.path}\n"
             )
             self.protocol.handshake_exc = InvalidHandshake("wrong path " + request.path[:80])
+        elif not all(value.isascii() for _, value in request.headers.raw_items()):
+            # The library would quote them, or decode them, and raise.
+            response = self.protocol.reject(HTTPStatus.BAD_REQUEST, "headers must be ASCII\n")
+            self.protocol.handshake_exc = InvalidHandshake("header that is not ASCII")
         else:
             response = self.protocol.accept(request)
-        self.protocol.send_response(response)
+        # What came behind the request may have failed the stream already.
+        if self.protocol.eof_sent:
+            self.protocol.handshake_exc = InvalidHandshake("bad frame before the upgrade's answer")
+        else:
+            self.protocol.send_response(response)
 
     def on_frame(self, frame: Frame, payloads: list[bytes]) -> None:
         """Collects what binary frames and their continuations carry [MQTT-6.0.0-2]."""
@@ -163,7 +173,7 @@ class WebSocket:
 
     def close(self) -> None:
         """Ends the stream after a close frame, without waiting for the peer's."""
-        if self.protocol.state is State.OPEN:
+        if self.protocol.state is State.OPEN and self.protocol.close_rcvd is None:
             self.protocol.send_close(GOING_AWAY)
             self.send_pending()
         self.transport.close()
