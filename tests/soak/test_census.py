@@ -13,7 +13,7 @@ from vmq.broker import Broker
 from vmq.config import BrokerOptions, Config, ListenerOptions, NetworkOptions
 
 #: What a connection or a session is made of.
-KINDS = ("Connection", "Session", "SessionTask", "Subscriber", "Delivery", "WebSocket")
+KINDS = ("Connection", "Session", "SessionWatch", "Subscriber", "Delivery", "WebSocket")
 ROUNDS = 3
 
 
@@ -86,6 +86,6 @@ async def test_an_object_that_is_kept_is_counted(tmp_path: Path) -> None:
             await asyncio.sleep(0.01)
         found = census()
         assert found["Connection"] == before["Connection"] + 1
-        assert found["SessionTask"] == before["SessionTask"] + 1
+        assert found["SessionWatch"] == before["SessionWatch"] + 1
         writer.close()
         await writer.wait_closed()
