@@ -10,8 +10,9 @@ import asyncio
 import logging
 import os
 import random
+import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -19,9 +20,10 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import plyvel
+from vmq_hooks import Plugin
 
 from vmq.commits import Committer
-from vmq.config import Config, ListenerOptions
+from vmq.config import Config, ListenerOptions, value_of
 from vmq.config_checks import check
 from vmq.connection import Connection
 from vmq.core import Core, Options
@@ -36,8 +38,13 @@ from vmq.memory import MemoryWatch
 from vmq.metrics import Metrics
 from vmq.monitor import Monitor
 from vmq.overrides import LiveConfig
+from vmq.plugins.figures import families
+from vmq.plugins.host import PluginHost
+from vmq.plugins.manager import PluginError, Plugins
+from vmq.plugins.reauthorize import ask_again
 from vmq.registry import Registry
 from vmq.reload import changes, check_live
+from vmq.session_options import SessionOptions
 from vmq.store import Store, StoreError
 from vmq.store_open import (
     StoreDamagedError,
@@ -49,6 +56,7 @@ from vmq.store_open import (
     text_of,
 )
 from vmq.tasks import QueueTasks
+from vmq.tracing.tracer import Tracer
 from vmq.watch import Deadlines, SessionWatch
 
 if TYPE_CHECKING:
@@ -110,13 +118,20 @@ class Broker:
 
     Args:
         config: the configuration; the defaults if it is left out.
+        plugins: plugins that the program has made itself, by name; [plugins.NAME] holds the options of each.
         admin: whether `vmq session` and its like may look into the broker, through a socket in the data directory.
 
     Raises:
         ConfigError: the configuration is impossible or not safe.
     """
 
-    def __init__(self, config: Config | None = None, *, admin: bool = False) -> None:
+    def __init__(
+        self,
+        config: Config | None = None,
+        *,
+        admin: bool = False,
+        plugins: Mapping[str, Plugin] | None = None,
+    ) -> None:
         self.live = LiveConfig.of(config if config is not None else Config())
         check(self.config)
         #: Told of the options that changed, when they are in force; for what surrounds the broker, such as its log.
@@ -134,6 +149,10 @@ class Broker:
         self._committer: Committer | None = None
         self._monitor: Monitor | None = None
         self._metrics: Metrics | None = None
+        self._plugins: Plugins | None = None
+        self._tracer: Tracer | None = None
+        #: Plugins that the program itself has made, by name.
+        self._given = dict(plugins or {})
         self._memory: MemoryWatch | None = None
         self._http: list[HttpListener] = []
         self._watches: dict[Connection, SessionWatch] = {}
@@ -171,6 +190,7 @@ class Broker:
         self._all_closed = None
         self._open_core()
         try:
+            await self._start_plugins()
             for name in self.config.listeners:
                 await self.open_listener(name)
             if self._wants_admin:
@@ -214,6 +234,9 @@ class Broker:
         if self._watches:
             self._all_closed = asyncio.get_running_loop().create_future()
             await self._all_closed
+        if self._plugins is not None:
+            await self._plugins.stop()
+            self._plugins = None
         if self._deadlines is not None:
             self._deadlines.close()
         if committer is not None:
@@ -243,12 +266,27 @@ class Broker:
         core = Core(options_of(config), store, time.monotonic, time.time, random.Random().randrange)
         loop = asyncio.get_running_loop()
         core.call_later = loop.call_later
+        core.find_registry = self.registry
+        self._session_options = SessionOptions(core.options)
+        core.own_options = self._session_options.of
+        core.recheck = lambda registry, subscriber: self._spawn(ask_again(registry, subscriber))
         self._deadlines = Deadlines(core.clock, loop.call_later, loop.call_soon)
         committer.attach(core, store, reopen)
         self._core = core
         self._committer = committer
         self._queue_tasks = QueueTasks(core)
         self._watch(core, committer)
+        host = PluginHost(
+            socket.gethostname(),
+            Path(config.broker.data_dir),
+            self.registries,
+            self.registry,
+            lambda: self.metrics,
+            self._clients,
+        )
+        self._plugins = plugins = Plugins(host, core.hooks, config.plugins, core.clock)
+        self._tracer = Tracer(core, plugins)
+        self.metrics.others = lambda: families(plugins.guards, plugins.counters)
         try:
             self._restore(store)
         except Exception as error:
@@ -325,6 +363,8 @@ class Broker:
             new_client_id,
             lambda: self.monitor.lag,
         )
+        options = listener.options
+        listener.hooks = self.plugins.hooks_for(options.auth_plugins, options.authz_plugins)
         await listener.open()
         return listener
 
@@ -449,6 +489,8 @@ class Broker:
         self.live = live
         config = live.config
         options_of(config, core.options)
+        self._session_options.refresh()
+        self._spawn(self._follow(config, {key: _value(config, key) for key in changed}))
         trees = self.registries.values()
         if core.options.retry_interval and not had_retries:
             begin_retries(core, trees)
@@ -464,6 +506,33 @@ class Broker:
         if changed and self.on_change is not None:
             self.on_change(changed)
         return changed
+
+    # Plugins
+
+    @property
+    def plugins(self) -> Plugins:
+        """The plugins, to be enabled, disabled and reloaded."""
+        assert self._plugins is not None, "the broker is not started"
+        return self._plugins
+
+    @property
+    def tracer(self) -> Tracer:
+        """Watches single clients."""
+        assert self._tracer is not None, "the broker is not started"
+        return self._tracer
+
+    async def _start_plugins(self) -> None:
+        try:
+            for name, plugin in self._given.items():
+                await self.plugins.add(name, plugin, self.config.plugins.get(name))
+            await self.plugins.start()
+        except PluginError as error:
+            raise StartError(str(error)) from error
+
+    async def _follow(self, config: Config, told: dict[str, object]) -> None:
+        """Has the plugins follow a new configuration."""
+        others = {key: value for key, value in told.items() if not key.startswith("plugins.")}
+        await self.plugins.take_over(config.plugins, others)
 
     # Background work
 
@@ -589,6 +658,14 @@ class Broker:
         client = LocalClient(registry, "embedded-" + uuid4().hex, limit, self._clients.discard)
         self._clients.add(client)
         return client
+
+
+def _value(config: Config, key: str) -> object:
+    """The value of an option by its dotted key; None if it is gone."""
+    try:
+        return value_of(config, key)
+    except KeyError:
+        return None
 
 
 def client_ids() -> Iterator[str]:

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vmq.config_listeners import Certificate, ListenerOptions
+from vmq.config_plugins import PluginOptions
 from vmq.config_sources import ConfigError, Problem
 from vmq.config_values import (
     DURATION_FORMS,
@@ -34,6 +35,7 @@ __all__ = [
     "ListenerOptions",
     "LogOptions",
     "NetworkOptions",
+    "PluginOptions",
     "Problem",
     "QueueOptions",
     "SessionOptions",
@@ -414,6 +416,15 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     limits: LimitOptions = LimitOptions()
     store: StoreOptions = StoreOptions()
     network: NetworkOptions = NetworkOptions()
+    plugins: dict[str, PluginOptions] = msgspec.field(default_factory=dict)
+
+    def anonymous_until_hook(self, listener: str) -> bool:
+        """Whether clients without credentials may connect only as long as no plugin knows clients.
+
+        That is so where nobody has said anything but the default, that loopback is open.
+        """
+        options = self.listeners[listener]
+        return options.allow_anonymous is None and self.auth.allow_anonymous == "loopback"
 
     def anonymous_allowed(self, listener: str) -> bool:
         """Whether clients without credentials may connect at this listener (a key of `listeners`)."""

@@ -25,9 +25,24 @@ def check(config: Config, origin: Callable[[str], str | None] = lambda _key: Non
     """
     problems = type_problems(config, origin)
     if not problems:
-        problems = _listener_problems(config, origin)
+        problems = _listener_problems(config, origin) + _chain_problems(config, origin)
     if problems:
         raise ConfigError(problems)
+
+
+def _chain_problems(config: Config, origin: Callable[[str], str | None]) -> list[Problem]:
+    """Listeners that ask plugins of which nothing is said."""
+    known = ", ".join(config.plugins) or "there is none"
+    problems: list[Problem] = []
+    for name, options in config.listeners.items():
+        for option in ("auth_plugins", "authz_plugins"):
+            value: list[str] | None = getattr(options, option)
+            missing = [each for each in value or () if each not in config.plugins]
+            if missing:
+                key = f"listeners.{name}.{option}"
+                what = f"there is no [plugins.{missing[0]}]; accepted: names of sections ({known})"
+                problems.append(Problem(key, what, origin(key), value))
+    return problems
 
 
 def _listener_problems(config: Config, origin: Callable[[str], str | None]) -> list[Problem]:
@@ -67,7 +82,8 @@ def _listener_problems(config: Config, origin: Callable[[str], str | None]) -> l
             key = f"listeners.{name}.allow_remote"
             problems.append(Problem(key, what, origin(key), True))
         identified = options.use_identity_as_username
-        if not (endpoint.is_loopback or identified or _anonymous_said(config, options)):
+        guarded = any(each.enabled for each in config.plugins.values())
+        if not (endpoint.is_loopback or identified or guarded or _anonymous_said(config, options)):
             problems.append(Problem(key, _UNSAFE.format(name=name), origin(key), options.url))
     if schemes <= {"http"}:
         which = " for MQTT" if schemes else ""

@@ -5,7 +5,9 @@ a WebSocket or an in-process client brings a stand-in for the transport.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
+
+from vmq_hooks.types import Peer
 
 from vmq.limits import RateLimit
 from vmq.output import Output
@@ -47,6 +49,13 @@ class Connection(Output):
         self.blocked_since: float = 0.0
         self.message_rate: RateLimit | None = None
         self.byte_rate: RateLimit | None = None
+        #: Messages a second that a plugin allows; below 0: the option holds.
+        self.own_rate: float = -1.0
+        #: When the connection has lived long enough; 0 is never.
+        self.dies_at: float = 0.0
+        #: How it came in: the listener's name and scheme.
+        self.listener = ""
+        self.scheme: Literal["tcp", "tls", "ws", "wss", "unix", "local"] = "local"
         #: A peer is not read further while more than this many bytes of replies wait for it, in the
         #: transport or for a commit. Messages wait in its queue above a quarter of it.
         self.reply_limit: int = 4 * 262_144
@@ -57,6 +66,8 @@ class Connection(Output):
         """Goes by the rates of the options from now on; no debt is taken along."""
         options, now = self.core.options, self.core.clock()
         messages, size = options.max_message_rate, options.max_byte_rate
+        if self.own_rate >= 0:
+            messages = self.own_rate
         self.message_rate = RateLimit(messages, now) if messages > 0 else None
         self.byte_rate = RateLimit(size, now) if size > 0 else None
 
@@ -79,6 +90,10 @@ class Connection(Output):
         known = session.subscriber is not None
         published = counters.mqtt_publish_received
         core.publisher = self
+        if core.tap is not None:
+            core.tap(self, True, data)
+        if session.kept_generation >= 0:
+            session.look_at_clock(now)
         session.receive(data)
         core.publisher = None
         self.outbox.flush()
@@ -90,6 +105,39 @@ class Connection(Output):
                 self.hold_for_store()
         if not known and session.subscriber is not None and self.wake_task is not None:
             self.wake_task()
+
+    def go_on(self) -> None:
+        if self.closing:
+            return
+        core = self.core
+        session = self.session
+        known = session.subscriber is not None
+        published = core.counters.mqtt_publish_received
+        core.publisher = self
+        session.look_at_clock(core.clock())
+        session.resume()
+        core.publisher = None
+        self.outbox.flush()
+        published = core.counters.mqtt_publish_received - published
+        if published:
+            self.hold_publisher(published, 0, core.clock())
+        if not known and session.subscriber is not None and self.wake_task is not None:
+            self.wake_task()
+        self.resume()
+
+    def limit(self, rate: int | None, lifetime: int | None) -> None:
+        now = self.core.clock()
+        if rate is not None:
+            self.own_rate = float(rate)
+            self.set_rates()
+        if lifetime is not None:
+            self.dies_at = now + lifetime if lifetime else 0.0
+            if self.wake_task is not None:
+                self.wake_task()
+
+    def seen_peer(self) -> Peer:
+        host, port = split_peer(self.describe())
+        return Peer(host, port, self.listener, self.scheme, self.session.identity)
 
     def hold_publisher(self, published: int, size: int, now: float) -> None:
         """Stops reading for a while if the client passed its rates, or nobody can follow."""
@@ -208,7 +256,10 @@ class Connection(Output):
             return
         if pieces:
             data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-            self.core.counters.bytes_sent += len(data)
+            core = self.core
+            core.counters.bytes_sent += len(data)
+            if core.tap is not None:
+                core.tap(self, False, data)
             transport.write(data)
             pieces.clear()
         if self.closing and not self.held:
@@ -240,3 +291,11 @@ class Connection(Output):
             else:
                 self.peer = str(address)
         return self.peer
+
+
+def split_peer(text: str) -> tuple[str, int]:
+    """Host and port of what `describe` shows; port 0 where there is none."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or (":" in host and host[:1] != "["):
+        return text, 0
+    return host.strip("[]"), int(port)

@@ -10,6 +10,8 @@ import logging
 from collections import deque
 from typing import Final
 
+from vmq_hooks.types import Peer
+
 log = logging.getLogger("vmq.output")
 
 #: What each held pass costs besides its bytes: the objects that hold it.
@@ -65,6 +67,16 @@ class Output:
 
     def resume(self) -> None:
         """One reason less not to read."""
+
+    def go_on(self) -> None:
+        """What the session waited for is there: it handles its next packets in a pass of its own."""
+
+    def limit(self, rate: int | None, lifetime: int | None) -> None:
+        """Limits of this connection alone: messages a second, seconds; None changes nothing."""
+
+    def seen_peer(self) -> Peer:
+        """The peer, for plugins."""
+        return Peer("", 0)
 
     def describe(self) -> str:
         """The peer, for logs and hooks."""

@@ -131,7 +131,8 @@ class SessionWatch:
         #: When CONNECT must have come.
         self.connect_by = now + connect_timeout
         #: When the connection has lived long enough; 0 is never.
-        self.dies_at = now + lifetime if lifetime else 0.0
+        if lifetime:
+            connection.dies_at = now + lifetime
         #: When a connection that closes is cut; 0 before it closes.
         self.cut_at = 0.0
         #: Where it stands among the deadlines; 0 if nowhere.
@@ -209,13 +210,13 @@ class SessionWatch:
                 connection.abort()
                 return None
             due = left if due is None else min(due, left)
-        if self.dies_at and not connection.closing:
-            left = self.dies_at - now
+        if connection.dies_at and not connection.closing:
+            left = connection.dies_at - now
             if left <= 0:
                 connection.close("max_connection_lifetime is over")
                 connection.outbox.flush()
             due = left if due is None else min(due, left)
-        retry = connection.core.options.retry_interval
+        retry = session.options.retry_interval
         if retry and session.subscriber is not None and not connection.closing:
             session.subscriber.queue.retry(now)
             connection.outbox.flush()

@@ -19,6 +19,8 @@ LISTENER_DEFAULTS: dict[str, object] = {
     "http_request_timeout": 10.0,
     "allowed_protocol_versions": [3, 4],
     "max_connection_lifetime": 0,
+    "auth_plugins": None,
+    "authz_plugins": None,
     "mountpoint": "",
     "proxy_protocol": False,
     "proxy_protocol_trusted": ["127.0.0.0/8", "::1/128"],
@@ -96,6 +98,7 @@ def test_the_defaults_are_those_that_the_documentation_promises() -> None:
             "topic_cache": 65536,
             "max_event_loop_drift": 0.02,
         },
+        "plugins": {},
     }
 
 

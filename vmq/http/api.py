@@ -18,6 +18,7 @@ from vmq.admin.listing import Listing
 from vmq.http.keys import BODY_TIMEOUT
 from vmq.http.openapi import Failure, describe
 from vmq.http.operations import OPERATIONS, Context, Operation
+from vmq.http.trace import stream
 
 if TYPE_CHECKING:
     from vmq.broker import Broker
@@ -65,6 +66,11 @@ def add_routes(app: web.Application, broker: "Broker", *, trusted: bool = False)
         answer.headers["Allow"] = allowed
         return answer
 
+    async def traced(request: web.Request) -> web.StreamResponse:
+        return await stream(request, broker)
+
+    if trusted:
+        app.router.add_get(f"{PREFIX}/trace", _guarded(traced, None))
     app.router.add_get(f"{PREFIX}/openapi.json", openapi)
     for path in (PREFIX, PREFIX + "/{rest:.*}"):
         app.router.add_route("*", path, _guarded(unknown, keys))
