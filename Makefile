@@ -17,11 +17,11 @@ BIN := $(VENV)/bin
 LOCK := requirements.lock
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check --constraint $(LOCK)
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
-SOURCES := $(shell find vmq hooks -name '*.py')
+SOURCES := $(shell find vmq hooks plugins -name '*.py')
 NODE_TESTS := tests/clients/node
 PYTEST_ARGS ?=
 # What a wheel is built from.
-PACKAGE := vmq hooks pyproject.toml setup.py LICENSE README.md
+PACKAGE := vmq hooks plugins pyproject.toml setup.py LICENSE README.md
 # Debian keeps mosquitto in /usr/sbin, which is not on everybody's PATH.
 export PATH := $(PATH):/usr/sbin
 # `make run VMQ_PURE=1` builds and runs the core as plain Python: for debugging, or where there is no compiler.
