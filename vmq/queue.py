@@ -1,4 +1,4 @@
-"""One subscriber's queue: what waits, what is in flight, and which limits hold.
+"""One subscriber's queue: what waits, and which limits hold. The sending itself is `vmq.sender`'s.
 
 A queue outlives the connection of a durable session. Its parts, in the order of their sending:
 
@@ -16,10 +16,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from vmq.burst import Burst
 from vmq.core import Core
 from vmq.message import Delivery, Message
-from vmq.mqtt.encoder import PACKET_IDS, PUBREL_HEAD, publish
 from vmq.output import Output
+from vmq.sender import Sender
 
 #: How many messages of a durable session wait in memory as well; the rest is loaded when needed.
 PENDING_IN_MEMORY: Final = 1000
@@ -32,46 +33,27 @@ QUEUE_FULL: Final = "queue_full"
 EXPIRED: Final = "expired"
 
 
-class Burst:
-    """Retained messages for one new subscription, and how far they are sent."""
-
-    def __init__(self, messages: list[Message], granted: int) -> None:
-        self.messages = messages
-        self.granted = granted
-        self.position: int = 0
-
-
-class Queue:
+class Queue(Sender):
     """The queue of one subscriber.
 
-    `session` is the number of its durable session in the store, or empty. `wake` asks for a call
-    of `drain_step` soon, outside the present pass.
+    `wake` asks for a call of `drain_step` soon, outside the present pass.
     """
 
     def __init__(
         self, client_id: str, core: Core, session: bytes, wake: "Callable[[Queue], None]"
     ) -> None:
-        self.client_id = client_id
-        self.core = core
-        self.session = session
+        """`session` is the number of the durable session in the store, or empty."""
+        super().__init__(client_id, core, session)
         self.wake = wake
-        self.durable = len(session) > 0 and core.store is not None
         self.online = False
         #: A QoS 0 message may go straight to the output.
         self.fast = False
-        self.offline_output = Output(core.outbox)
-        self.output: Output = self.offline_output
-        self.inflight: dict[int, Delivery] = {}
         self.burst: deque[Burst] | None = None
         self.quick: deque[Delivery] | None = None
         self.pending: deque[Delivery] | None = None
         self.backlog: int = 0
         self.first: int = 0
         self.last: int = 0
-        self.next_seq: int = 1
-        self.next_order: int = 1
-        self.last_packet_id: int = 0
-        self.inflight_is_stored = False
         self.dropped: int = 0
         #: Connections that stopped reading until this queue has room again.
         self.paused_publishers: list[Output] | None = None
@@ -90,11 +72,6 @@ class Queue:
     def has_waiting(self) -> bool:
         """Whether a QoS 1 or 2 message has to queue up behind others."""
         return bool(self.pending) or self.backlog > 0 or bool(self.burst)
-
-    def window_open(self) -> bool:
-        limit = self.core.options.max_inflight_messages
-        count = len(self.inflight)
-        return count < limit if limit else count < 65535
 
     def update_fast(self) -> None:
         self.fast = (
@@ -291,80 +268,6 @@ class Queue:
 
     # Messages go
 
-    def send_quick(self, message: Message, retain: bool) -> None:
-        if self.core.hooks.on_deliver is not None:
-            message = self.rewrite(message, 0, retain)
-        if retain:
-            frame = publish(message.topic, message.payload, 0, 0, True, False)
-        else:
-            frame = message.frame()
-        self.core.counters.mqtt_publish_sent += 1
-        self.output.add(frame)
-
-    def send(self, delivery: Delivery) -> None:
-        """Sends a QoS 1 or 2 delivery for the first time [MQTT-4.3.2-1] [MQTT-4.3.3-1]."""
-        inflight = self.inflight
-        packet_id = self.last_packet_id
-        while True:
-            packet_id = 1 if packet_id >= 65535 else packet_id + 1
-            if packet_id not in inflight:
-                break
-        self.last_packet_id = packet_id
-        delivery.packet_id = packet_id
-        inflight[packet_id] = delivery
-        output = self.output
-        if self.durable:
-            store = self.core.store
-            assert store is not None
-            if delivery.seq == self.next_seq - 1 and delivery.seq:
-                # The last place is free again: so newest-first sending leaves no empty places.
-                self.next_seq = delivery.seq
-            delivery.order = self.next_order
-            self.next_order += 1
-            store.put_inflight(self.session, delivery)
-            output.barrier = store.barrier()
-        core = self.core
-        if core.options.retry_interval:
-            delivery.sent_at = core.clock()
-        core.counters.mqtt_publish_sent += 1
-        message = delivery.message
-        if core.hooks.on_deliver is not None:
-            message = self.rewrite(message, delivery.qos, delivery.retain)
-        pieces = output.pieces
-        if delivery.retain:
-            pieces.append(
-                publish(message.topic, message.payload, delivery.qos, packet_id, True, False)
-            )
-        else:
-            pieces.append(message.head(delivery.qos))
-            pieces.append(PACKET_IDS[packet_id])
-            pieces.append(message.payload)
-        output.touch()
-
-    def send_again(self, delivery: Delivery) -> None:
-        """Repeats what is unacknowledged: PUBREL, or PUBLISH with DUP [MQTT-4.4.0-1]."""
-        core = self.core
-        if core.options.retry_interval:
-            delivery.sent_at = core.clock()
-        if delivery.released:
-            core.counters.mqtt_pubrel_sent += 1
-            self.output.add(PUBREL_HEAD + PACKET_IDS[delivery.packet_id])
-            return
-        message = delivery.message
-        if core.hooks.on_deliver is not None:
-            message = self.rewrite(message, delivery.qos, delivery.retain)
-        core.counters.mqtt_publish_sent += 1
-        self.output.add(
-            publish(
-                message.topic,
-                message.payload,
-                delivery.qos,
-                delivery.packet_id,
-                delivery.retain,
-                True,
-            )
-        )
-
     def pump(self) -> bool:
         """Sends what waits as far as socket and window allow, at most one step of it.
 
@@ -441,49 +344,7 @@ class Queue:
             self.pending = pending
         return self.pump()
 
-    # Acknowledgements
-
-    def on_puback(self, packet_id: int) -> None:
-        """QoS 1 is done; an unknown id is ignored."""
-        delivery = self.inflight.get(packet_id)
-        if delivery is None or delivery.qos != 1:
-            return
-        del self.inflight[packet_id]
-        self.finish(delivery)
-
-    def on_pubrec(self, packet_id: int) -> None:
-        """QoS 2: answers PUBREL, also for an id that is unknown [MQTT-4.3.3-1]."""
-        delivery = self.inflight.get(packet_id)
-        if delivery is not None and delivery.qos == 2 and not delivery.released:
-            # At the end of the dict, so that PUBRELs are repeated in the order of their PUBRECs
-            # [MQTT-4.6.0-4].
-            del self.inflight[packet_id]
-            self.inflight[packet_id] = delivery
-            store = self.core.store
-            if delivery.order and store is not None:
-                order = self.next_order
-                self.next_order = order + 1
-                store.put_released(self.session, delivery, order)
-                self.output.barrier = store.barrier()
-            delivery.released = True
-        output = self.output
-        self.core.counters.mqtt_pubrel_sent += 1
-        output.pieces.append(PUBREL_HEAD)
-        output.pieces.append(PACKET_IDS[packet_id])
-        output.touch()
-
-    def on_pubcomp(self, packet_id: int) -> None:
-        """QoS 2 is done; an unknown id is ignored."""
-        delivery = self.inflight.get(packet_id)
-        if delivery is None or not delivery.released:
-            return
-        del self.inflight[packet_id]
-        self.finish(delivery)
-
-    def finish(self, delivery: Delivery) -> None:
-        store = self.core.store
-        if delivery.order and store is not None:
-            store.remove_inflight(self.session, delivery)
+    def on_window_open(self) -> None:
         if self.pending or self.backlog or self.burst:
             self.pump()
 
@@ -498,16 +359,6 @@ class Queue:
         self.next_order = last_order + 1
         self.inflight_is_stored = True
         self.core.counters.queue_initialized_from_storage += 1
-
-    def load_inflight(self) -> None:
-        """Loads the unacknowledged deliveries of before the broker's start, once."""
-        store = self.core.store
-        if not self.inflight_is_stored or store is None:
-            return
-        self.inflight_is_stored = False
-        for delivery in store.load_inflight(self.session):
-            self.inflight[delivery.packet_id] = delivery
-            self.last_packet_id = delivery.packet_id
 
     def go_online(self, output: Output) -> None:
         """A connection takes the queue: repeats what is unacknowledged, then sends what waits."""
@@ -577,15 +428,6 @@ class Queue:
             taken.append(delivery)
         return stays
 
-    def retry(self, now: float) -> None:
-        """Repeats what was sent `retry_interval` ago or longer and is not acknowledged."""
-        if self.output.blocked:
-            return
-        oldest = now - self.core.options.retry_interval
-        for delivery in list(self.inflight.values()):
-            if delivery.sent_at <= oldest:
-                self.send_again(delivery)
-
     # Hooks
 
     def drop(self, delivery: Delivery, reason: str) -> None:
@@ -613,13 +455,3 @@ class Queue:
                 message.payload,
                 delivery.retain,
             )
-
-    def rewrite(self, message: Message, qos: int, retain: bool) -> Message:
-        """What on_deliver makes of a message; the queue keeps the original."""
-        hook = self.core.hooks.on_deliver
-        if hook is None:
-            return message
-        changed = hook(self.client_id, qos, message.topic.decode(), message.payload, retain)
-        if changed is None:
-            return message
-        return Message(changed[0].encode(), changed[1], message.qos, message.retain)

@@ -54,7 +54,6 @@ NO_MIRROR = {
     "test_mirror.py": "the rule itself",
     "test_flows.py": "random walks over sessions, queues and the store together",
     "test_backlog.py": "the queue of a durable session, with its store",
-    "test_bursts.py": "retained store and queue together",
     "test_hostile.py": "random walks over what a peer may send",
     "test_store_model.py": "random walks over the store alone",
     "test_stored_queue.py": "queue and store together",
