@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -102,18 +100,3 @@ class TestTheFile:
             assert "line 1: user 'bob': no hash of a password" in complaint
             assert "secret" not in complaint
             assert await plugin.auth_on_register(PEER, "bob", b"3") is True
-
-
-@pytest.fixture
-def heard() -> Iterator[asyncio.Queue[str]]:
-    """What the plugin logs, as it comes."""
-    lines: asyncio.Queue[str] = asyncio.Queue()
-    handler = logging.Handler()
-    handler.emit = lambda record: lines.put_nowait(record.getMessage())  # type: ignore[method-assign]
-    log = logging.getLogger("vmq.plugins.test")
-    level = log.level
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    yield lines
-    log.removeHandler(handler)
-    log.setLevel(level)
