@@ -41,7 +41,7 @@ build: $(BUILT) ## compile the core and install vmq into .venv
 	@echo "==> build: vmq is in $(VENV), $(if $(VMQ_PURE),interpreted,compiled)"
 
 test: build $(VENV)/.dev $(NODE_TESTS)/node_modules/.package-lock.json ## run the whole suite
-	@$(MAKE) mosquitto haproxy
+	@$(MAKE) mosquitto haproxy databases
 	@echo "==> test: the whole suite, $(if $(VMQ_PURE),interpreted,compiled)"
 	@$(BIN)/python -m pytest --benchmark-disable $(PYTEST_ARGS)
 
@@ -136,6 +136,16 @@ haproxy:
 		$(SUDO) apt-get update -qq; \
 		$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends haproxy openssl > /dev/null; \
 		if [ -d /run/systemd/system ]; then $(SUDO) systemctl disable --quiet --now haproxy; fi; \
+	fi
+
+# What the example plugins of docs/examples ask. Debian starts them on installing; the tests start their own.
+.PHONY: databases
+databases:
+	@if ! { command -v redis-server && ls /usr/lib/postgresql/*/bin/initdb; } > /dev/null 2>&1; then \
+		echo "==> setup: redis-server and postgresql (apt-get)"; \
+		$(SUDO) apt-get update -qq; \
+		$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends redis-server postgresql > /dev/null; \
+		if [ -d /run/systemd/system ]; then $(SUDO) systemctl disable --quiet --now redis-server postgresql; fi; \
 	fi
 
 # $(1) name, $(2) VMQ_PURE, $(3) tests: build a wheel from a copy of the sources, install it into an environment of its own and
