@@ -27,6 +27,8 @@ class PasswdConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     threads: Annotated[int, msgspec.Meta(ge=1, le=64)] = 2
     #: Clients that wait for theirs; further ones are refused.
     max_waiting: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 100
+    #: For how many seconds at most; to be less than the plugin's `deadline`, or waiting counts as its failure.
+    max_wait: Annotated[float, msgspec.Meta(gt=0, le=600)] = 4.0
     #: Right passwords that are remembered, as keyed hashes; 0 = none.
     cache_size: Annotated[int, msgspec.Meta(ge=0, le=10_000_000)] = 10_000
     #: For how many seconds.
@@ -53,6 +55,7 @@ class PasswdPlugin(Plugin):
             time.monotonic,
             threads=config.threads,
             max_waiting=config.max_waiting,
+            max_wait=config.max_wait,
             cache_size=config.cache_size,
             cache_seconds=config.cache_seconds,
         )

@@ -32,6 +32,7 @@ class Verifier:
         run_in_thread: where hashes are computed.
         threads: how many at a time.
         max_waiting: how many may wait for their turn.
+        max_wait: for how many seconds.
         cache_size: how many right passwords are remembered; 0 = none.
         cache_seconds: how long.
         clock: seconds.
@@ -44,6 +45,7 @@ class Verifier:
         *,
         threads: int,
         max_waiting: int,
+        max_wait: float,
         cache_size: int,
         cache_seconds: float,
     ) -> None:
@@ -51,6 +53,7 @@ class Verifier:
         self._clock = clock
         self._turn = asyncio.Semaphore(threads)
         self._max_pending = threads + max_waiting
+        self._max_wait = max_wait
         #: Being checked. Clients that come with the same name and password share the answer.
         self._pending: dict[bytes, asyncio.Task[bool]] = {}
         self._cache_size = cache_size
@@ -64,7 +67,7 @@ class Verifier:
         """Whether this is the user's password.
 
         Raises:
-            BusyError: too many wait already.
+            BusyError: too many wait already, or this one has waited for too long.
         """
         stored = users.get(name)
         is_known = stored is not None
@@ -77,18 +80,23 @@ class Verifier:
         if work is None:
             if len(self._pending) >= self._max_pending:
                 raise BusyError
-            work = asyncio.create_task(self._compute(stored, password))
+            work = asyncio.create_task(self._compute(stored, password, digest, is_known))
             self._pending[digest] = work
             work.add_done_callback(lambda _: self._pending.pop(digest))
-        # A client that goes away stops neither the thread nor the others that wait for it.
-        is_right = await asyncio.shield(work) and is_known
+        # A client that goes away, or has waited for too long, stops neither the thread nor the others that
+        # wait for it; when it comes back, its password is remembered.
+        try:
+            async with asyncio.timeout(self._max_wait):
+                return await asyncio.shield(work)
+        except TimeoutError:
+            raise BusyError from None
+
+    async def _compute(self, stored: Hash, password: bytes, digest: bytes, is_known: bool) -> bool:
+        async with self._turn:
+            is_right = await self._run_in_thread(lambda: stored.verify(password)) and is_known
         if is_right:
             self._remember(digest)
         return is_right
-
-    async def _compute(self, stored: Hash, password: bytes) -> bool:
-        async with self._turn:
-            return await self._run_in_thread(lambda: stored.verify(password))
 
     def _decoy_for(self, name: str, users: Users) -> Hash:
         """Somebody else's hash, always the same one for a name: kinds of hash differ in cost."""

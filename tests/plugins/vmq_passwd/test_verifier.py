@@ -28,7 +28,14 @@ class Stored:
 class Bench:
     """A verifier whose threads the test holds back and lets go."""
 
-    def __init__(self, *, cache_size: int = 10, max_waiting: int = 10, threads: int = 2) -> None:
+    def __init__(
+        self,
+        *,
+        cache_size: int = 10,
+        max_waiting: int = 10,
+        threads: int = 2,
+        max_wait: float = 60.0,
+    ) -> None:
         self.now = 0.0
         self.gate = asyncio.Event()
         self.gate.set()
@@ -39,6 +46,7 @@ class Bench:
             lambda: self.now,
             threads=threads,
             max_waiting=max_waiting,
+            max_wait=max_wait,
             cache_size=cache_size,
             cache_seconds=60.0,
         )
@@ -181,3 +189,13 @@ class TestManyAtOnce:
         bench.gate.set()
         assert await stays
         assert leaves.cancelled()
+
+    async def test_who_waited_for_too_long_is_remembered_when_it_comes_back(self) -> None:
+        bench = Bench(max_wait=0.01)
+        bench.gate.clear()
+        with pytest.raises(BusyError):
+            await bench.verify("bob", b"1")
+        bench.gate.set()
+        assert await bench.verify("bob", b"1")
+        assert await bench.verify("bob", b"1")
+        assert bench.bob.asked == 1
