@@ -15,6 +15,9 @@ Content = TypeVar("Content")
 #: Larger files are refused: a mistyped path is more likely than so many rules.
 MAX_FILE_BYTES: Final = 64 << 20
 
+#: A changed file is taken up when it has been the same for this long.
+SETTLE_SECONDS: Final = 0.2
+
 #: A file changed this short ago may change again without a new time stamp, so it is read again.
 _TIMESTAMP_TRUST_NS: Final = 2_000_000_000
 
@@ -57,26 +60,38 @@ class WatchedFile(Generic[Content]):
         Raises:
             FileError: it cannot be read or parsed.
         """
+        data = self._read()
+        return data is not None and self._take(data)
+
+    def _read(self) -> bytes | None:
+        """The file's bytes; None if it is certainly the same as before."""
         try:
             with self.path.open("rb") as file:
                 status = os.fstat(file.fileno())
                 seen = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
                 if seen == self._seen:
-                    return False
+                    return None
                 data = file.read(MAX_FILE_BYTES + 1)
         except OSError as error:
             raise FileError(self.path, 0, error.strerror or str(error)) from None
         if len(data) > MAX_FILE_BYTES:
             raise FileError(self.path, 0, f"larger than {MAX_FILE_BYTES} bytes")
-        # What is unchanged is not parsed again; what was refused is refused again, in the same words.
+        is_old = time.time_ns() - status.st_mtime_ns > _TIMESTAMP_TRUST_NS
+        self._seen = seen if is_old else None
+        return data
+
+    def _take(self, data: bytes) -> bool:
+        """Parses what was read, if it is new."""
         digest = hashlib.blake2b(data).digest()
-        is_new = digest != self._digest
-        if is_new:
+        if digest == self._digest:
+            return False
+        try:
             self._content = self._parse(data)
-            self._digest = digest
-        settled = time.time_ns() - status.st_mtime_ns > _TIMESTAMP_TRUST_NS
-        self._seen = seen if settled else None
-        return is_new
+        except FileError:
+            self._seen = None
+            raise
+        self._digest = digest
+        return True
 
     async def watch(
         self, broker: Broker, seconds: float, on_change: Callable[[], Awaitable[object]]
@@ -92,7 +107,12 @@ class WatchedFile(Generic[Content]):
     async def look(self, broker: Broker, on_change: Callable[[], Awaitable[object]]) -> None:
         """One look at the file, as `watch` takes it."""
         try:
-            is_new = await broker.run_in_thread(self.load)
+            data = await broker.run_in_thread(self._read)
+            if data is None or hashlib.blake2b(data).digest() == self._digest:
+                self._complaint = ""
+                return
+            data = await self._wait_written(broker, data)
+            is_new = await broker.run_in_thread(self._take, data)
         except FileError as error:
             if str(error) != self._complaint:
                 self._complaint = str(error)
@@ -102,3 +122,12 @@ class WatchedFile(Generic[Content]):
         if is_new:
             broker.log.info("%s: new content is in force", self.path)
             await on_change()
+
+    async def _wait_written(self, broker: Broker, data: bytes) -> bytes:
+        """What the file holds when nobody writes any more: an editor may just have emptied it."""
+        while True:
+            await asyncio.sleep(SETTLE_SECONDS)
+            again = await broker.run_in_thread(self._read)
+            if again is None or again == data:
+                return data
+            data = again

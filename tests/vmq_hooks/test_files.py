@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from vmq_hooks.files import MAX_FILE_BYTES, FileError, WatchedFile
@@ -160,3 +161,26 @@ class TestWatching:
                 path.write_text(word)
                 async with asyncio.timeout(10):
                     assert await changed.get() == word
+
+    async def test_a_file_that_is_being_written_is_waited_for(
+        self, file: WatchedFile[list[str]], path: Path, tmp_path: Path
+    ) -> None:
+        contents = [b"", b"tw", b"two", b"two"]
+
+        class Writing(FakeBroker):
+            """Each reading finds the file as its writer has left it so far."""
+
+            async def run_in_thread(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+                if not args:
+                    path.write_bytes(contents.pop(0))
+                return function(*args, **kwargs)
+
+        told: list[list[str]] = []
+
+        async def on_change() -> None:
+            told.append(file.content)
+
+        async with Writing(tmp_path) as broker:
+            await file.look(broker, on_change)
+        assert told == [["two"]]
+        assert not contents
