@@ -9,8 +9,9 @@ message = await anext(messages)
 import asyncio
 import logging
 import random
+import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import plyvel
+from vmq_hooks import Plugin
 
 from vmq.commits import Committer
 from vmq.config import Config, ListenerOptions, check
@@ -32,8 +34,13 @@ from vmq.listeners.state import AnyListener
 from vmq.memory import MemoryWatch
 from vmq.metrics import Metrics
 from vmq.monitor import Monitor
+from vmq.plugins.figures import families
+from vmq.plugins.host import PluginHost
+from vmq.plugins.manager import PluginError, Plugins
+from vmq.plugins.reauthorize import ask_again
 from vmq.registry import Registry
 from vmq.reload import changes, check_live
+from vmq.session_options import SessionOptions
 from vmq.store import Store, StoreError
 from vmq.store_open import (
     StoreDamagedError,
@@ -105,13 +112,20 @@ class Broker:
 
     Args:
         config: the configuration; the defaults if it is left out.
+        plugins: plugins that the program has made itself, by name; [plugins.NAME] holds the options of each.
         admin: whether `vmq session` and its like may look into the broker, through a socket in the data directory.
 
     Raises:
         ConfigError: the configuration is impossible or not safe.
     """
 
-    def __init__(self, config: Config | None = None, *, admin: bool = False) -> None:
+    def __init__(
+        self,
+        config: Config | None = None,
+        *,
+        admin: bool = False,
+        plugins: Mapping[str, Plugin] | None = None,
+    ) -> None:
         self.config = config if config is not None else Config()
         check(self.config)
         #: The open listeners by their names in the configuration.
@@ -127,6 +141,9 @@ class Broker:
         self._committer: Committer | None = None
         self._monitor: Monitor | None = None
         self._metrics: Metrics | None = None
+        self._plugins: Plugins | None = None
+        #: Plugins that the program itself has made, by name.
+        self._given = dict(plugins or {})
         self._http: list[HttpListener] = []
         self._tasks: dict[Connection, SessionTask] = {}
         self._all_closed: asyncio.Future[None] | None = None
@@ -157,6 +174,7 @@ class Broker:
         self._all_closed = None
         self._open_core()
         try:
+            await self._start_plugins()
             for name in self.config.listeners:
                 await self.open_listener(name)
             if self._wants_admin:
@@ -200,6 +218,9 @@ class Broker:
         if self._tasks:
             self._all_closed = asyncio.get_running_loop().create_future()
             await self._all_closed
+        if self._plugins is not None:
+            await self._plugins.stop()
+            self._plugins = None
         if committer is not None:
             await committer.finish_all()  # what the ends of the connections wrote
         if core is not None and core.store is not None:
@@ -226,11 +247,25 @@ class Broker:
             raise StartError(f"cannot use the data directory: {path}: {error.strerror}") from error
         core = Core(options_of(config), store, time.monotonic, time.time, random.Random().randrange)
         core.call_later = asyncio.get_running_loop().call_later
+        core.find_registry = self.registry
+        self._session_options = SessionOptions(core.options)
+        core.own_options = self._session_options.of
+        core.recheck = lambda registry, subscriber: self._spawn(ask_again(registry, subscriber))
         committer.attach(core, store, reopen)
         self._core = core
         self._committer = committer
         self._queue_tasks = QueueTasks(core)
         self._watch(core, committer)
+        host = PluginHost(
+            socket.gethostname(),
+            Path(config.broker.data_dir),
+            self.registries,
+            self.registry,
+            lambda: self.metrics,
+            self._clients,
+        )
+        self._plugins = plugins = Plugins(host, core.hooks, config.plugins, core.clock)
+        self.metrics.others = lambda: families(plugins.guards, plugins.counters)
         try:
             self._restore(store)
         except Exception as error:
@@ -301,6 +336,8 @@ class Broker:
         listener = Listener(
             name, self.config, registry, self._on_opened, self._on_closed, new_client_id
         )
+        options = listener.options
+        listener.hooks = self.plugins.hooks_for(options.auth_plugins, options.authz_plugins)
         await listener.open()
         return listener
 
@@ -396,8 +433,11 @@ class Broker:
         check_live(found)
         self.reload_certificates()
         had_retries = core.options.retry_interval > 0
+        told = {change.key: _value_of(config, change.key) for change in found}
         self.config = config
         options_of(config, core.options)
+        self._session_options.refresh()
+        self._spawn(self._follow(config, told))
         if core.options.retry_interval and not had_retries:
             # Nobody noted when these were sent; they are not due at once.
             now = core.clock()
@@ -408,6 +448,27 @@ class Broker:
         for task in self._tasks.values():
             task.wake()
         return [change.key for change in found]
+
+    # Plugins
+
+    @property
+    def plugins(self) -> Plugins:
+        """The plugins, to be enabled, disabled and reloaded."""
+        assert self._plugins is not None, "the broker is not started"
+        return self._plugins
+
+    async def _start_plugins(self) -> None:
+        try:
+            for name, plugin in self._given.items():
+                await self.plugins.add(name, plugin, self.config.plugins.get(name))
+            await self.plugins.start()
+        except PluginError as error:
+            raise StartError(str(error)) from error
+
+    async def _follow(self, config: Config, told: dict[str, Any]) -> None:
+        """Has the plugins follow a new configuration."""
+        others = {key: value for key, value in told.items() if not key.startswith("plugins.")}
+        await self.plugins.take_over(config.plugins, others)
 
     # Background work
 
@@ -533,6 +594,14 @@ class Broker:
         client = LocalClient(registry, "embedded-" + uuid4().hex, limit, self._clients.discard)
         self._clients.add(client)
         return client
+
+
+def _value_of(config: Config, key: str) -> Any:
+    """The value of an option by its dotted key; None if it is gone."""
+    found: Any = config
+    for name in key.split("."):
+        found = found.get(name) if isinstance(found, dict) else getattr(found, name, None)
+    return found
 
 
 def new_client_id() -> str:

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vmq.config_listeners import Certificate, ListenerOptions, problems_of
+from vmq.config_plugins import PluginOptions
 from vmq.config_sources import ConfigError, Problem, Sources, type_problems
 from vmq.config_values import (
     DURATION_FORMS,
@@ -37,6 +38,7 @@ __all__ = [
     "Loaded",
     "LogOptions",
     "NetworkOptions",
+    "PluginOptions",
     "Problem",
     "QueueOptions",
     "SessionOptions",
@@ -379,6 +381,15 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     limits: LimitOptions = LimitOptions()
     store: StoreOptions = StoreOptions()
     network: NetworkOptions = NetworkOptions()
+    plugins: dict[str, PluginOptions] = msgspec.field(default_factory=dict)
+
+    def anonymous_until_hook(self, listener: str) -> bool:
+        """Whether clients without credentials may connect only as long as no plugin knows clients.
+
+        That is so where nobody has said anything but the default, that loopback is open.
+        """
+        options = self.listeners[listener]
+        return options.allow_anonymous is None and self.auth.allow_anonymous == "loopback"
 
     def anonymous_allowed(self, listener: str) -> bool:
         """Whether clients without credentials may connect at this listener (a key of `listeners`)."""
@@ -482,9 +493,24 @@ def check(config: Config, origin: Callable[[str], str | None] = lambda _key: Non
     """
     problems = type_problems(config, origin)
     if not problems:
-        problems = _listener_problems(config, origin)
+        problems = _listener_problems(config, origin) + _chain_problems(config, origin)
     if problems:
         raise ConfigError(problems)
+
+
+def _chain_problems(config: Config, origin: Callable[[str], str | None]) -> list[Problem]:
+    """Listeners that ask plugins of which nothing is said."""
+    known = ", ".join(config.plugins) or "there is none"
+    problems: list[Problem] = []
+    for name, options in config.listeners.items():
+        for option in ("auth_plugins", "authz_plugins"):
+            value: list[str] | None = getattr(options, option)
+            missing = [each for each in value or () if each not in config.plugins]
+            if missing:
+                key = f"listeners.{name}.{option}"
+                what = f"there is no [plugins.{missing[0]}]; accepted: names of sections ({known})"
+                problems.append(Problem(key, what, origin(key), value))
+    return problems
 
 
 def _listener_problems(config: Config, origin: Callable[[str], str | None]) -> list[Problem]:
@@ -524,7 +550,8 @@ def _listener_problems(config: Config, origin: Callable[[str], str | None]) -> l
             key = f"listeners.{name}.allow_remote"
             problems.append(Problem(key, what, origin(key), True))
         identified = options.use_identity_as_username
-        if not (endpoint.is_loopback or identified or _anonymous_said(config, options)):
+        guarded = any(each.enabled for each in config.plugins.values())
+        if not (endpoint.is_loopback or identified or guarded or _anonymous_said(config, options)):
             problems.append(Problem(key, _UNSAFE.format(name=name), origin(key), options.url))
     if schemes <= {"http"}:
         which = " for MQTT" if schemes else ""

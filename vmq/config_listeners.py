@@ -75,6 +75,20 @@ class ListenerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             description="Seconds after which a connection is closed, whatever it does; 0 = never.",
         ),
     ] = 0.0
+    auth_plugins: Annotated[
+        list[str] | None,
+        Meta(
+            description="The plugins that decide who may connect here, in this order; unset = all, by priority.",
+            extra={"accepts": 'a list of names, as in ["passwd"]'},
+        ),
+    ] = None
+    authz_plugins: Annotated[
+        list[str] | None,
+        Meta(
+            description="The plugins that decide who may publish and subscribe here, in this order; unset = all.",
+            extra={"accepts": 'a list of names, as in ["acl"]'},
+        ),
+    ] = None
     mountpoint: Annotated[
         str,
         Meta(

@@ -32,6 +32,9 @@ def reference() -> str:
         if not named:
             parts.append(_section(name, struct, options))
             continue
+        if name == "plugins":
+            parts.append(_plugins(struct))
+            continue
         parts.append(
             f"# Listeners: [{name}.NAME] each. A file that names any replaces all of these.\n"
         )
@@ -56,6 +59,20 @@ def _section(header: str, struct: type[Struct], options: Struct, *, explained: b
         lines.append(
             f"{field.name} = {toml_value(value)}" if value is not None else f"# {field.name} ="
         )
+    return "\n".join(lines) + "\n"
+
+
+def _plugins(struct: type[Struct]) -> str:
+    """None comes with the defaults, so the options stand in comments."""
+    lines = [
+        "# Plugins: [plugins.NAME] each. Other keys than these are the plugin's own.",
+        "# [plugins.NAME]",
+    ]
+    for field in msgspec.structs.fields(struct):
+        if described(field.type):
+            lines.append(f"# # {described(field.type)} Accepts: {accepted(field.type)}. (live)")
+            value = "" if field.default is None else f" {toml_value(field.default)}"
+            lines.append(f"# {field.name} ={value}")
     return "\n".join(lines) + "\n"
 
 

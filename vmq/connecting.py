@@ -1,7 +1,8 @@
 """What a CONNECT must pass before it is accepted: client id, load, authentication (section 3.1.4)."""
 
-from vmq.core import Core
-from vmq.hooks import Refused
+from vmq_hooks.types import Message as SeenMessage
+from vmq_hooks.verdicts import Refuse
+
 from vmq.mqtt.packets import (
     LEVEL_3_1,
     REFUSED_CLIENT_ID,
@@ -43,43 +44,30 @@ def check_load(registry: Registry, client_id: str) -> None:
         )
 
 
-def authorise_client(
-    core: Core, connect: Connect, client_id: str, peer: str, certified: bool
-) -> None:
-    """Asks the auth hook; without one only `certified` clients may enter.
-
-    A verified certificate needs no hook, though one that there is may refuse its name.
-    """
-    hook = core.hooks.auth_on_register
-    if hook is None:
-        if not certified:
-            raise ConnectRefused(
-                "no authentication is set up and anonymous clients are not allowed here",
-                REFUSED_NOT_AUTHORISED,
-            )
-        return
-    try:
-        hook(peer, client_id, connect.username, connect.password, connect.clean_session)
-    except Refused as refused:
-        code = REFUSED_CREDENTIALS if refused.bad_credentials else REFUSED_NOT_AUTHORISED
-        raise ConnectRefused(refused.reason, code) from None
+def refuse(refusal: Refuse) -> ConnectRefused:
+    """The answer to a client that a plugin refuses."""
+    code = REFUSED_CREDENTIALS if refusal.bad_credentials else REFUSED_NOT_AUTHORISED
+    return ConnectRefused(refusal.reason, code)
 
 
-def authorise_will(core: Core, connect: Connect, client_id: str) -> None:
-    """Asks whether the client may publish its will, if it has one."""
-    hook = core.hooks.auth_on_publish
-    if hook is None or not connect.has_will:
-        return
-    try:
-        hook(
-            connect.username,
-            client_id,
-            connect.will_qos,
-            connect.will_topic.decode(),
-            connect.will_payload,
-            connect.will_retain,
-        )
-    except Refused as refused:
-        raise ConnectRefused(
-            "will not allowed: " + refused.reason, REFUSED_NOT_AUTHORISED
-        ) from None
+def refuse_will(refusal: Refuse) -> ConnectRefused:
+    """The answer to a client whose will a plugin refuses."""
+    return ConnectRefused("will not allowed: " + refusal.reason, REFUSED_NOT_AUTHORISED)
+
+
+def no_authentication() -> ConnectRefused:
+    """The answer where clients must be known and nobody knows any."""
+    return ConnectRefused(
+        "no authentication is set up and anonymous clients are not allowed here",
+        REFUSED_NOT_AUTHORISED,
+    )
+
+
+def will_seen(connect: Connect) -> SeenMessage:
+    """The will, for plugins."""
+    return SeenMessage(
+        connect.will_topic.decode(),
+        connect.will_payload,
+        connect.will_qos,
+        connect.will_retain,
+    )

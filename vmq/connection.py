@@ -5,7 +5,9 @@ a WebSocket or an in-process client brings a stand-in for the transport.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
+
+from vmq_hooks.types import Peer
 
 from vmq.limits import RateLimit
 from vmq.output import Output
@@ -48,6 +50,11 @@ class Connection(Output):
             self.message_rate = RateLimit(options.max_message_rate, registry.core.clock())
         if options.max_byte_rate > 0:
             self.byte_rate = RateLimit(options.max_byte_rate, registry.core.clock())
+        #: When the connection has lived long enough; 0 is never.
+        self.dies_at: float = 0.0
+        #: How it came in: the listener's name and scheme.
+        self.listener = ""
+        self.scheme: Literal["tcp", "tls", "ws", "wss", "unix", "local"] = "local"
         #: A peer that takes no replies is not read further above this many buffered bytes.
         self.reply_limit: int = 4 * 262_144
         self.peer = ""
@@ -79,6 +86,37 @@ class Connection(Output):
             self.hold_publisher(published, len(data), now)
         if not known and session.subscriber is not None and self.wake_task is not None:
             self.wake_task()
+
+    def go_on(self) -> None:
+        if self.closing:
+            return
+        core = self.core
+        session = self.session
+        known = session.subscriber is not None
+        published = core.counters.mqtt_publish_received
+        core.publisher = self
+        session.resume()
+        core.publisher = None
+        self.outbox.flush()
+        published = core.counters.mqtt_publish_received - published
+        if published:
+            self.hold_publisher(published, 0, core.clock())
+        if not known and session.subscriber is not None and self.wake_task is not None:
+            self.wake_task()
+        self.resume()
+
+    def limit(self, rate: int | None, lifetime: int | None) -> None:
+        now = self.core.clock()
+        if rate is not None:
+            self.message_rate = RateLimit(float(rate), now) if rate else None
+        if lifetime is not None:
+            self.dies_at = now + lifetime if lifetime else 0.0
+            if self.wake_task is not None:
+                self.wake_task()
+
+    def seen_peer(self) -> Peer:
+        host, port = split_peer(self.describe())
+        return Peer(host, port, self.listener, self.scheme, self.session.identity)
 
     def hold_publisher(self, published: int, size: int, now: float) -> None:
         """Stops reading for a while if the client passed its rates, or nobody can follow."""
@@ -193,3 +231,11 @@ class Connection(Output):
             else:
                 self.peer = str(address)
         return self.peer
+
+
+def split_peer(text: str) -> tuple[str, int]:
+    """Host and port of what `describe` shows; port 0 where there is none."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or (":" in host and host[:1] != "["):
+        return text, 0
+    return host.strip("[]"), int(port)

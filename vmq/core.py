@@ -4,6 +4,7 @@ The core's modules take clock and random source from here, so that a test can br
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from vmq.hooks import Hooks
 from vmq.output import Outbox, Output
@@ -140,6 +141,12 @@ class Core:
         self.waiting_for_store: list[Output] = []
         #: The event loop's, set by the broker.
         self.call_later: Callable[[float, Callable[[], None]], object] | None = None
+        #: The registry of a mountpoint, made when first asked for; the broker's.
+        self.find_registry: Callable[[str], Any] | None = None
+        #: Has the subscriptions of (registry, subscriber) authorised anew.
+        self.recheck: Callable[[Any, Any], None] | None = None
+        #: The options of sessions for which a plugin changed some.
+        self.own_options: Callable[[Any], Options] | None = None
         #: The connection whose bytes are handled in this pass, for a full queue to pause.
         self.publisher: Output | None = None
 

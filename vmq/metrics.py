@@ -156,6 +156,8 @@ class Metrics:
         self._recent_lag = recent_lag
         self._uptime = uptime
         self._connections = connections
+        #: Metrics that others bring; told anew each time.
+        self.others: Callable[[], Iterable[Family]] = tuple
 
     def families(self) -> Iterator[Family]:
         """Every metric with its values of now."""
@@ -169,6 +171,7 @@ class Metrics:
             yield Family(name, kind, text, (Sample(labels, values[name]),))
         for name, text in HISTOGRAMS.items():
             yield Family(name, "histogram", text, histogram=self._histograms[name])
+        yield from self.others()
 
     def counters(self) -> dict[str, int]:
         """Every counter by name; one with labels as the sum of its samples."""

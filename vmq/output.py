@@ -7,6 +7,8 @@ durable work waits in the outbox until the store has committed that work.
 
 from collections import deque
 
+from vmq_hooks.types import Peer
+
 
 class Output:
     """The outgoing side of one connection. Subclasses bring the transport."""
@@ -50,6 +52,16 @@ class Output:
 
     def resume(self) -> None:
         """One reason less not to read."""
+
+    def go_on(self) -> None:
+        """What the session waited for is there: it handles its next packets in a pass of its own."""
+
+    def limit(self, rate: int | None, lifetime: int | None) -> None:
+        """Limits of this connection alone: messages a second, seconds; None changes nothing."""
+
+    def seen_peer(self) -> Peer:
+        """The peer, for plugins."""
+        return Peer("", 0)
 
     def describe(self) -> str:
         """The peer, for logs and hooks."""

@@ -1,13 +1,26 @@
 """The publishing half of a session: what a client's PUBLISH and PUBREL do (sections 3.3 and 3.6)."""
 
-from vmq.hooks import Refused
+from collections.abc import Callable
+from typing import Final
+
+from vmq_hooks.modifiers import PublishModifiers
+from vmq_hooks.types import Message as SeenMessage
+from vmq_hooks.types import SubscriberId
+from vmq_hooks.verdicts import Refuse
+
+from vmq.core import Options
+from vmq.hooks import Answer, Hooks, Kept, Pending
 from vmq.message import Message
 from vmq.mqtt.decoder import Decoder
 from vmq.mqtt.encoder import PACKET_IDS, PUBACK_HEAD, PUBCOMP_HEAD, PUBREC_HEAD
 from vmq.mqtt.packets import LEVEL_3_1, LEVEL_3_1_1, MAX_REMAINING_LENGTH, ProtocolError
 from vmq.output import Output
+from vmq.queue import Queue
 from vmq.registry import Registry, Subscriber
 from vmq.trie import Route
+
+#: Topics of one session whose verdict is kept; beyond that all are asked about anew.
+KEPT_TOPICS: Final = 1024
 
 
 class Publisher:
@@ -23,6 +36,52 @@ class Publisher:
         self.client_id = ""
         self.username: str | None = None
         self.level: int = LEVEL_3_1_1
+        #: The hooks for clients of this listener.
+        self.hooks: Hooks = registry.core.hooks
+        #: The broker's options, or what a plugin made of them for this session.
+        self.options: Options = registry.core.options
+        self.seen_id: SubscriberId | None = None
+        #: What may be published without asking, and until when; of one generation of the hooks.
+        self.kept: dict[bytes, float] | None = None
+        self.kept_generation: int = 0
+        #: No packet is handled: a verdict is awaited, or the client throttled.
+        self.suspended = False
+        self.pending: Pending | None = None
+        self.answer: Answer = None
+        self.proceed: Callable[[Answer], None] | None = None
+
+    def subscriber_id(self) -> SubscriberId:
+        """Who this is to plugins."""
+        seen = self.seen_id
+        if seen is None:
+            self.seen_id = seen = SubscriberId(self.client_id, self.registry.mountpoint)
+        return seen
+
+    # Verdicts that come later
+
+    def suspend(self, pending: Pending, proceed: "Callable[[Answer], None]") -> None:
+        """Handles nothing more until the verdict is there; `proceed` goes on with it."""
+        self.suspended = True
+        self.pending = pending
+        self.proceed = proceed
+        pending.then = self.on_verdict
+        self.output.pause()
+
+    def on_verdict(self, answer: Answer) -> None:
+        """The verdict is there: the connection goes on, in a pass of its own."""
+        self.pending = None
+        self.answer = answer
+        self.output.go_on()
+
+    def throttle(self, milliseconds: float) -> None:
+        """Handles nothing more for so long."""
+        core = self.core
+        if milliseconds > 0 and core.call_later is not None and not self.suspended:
+            self.suspended = True
+            self.output.pause()
+            core.call_later(milliseconds / 1000, self.output.go_on)
+
+    # PUBLISH
 
     def topic_end(self) -> int:
         """Where the topic of the present PUBLISH ends."""
@@ -50,11 +109,14 @@ class Publisher:
         if route is None:
             route = registry.route(topic)
         core = self.core
-        if route.groups or core.hooks.in_publish_path:
+        if route.groups or (self.hooks.in_publish_path and not self.may_pass(topic)):
+            limit = self.options.max_message_size
+            if limit and decoder.end - topic_end > limit:
+                self.refuse_message()
             core.counters.mqtt_publish_received += 1
-            self.publish(route, Message(route.topic, data[topic_end : decoder.end], 0, False))
+            self.publish(route, Message(route.topic, data[topic_end : decoder.end], 0, False), 0)
             return
-        limit = core.options.max_message_size
+        limit = self.options.max_message_size
         longest = MAX_REMAINING_LENGTH
         if limit:
             if decoder.end - topic_end > limit:
@@ -83,7 +145,7 @@ class Publisher:
             else:
                 if messages is None:
                     messages = split_run(frames, route)
-                qos = target.qos if core.options.upgrade_outgoing_qos else 0
+                qos = target.qos if queue.options.upgrade_outgoing_qos else 0
                 for message in messages:
                     queue.deliver(message, qos, False, "")
 
@@ -101,12 +163,12 @@ class Publisher:
         route = self.registry.route(data[decoder.body + 2 : topic_end])
         end: int = decoder.end
         retain = head & 1 != 0
-        limit = self.core.options.max_message_size
+        limit = self.options.max_message_size
         if limit and end - topic_end - (2 if qos else 0) > limit:
             self.refuse_message()
         self.core.counters.mqtt_publish_received += 1
         if qos == 0:
-            self.publish(route, Message(route.topic, data[topic_end:end], 0, retain))
+            self.publish(route, Message(route.topic, data[topic_end:end], 0, retain), 0)
             return
         if topic_end + 2 > end:
             raise ProtocolError("PUBLISH without a packet id", "MQTT-2.3.1-1")
@@ -117,82 +179,147 @@ class Publisher:
         if not head & 9:
             message.cut = data[decoder.start : topic_end]
             message.cut_qos = qos
-        if qos == 1:
-            self.publish_stored(route, message)
-            if self.output.closing:
-                return
-            pieces = self.output.pieces
-            self.core.counters.mqtt_puback_sent += 1
-            pieces.append(PUBACK_HEAD)
-        else:
-            self.on_publish_twice(route, message, packet_id)
-            if self.output.closing:
-                return
-            pieces = self.output.pieces
-            self.core.counters.mqtt_pubrec_sent += 1
-            pieces.append(PUBREC_HEAD)
-        pieces.append(PACKET_IDS[packet_id])
-        self.output.touch()
+        if qos == 2 and packet_id in self.received_ids():
+            self.acknowledge(2, packet_id)
+            return
+        self.publish(route, message, packet_id)
 
     def refuse_message(self) -> None:
         """A payload above max_message_size ends the connection: 3.1.1 has no other refusal."""
         self.core.counters.mqtt_publish_error += 1
         raise ProtocolError("payload is above max_message_size", "MQTT-3.3.5-2")
 
-    def on_publish_twice(self, route: Route, message: Message, packet_id: int) -> None:
-        """QoS 2: delivers at once and remembers the id until PUBREL [MQTT-4.3.3-2]."""
+    def received_ids(self) -> set[int]:
         subscriber = self.subscriber
         assert subscriber is not None
-        received = subscriber.received_ids(self.core)
-        if packet_id in received:
-            return
-        received.add(packet_id)
-        store = self.core.store
-        if subscriber.queue.durable and store is not None:
-            store.put_received(subscriber.queue.session, packet_id)
-            self.output.barrier = store.barrier()
-        self.publish_stored(route, message)
+        return subscriber.received_ids(self.core)
 
-    def publish_stored(self, route: Route, message: Message) -> None:
-        """Publishes at QoS 1 or 2; the acknowledgement waits for what had to be stored."""
-        store = self.core.store
-        if store is None:
-            self.publish(route, message)
-            return
-        before = store.writes
-        self.publish(route, message)
-        if store.writes != before:
-            self.output.barrier = store.barrier()
+    def may_pass(self, topic: bytes) -> bool:
+        """Whether publishes at QoS 0 need not be seen by any hook."""
+        return not self.hooks.sees_each and self.is_kept(topic)
 
-    def publish(self, route: Route, message: Message) -> None:
-        """Hands a message to the registry, past the hooks."""
-        hooks = self.core.hooks
-        if hooks.auth_on_publish is not None:
-            try:
-                hooks.auth_on_publish(
-                    self.username,
-                    self.client_id,
-                    message.qos,
-                    route.text,
-                    message.payload,
-                    message.retain,
-                )
-            except Refused as refused:
-                self.core.counters.mqtt_publish_auth_error += 1
-                # MQTT 3.1 clients are acknowledged and the message goes nowhere [MQTT-3.3.5-2].
-                if self.level != LEVEL_3_1:
-                    self.output.close("publish refused: " + refused.reason + " [MQTT-3.3.5-2]")
-                return
-        self.registry.publish(route, message)
-        if hooks.on_publish is not None:
-            hooks.on_publish(
-                self.username,
-                self.client_id,
-                message.qos,
-                route.text,
-                message.payload,
-                message.retain,
+    def is_kept(self, key: bytes) -> bool:
+        """Whether a kept verdict accepts this."""
+        kept = self.kept
+        if kept is None:
+            return False
+        if self.kept_generation != self.hooks.generation:
+            self.kept = None
+            return False
+        until = kept.get(key)
+        return until is not None and until > self.core.clock()
+
+    def keep(self, key: bytes, until: float) -> None:
+        kept = self.kept
+        if kept is None or len(kept) >= KEPT_TOPICS:
+            self.kept = kept = {}
+            self.kept_generation = self.hooks.generation
+        kept[key] = until
+
+    def publish(self, route: Route, message: Message, packet_id: int) -> None:
+        """Asks whether the client may; goes on now, or when the verdict is there."""
+        hook = self.hooks.auth_on_publish
+        if hook is None:
+            self.finish_publish(self.registry, route, message, message.qos, packet_id)
+            return
+        key = route.topic
+        if message.qos or message.retain:
+            # No topic begins with a zero.
+            key = bytes((0, message.qos << 1 | (1 if message.retain else 0))) + key
+        if self.is_kept(key):
+            self.finish_publish(self.registry, route, message, message.qos, packet_id)
+            return
+        seen = SeenMessage(route.text, message.payload, message.qos, message.retain)
+        generation = self.hooks.generation
+        answer = hook(self.username, self.subscriber_id(), seen)
+        if isinstance(answer, Pending):
+            self.suspend(
+                answer,
+                lambda later: self.on_publish_verdict(
+                    route, message, packet_id, key, generation, later
+                ),
             )
+        else:
+            self.on_publish_verdict(route, message, packet_id, key, generation, answer)
+
+    def on_publish_verdict(
+        self,
+        route: Route,
+        message: Message,
+        packet_id: int,
+        key: bytes,
+        generation: int,
+        answer: Answer,
+    ) -> None:
+        """Publishes with the changes that plugins want, or refuses [MQTT-3.3.5-2]."""
+        asked: int = message.qos
+        registry = self.registry
+        if isinstance(answer, Refuse):
+            self.core.counters.mqtt_publish_auth_error += 1
+            # MQTT 3.1 clients are acknowledged and the message goes nowhere.
+            if self.level != LEVEL_3_1:
+                self.output.close("publish refused: " + answer.reason + " [MQTT-3.3.5-2]")
+            elif asked:
+                self.acknowledge(asked, packet_id)
+            return
+        if isinstance(answer, Kept):
+            if generation == self.hooks.generation:
+                self.keep(key, answer.until)
+        elif isinstance(answer, PublishModifiers):
+            if answer.mountpoint is not None and self.core.find_registry is not None:
+                registry = self.core.find_registry(answer.mountpoint)
+            message = changed_message(message, answer)
+            route = registry.route(message.topic)
+            if answer.throttle:
+                self.throttle(float(answer.throttle))
+        self.finish_publish(registry, route, message, asked, packet_id)
+
+    def finish_publish(
+        self, registry: Registry, route: Route, message: Message, asked: int, packet_id: int
+    ) -> None:
+        """Routes the message and acknowledges it at the QoS that the client asked for.
+
+        What had to be stored is committed before the acknowledgement leaves.
+        """
+        store = self.core.store
+        before = 0 if store is None else store.writes
+        if asked == 2:
+            self.remember(packet_id)
+        registry.publish(route, message)
+        hook = self.hooks.on_publish
+        if hook is not None:
+            seen = SeenMessage(route.text, message.payload, message.qos, message.retain)
+            hook(self.username, self.subscriber_id(), seen)
+        if asked and not self.output.closing:
+            if store is not None and store.writes != before:
+                self.output.barrier = store.barrier()
+            self.acknowledge(asked, packet_id)
+
+    def remember(self, packet_id: int) -> None:
+        """QoS 2: delivers at once and remembers the id until PUBREL [MQTT-4.3.3-2]."""
+        self.received_ids().add(packet_id)
+        queue = self.queue_of()
+        store = self.core.store
+        if queue.durable and store is not None:
+            store.put_received(queue.session, packet_id)
+
+    def queue_of(self) -> Queue:
+        subscriber = self.subscriber
+        assert subscriber is not None
+        return subscriber.queue
+
+    def acknowledge(self, qos: int, packet_id: int) -> None:
+        """PUBACK or PUBREC."""
+        pieces = self.output.pieces
+        counters = self.core.counters
+        if qos == 1:
+            counters.mqtt_puback_sent += 1
+            pieces.append(PUBACK_HEAD)
+        else:
+            counters.mqtt_pubrec_sent += 1
+            pieces.append(PUBREC_HEAD)
+        pieces.append(PACKET_IDS[packet_id])
+        self.output.touch()
 
     def on_pubrel(self, packet_id: int) -> None:
         """QoS 2: forgets the id, so that it may mean something new; an unknown one is answered."""
@@ -210,6 +337,15 @@ class Publisher:
         pieces.append(PUBCOMP_HEAD)
         pieces.append(PACKET_IDS[packet_id])
         self.output.touch()
+
+
+def changed_message(message: Message, changes: PublishModifiers) -> Message:
+    """A message as a plugin wants it; raises ProtocolError if its topic cannot be routed."""
+    topic = message.topic if changes.topic is None else changes.topic.encode()
+    payload = message.payload if changes.payload is None else changes.payload
+    qos = message.qos if changes.qos is None else changes.qos
+    retain = message.retain if changes.retain is None else changes.retain
+    return Message(topic, payload, qos, retain)
 
 
 def split_run(frames: bytes, route: Route) -> list[Message]:

@@ -16,6 +16,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from vmq_hooks.types import Message as SeenMessage
+
 from vmq.burst import Burst
 from vmq.core import Core
 from vmq.message import Delivery, Message
@@ -79,7 +81,7 @@ class Queue(Sender):
             and not self.output.blocked
             and not self.quick
             and not self.burst
-            and not self.core.options.upgrade_outgoing_qos
+            and not self.options.upgrade_outgoing_qos
         )
 
     # Messages come
@@ -106,10 +108,10 @@ class Queue(Sender):
         if not self.online:
             return
         if self.output.blocked or self.quick or self.burst:
-            limit = self.core.options.max_online_messages
+            limit = self.options.max_online_messages
             delivery = Delivery(message, 0, retain, group)
             if limit >= 0 and self.waiting() >= limit and not self.pause_publisher():
-                if not (self.core.options.drop_oldest and self.quick):
+                if not (self.options.drop_oldest and self.quick):
                     self.drop(delivery, QUEUE_FULL)
                     return
                 self.drop(self.quick.popleft(), QUEUE_FULL)
@@ -130,7 +132,7 @@ class Queue(Sender):
         rest: list[Message] = []
         for message in messages:
             qos = min(message.qos, granted)
-            if self.core.options.upgrade_outgoing_qos:
+            if self.options.upgrade_outgoing_qos:
                 qos = granted
             if qos and self.durable:
                 delivery = Delivery(message, qos, True, "")
@@ -162,7 +164,7 @@ class Queue(Sender):
         if not self.online:
             self.tell_offline(delivery)
         pending = self.pending
-        lifo = self.core.options.lifo
+        lifo = self.options.lifo
         if not self.durable or (self.online and (lifo or self.backlog == 0)):
             if pending is None:
                 self.pending = pending = deque()
@@ -186,7 +188,7 @@ class Queue(Sender):
 
     def make_room(self) -> bool:
         """Whether one more message may wait; drops the oldest for it if the options say so."""
-        options = self.core.options
+        options = self.options
         limit = options.max_offline_messages
         if self.online:
             # While it still drains what it collected offline, the larger limit holds.
@@ -205,7 +207,7 @@ class Queue(Sender):
         """
         core = self.core
         publisher = core.publisher
-        if not core.options.pause_publisher or not self.online or publisher is None:
+        if not self.options.pause_publisher or not self.online or publisher is None:
             return False
         if publisher is self.output:
             return False  # unread, it could not acknowledge what its own queue waits for
@@ -232,7 +234,7 @@ class Queue(Sender):
         """Drops the message that waits longest; False if there is none of QoS 1 or 2."""
         store = self.core.store
         pending = self.pending
-        stored_first = self.core.options.lifo and self.backlog > 0
+        stored_first = self.options.lifo and self.backlog > 0
         if pending and not stored_first:
             oldest = pending.popleft()
             if oldest.seq and store is not None:
@@ -275,7 +277,7 @@ class Queue(Sender):
         """
         if not self.online:
             return False
-        room = self.core.options.max_msgs_per_drain_step
+        room = self.options.max_msgs_per_drain_step
         while room > 0 and not self.output.blocked:
             if self.burst:
                 if not self.send_from_burst():
@@ -287,7 +289,7 @@ class Queue(Sender):
                 break
             elif self.pending:
                 pending = self.pending
-                self.send(pending.pop() if self.core.options.lifo else pending.popleft())
+                self.send(pending.pop() if self.options.lifo else pending.popleft())
             elif self.backlog:
                 self.wake(self)
                 return True
@@ -295,7 +297,7 @@ class Queue(Sender):
                 break
             room -= 1
         self.update_fast()
-        if self.paused_publishers and self.waiting() <= self.core.options.max_online_messages // 2:
+        if self.paused_publishers and self.waiting() <= self.options.max_online_messages // 2:
             self.resume_publishers()
         if room == 0 and (self.burst or self.quick or self.pending or self.backlog):
             self.wake(self)
@@ -309,7 +311,7 @@ class Queue(Sender):
         burst = bursts[0]
         message = burst.messages[burst.position]
         qos = burst.granted
-        if message.qos < qos and not self.core.options.upgrade_outgoing_qos:
+        if message.qos < qos and not self.options.upgrade_outgoing_qos:
             qos = message.qos
         if qos == 0:
             self.send_quick(message, True)
@@ -329,8 +331,8 @@ class Queue(Sender):
         store = self.core.store
         if store is not None and not self.pending:
             pending: deque[Delivery] = deque()
-            lifo = self.core.options.lifo
-            room = self.core.options.max_msgs_per_drain_step
+            lifo = self.options.lifo
+            room = self.options.max_msgs_per_drain_step
             while self.backlog > 0 and room > 0:
                 found = store.load_waiting(self.session, self.last if lifo else self.first)
                 self.step_backlog(not lifo, found is not None)
@@ -438,9 +440,10 @@ class Queue(Sender):
         if hook is not None:
             message = delivery.message
             qos = delivery.qos
+            retain = delivery.retain
             hook(
-                self.client_id,
-                lambda: (message.topic.decode(), qos, message.payload),
+                self.subscriber_id(),
+                lambda: SeenMessage(message.topic.decode(), message.payload, qos, retain),
                 reason,
             )
 
@@ -449,9 +452,6 @@ class Queue(Sender):
         if hook is not None:
             message = delivery.message
             hook(
-                self.client_id,
-                delivery.qos,
-                message.topic.decode(),
-                message.payload,
-                delivery.retain,
+                self.subscriber_id(),
+                SeenMessage(message.topic.decode(), message.payload, delivery.qos, delivery.retain),
             )

@@ -7,6 +7,8 @@ session 1 as long as its connection, else until it expires or the client asks fo
 import logging
 from collections.abc import Callable
 
+from vmq_hooks.types import SubscriberId
+
 from vmq.core import Core
 from vmq.limits import Flapping
 from vmq.message import Delivery, Message
@@ -33,6 +35,10 @@ class Subscriber:
         #: Packet ids of QoS 2 messages received and not released [MQTT-4.3.3-2].
         self.received: set[int] | None = None
         self.received_is_stored = False
+        #: Its client has been here since the broker's start, so that its user name is known.
+        self.is_known = False
+        #: Its subscriptions are to be authorised anew when its client is here.
+        self.recheck = False
 
     def received_ids(self, core: Core) -> set[int]:
         """The QoS 2 packet ids, loaded from the store when first asked for after a restart."""
@@ -109,7 +115,9 @@ class Registry:
         number = b""
         if not clean and store is not None:
             number = store.create_session(self.scope + client_id)
-        subscriber = Subscriber(client_id, Queue(client_id, self.core, number, self.wake))
+        queue = Queue(client_id, self.core, number, self.wake)
+        queue.mountpoint = self.mountpoint
+        subscriber = Subscriber(client_id, queue)
         self.subscribers[client_id] = subscriber
         self.core.counters.queue_setup += 1
         return subscriber
@@ -117,6 +125,7 @@ class Registry:
     def restore(self, stored: StoredSession) -> None:
         """Brings back a durable session at the start of the broker."""
         queue = Queue(stored.client_id, self.core, stored.number, self.wake)
+        queue.mountpoint = self.mountpoint
         queue.restore(stored.first, stored.last, stored.last_order)
         subscriber = Subscriber(stored.client_id, queue)
         subscriber.received_is_stored = True
@@ -140,13 +149,13 @@ class Registry:
                 store.put_session(self.scope + subscriber.client_id, queue.session, now)
             hook = self.core.hooks.on_client_offline
             if hook is not None:
-                hook(subscriber.client_id)
+                hook(queue.subscriber_id())
         else:
             queue.leave_output()
             self.end_session(subscriber)
             gone = self.core.hooks.on_client_gone
             if gone is not None:
-                gone(subscriber.client_id)
+                gone(queue.subscriber_id())
         for delivery in shared:
             self.redeliver(delivery)
 
@@ -187,7 +196,7 @@ class Registry:
             self.purge(queue.session)
         hook = self.core.hooks.on_topic_unsubscribed
         if hook is not None and filters:
-            hook(client_id, filters)
+            hook(queue.subscriber_id(), filters)
 
     def expire(self) -> int:
         """Ends the durable sessions that were away too long; returns how many."""
@@ -201,7 +210,7 @@ class Registry:
             self.core.counters.client_expired += 1
             hook = self.core.hooks.on_session_expired
             if hook is not None:
-                hook(client_id)
+                hook(SubscriberId(client_id, self.mountpoint))
         return len(expired)
 
     def now_ms(self) -> int:
@@ -284,7 +293,7 @@ class Registry:
             message.share = True
         for target in route.targets:
             qos = target.qos
-            if published < qos and not options.upgrade_outgoing_qos:
+            if published < qos and not target.queue.options.upgrade_outgoing_qos:
                 qos = published
             queue = target.queue
             if qos == 0 and queue.fast:
@@ -377,7 +386,7 @@ class Registry:
         if chosen is None:
             return False
         qos = chosen.qos
-        if message.qos < qos and not self.core.options.upgrade_outgoing_qos:
+        if message.qos < qos and not chosen.queue.options.upgrade_outgoing_qos:
             qos = message.qos
         chosen.queue.deliver(message, qos, False, group.name)
         return True

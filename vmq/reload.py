@@ -46,7 +46,7 @@ def changes(old: Config, new: Config) -> list[Change]:
             if table in before and table in after:
                 found.extend(_changed(key, struct, before[table], after[table]))
             else:
-                found.append(Change(key, live=False))
+                found.append(Change(key, live=name == "plugins"))
     return found
 
 

@@ -4,7 +4,10 @@ What is sent at QoS 1 or 2 is in flight until its exchange ends (sections 4.3.2 
 wait before it is sent is the business of `vmq.queue`.
 """
 
-from vmq.core import Core
+from vmq_hooks.types import Message as SeenMessage
+from vmq_hooks.types import SubscriberId
+
+from vmq.core import Core, Options
 from vmq.message import Delivery, Message
 from vmq.mqtt.encoder import PACKET_IDS, PUBREL_HEAD, publish
 from vmq.output import Output
@@ -20,6 +23,11 @@ class Sender:
         self.client_id = client_id
         self.core = core
         self.session = session
+        #: The broker's options, or what a plugin made of them for this session.
+        self.options: Options = core.options
+        #: What plugins are told of the subscriber besides its client id.
+        self.mountpoint = ""
+        self.username: str | None = None
         self.durable = len(session) > 0 and core.store is not None
         self.offline_output = Output(core.outbox)
         self.output: Output = self.offline_output
@@ -33,7 +41,7 @@ class Sender:
         self.inflight_is_stored = False
 
     def window_open(self) -> bool:
-        limit = self.core.options.max_inflight_messages
+        limit = self.options.max_inflight_messages
         count = len(self.inflight)
         return count < limit if limit else count < 65535
 
@@ -75,7 +83,7 @@ class Sender:
             store.put_inflight(self.session, delivery)
             output.barrier = store.barrier()
         core = self.core
-        if core.options.retry_interval:
+        if self.options.retry_interval:
             delivery.sent_at = core.clock()
         core.counters.mqtt_publish_sent += 1
         message = delivery.message
@@ -95,7 +103,7 @@ class Sender:
     def send_again(self, delivery: Delivery) -> None:
         """Repeats what is unacknowledged: PUBREL, or PUBLISH with DUP [MQTT-4.4.0-1]."""
         core = self.core
-        if core.options.retry_interval:
+        if self.options.retry_interval:
             delivery.sent_at = core.clock()
         if delivery.released:
             core.counters.mqtt_pubrel_sent += 1
@@ -177,7 +185,7 @@ class Sender:
         """Repeats what was sent `retry_interval` ago or longer and is not acknowledged."""
         if self.output.blocked:
             return
-        oldest = now - self.core.options.retry_interval
+        oldest = now - self.options.retry_interval
         for delivery in list(self.inflight.values()):
             if delivery.sent_at <= oldest:
                 self.send_again(delivery)
@@ -189,7 +197,14 @@ class Sender:
         hook = self.core.hooks.on_deliver
         if hook is None:
             return message
-        changed = hook(self.client_id, qos, message.topic.decode(), message.payload, retain)
-        if changed is None:
+        seen = SeenMessage(message.topic.decode(), message.payload, qos, retain)
+        changes = hook(self.username, self.subscriber_id(), seen)
+        if changes is None:
             return message
-        return Message(changed[0].encode(), changed[1], message.qos, message.retain)
+        topic = message.topic if changes.topic is None else changes.topic.encode()
+        payload = message.payload if changes.payload is None else changes.payload
+        return Message(topic, payload, message.qos, message.retain)
+
+    def subscriber_id(self) -> SubscriberId:
+        """Who this is to plugins."""
+        return SubscriberId(self.client_id, self.mountpoint)

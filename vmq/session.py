@@ -9,8 +9,19 @@ which moment stands in `Session.handle`; nothing a peer sends raises out of `rec
 import logging
 from typing import Final
 
-from vmq.connecting import authorise_client, authorise_will, check_client_id, check_load
-from vmq.hooks import Refused
+from vmq_hooks.modifiers import PublishModifiers, RegisterModifiers
+from vmq_hooks.types import REFUSED_QOS, Subscription
+from vmq_hooks.verdicts import Refuse
+
+from vmq.connecting import (
+    check_client_id,
+    check_load,
+    no_authentication,
+    refuse,
+    refuse_will,
+    will_seen,
+)
+from vmq.hooks import Answer, Pending
 from vmq.message import Message
 from vmq.mqtt.decoder import (
     Decoder,
@@ -49,8 +60,7 @@ from vmq.mqtt.packets import (
     ProtocolError,
 )
 from vmq.output import Output
-from vmq.publishing import Publisher
-from vmq.queue import Queue
+from vmq.publishing import Publisher, changed_message
 from vmq.registry import Registry
 from vmq.store import StoreError
 from vmq.will import will_of
@@ -94,6 +104,12 @@ class Session(Publisher):
         #: When CONNECT was accepted, in seconds of wall clock time.
         self.started_at: float = 0.0
         self.will: Message | None = None
+        #: Where the will goes, if not to the client's own topic tree.
+        self.will_mountpoint: str | None = None
+        #: `anonymous` holds only while no plugin knows clients.
+        self.anonymous_until_hook = False
+        #: Chunks that came while the session was suspended.
+        self.unread: list[bytes] | None = None
         self.broke_protocol = False
         self.orderly = False
 
@@ -101,23 +117,62 @@ class Session(Publisher):
         """Handles a chunk of bytes. Afterwards the caller flushes the outbox."""
         if self.output.closing:
             return
+        if self.suspended:
+            # What the transport had read before it was paused.
+            unread = self.unread
+            if unread is None:
+                self.unread = unread = []
+            unread.append(data)
+            return
         try:
             self.decoder.feed(data)
             self.handle_packets()
-        except ProtocolError as error:
+        except Exception as error:  # noqa: BLE001 - sorted out below
+            self.fail(error)
+
+    def resume(self) -> None:
+        """Goes on with the packet that waited, then with what came behind it."""
+        if self.output.closing:
+            return
+        self.suspended = False
+        proceed = self.proceed
+        answer = self.answer
+        self.proceed = None
+        self.answer = None
+        try:
+            if proceed is not None:
+                proceed(answer)
+            if self.is_ready():
+                self.handle_packets()
+            unread = self.unread
+            if unread is not None and self.is_ready():
+                self.unread = None
+                self.decoder.feed(b"".join(unread))
+                self.handle_packets()
+        except Exception as error:  # noqa: BLE001 - sorted out below
+            self.fail(error)
+
+    def is_ready(self) -> bool:
+        """Whether packets may be handled now."""
+        return not self.suspended and not self.output.closing
+
+    def fail(self, error: Exception) -> None:
+        """What ends a connection: the peer's fault, a refusal, the store, or a defect of ours."""
+        counters = self.core.counters
+        if isinstance(error, ProtocolError):
             self.broke_protocol = True
-            self.core.counters.protocol_errors += 1
+            counters.protocol_errors += 1
             self.output.close("protocol error: " + str(error))
-        except ConnectRefused as refused:
-            self.core.counters.mqtt_connect_error += 1
-            self.core.counters.mqtt_connack_sent[refused.code] += 1
-            self.output.add(connack(False, refused.code))
-            self.output.close("refused: " + refused.text)
-        except StoreError as error:
+        elif isinstance(error, ConnectRefused):
+            counters.mqtt_connect_error += 1
+            counters.mqtt_connack_sent[error.code] += 1
+            self.output.add(connack(False, error.code))
+            self.output.close("refused: " + error.text)
+        elif isinstance(error, StoreError):
             self.output.close(str(error) + " [MQTT-4.8.0-2]")
-        except Exception:
-            # A defect of ours must not reach other connections.
-            log.exception("internal error, client=%s", self.client_id)
+        else:
+            # It must not reach other connections.
+            log.error("internal error, client=%s", self.client_id, exc_info=error)
             self.output.close("internal error")
 
     def handle_packets(self) -> None:
@@ -133,7 +188,7 @@ class Session(Publisher):
                 self.on_publish()
             else:
                 self.handle(head)
-            if output.closing:
+            if output.closing or self.suspended:
                 return
 
     def handle(self, head: int) -> None:
@@ -181,11 +236,6 @@ class Session(Publisher):
         else:
             raise ProtocolError(PACKET_NAMES[kind] + " from a client", "MQTT-4.8.0-1")
 
-    def queue_of(self) -> Queue:
-        subscriber = self.subscriber
-        assert subscriber is not None
-        return subscriber.queue
-
     def packet_id(self, kind: int) -> int:
         decoder = self.decoder
         return read_packet_id(decoder.data, decoder.body, decoder.end, PACKET_NAMES[kind])
@@ -217,16 +267,79 @@ class Session(Publisher):
         if not self.client_id:
             self.client_id = self.new_id
         check_load(self.registry, self.client_id)
-        if not self.anonymous:
-            authorise_client(
-                self.core,
-                connect,
-                self.client_id,
-                self.output.describe(),
-                self.identity is not None,
-            )
-        authorise_will(self.core, connect, self.client_id)
+        self.authenticate(connect)
+
+    def authenticate(self, connect: Connect) -> None:
+        """Asks the auth hook; without one only anonymous and certified clients may enter.
+
+        A verified certificate needs no hook, though one that there is may refuse its name.
+        """
+        hook = self.hooks.auth_on_register
+        if hook is None:
+            if not self.anonymous and self.identity is None:
+                raise no_authentication()
+            self.authorise_will(connect)
+            return
+        if self.anonymous and not self.anonymous_until_hook:
+            self.authorise_will(connect)
+            return
+        answer = hook(
+            self.output.seen_peer(),
+            self.subscriber_id(),
+            connect.username,
+            connect.password,
+            connect.clean_session,
+        )
+        if isinstance(answer, Pending):
+            self.suspend(answer, lambda later: self.on_register_verdict(connect, later))
+        else:
+            self.on_register_verdict(connect, answer)
+
+    def on_register_verdict(self, connect: Connect, answer: Answer) -> None:
+        if isinstance(answer, Refuse):
+            raise refuse(answer)
+        if isinstance(answer, RegisterModifiers):
+            self.change(connect, answer)
+        self.authorise_will(connect)
+
+    def change(self, connect: Connect, changes: RegisterModifiers) -> None:
+        """What a plugin wants different for this session."""
+        if changes.username is not None:
+            connect.username = changes.username
+        if changes.clean_session is not None:
+            connect.clean_session = changes.clean_session
+        subscriber_id = changes.subscriber_id
+        if subscriber_id is not None:
+            self.client_id = subscriber_id.client_id
+            self.seen_id = subscriber_id
+            core = self.core
+            if subscriber_id.mountpoint != self.registry.mountpoint:
+                assert core.find_registry is not None
+                self.registry = core.find_registry(subscriber_id.mountpoint)
+        if self.core.own_options is not None:
+            self.options = self.core.own_options(changes)
+        self.output.limit(changes.max_message_rate, changes.max_connection_lifetime)
+
+    def authorise_will(self, connect: Connect) -> None:
+        """Asks whether the client may publish its will, if it has one."""
+        hook = self.hooks.auth_on_publish
+        if hook is None or not connect.has_will:
+            self.accept(connect)
+            return
+        answer = hook(connect.username, self.subscriber_id(), will_seen(connect))
+        if isinstance(answer, Pending):
+            self.suspend(answer, lambda later: self.on_will_verdict(connect, later))
+        else:
+            self.on_will_verdict(connect, answer)
+
+    def on_will_verdict(self, connect: Connect, answer: Answer) -> None:
+        if isinstance(answer, Refuse):
+            raise refuse_will(answer)
         self.accept(connect)
+        will = self.will
+        if isinstance(answer, PublishModifiers) and will is not None:
+            self.will = changed_message(will, answer)
+            self.will_mountpoint = answer.mountpoint
 
     def accept(self, connect: Connect) -> None:
         """The CONNECT is good: session, CONNACK, then what waits [MQTT-3.2.0-1]."""
@@ -241,18 +354,23 @@ class Session(Publisher):
         output = self.output
         subscriber, present = self.registry.register(self.client_id, self.clean, output)
         self.subscriber = subscriber
+        subscriber.is_known = True
+        subscriber.queue.username = self.username
+        subscriber.queue.options = self.options
         self.will = will_of(connect)
         self.decoder.max_remaining_length = core.options.max_packet_size
         core.counters.mqtt_connack_sent[ACCEPTED] += 1
         # MQTT 3.1 has no session-present flag.
         output.add(connack(present and self.level != LEVEL_3_1, ACCEPTED))
-        hook = core.hooks.on_register
+        hook = self.hooks.on_register
         if hook is not None:
-            hook(output.describe(), self.client_id, self.username)
+            hook(output.seen_peer(), self.subscriber_id(), self.username)
         subscriber.queue.go_online(output)
-        wakeup = core.hooks.on_client_wakeup
+        if subscriber.recheck and core.recheck is not None:
+            core.recheck(self.registry, subscriber)
+        wakeup = self.hooks.on_client_wakeup
         if wakeup is not None:
-            wakeup(self.client_id)
+            wakeup(self.subscriber_id())
         if log.isEnabledFor(logging.DEBUG):
             log.debug(
                 "connected client=%s peer=%s clean=%d keep_alive=%d session_present=%d",
@@ -271,47 +389,71 @@ class Session(Publisher):
         assert subscriber is not None
         decoder = self.decoder
         packet_id, requests = read_subscribe(decoder.data, decoder.body, decoder.end)
-        wanted = [(request.topic_filter, request.qos) for request in requests]
-        granted = [qos for _, qos in wanted]
-        hooks = self.core.hooks
-        if hooks.auth_on_subscribe is not None:
-            try:
-                granted = hooks.auth_on_subscribe(self.username, self.client_id, wanted)
-            except Refused:
-                self.core.counters.mqtt_subscribe_auth_error += 1
-                granted = [SUBSCRIPTION_FAILED] * len(wanted)
+        hook = self.hooks.auth_on_subscribe
+        wanted = [Subscription(each.topic_filter, each.qos) for each in requests]
+        if hook is None:
+            self.finish_subscribe(packet_id, wanted, None)
+            return
+        answer = hook(self.username, self.subscriber_id(), wanted)
+        if isinstance(answer, Pending):
+            self.suspend(answer, lambda later: self.finish_subscribe(packet_id, wanted, later))
+        else:
+            self.finish_subscribe(packet_id, wanted, answer)
+
+    def finish_subscribe(self, packet_id: int, wanted: list[Subscription], answer: Answer) -> None:
+        subscriber = self.subscriber
+        assert subscriber is not None
+        granted = wanted
+        if isinstance(answer, Refuse):
+            self.core.counters.mqtt_subscribe_auth_error += 1
+            granted = [Subscription(each.topic_filter, REFUSED_QOS) for each in wanted]
+        elif isinstance(answer, list):
+            granted = answer
         codes = bytearray()
-        accepted: list[tuple[str, int]] = []
-        for index, (topic_filter, asked) in enumerate(wanted):
-            qos = granted[index]
+        accepted: list[Subscription] = []
+        for index, each in enumerate(granted):
+            topic_filter: str = each.topic_filter
+            qos: int = each.qos
             if qos > 2 or not self.registry.may_subscribe(subscriber, topic_filter):
                 # An MQTT 3.1 client does not know the failure code.
+                asked: int = wanted[index].qos
                 codes.append(asked if self.level == LEVEL_3_1 else SUBSCRIPTION_FAILED)
                 continue
             self.registry.subscribe(subscriber, topic_filter, qos)
-            accepted.append((topic_filter, qos))
+            accepted.append(each)
             codes.append(qos)
         self.core.counters.mqtt_suback_sent += 1
         self.output.add(suback(packet_id, bytes(codes)))
-        if hooks.on_subscribe is not None:
-            hooks.on_subscribe(self.username, self.client_id, accepted)
-        for topic_filter, qos in accepted:
-            self.registry.send_retained(subscriber, topic_filter, qos)
+        hook = self.hooks.on_subscribe
+        if hook is not None:
+            hook(self.username, self.subscriber_id(), accepted)
+        for each in accepted:
+            self.registry.send_retained(subscriber, each.topic_filter, each.qos)
 
     def on_unsubscribe(self) -> None:
-        subscriber = self.subscriber
-        assert subscriber is not None
         decoder = self.decoder
         packet_id, filters = read_unsubscribe(decoder.data, decoder.body, decoder.end)
-        hooks = self.core.hooks
-        if hooks.on_unsubscribe is not None:
-            hooks.on_unsubscribe(self.username, self.client_id, filters)
+        hook = self.hooks.on_unsubscribe
+        answer: Answer = None
+        if hook is not None:
+            answer = hook(self.username, self.subscriber_id(), filters)
+        if isinstance(answer, Pending):
+            self.suspend(answer, lambda later: self.finish_unsubscribe(packet_id, filters, later))
+        else:
+            self.finish_unsubscribe(packet_id, filters, answer)
+
+    def finish_unsubscribe(self, packet_id: int, filters: list[str], answer: Answer) -> None:
+        subscriber = self.subscriber
+        assert subscriber is not None
+        if isinstance(answer, list):
+            filters = answer
         for topic_filter in filters:
             self.registry.unsubscribe(subscriber, topic_filter)
         self.core.counters.mqtt_unsuback_sent += 1
         self.output.add(UNSUBACK_HEAD + PACKET_IDS[packet_id])
-        if hooks.on_topic_unsubscribed is not None:
-            hooks.on_topic_unsubscribed(self.client_id, filters)
+        told = self.hooks.on_topic_unsubscribed
+        if told is not None:
+            told(self.subscriber_id(), filters)
 
     # The end
 
@@ -321,6 +463,13 @@ class Session(Publisher):
         Called once, by the connection.
         """
         self.decoder = Decoder(0)
+        pending = self.pending
+        if pending is not None:
+            self.pending = None
+            pending.then = None
+            pending.cancel()
+        self.proceed = None
+        self.unread = None
         level = logging.INFO
         if self.orderly:
             level = logging.DEBUG
@@ -344,4 +493,7 @@ class Session(Publisher):
             return
         if self.core.options.suppress_lwt_on_session_takeover and reason.startswith("taken over"):
             return
-        self.registry.publish(self.registry.route(will.topic), will)
+        registry = self.registry
+        if self.will_mountpoint is not None and self.core.find_registry is not None:
+            registry = self.core.find_registry(self.will_mountpoint)
+        registry.publish(registry.route(will.topic), will)

@@ -26,8 +26,8 @@ class SessionTask:
     ) -> None:
         """Times are in seconds; a `lifetime` of 0 has no end."""
         self.connection = connection
-        #: When the connection has lived long enough; 0 is never.
-        self.dies_at = connection.core.clock() + lifetime if lifetime else 0.0
+        if lifetime:
+            connection.dies_at = connection.core.clock() + lifetime
         self.connect_timeout = connect_timeout
         self.loop = asyncio.get_running_loop()
         self.waiter: asyncio.Future[None] | None = None
@@ -90,13 +90,13 @@ class SessionTask:
                 connection.abort()
                 return None
             due = left if due is None else min(due, left)
-        if self.dies_at and not connection.closing:
-            left = self.dies_at - now
+        if connection.dies_at and not connection.closing:
+            left = connection.dies_at - now
             if left <= 0:
                 connection.close("max_connection_lifetime is over")
                 connection.outbox.flush()
             due = left if due is None else min(due, left)
-        retry = connection.core.options.retry_interval
+        retry = session.options.retry_interval
         if retry and session.subscriber is not None and not connection.closing:
             session.subscriber.queue.retry(now)
             connection.outbox.flush()

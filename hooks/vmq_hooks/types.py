@@ -70,7 +70,7 @@ class Subscription(msgspec.Struct, frozen=True):
 LazyMessage = Callable[[], Message]
 
 #: Why a message was dropped.
-DropReason = Literal["queue_full", "expired", "max_packet_size_exceeded"]
+DropReason = Literal["queue_full", "expired", "purged", "max_packet_size_exceeded"]
 
 
 def words(topic: str) -> list[str]:

@@ -17,6 +17,8 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from vmq_hooks import Message as SeenMessage
+from vmq_hooks import SubscriberId
 
 from tests.support.wire import (
     PUBACK,
@@ -277,11 +279,9 @@ class FlowMachine(RuleBasedStateMachine):
             self.sessions[name].subscriptions["t/+"] = wish
 
     def listen_to_drops(self) -> None:
-        def dropped(
-            client_id: str, lazy: Callable[[], tuple[str, int, bytes]], reason: str
-        ) -> None:
+        def dropped(who: SubscriberId, lazy: Callable[[], SeenMessage], reason: str) -> None:
             assert reason == "queue_full"
-            self.drops.setdefault(client_id, []).append(lazy()[2])
+            self.drops.setdefault(who.client_id, []).append(lazy().payload)
 
         self.house.core.hooks.on_message_drop = dropped
         self.house.core.hooks.resolve()

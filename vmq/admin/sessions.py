@@ -186,5 +186,5 @@ def unsubscribe(broker: "Broker", client_id: str, topic_filter: str) -> Unsubscr
         )
     hook = registry.core.hooks.on_topic_unsubscribed
     if hook is not None:
-        hook(client_id, [topic_filter])
+        hook(subscriber.queue.subscriber_id(), [topic_filter])
     return Unsubscribed(client_id, topic_filter)

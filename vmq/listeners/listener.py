@@ -54,7 +54,10 @@ class Listener:
         self.options: ListenerOptions = config.listeners[name]
         self.endpoint = self.options.endpoint
         self.anonymous = config.anonymous_allowed(name)
+        self.anonymous_until_hook = config.anonymous_until_hook(name)
         self.registry = registry
+        #: The hooks for its clients.
+        self.hooks = registry.core.hooks
         #: Where it listens, with its real port once it is open.
         self.url = self.options.url
         #: Connections now, those in their handshake included.
@@ -69,6 +72,9 @@ class Listener:
         self._server: asyncio.Server | None = None
         self._context: ssl.SSLContext | None = None
         self._stamp: Stamp = ()
+        scheme = self.endpoint.scheme
+        assert scheme != "http"
+        self._scheme = scheme
         self._levels = tuple(self.options.allowed_protocol_versions)
         self._proxies = Networks(self.options.proxy_protocol_trusted)
         forwarders = Networks(self.options.xff_trusted_intermediate)
@@ -190,6 +196,10 @@ class Listener:
             self.registry, self.anonymous, self._new_client_id(), self._on_made, self._on_lost
         )
         connection.reply_limit = 4 * self._config.network.write_buffer
+        connection.listener = self.name
+        connection.scheme = self._scheme
+        connection.session.hooks = self.hooks
+        connection.session.anonymous_until_hook = self.anonymous_until_hook
         connection.session.identity = identity
         connection.session.levels = self._levels
         connection.peer = peer

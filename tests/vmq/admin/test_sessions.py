@@ -1,6 +1,7 @@
 """Sessions as rows, and their ends."""
 
 import pytest
+from vmq_hooks import SubscriberId
 
 from tests.support.peer import Peer
 from vmq.admin.errors import NotFoundError
@@ -110,7 +111,7 @@ async def test_unsubscribe_is_for_that_filter_only(node: Broker) -> None:
     me.publish("b", b"yes")
     assert b"yes" in me.received
     assert b"no" not in me.received
-    assert told == [("me", ["a"])]
+    assert told == [(SubscriberId("me"), ["a"])]
     with pytest.raises(NotFoundError, match="no subscription to 'a'; it has: b"):
         unsubscribe(node, "me", "a")
 
