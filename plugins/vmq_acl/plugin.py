@@ -57,12 +57,15 @@ class AclPlugin(Plugin):
 
         self._file = WatchedFile(path, read)
         self._file.load()
+        # What is subscribed may be older than the plugin: durable sessions, or clients that came before it.
+        broker.spawn(self._judge_anew(), "acl at the start")
         if config.reload_interval:
             broker.spawn(
-                self._file.watch(broker, config.reload_interval, self._on_change), "acl file"
+                self._file.watch(broker, config.reload_interval, self._judge_anew), "acl file"
             )
 
-    async def _on_change(self) -> None:
+    async def _judge_anew(self) -> None:
+        """Ends what the rules do not allow any more."""
         self._broker.forget_verdicts()
         ended = await self._broker.reauthorize()
         self._broker.log.info("%d subscriptions ended that are no longer allowed", ended)

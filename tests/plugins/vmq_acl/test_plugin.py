@@ -96,25 +96,27 @@ class TestTheFile:
             with pytest.raises(FileError, match="acl, line 1: topic: a topic filter is missing"):
                 await started(broker)
 
-    async def test_new_rules_count_at_once_for_what_is_subscribed(self, rules: Path) -> None:
-        forgotten = asyncio.Event()
+    async def test_rules_count_at_once_for_what_is_subscribed(self, rules: Path) -> None:
+        asked: asyncio.Queue[int] = asyncio.Queue()
 
         class Broker(FakeBroker):
             async def reauthorize(self, subscriber_id: SubscriberId | None = None) -> int:
-                assert self.forgotten == 1  # or it would be answered from memory
-                forgotten.set()
+                # Verdicts are forgotten first, or it would be answered from memory.
+                asked.put_nowait(self.forgotten)
                 return await super().reauthorize(subscriber_id)
 
-        async with Broker(rules.parent) as broker:
+        async with Broker(rules.parent) as broker, asyncio.timeout(10):
             plugin = await started(broker, AclConfig(reload_interval=0.01))
+            assert await asked.get() == 1  # of durable sessions, for instance
             rules.write_text("user bob\ntopic write z\n")
-            async with asyncio.timeout(10):
-                await forgotten.wait()
-            assert broker.reauthorized == [None]
+            assert await asked.get() == 2
+            assert broker.reauthorized == [None, None]
             assert isinstance(plugin.auth_on_publish("bob", LAMP, Message("z", b"")), Accept)
             assert isinstance(plugin.auth_on_publish("bob", LAMP, Message("w", b"")), Next)
 
     async def test_it_can_be_left_alone(self, rules: Path) -> None:
         async with FakeBroker(rules.parent) as broker:
-            await started(broker, AclConfig(reload_interval=0))
-            assert not broker._tasks
+            plugin = await started(broker, AclConfig(reload_interval=0))
+            rules.unlink()
+            assert isinstance(plugin.auth_on_publish("bob", LAMP, Message("w", b"")), Accept)
+            assert len(broker._tasks) == 1  # that of the start
