@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Final, Literal
 
-import msgspec
+from msgspec import Meta, Struct
 from vmq_hooks import (
     REFUSED_QOS,
     Accept,
@@ -28,15 +28,28 @@ from vmq_acl.rules import Access, parse
 _CACHE: Final = Cache(3600.0, frozenset({"username", "client_id", "topic"}))
 
 
-class AclConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class AclConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """The plugin's section of the configuration."""
 
-    #: The file of rules; relative to the configuration's folder.
-    file: str = "acl"
-    #: Seconds between looks at the file; 0 = never.
-    reload_interval: Annotated[float, msgspec.Meta(ge=0, le=86400)] = 10.0
-    #: Whose the rules before the first `user` are: clients without a user name, or everybody.
-    general: Literal["anonymous", "everybody"] = "anonymous"
+    file: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="The file of rules; relative to the folder of this file.",
+            extra={"accepts": "a path"},
+        ),
+    ] = "acl"
+    reload_interval: Annotated[
+        float,
+        Meta(ge=0, le=86400, description="Seconds between looks at the file; 0 = never."),
+    ] = 10.0
+    general: Annotated[
+        Literal["anonymous", "everybody"],
+        Meta(
+            description="Whose the rules before the first user are: clients without a user name, as in mosquitto, "
+            "or everybody, as in VerneMQ."
+        ),
+    ] = "anonymous"
 
 
 class AclPlugin(Plugin):

@@ -4,30 +4,67 @@ import asyncio
 import time
 from typing import Annotated
 
-import msgspec
+from msgspec import Meta, Struct
 from vmq_hooks import Broker, Plugin
 
 from vmq_graphite.lines import snapshot
 from vmq_graphite.sender import Sender
 
 
-class GraphiteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class GraphiteConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """The plugin's section of the configuration."""
 
-    host: Annotated[str, msgspec.Meta(min_length=1)] = "localhost"
-    port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 2003
-    #: Seconds from one snapshot to the next.
-    interval: Annotated[float, msgspec.Meta(gt=0, le=86400)] = 20.0
-    #: What the paths begin with, as an API key of a hosted service may; the node's name follows.
-    prefix: Annotated[str, msgspec.Meta(max_length=1000, pattern=r"^[^\s;]*$")] = "vmq"
-    #: Labels become Graphite's tags; else a metric is the sum of its values.
-    include_labels: bool = False
-    #: Seconds for a connection, and for a snapshot to be taken.
-    timeout: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 5.0
-    #: The longest time in seconds between two attempts to connect.
-    max_reconnect_delay: Annotated[float, msgspec.Meta(ge=1, le=86400)] = 60.0
-    #: Bytes kept while Graphite is away; the oldest snapshots go first.
-    buffer_bytes: Annotated[int, msgspec.Meta(ge=65536, le=1 << 30)] = 1 << 20
+    host: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="Where Graphite listens.",
+            extra={"accepts": "a name or an address"},
+        ),
+    ] = "localhost"
+    port: Annotated[
+        int, Meta(ge=1, le=65535, description="Its port for plaintext lines over TCP.")
+    ] = 2003
+    interval: Annotated[
+        float, Meta(gt=0, le=86400, description="Seconds from one snapshot to the next.")
+    ] = 20.0
+    prefix: Annotated[
+        str,
+        Meta(
+            max_length=1000,
+            pattern=r"^[^\s;]*\Z",
+            description="What the paths begin with, an API key for instance; the node's name follows.",
+            extra={"accepts": "a text without blanks and semicolons"},
+        ),
+    ] = "vmq"
+    include_labels: Annotated[
+        bool,
+        Meta(description="Labels become tags; else a figure is the sum of its values."),
+    ] = False
+    timeout: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=3600,
+            description="Seconds for a connection, and for a snapshot to be taken.",
+        ),
+    ] = 5.0
+    max_reconnect_delay: Annotated[
+        float,
+        Meta(
+            ge=1,
+            le=86400,
+            description="The longest time in seconds between two attempts to connect.",
+        ),
+    ] = 60.0
+    buffer_bytes: Annotated[
+        int,
+        Meta(
+            ge=65536,
+            le=1 << 30,
+            description="Bytes kept while Graphite is away; the oldest snapshots go first.",
+        ),
+    ] = 1 << 20
 
 
 class GraphitePlugin(Plugin):

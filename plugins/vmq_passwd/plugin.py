@@ -3,7 +3,7 @@
 import time
 from typing import Annotated, Literal
 
-import msgspec
+from msgspec import Meta, Struct
 from vmq_hooks import Broker, Counter, Peer, Plugin, Refuse, hook
 from vmq_hooks.files import WatchedFile
 from vmq_hooks.verdicts import RegisterVerdict
@@ -12,27 +12,61 @@ from vmq_passwd.users import Users, parse
 from vmq_passwd.verifier import BusyError, Verifier
 
 
-class PasswdConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PasswdConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """The plugin's section of the configuration."""
 
-    #: The file of users; relative to the configuration's folder.
-    file: str = "passwd"
-    #: Seconds between looks at the file; 0 = never.
-    reload_interval: Annotated[float, msgspec.Meta(ge=0, le=86400)] = 10.0
-    #: Users that are not in the file: refused, or the next plugin's to decide.
-    unknown_users: Literal["refuse", "next"] = "refuse"
-    #: Whether a verified certificate whose common name is the user name stands for the password.
-    accept_certificates: bool = False
-    #: Passwords that are checked at a time.
-    threads: Annotated[int, msgspec.Meta(ge=1, le=64)] = 2
-    #: Clients that wait for theirs; further ones are refused.
-    max_waiting: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 100
-    #: For how many seconds at most; to be less than the plugin's `deadline`, or waiting counts as its failure.
-    max_wait: Annotated[float, msgspec.Meta(gt=0, le=600)] = 4.0
-    #: Right passwords that are remembered, as keyed hashes; 0 = none.
-    cache_size: Annotated[int, msgspec.Meta(ge=0, le=10_000_000)] = 10_000
-    #: For how many seconds.
-    cache_seconds: Annotated[float, msgspec.Meta(ge=0, le=31_536_000)] = 3600.0
+    file: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="The file of users; relative to the folder of this file.",
+            extra={"accepts": "a path"},
+        ),
+    ] = "passwd"
+    reload_interval: Annotated[
+        float,
+        Meta(ge=0, le=86400, description="Seconds between looks at the file; 0 = never."),
+    ] = 10.0
+    unknown_users: Annotated[
+        Literal["refuse", "next"],
+        Meta(
+            description="Users that are not in the file: refused, or for the next plugin to decide."
+        ),
+    ] = "refuse"
+    accept_certificates: Annotated[
+        bool,
+        Meta(
+            description="A verified certificate whose common name is the user name stands for the password."
+        ),
+    ] = False
+    threads: Annotated[
+        int, Meta(ge=1, le=64, description="Passwords that are checked at a time.")
+    ] = 2
+    max_waiting: Annotated[
+        int,
+        Meta(
+            ge=0, le=1_000_000, description="Clients that wait for that; further ones are refused."
+        ),
+    ] = 100
+    max_wait: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=600,
+            description="Seconds that they wait at most; above the deadline, waiting counts as the plugin's failure.",
+        ),
+    ] = 4.0
+    cache_size: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=10_000_000,
+            description="Right passwords that are remembered, as keyed hashes; 0 = none.",
+        ),
+    ] = 10_000
+    cache_seconds: Annotated[
+        float, Meta(ge=0, le=31_536_000, description="Seconds for which they are.")
+    ] = 3600.0
 
 
 class PasswdPlugin(Plugin):

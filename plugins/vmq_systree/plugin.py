@@ -3,26 +3,35 @@
 import asyncio
 from typing import Annotated, Literal
 
-import msgspec
+from msgspec import Meta, Struct
 from vmq_hooks import Broker, Plugin
 
 from vmq_systree.tree import messages
 
 
-class SystreeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SystreeConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """The plugin's section of the configuration."""
 
-    #: Seconds from one publishing to the next.
-    interval: Annotated[float, msgspec.Meta(gt=0, le=86400)] = 20.0
-    #: What the topics begin with; the node's name follows.
-    prefix: Annotated[str, msgspec.Meta(min_length=1, max_length=1000, pattern=r"^[^+#\0]+$")] = (
-        "$SYS"
-    )
-    qos: Literal[0, 1, 2] = 0
-    #: Whether new subscribers get the last figures at once.
-    retain: bool = False
-    #: The mountpoint whose clients see the figures.
-    mountpoint: str = ""
+    interval: Annotated[
+        float, Meta(gt=0, le=86400, description="Seconds from one publishing to the next.")
+    ] = 20.0
+    prefix: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=1000,
+            pattern=r"^[^+#\0]+\Z",
+            description="What the topics begin with; the node's name follows.",
+            extra={"accepts": "the beginning of a topic"},
+        ),
+    ] = "$SYS"
+    qos: Annotated[Literal[0, 1, 2], Meta(description="The QoS of the messages.")] = 0
+    retain: Annotated[
+        bool, Meta(description="Whether new subscribers get the last figures at once.")
+    ] = False
+    mountpoint: Annotated[
+        str, Meta(description="The mountpoint whose clients see the figures.")
+    ] = ""
 
 
 class SystreePlugin(Plugin):
