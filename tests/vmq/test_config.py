@@ -50,6 +50,8 @@ LISTENER_DEFAULTS: dict[str, object] = {
     "max_connections": 0,
     "allowed_protocol_versions": [3, 4],
     "max_connection_lifetime": 0,
+    "auth_plugins": None,
+    "authz_plugins": None,
     "mountpoint": "",
     "proxy_protocol": False,
     "proxy_protocol_trusted": ["127.0.0.0/8", "::1/128"],
@@ -121,6 +123,7 @@ def test_the_defaults_are_those_that_the_documentation_promises() -> None:
             "cache_size": 16777216,
         },
         "network": {"write_buffer": 262144, "backlog": 4096, "topic_cache": 65536},
+        "plugins": {},
     }
 
 

@@ -15,6 +15,7 @@ from vmq.cli import (
     health,
     listener,
     passwd,
+    plugin,
     pub,
     queue,
     retain,
@@ -71,6 +72,7 @@ app.add_typer(session.app, name="session")
 app.add_typer(queue.app, name="queue")
 app.add_typer(retain.app, name="retain")
 app.add_typer(listener.app, name="listener")
+app.add_typer(plugin.app, name="plugin")
 app.command("metrics")(admin.metrics)
 app.command("set")(admin.set_option)
 app.command("why")(why.why)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
-from vmq.admin import keys, listeners, metrics, options, queues, retained, sessions, why
+from vmq.admin import keys, listeners, metrics, options, plugins, queues, retained, sessions, why
 from vmq.admin.listing import Listing, Selection
 from vmq.admin.payloads import PayloadBytes
 
@@ -110,6 +110,12 @@ class OneListener(Struct, forbid_unknown_fields=True):
     """Which listener."""
 
     name: str
+
+
+class OnePlugin(Struct, forbid_unknown_fields=True):
+    """Which plugin."""
+
+    name: Annotated[str, Meta(description="As in [plugins.NAME]")]
 
 
 class SetOption(Struct, forbid_unknown_fields=True):
@@ -280,6 +286,45 @@ OPERATIONS: Final = (
         OneListener,
         listeners.ListenerRow,
         lambda context, wanted: listeners.stop_listener(context.broker, wanted.name),
+    ),
+    Operation(
+        "list_plugins",
+        "GET",
+        "/plugins",
+        "List the plugins",
+        List,
+        plugins.PluginRow,
+        lambda context, wanted: _listed(
+            plugins.PluginRow, plugins.list_plugins(context.broker), wanted
+        ),
+        many=True,
+    ),
+    Operation(
+        "enable_plugin",
+        "POST",
+        "/plugin/enable",
+        "Load and start a plugin",
+        OnePlugin,
+        plugins.PluginRow,
+        lambda context, wanted: plugins.enable(context.broker, wanted.name),
+    ),
+    Operation(
+        "disable_plugin",
+        "POST",
+        "/plugin/disable",
+        "Take a plugin out of the chains and stop it",
+        OnePlugin,
+        plugins.PluginRow,
+        lambda context, wanted: plugins.disable(context.broker, wanted.name),
+    ),
+    Operation(
+        "reload_plugin",
+        "POST",
+        "/plugin/reload",
+        "Start a plugin's code as it is now, in place of what runs",
+        OnePlugin,
+        plugins.PluginRow,
+        lambda context, wanted: plugins.reload(context.broker, wanted.name),
     ),
     Operation(
         "list_metrics",

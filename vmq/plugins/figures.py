@@ -19,14 +19,17 @@ BY_HOOK: Final[Mapping[str, tuple[str, str]]] = {
 def families(
     guards: Mapping[str, Guard], counters: Mapping[str, Mapping[str, PluginCounter]]
 ) -> Iterator[Family]:
-    """The metrics of plugins."""
+    """The metrics of plugins; those of which there is nothing to tell are left out."""
     for name, (attribute, text) in BY_HOOK.items():
         samples = tuple(
             Sample((("plugin", plugin), ("hook", hook)), number)
             for plugin, guard in guards.items()
             for hook, number in getattr(guard, attribute).items()
         )
-        yield Family(name, "counter", text, samples)
+        if samples:
+            yield Family(name, "counter", text, samples)
+    if not guards:
+        return
     opened = _each(guards, lambda guard: guard.opened)
     yield Family("plugin_breaker_opened", "counter", "Times that a breaker opened.", opened)
     is_open = _each(guards, lambda guard: int(guard.state is not State.CLOSED))

@@ -25,7 +25,7 @@ from vmq.plugins.guard import Guard, State
 from vmq.plugins.handle import Handle, Host, PluginCounter
 from vmq.plugins.implementations import steps_of
 from vmq.plugins.lanes import Lanes
-from vmq.plugins.loading import LoadError, load
+from vmq.plugins.loading import LoadError, installed, load
 
 log = logging.getLogger("vmq.plugins")
 
@@ -241,16 +241,17 @@ class Plugins:
 
     async def _follow(self, name: str, before: PluginOptions | None) -> str | None:
         options = self.sections.get(name)
+        if options == before:
+            return None
         runs = name in self.loaded
         try:
             if options is None or not options.enabled:
                 if runs:
                     await self.disable(name)
-            elif not runs:
-                if before is None or not before.enabled or before != options:
-                    await self.enable(name)
-            elif options != before:
+            elif runs:
                 await self.reload(name)
+            else:
+                await self.enable(name)
         except PluginError as error:
             log.error("plugin not changed: %s", error)
             return str(error)
@@ -265,6 +266,8 @@ class Plugins:
 
     async def _bring_up(self, name: str) -> Loaded:
         options = self.sections.get(name)
+        if options is None and name in installed():
+            self.sections[name] = options = PluginOptions()
         if options is None:
             known = ", ".join(self.sections) or "there is none"
             raise PluginError(f"there is no [plugins.{name}] in the configuration ({known})")
