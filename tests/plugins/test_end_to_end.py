@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import queue
+import re
+import socket
 import sqlite3
+import ssl
 import subprocess
 from pathlib import Path
 from typing import Self
@@ -74,6 +77,7 @@ class Client:
         *,
         client_id: str = "",
         cafile: Path | None = None,
+        certificate: Issued | None = None,
         clean: bool = True,
     ) -> None:
         self.messages: queue.Queue[tuple[str, bytes]] = queue.Queue()
@@ -82,13 +86,19 @@ class Client:
         self._ended: queue.Queue[int] = queue.Queue()
         self._published: queue.Queue[int] = queue.Queue()
         self._paho = paho.Client(
-            CallbackAPIVersion.VERSION2, client_id=client_id, clean_session=clean
+            CallbackAPIVersion.VERSION2,
+            client_id=client_id,
+            clean_session=clean,
+            reconnect_on_failure=False,
         )
         if name is not None:
             secret = USERS.get(name, b"") if password is None else password
             self._paho.username_pw_set(name, secret.decode())
         if cafile is not None:
-            self._paho.tls_set(str(cafile))
+            context = ssl.create_default_context(cafile=cafile)
+            self._paho.tls_set_context(
+                certificate.load_into(context) if certificate is not None else context
+            )
             self._paho.tls_insecure_set(True)
         self._paho.on_connect = lambda c, d, flags, code, p: self._codes.put(code.value)
         self._paho.on_subscribe = lambda c, d, mid, codes, p: self._granted.put(
@@ -327,3 +337,33 @@ def test_an_example_plugin_in_a_broker(start: ListenerFactory, tmp_path: Path) -
         assert bob.receive() == ("a/1", b"x")
         bob.publish_unasked("a/2")
         bob.wait_disconnected()
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+def test_a_certificate_stands_for_a_password_if_it_may(
+    start: ListenerFactory, authority: Authority, server: Issued, files: Path, accepted: bool
+) -> None:
+    rest = PLUGINS.format(folder=files).replace(
+        "[plugins.vmq_acl]", f"accept_certificates = {str(accepted).lower()}\n[plugins.vmq_acl]"
+    )
+    options = tls(
+        server, cafile=authority.cafile, require_certificate=True, use_identity_as_username=True
+    )
+    broker = start({"tls": options}, rest=rest)
+    lamp = authority.issue("alice")
+    with Client(broker, None, cafile=authority.cafile, certificate=lamp) as client:
+        assert client.code == (ACCEPTED if accepted else BAD_CREDENTIALS)
+        if accepted:
+            assert client.subscribe("news/#", "#") == [1, REFUSED]
+
+
+def test_graphite_gets_the_brokers_figures(start: ListenerFactory) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as graphite:
+        graphite.settimeout(TIMEOUT)
+        port = graphite.getsockname()[1]
+        rest = f'[plugins.vmq_graphite]\nhost = "127.0.0.1"\nport = {port}\ninterval = 0.1\n'
+        start({"tcp": {"url": "tcp://127.0.0.1:0"}}, rest=rest)
+        connection, _ = graphite.accept()
+        with connection, connection.makefile("rb") as lines:
+            line = next(each for each in lines if b".mqtt.publish.received " in each)
+    assert re.fullmatch(rb"vmq\.[\w-]+\.mqtt\.publish\.received 0 \d+\n", line)
