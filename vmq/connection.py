@@ -78,6 +78,7 @@ class Connection(Output):
         known = session.subscriber is not None
         published = counters.mqtt_publish_received
         core.publisher = self
+        session.look_at_clock(now)
         session.receive(data)
         core.publisher = None
         self.outbox.flush()
@@ -95,6 +96,7 @@ class Connection(Output):
         known = session.subscriber is not None
         published = core.counters.mqtt_publish_received
         core.publisher = self
+        session.look_at_clock(core.clock())
         session.resume()
         core.publisher = None
         self.outbox.flush()

@@ -41,9 +41,11 @@ class Publisher:
         #: The broker's options, or what a plugin made of them for this session.
         self.options: Options = registry.core.options
         self.seen_id: SubscriberId | None = None
-        #: What may be published without asking, and until when; of one generation of the hooks.
-        self.kept: dict[bytes, float] | None = None
-        self.kept_generation: int = 0
+        #: Topics that may be published to without asking, by QoS and RETAIN; of one generation of the hooks.
+        self.kept: list[set[bytes]] = []
+        self.kept_generation: int = -1
+        #: When the first of these verdicts runs out. Looked at once for each chunk of bytes.
+        self.kept_until: float = 0.0
         #: No packet is handled: a verdict is awaited, or the client throttled.
         self.suspended = False
         self.pending: Pending | None = None
@@ -109,7 +111,7 @@ class Publisher:
         if route is None:
             route = registry.route(topic)
         core = self.core
-        if route.groups or (self.hooks.in_publish_path and not self.may_pass(topic)):
+        if route.groups or (self.hooks.in_publish_path and not self.may_pass(route)):
             limit = self.options.max_message_size
             if limit and decoder.end - topic_end > limit:
                 self.refuse_message()
@@ -194,60 +196,61 @@ class Publisher:
         assert subscriber is not None
         return subscriber.received_ids(self.core)
 
-    def may_pass(self, topic: bytes) -> bool:
+    def may_pass(self, route: Route) -> bool:
         """Whether publishes at QoS 0 need not be seen by any hook."""
-        return not self.hooks.sees_each and self.is_kept(topic)
+        hooks = self.hooks
+        return (
+            not hooks.sees_each
+            and self.kept_generation == hooks.generation
+            and route.topic in self.kept[0]
+        )
 
-    def is_kept(self, key: bytes) -> bool:
-        """Whether a kept verdict accepts this."""
-        kept = self.kept
-        if kept is None:
-            return False
-        if self.kept_generation != self.hooks.generation:
-            self.kept = None
-            return False
-        until = kept.get(key)
-        return until is not None and until > self.core.clock()
+    def keep(self, route: Route, kind: int, until: float) -> None:
+        """Lets such publishes pass unasked for a while."""
+        generation = self.hooks.generation
+        if self.kept_generation != generation:
+            self.kept = [set(), set(), set(), set(), set(), set()]
+            self.kept_generation = generation
+            self.kept_until = until
+        elif until < self.kept_until:
+            self.kept_until = until
+        topics = self.kept[kind]
+        if len(topics) >= KEPT_TOPICS:
+            topics.clear()
+        topics.add(route.topic)
 
-    def keep(self, key: bytes, until: float) -> None:
-        kept = self.kept
-        if kept is None or len(kept) >= KEPT_TOPICS:
-            self.kept = kept = {}
-            self.kept_generation = self.hooks.generation
-        kept[key] = until
+    def look_at_clock(self, now: float) -> None:
+        """Ends what was kept once the first of it has run out."""
+        if self.kept_generation >= 0 and now >= self.kept_until:
+            self.kept_generation = -1
 
     def publish(self, route: Route, message: Message, packet_id: int) -> None:
         """Asks whether the client may; goes on now, or when the verdict is there."""
-        hook = self.hooks.auth_on_publish
+        hooks = self.hooks
+        hook = hooks.auth_on_publish
         if hook is None:
             self.finish_publish(self.registry, route, message, message.qos, packet_id)
             return
-        key = route.topic
-        if message.qos or message.retain:
-            # No topic begins with a zero.
-            key = bytes((0, message.qos << 1 | (1 if message.retain else 0))) + key
-        if self.is_kept(key):
+        generation = hooks.generation
+        kind = message.qos << 1 | (1 if message.retain else 0)
+        if self.kept_generation == generation and route.topic in self.kept[kind]:
             self.finish_publish(self.registry, route, message, message.qos, packet_id)
             return
         seen = SeenMessage(route.text, message.payload, message.qos, message.retain)
-        generation = self.hooks.generation
         answer = hook(self.username, self.subscriber_id(), seen)
         if isinstance(answer, Pending):
             self.suspend(
                 answer,
-                lambda later: self.on_publish_verdict(
-                    route, message, packet_id, key, generation, later
-                ),
+                lambda later: self.on_publish_verdict(route, message, packet_id, generation, later),
             )
         else:
-            self.on_publish_verdict(route, message, packet_id, key, generation, answer)
+            self.on_publish_verdict(route, message, packet_id, generation, answer)
 
     def on_publish_verdict(
         self,
         route: Route,
         message: Message,
         packet_id: int,
-        key: bytes,
         generation: int,
         answer: Answer,
     ) -> None:
@@ -264,7 +267,8 @@ class Publisher:
             return
         if isinstance(answer, Kept):
             if generation == self.hooks.generation:
-                self.keep(key, answer.until)
+                kind = message.qos << 1 | (1 if message.retain else 0)
+                self.keep(route, kind, answer.until)
         elif isinstance(answer, PublishModifiers):
             if answer.mountpoint is not None and self.core.find_registry is not None:
                 registry = self.core.find_registry(answer.mountpoint)
@@ -281,18 +285,21 @@ class Publisher:
 
         What had to be stored is committed before the acknowledgement leaves.
         """
-        store = self.core.store
-        before = 0 if store is None else store.writes
         if asked == 2:
             self.remember(packet_id)
-        registry.publish(route, message)
+        store = self.core.store
+        if asked == 0 or store is None:
+            registry.publish(route, message)
+        else:
+            before = store.writes
+            registry.publish(route, message)
+            if store.writes != before:
+                self.output.barrier = store.barrier()
         hook = self.hooks.on_publish
         if hook is not None:
             seen = SeenMessage(route.text, message.payload, message.qos, message.retain)
             hook(self.username, self.subscriber_id(), seen)
         if asked and not self.output.closing:
-            if store is not None and store.writes != before:
-                self.output.barrier = store.barrier()
             self.acknowledge(asked, packet_id)
 
     def remember(self, packet_id: int) -> None:
@@ -302,6 +309,7 @@ class Publisher:
         store = self.core.store
         if queue.durable and store is not None:
             store.put_received(queue.session, packet_id)
+            self.output.barrier = store.barrier()
 
     def queue_of(self) -> Queue:
         subscriber = self.subscriber

@@ -304,7 +304,12 @@ def test_auth_on_subscribe_grants_lowers_and_refuses_filter_by_filter() -> None:
     calls = listen(
         house,
         *("auth_on_subscribe", "on_subscribe"),
-        answers={"auth_on_subscribe": lambda user, client, wanted: [2, 128, 0]},
+        answers={
+            "auth_on_subscribe": lambda _user, _who, wanted: [
+                Subscription(each.topic_filter, qos)
+                for each, qos in zip(wanted, (2, 128, 0), strict=True)
+            ]
+        },
     )
     assert client.subscribe(("yes", 2), ("no", 1), ("lower", 1)) == [2, 128, 0]
     assert calls == [
@@ -460,7 +465,7 @@ def test_a_dropped_message_is_not_told_as_kept(tmp_path: Path) -> None:
         house.publish("t", b"x", 2)
         [(site, client_id, lazy, reason)] = calls
         assert (site, client_id, reason) == ("on_message_drop", "c", "queue_full")
-        assert lazy() == ("t", 1, b"x")
+        assert lazy() == Message("t", b"x", 1)
 
 
 def test_on_message_drop_tells_which_message_went_when_the_oldest_goes() -> None:
@@ -472,7 +477,7 @@ def test_on_message_drop_tells_which_message_went_when_the_oldest_goes() -> None
     calls = listen(house, "on_message_drop")
     for number in range(4):
         house.publish("t", b"%d" % number, 2)
-    assert [call[2]() for call in calls] == [("t", 2, b"1"), ("t", 2, b"2")]
+    assert [call[2]() for call in calls] == [Message("t", b"1", 2), Message("t", b"2", 2)]
 
 
 # --- the ends of sessions

@@ -25,7 +25,7 @@ from vmq.plugins.guard import Guard, State
 from vmq.plugins.handle import Handle, Host, PluginCounter
 from vmq.plugins.implementations import steps_of
 from vmq.plugins.lanes import Lanes
-from vmq.plugins.loading import LoadError, installed, load
+from vmq.plugins.loading import LoadError, forget, installed, load
 
 log = logging.getLogger("vmq.plugins")
 
@@ -339,6 +339,7 @@ class Plugins:
             log.error("plugin failed to stop name=%s", old.name, exc_info=error)
         if old.handle is not None:
             await old.handle.close()
+        forget(type(old.plugin))
 
     @staticmethod
     def _config_dir(options: PluginOptions) -> Path:
