@@ -234,6 +234,28 @@ def test_a_verdict_that_was_kept_ends_with_the_rules(guarded: BrokerProcess, fil
         bob.wait_disconnected()
 
 
+def test_rules_change_under_traffic_and_nothing_is_lost(
+    guarded: BrokerProcess, files: Path
+) -> None:
+    sent = 0
+    with Client(guarded, "alice") as alice, Client(guarded, "bob") as bob:
+        assert alice.subscribe("news/#") == [1]
+        for change in range(1, 4):
+            (files / "acl").write_text(f"{ACL}user carol\ntopic {change}\n")
+            while guarded.stderr_text().count("acl: new content is in force") < change:
+                bob.publish("news/2", b"%d" % sent)
+                sent += 1
+        assert [int(alice.receive()[1]) for _ in range(sent)] == list(range(sent))
+
+
+def test_passwords_alone_leave_topics_free(start: ListenerFactory, files: Path) -> None:
+    rest = f'[plugins.vmq_passwd]\nfile = "{files}/passwd"\n'
+    broker = start({"tcp": {"url": "tcp://127.0.0.1:0"}}, rest=rest)
+    with Client(broker, "bob") as bob:
+        assert bob.subscribe("#") == [1]
+        bob.publish("anything")
+
+
 def test_new_users_count_without_a_restart(guarded: BrokerProcess, files: Path) -> None:
     with Client(guarded, "bob") as bob:
         editing.add(files / "passwd", "carol", b"3")
