@@ -81,7 +81,8 @@ class AclPlugin(Plugin):
         """Ends what the rules do not allow any more."""
         self._broker.forget_verdicts()
         ended = await self._broker.reauthorize()
-        self._broker.log.info("%d subscriptions ended that are no longer allowed", ended)
+        if ended:
+            self._broker.log.info("subscriptions ended that are no longer allowed: %d", ended)
 
     @hook
     def auth_on_publish(

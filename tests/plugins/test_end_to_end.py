@@ -215,7 +215,7 @@ def test_new_rules_end_what_they_do_not_allow_and_nothing_else(
         bob.publish("news/1", b"before")
         assert alice.receive() == ("news/1", b"before")
         (files / "acl").write_text(ACL.replace("topic read news/#", "topic read news/2", 1))
-        guarded.wait_log("1 subscriptions ended that are no longer allowed")
+        guarded.wait_log("subscriptions ended that are no longer allowed: 1")
         for topic in ("news/1", "news/2", "end"):
             bob.publish(topic, b"after")
         assert [alice.receive()[0] for _ in range(2)] == ["news/2", "end"]
@@ -228,7 +228,6 @@ def test_a_verdict_that_was_kept_ends_with_the_rules(guarded: BrokerProcess, fil
             bob.publish("news/1")
         (files / "acl").write_text(ACL + "user bob\ntopic deny news/1\n")
         guarded.wait_log("acl: new content is in force")
-        guarded.wait_log("subscriptions ended that are no longer allowed")
         bob.publish("news/2")
         bob.publish_unasked("news/1")
         bob.wait_disconnected()
