@@ -52,6 +52,7 @@ from vmq.store_open import (
     text_of,
 )
 from vmq.tasks import QueueTasks, SessionTask
+from vmq.tracing.tracer import Tracer
 
 if TYPE_CHECKING:
     from vmq.http.admin_socket import AdminSocket
@@ -142,6 +143,7 @@ class Broker:
         self._monitor: Monitor | None = None
         self._metrics: Metrics | None = None
         self._plugins: Plugins | None = None
+        self._tracer: Tracer | None = None
         #: Plugins that the program itself has made, by name.
         self._given = dict(plugins or {})
         self._http: list[HttpListener] = []
@@ -265,6 +267,7 @@ class Broker:
             self._clients,
         )
         self._plugins = plugins = Plugins(host, core.hooks, config.plugins, core.clock)
+        self._tracer = Tracer(core, plugins)
         self.metrics.others = lambda: families(plugins.guards, plugins.counters)
         try:
             self._restore(store)
@@ -456,6 +459,12 @@ class Broker:
         """The plugins, to be enabled, disabled and reloaded."""
         assert self._plugins is not None, "the broker is not started"
         return self._plugins
+
+    @property
+    def tracer(self) -> Tracer:
+        """Watches single clients."""
+        assert self._tracer is not None, "the broker is not started"
+        return self._tracer
 
     async def _start_plugins(self) -> None:
         try:

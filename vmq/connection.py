@@ -78,7 +78,10 @@ class Connection(Output):
         known = session.subscriber is not None
         published = counters.mqtt_publish_received
         core.publisher = self
-        session.look_at_clock(now)
+        if core.tap is not None:
+            core.tap(self, True, data)
+        if session.kept_generation >= 0:
+            session.look_at_clock(now)
         session.receive(data)
         core.publisher = None
         self.outbox.flush()
@@ -197,7 +200,10 @@ class Connection(Output):
             return
         if pieces:
             data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-            self.core.counters.bytes_sent += len(data)
+            core = self.core
+            core.counters.bytes_sent += len(data)
+            if core.tap is not None:
+                core.tap(self, False, data)
             transport.write(data)
             pieces.clear()
         if self.closing and not self.held:

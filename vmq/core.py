@@ -143,6 +143,8 @@ class Core:
         self.call_later: Callable[[float, Callable[[], None]], object] | None = None
         #: The registry of a mountpoint, made when first asked for; the broker's.
         self.find_registry: Callable[[str], Any] | None = None
+        #: Sees what comes from and goes to connections while somebody traces a client: (connection, incoming, bytes).
+        self.tap: Callable[[Any, bool, bytes], None] | None = None
         #: Has the subscriptions of (registry, subscriber) authorised anew.
         self.recheck: Callable[[Any, Any], None] | None = None
         #: The options of sessions for which a plugin changed some.

@@ -227,6 +227,12 @@ class Publisher:
     def publish(self, route: Route, message: Message, packet_id: int) -> None:
         """Asks whether the client may; goes on now, or when the verdict is there."""
         hooks = self.hooks
+        if not hooks.in_publish_path:
+            if message.qos == 0:
+                self.registry.publish(route, message)
+                return
+            self.publish_unasked(route, message, packet_id)
+            return
         hook = hooks.auth_on_publish
         if hook is None:
             self.finish_publish(self.registry, route, message, message.qos, packet_id)
@@ -245,6 +251,22 @@ class Publisher:
             )
         else:
             self.on_publish_verdict(route, message, packet_id, generation, answer)
+
+    def publish_unasked(self, route: Route, message: Message, packet_id: int) -> None:
+        """`finish_publish` where no plugin is interested: the shortest way."""
+        qos = message.qos
+        store = self.core.store
+        if qos == 2:
+            self.remember(packet_id)
+        if store is None:
+            self.registry.publish(route, message)
+        else:
+            before = store.writes
+            self.registry.publish(route, message)
+            if store.writes != before:
+                self.output.barrier = store.barrier()
+        if not self.output.closing:
+            self.acknowledge(qos, packet_id)
 
     def on_publish_verdict(
         self,
@@ -288,13 +310,10 @@ class Publisher:
         if asked == 2:
             self.remember(packet_id)
         store = self.core.store
-        if asked == 0 or store is None:
-            registry.publish(route, message)
-        else:
-            before = store.writes
-            registry.publish(route, message)
-            if store.writes != before:
-                self.output.barrier = store.barrier()
+        before = 0 if store is None else store.writes
+        registry.publish(route, message)
+        if asked and store is not None and store.writes != before:
+            self.output.barrier = store.barrier()
         hook = self.hooks.on_publish
         if hook is not None:
             seen = SeenMessage(route.text, message.payload, message.qos, message.retain)

@@ -34,6 +34,8 @@ ELSEWHERE = {
     "plugins/implementations.py": ("plugins/test_loading.py", "what a loaded plugin brings"),
     "plugins/reauthorize.py": ("plugins/test_manager.py", "what ends in a running broker"),
     "plugins/steps.py": ("plugins/test_chains.py", "the links of chains"),
+    "cli/trace_client.py": ("tracing/test_tracer.py", "the command, as a program"),
+    "http/trace.py": ("tracing/test_tracer.py", "by way of the command"),
     "session_options.py": ("plugins/test_manager.py", "seen in the sessions that a plugin changes"),
     "config_plugins.py": ("plugins/test_sections.py", "the sections of plugins"),
     "admin/plugins.py": ("cli/test_plugin.py", "the commands, as programs"),

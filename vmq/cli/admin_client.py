@@ -3,7 +3,7 @@
 import http.client
 import json
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -20,13 +20,14 @@ _PREFIX: Final = "/api/v1"
 class _Connection(http.client.HTTPConnection):
     """HTTP over a Unix socket."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=_TIMEOUT)
+    def __init__(self, path: Path, timeout: float = _TIMEOUT) -> None:
+        super().__init__("localhost", timeout=timeout)
         self._path = path
+        self._seconds = timeout
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(_TIMEOUT)
+        self.sock.settimeout(self._seconds)
         with within_limit(self._path) as address:
             self.sock.connect(address)
 
@@ -49,6 +50,26 @@ class AdminClient:
     def post(self, path: str, **parameters: object) -> Any:
         """What a POST answers."""
         return self._ask("POST", path, json.dumps(parameters).encode())
+
+    def stream(self, path: str, silence: float) -> Iterator[str]:
+        """The lines of an answer that does not end, as they come.
+
+        Raises:
+            OSError: nothing came for so many seconds.
+        """
+        connection = _Connection(socket_of(self._folder), silence)
+        try:
+            try:
+                connection.request("GET", _PREFIX + path)
+                response = connection.getresponse()
+            except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
+                raise CliError(f"no broker runs on {self._folder}; see --data-dir") from None
+            if response.status != 200:
+                raise CliError(str(json.loads(response.read())["error"]))
+            while line := response.readline():
+                yield line.decode(errors="replace").rstrip("\n")
+        finally:
+            connection.close()
 
     def _ask(self, method: str, path: str, body: bytes | None = None) -> Any:
         headers = {} if body is None else {"Content-Type": "application/json"}

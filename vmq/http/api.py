@@ -15,6 +15,7 @@ from vmq.admin.keys import ApiKeys
 from vmq.admin.listing import Listing
 from vmq.http.openapi import Failure, describe
 from vmq.http.operations import OPERATIONS, Context, Operation
+from vmq.http.trace import stream
 
 if TYPE_CHECKING:
     from vmq.broker import Broker
@@ -51,6 +52,11 @@ def add_routes(app: web.Application, broker: "Broker", *, trusted: bool = False)
         what = f"there is no {request.method} {request.path}; see {PREFIX}/openapi.json"
         return _failure(404, what)
 
+    async def traced(request: web.Request) -> web.StreamResponse:
+        return await stream(request, broker)
+
+    if trusted:
+        app.router.add_get(f"{PREFIX}/trace", _guarded(traced, None))
     app.router.add_get(f"{PREFIX}/openapi.json", openapi)
     app.router.add_route("*", PREFIX + "/{rest:.*}", _guarded(unknown, keys))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from vmq_hooks import Plugin, hook
 
 from tests.support.wire import PINGREQ_BYTES, PINGRESP_BYTES, publish_packet
 from tests.vmq.plugins.support import TIMEOUT, options, peer_of, serving
@@ -101,3 +102,18 @@ async def test_a_new_configuration_is_followed(tmp_path: Path) -> None:
         assert broker.plugins.loaded["stamp"].options.priority == 4, "the old one goes on"
         peer.send(publish_packet("a", b"x"), PINGREQ_BYTES)
         await peer.expect(PINGRESP_BYTES)
+
+
+async def test_plugins_are_told_of_options_that_changed(tmp_path: Path) -> None:
+    told: asyncio.Queue[dict[str, object]] = asyncio.Queue()
+
+    class Told(Plugin):
+        @hook
+        def on_config_change(self, changed: dict[str, object]) -> None:
+            told.put_nowait(changed)
+
+    async with serving(tmp_path, {"told": Told()}) as broker:
+        queue = msgspec.structs.replace(broker.config.queue, max_online_messages=7)
+        broker.reload(msgspec.structs.replace(broker.config, queue=queue))
+        async with asyncio.timeout(TIMEOUT):
+            assert await told.get() == {"queue.max_online_messages": 7}
