@@ -21,6 +21,7 @@ from tests.listeners.conftest import ListenerFactory, authority, server, start, 
 from tests.plugins.examples.test_sql_auth import SCHEMA
 from tests.support.authority import Authority, Issued
 from tests.support.broker_process import BrokerProcess, BrokerStartError
+from vmq.cli.main import main
 
 __all__ = ["authority", "server", "start"]
 
@@ -245,6 +246,23 @@ def test_rules_change_under_traffic_and_nothing_is_lost(
                 bob.publish("news/2", b"%d" % sent)
                 sent += 1
         assert [int(alice.receive()[1]) for _ in range(sent)] == list(range(sent))
+
+
+@pytest.mark.parametrize("name", ["vmq_acl", "vmq_passwd"])
+def test_they_are_reloaded_while_clients_are_connected(
+    guarded: BrokerProcess, files: Path, name: str
+) -> None:
+    with Client(guarded, "bob") as bob:
+        assert main(["plugin", "reload", name, "--data-dir", str(guarded.data_dir)]) == 0
+        bob.publish("news/1")
+        with Client(guarded, "alice") as alice, Client(guarded, "alice", b"2") as refused:
+            assert alice.subscribe("news/1", "#") == [1, REFUSED]
+            assert refused.code == BAD_CREDENTIALS
+        (files / "acl").write_text("topics\n")
+        assert main(["plugin", "reload", name, "--data-dir", str(guarded.data_dir)]) == int(
+            name == "vmq_acl"
+        )
+        bob.publish("news/1")
 
 
 def test_passwords_alone_leave_topics_free(start: ListenerFactory, files: Path) -> None:
