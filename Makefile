@@ -17,13 +17,13 @@ BIN := $(VENV)/bin
 LOCK := requirements.lock
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check --constraint $(LOCK)
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
-SOURCES := $(shell find vmq hooks -name '*.py')
+SOURCES := $(shell find vmq hooks plugins -name '*.py')
 NODE_TESTS := tests/clients/node
 PYTEST_ARGS ?=
 FUZZ_SECONDS ?= 600
 SOAK_MINUTES ?= 10
 # What a wheel is built from.
-PACKAGE := vmq hooks pyproject.toml setup.py LICENSE README.md
+PACKAGE := vmq hooks plugins pyproject.toml setup.py LICENSE README.md
 # Debian keeps mosquitto in /usr/sbin, which is not on everybody's PATH.
 export PATH := $(PATH):/usr/sbin
 # `make run VMQ_PURE=1` builds and runs the core as plain Python: for debugging, or where there is no compiler.
@@ -43,7 +43,7 @@ build: $(BUILT) ## compile the core and install vmq into .venv
 	@echo "==> build: vmq is in $(VENV), $(if $(VMQ_PURE),interpreted,compiled)"
 
 test: build $(VENV)/.dev $(NODE_TESTS)/node_modules/.package-lock.json ## run the whole suite
-	@$(MAKE) mosquitto haproxy chromium curl
+	@$(MAKE) mosquitto haproxy chromium curl databases
 	@echo "==> test: the whole suite, $(if $(VMQ_PURE),interpreted,compiled)"
 	@CI=1 $(BIN)/python -m pytest --benchmark-disable $(PYTEST_ARGS)
 
@@ -172,6 +172,16 @@ curl:
 		echo "==> setup: curl (apt-get)"; \
 		$(SUDO) apt-get update -qq; \
 		$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends curl > /dev/null; \
+	fi
+
+# What the example plugins of docs/examples ask. Debian starts them on installing; the tests start their own.
+.PHONY: databases
+databases:
+	@if ! { command -v redis-server && ls /usr/lib/postgresql/*/bin/initdb; } > /dev/null 2>&1; then \
+		echo "==> setup: redis-server and postgresql (apt-get)"; \
+		$(SUDO) apt-get update -qq; \
+		$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends redis-server postgresql > /dev/null; \
+		if [ -d /run/systemd/system ]; then $(SUDO) systemctl disable --quiet --now redis-server postgresql; fi; \
 	fi
 
 # $(1) name, $(2) VMQ_PURE, $(3) tests: build a wheel from a copy of the sources, install it into an environment of its own and

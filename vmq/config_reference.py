@@ -4,10 +4,16 @@
 """
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 import msgspec
 from msgspec import Struct
+from vmq_acl import AclConfig
+from vmq_graphite import GraphiteConfig
+from vmq_passwd import PasswdConfig
+from vmq_systree import SystreeConfig
 
 from vmq.config import Config
 from vmq.config_sources import sections
@@ -24,6 +30,15 @@ _HEAD = """\
 """
 
 
+#: The plugins that come with vmq, and what each may be told.
+_IN_THE_BOX: Final[Mapping[str, type[Struct]]] = {
+    "vmq_passwd": PasswdConfig,
+    "vmq_acl": AclConfig,
+    "vmq_systree": SystreeConfig,
+    "vmq_graphite": GraphiteConfig,
+}
+
+
 def reference() -> str:
     """The text of `config/vmq.toml`."""
     defaults = Config()
@@ -35,6 +50,7 @@ def reference() -> str:
             continue
         if name == "plugins":
             parts.append(_plugins(struct))
+            parts += [_plugin(name, own) for name, own in _IN_THE_BOX.items()]
             continue
         parts.append(
             f"# Listeners: [{name}.NAME] each. A file that names any replaces all of these.\n"
@@ -74,6 +90,15 @@ def _plugins(struct: type[Struct]) -> str:
             lines.append(f"# # {described(field.type)} Accepts: {accepted(field.type)}. (live)")
             value = "" if field.default is None else f" {toml_value(field.default)}"
             lines.append(f"# {field.name} ={value}")
+    return "\n".join(lines) + "\n"
+
+
+def _plugin(name: str, struct: type[Struct]) -> str:
+    """A plugin in the box: in comments, since none runs unless it is named."""
+    lines = [f"# [plugins.{name}]"]
+    for field in msgspec.structs.fields(struct):
+        lines.append(f"# # {described(field.type)} Accepts: {accepted(field.type)}. (live)")
+        lines.append(f"# {field.name} = {toml_value(field.default)}")
     return "\n".join(lines) + "\n"
 
 

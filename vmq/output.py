@@ -6,10 +6,13 @@ durable work waits in the outbox until the store has committed that work; what w
 like what waits in the socket's own buffer.
 """
 
+import logging
 from collections import deque
 from typing import Final
 
 from vmq_hooks.types import Peer
+
+log = logging.getLogger("vmq.output")
 
 #: What each held pass costs besides its bytes: the objects that hold it.
 HELD_OVERHEAD: Final = 128
@@ -100,7 +103,16 @@ class Outbox:
             if output.barrier > committed or output.held:
                 self.hold(output)
             else:
-                output.write()
+                self.write(output)
+
+    def write(self, output: Output) -> None:
+        """Writes one output; what its transport raises is its own end, not that of the others."""
+        try:
+            output.write()
+        except Exception:
+            log.exception("cannot write to %s", output.describe())
+            output.pieces.clear()
+            output.close("internal error")
 
     def hold(self, output: Output) -> None:
         """Puts the pieces of a pass behind the commit that they need.
@@ -135,7 +147,7 @@ class Outbox:
                 self.waiting.append(output)
             later = output.pieces
             output.pieces = ready
-            output.write()
+            self.write(output)
             output.pieces = later
         for output in waiting:
             output.on_released()

@@ -358,6 +358,9 @@ class Session(Publisher):
         output = self.output
         subscriber, present = self.registry.register(self.client_id, self.clean, output)
         self.subscriber = subscriber
+        if present and subscriber.queue.username != self.username:
+            # The subscriptions were granted to somebody else, or to a user that nobody remembers.
+            subscriber.recheck = True
         subscriber.is_known = True
         subscriber.queue.username = self.username
         subscriber.queue.options = self.options

@@ -14,6 +14,7 @@ from vmq.cli import (
     config,
     health,
     listener,
+    passwd,
     plugin,
     pub,
     queue,
@@ -82,6 +83,7 @@ app.command("bench")(bench.bench)
 app.command("health")(health.health)
 app.add_typer(config.app, name="config")
 app.add_typer(store.app, name="store")
+app.add_typer(passwd.app, name="passwd")
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -9,10 +9,11 @@ pass lasted: accepting never gets more than about half of a busy loop, and never
 import asyncio
 import logging
 from collections.abc import Callable
-from socket import SOCK_STREAM, SocketType, socket
+from socket import socket
 from typing import Any, Final
 
 from vmq.core import Core
+from vmq.listeners.sockets import Accepted
 
 log = logging.getLogger("vmq.listeners")
 
@@ -42,7 +43,7 @@ class Acceptor:
         self,
         name: str,
         sock: socket,
-        arrive: Callable[[SocketType, Any], None],
+        arrive: Callable[[socket, Any], None],
         core: Core,
         max_drift: float,
         lag: Callable[[], float],
@@ -61,8 +62,7 @@ class Acceptor:
         self.is_due = False
         self.resuming: asyncio.TimerHandle | None = None
         self.silent_until: float = 0.0
-        # `socket.accept` would make an enum of family and type for each connection, and a socket of
-        # Python's own class: half of what an accept costs us.
+        # `socket.accept` would make enums of family and type for each connection: see `Accepted`.
         self.accept: Callable[[], tuple[int, Any]] = sock._accept  # type: ignore[attr-defined]
         self.family = int(sock.family)
         self.proto = sock.proto
@@ -93,7 +93,7 @@ class Acceptor:
         try:
             for _ in range(self.batch):
                 file, address = self.accept()
-                self.arrive(SocketType(self.family, SOCK_STREAM, self.proto, file), address)
+                self.arrive(Accepted(self.family, self.proto, file), address)
         except (BlockingIOError, ConnectionAbortedError, InterruptedError):
             return
         except OSError as error:

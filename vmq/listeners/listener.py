@@ -9,7 +9,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable
-from socket import SocketType
+from socket import socket
 from typing import Any, cast
 
 from vmq.config import Config, ListenerOptions
@@ -167,7 +167,7 @@ class Listener:
 
     # Connections
 
-    def arrive(self, sock: SocketType, address: Any) -> None:
+    def arrive(self, sock: socket, address: Any) -> None:
         """A peer has connected; what is refused at once costs no more than its socket."""
         self.connections += 1
         limit = self.options.max_connections
@@ -185,7 +185,7 @@ class Listener:
         else:
             self.adopt(sock, self.enter(address, ""))
 
-    def adopt(self, sock: SocketType, protocol: Any) -> None:
+    def adopt(self, sock: socket, protocol: Any) -> None:
         """Has the event loop make a transport; `connection_made` is called in its next pass.
 
         The loop's coroutine is driven by hand: a task would cost a tenth of all that an accept does.
