@@ -20,8 +20,8 @@ incarnation, since it may have forgotten dots that others know. A node that is t
 have" adds the other's clock to its own at the end of the exchange, not in its course.
 
 A dot says nothing about which of two writes is newer. Where neither saw the other, the **hybrid logical clock**
-decides (Kulkarni et al. 2014): milliseconds of the wall clock, moved ahead of everything that was seen, so that a later
-write has a higher time however wrong the clocks are.
+decides (Kulkarni et al. 2014): milliseconds of the wall clock, moved ahead of everything that was seen, so that a
+later write has a higher time however wrong the clocks are.
 """
 
 from bisect import bisect_left, bisect_right

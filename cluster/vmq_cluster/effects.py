@@ -19,6 +19,14 @@ class Transmit:
 
 
 @dataclass(slots=True, frozen=True)
+class Contact:
+    """Hand this frame to whoever listens at an address; it may get lost."""
+
+    address: str
+    frame: Frame
+
+
+@dataclass(slots=True, frozen=True)
 class PeerUp:
     """A member that was not heard of can be reached."""
 
@@ -48,11 +56,17 @@ class Excluded:
 
 
 @dataclass(slots=True, frozen=True)
+class Left:
+    """This node has left the cluster as it was asked to; `complete`: nothing it had was lost."""
+
+    complete: bool
+
+
+@dataclass(slots=True, frozen=True)
 class Renewed:
     """This node goes on under a new incarnation."""
 
     incarnation: int
-    reason: str
 
 
 @dataclass(slots=True, frozen=True)
@@ -120,10 +134,12 @@ class Misbehaved:
 
 Effect = (
     Transmit
+    | Contact
     | PeerUp
     | PeerDown
     | MembersChanged
     | Excluded
+    | Left
     | Renewed
     | Delivered
     | Changed

@@ -125,6 +125,8 @@ class SyncRequest(Message, tag=20):
     promised: WireClock
     full: bool
     cursor: Annotated[bytes, Meta(max_length=MAX_KEY)]
+    #: The last key that the answer is to speak of; empty: there is no limit.
+    until: Annotated[bytes, Meta(max_length=MAX_KEY)]
 
 
 class SyncBatch(Message, tag=21):
