@@ -60,6 +60,9 @@ APPLICATION: Final = 1
 _FRAME_BYTES: Final = 1024 * 1024
 _FRAME_MESSAGES: Final = 10_000
 
+#: With every so many heartbeats one goes to those that were taken for dead as well.
+_KNOCK_AT_EXPIRED: Final = 10
+
 
 class Machine:
     """One node of the cluster."""
@@ -100,8 +103,10 @@ class Machine:
         self.channels = Channels(identity, options, outbox)
         self._order = FrameOrder()
         self._frames = 0
-        #: Where to knock until somebody answers.
-        self._contacts: set[str] = set()
+        #: Where to knock until somebody answers, and the tickets by which answers are known.
+        self._contacts: dict[str, int] = {}
+        self._tickets = 0
+        self._heartbeats = 0
         #: Who was sent the members since the last heartbeat.
         self._informed: set[str] = set()
         #: What the machines were last told, to see when it changes.
@@ -177,7 +182,8 @@ class Machine:
         if not self.membership.belongs:
             self.membership.rejoin(self._wall(), 0)
             self._leaving = None
-        self._contacts.add(address)
+        self._tickets += 1
+        self._contacts[address] = self._tickets
         self._knock(address)
 
     def leave(self, now: float) -> None:
@@ -260,15 +266,24 @@ class Machine:
         before = set(self.membership.others)
         self.membership.merge(message.records, peer, self._wall())
         others = self.membership.others
-        if peer in others:
-            self._contacts.clear()
         if message.asks:
-            self._outbox.send(peer, self.membership.message(asks=False))
-        elif peer in self._farewell:
-            self._farewell.clear()
+            self._outbox.send(peer, self.membership.message(asks=False, ticket=message.ticket))
+        else:
+            self._on_answer(peer, message)
         for name in others:
             if name not in before and name != peer:
                 self._outbox.send(name, self.membership.message(asks=True))
+
+    def _on_answer(self, peer: str, message: Members) -> None:
+        """A peer may know now what this node said of itself."""
+        if self._farewell and any(
+            each.name == self.name and each.status == Status.LEFT for each in message.records
+        ):
+            self._farewell.clear()
+        if message.ticket and peer in self.membership.others:
+            for address in list(self._contacts):
+                if self._contacts[address] == message.ticket:
+                    del self._contacts[address]
 
     def _on_stale_epoch(self, message: StaleEpoch) -> None:
         if message.epoch > self.identity.epoch:
@@ -294,9 +309,16 @@ class Machine:
             self._outbox.send(peer, self.membership.message(asks=True))
         for address in sorted(self._contacts):
             self._knock(address)
+        self._heartbeats += 1
+        if self._heartbeats % _KNOCK_AT_EXPIRED == 0 and self.membership.belongs:
+            # A side of a split that took the other for dead has to find it again by itself.
+            for address in self.membership.expired:
+                self._knock(address)
 
     def _knock(self, address: str) -> None:
-        frame = self._frame([self.membership.message(asks=True)])
+        ticket = self._contacts.get(address, 0)
+        message = self.membership.message(asks=True, ticket=ticket)
+        frame = self._frame([message])
         self._outbox.emit(Contact(address, frame))
 
     def _expire(self, now: float) -> None:

@@ -114,8 +114,13 @@ class Membership:
         record = self._records.get(name)
         return record.incarnation if record is not None and is_active(record) else 0
 
-    def message(self, asks: bool) -> Members:
-        return Members(self.records, asks)
+    @property
+    def expired(self) -> list[str]:
+        """The addresses of nodes that were taken for dead."""
+        return [each.address for each in self.records if each.status == Status.EXPIRED]
+
+    def message(self, asks: bool, ticket: int = 0) -> Members:
+        return Members(self.records, asks, ticket)
 
     def is_excluded(self, name: str) -> bool:
         """Whether the last that is known of a name is that it does not belong."""
@@ -137,13 +142,13 @@ class Membership:
             self._set(msgspec.structs.replace(own, status=status))
 
     def exclude(self, name: str, status: Status) -> None:
-        """Another member is EXPIRED, or REMOVED.
+        """Another member is EXPIRED, or REMOVED, also after it expired.
 
         Raises:
             ClusterError: it is no other member.
         """
         record = self._records.get(name)
-        if record is None or not is_active(record) or name == self._identity.name:
+        if record is None or record.status > Status.EXPIRED or name == self._identity.name:
             raise ClusterError(f"{name!r} is no other member of the cluster")
         self._set(msgspec.structs.replace(record, status=status))
 

@@ -67,10 +67,14 @@ class Heartbeat(Message, tag=1):
 
 
 class Members(Message, tag=2):
-    """All members that the sender knows; `asks` for those of the receiver in return."""
+    """All members that the sender knows; `asks` for those of the receiver in return.
+
+    The answer has the ticket of the question, which is above 0 where it matters who answers.
+    """
 
     records: Annotated[list[MemberRecord], Meta(max_length=MAX_MEMBERS)]
     asks: bool
+    ticket: Number = 0
 
 
 class StaleEpoch(Message, tag=3):
