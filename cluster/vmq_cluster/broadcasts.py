@@ -8,7 +8,7 @@ from vmq_cluster.effects import Delivered, Outbox
 from vmq_cluster.options import Options
 
 #: Lives of nodes whose broadcasts are remembered.
-_MAX_ORIGINS: Final = 4096
+MAX_ORIGINS: Final = 4096
 
 
 class Broadcasts:
@@ -44,7 +44,7 @@ class Broadcasts:
 
     def _keep(self, dot: Dot, payload: bytes) -> None:
         runs = self._seen.runs
-        if dot[0] not in runs and len(runs) >= _MAX_ORIGINS:
+        if dot[0] not in runs and len(runs) >= MAX_ORIGINS:
             del runs[next(iter(runs))]
         self._seen.add(dot)
         self._payloads[dot] = payload

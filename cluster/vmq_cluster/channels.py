@@ -77,6 +77,8 @@ class Channels:
         self._outbox = outbox
         self._up: set[str] = set()
         self._outgoing: dict[str, Outgoing] = {}
+        #: Peers to which something is under way.
+        self._sending: set[str] = set()
         #: Peers that something is to be sent to, or told about.
         self._touched: set[str] = set()
         #: The epoch of each peer and the number that comes next.
@@ -209,9 +211,11 @@ class Channels:
 
     def tick(self, now: float) -> None:
         """Sends again what was not acknowledged in time."""
-        for peer in sorted(self._up):
+        for peer in sorted(self._sending):
             outgoing = self._outgoing.get(peer)
-            if outgoing is not None and outgoing.sent and now >= outgoing.deadline > 0:
+            if outgoing is None or not outgoing.sent or peer not in self._up:
+                self._sending.discard(peer)
+            elif now >= outgoing.deadline > 0:
                 outgoing.rewind()
                 outgoing.backoff = min(outgoing.backoff * 2, _MAX_BACKOFF)
                 self._touched.add(peer)
@@ -253,6 +257,8 @@ class Channels:
             self._outbox.send(peer, Reliable(epoch, outgoing.oldest, number, batch))
             number += len(batch)
         outgoing.sent += len(room)
+        if outgoing.sent:
+            self._sending.add(peer)
         if outgoing.sent and (room or outgoing.deadline == 0.0):
             outgoing.deadline = now + self._options.resend_timeout * outgoing.backoff
 

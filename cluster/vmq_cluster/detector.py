@@ -21,11 +21,8 @@ class Detector:
         #: Members that are down, and since when.
         self._down: dict[str, float] = {}
         self._next_heartbeat = 0.0
-
-    @property
-    def up(self) -> list[str]:
-        """Members that can be reached."""
-        return list(self._heard)
+        #: Members that can be reached; a new list whenever that changes.
+        self.up: list[str] = []
 
     @property
     def down(self) -> dict[str, float]:
@@ -42,6 +39,7 @@ class Detector:
             del self._down[peer]
         for peer in [each for each in self._heard if each not in wanted]:
             del self._heard[peer]
+            self.up = list(self._heard)
             self._outbox.emit(PeerDown(peer, "no member any more"))
         for peer in sorted(wanted):
             if peer not in self._heard:
@@ -54,20 +52,22 @@ class Detector:
         elif peer in self._down:
             del self._down[peer]
             self._heard[peer] = now
+            self.up = list(self._heard)
             self._outbox.emit(PeerUp(peer))
 
     def lost(self, peer: str, reason: str, now: float) -> None:
         """The link to a peer broke; the next frame from it shows that it is well again."""
         if self._heard.pop(peer, None) is not None:
             self._down[peer] = now
+            self.up = list(self._heard)
             self._outbox.emit(PeerDown(peer, reason))
 
     def tick(self, now: float) -> bool:
-        """Finds who has been silent for too long; returns whether heartbeats are due."""
+        """Returns whether heartbeats are due; then it also finds who has been silent for too long."""
+        if now < self._next_heartbeat:
+            return False
         limit = now - self._options.heartbeat_timeout
         for peer in [peer for peer, heard in self._heard.items() if heard < limit]:
             self.lost(peer, f"silent for {self._options.heartbeat_timeout:g} s", now)
-        if now < self._next_heartbeat:
-            return False
         self._next_heartbeat = now + self._options.heartbeat_interval
         return True

@@ -21,6 +21,7 @@ of what was deleted since. An empty node gets everything, in batches, from one n
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from random import Random
+from typing import Final
 
 from vmq_cluster import entries
 from vmq_cluster.clocks import Dot, NodeClock
@@ -36,7 +37,9 @@ from vmq_cluster.options import Options
 from vmq_cluster.records import DOT, dot_key
 
 #: What an entry counts besides its key and its values.
-_ENTRY_BYTES = 64
+_ENTRY_BYTES: Final = 64
+#: So many new peers at most are asked out of their turn.
+_ASKED_AT_ONCE: Final = 4
 
 
 @dataclass(slots=True)
@@ -105,10 +108,11 @@ class Exchange:
         return self._pull is not None
 
     def set_peers(self, up: Iterable[str], now: float) -> None:
-        """These peers can be reached now: new ones are asked at once."""
+        """These peers can be reached now: new ones are asked at once, some of them if they are many."""
         before, self._up = self._up, set(up)
         for peer in sorted(self._up - before):
-            self._due[peer] = now
+            if len(self._due) < _ASKED_AT_ONCE:
+                self._due[peer] = now
         for peer in sorted(before - self._up):
             self._due.pop(peer, None)
             if self._pull is not None and self._pull.peer == peer:

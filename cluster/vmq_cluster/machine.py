@@ -376,7 +376,7 @@ class Machine:
             self.channels.set_members(self._others)
             self.collector.members_changed()
         up = self.detector.up
-        if up != self._up:
+        if up is not self._up:
             self._up = up
             self.plumtree.set_peers(up)
             self.channels.set_peers(up)

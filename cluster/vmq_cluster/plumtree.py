@@ -88,21 +88,28 @@ class Plumtree:
         #: Neighbours to push to, and to announce to. A peer is in one of them, or in none.
         self.eager: set[str] = set()
         self.lazy: set[str] = set()
+        self._up: set[str] = set()
         self._announcements: dict[str, list[MessageId]] = {}
         self._next_lazy = 0.0
-        #: What came by way of the tree, the oldest first.
-        self._recent: OrderedDict[MessageId, None] = OrderedDict()
+        #: What came by way of the tree and when, the oldest first.
+        self._recent: OrderedDict[MessageId, float] = OrderedDict()
+        #: The time of the last tick.
+        self._now = 0.0
         #: In the order of their deadlines: each is put at the end with the same timeout.
         self._missing: OrderedDict[MessageId, Missing] = OrderedDict()
 
     def set_peers(self, up: Iterable[str]) -> None:
         """These peers can be reached now: new neighbours begin as eager."""
-        wanted = neighbours(self._name, set(up))
+        self._up = set(up)
+        wanted = neighbours(self._name, self._up)
         known = self.eager | self.lazy
         self.eager = (self.eager & wanted) | (wanted - known)
         self.lazy &= wanted
         for peer in sorted(known - wanted):
             self._announcements.pop(peer, None)
+        fresh = sorted(wanted - known)
+        if fresh and self._recent:
+            self._catch_up(fresh)
 
     def broadcast(self, message: MessageId, payload: bytes) -> None:
         """Sends what this node has to say on its way."""
@@ -157,6 +164,7 @@ class Plumtree:
 
     def tick(self, now: float) -> None:
         """Announces what has gathered; asks for what has not come."""
+        self._now = now
         if now >= self._next_lazy:
             self._next_lazy = now + self._options.lazy_interval
             self._announce()
@@ -168,6 +176,18 @@ class Plumtree:
             self._maybe_graft(message, missing, now)
 
     # --- how it is done
+
+    def _catch_up(self, peers: list[str]) -> None:
+        """Announces the latest broadcasts to new neighbours, whose old ones may have died on the way."""
+        since = self._now - 2 * self._options.heartbeat_timeout
+        latest: list[MessageId] = []
+        for message, came in reversed(self._recent.items()):
+            if came < since or len(latest) >= self._options.max_lazy:
+                break
+            latest.append(message)
+        if latest:
+            for peer in peers:
+                self._announcements[peer] = list(reversed(latest))
 
     def _stream(self, message: MessageId) -> Stream:
         stream = self._streams.get(message[0])
@@ -200,7 +220,7 @@ class Plumtree:
             return  # anti-entropy brought it
         while missing.announcers:
             peer = missing.announcers.pop(0)
-            if peer in self.eager or peer in self.lazy:
+            if peer in self._up:
                 self._make_eager(peer)
                 self.counters.grafts += 1
                 self._outbox.send(peer, Graft(message))
@@ -210,7 +230,7 @@ class Plumtree:
         self.counters.given_up += 1
 
     def _remember(self, message: MessageId) -> None:
-        self._recent[message] = None
+        self._recent[message] = self._now
         if len(self._recent) > MAX_RECENT:
             self._recent.popitem(last=False)
 

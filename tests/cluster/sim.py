@@ -68,6 +68,8 @@ class Network:
     duplicate: float = 0.0
     shortest: float = 0.001
     longest: float = 0.02
+    #: Frames from one node to another stay in order, as on a real link.
+    ordered: bool = False
     #: Ways (from, to) that nothing passes.
     cuts: set[tuple[str, str]] = field(default_factory=set)
 
@@ -104,6 +106,7 @@ class Sim:
         self.wire = seed % 10 == 0
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._order = 0
+        self._arrivals: dict[tuple[str, str], float] = {}
         #: Messages that were sent, by kind.
         self.sent: dict[type, int] = {}
         self.trace: Callable[[str, str, AnyMessage], None] | None = None
@@ -126,6 +129,19 @@ class Sim:
             wrong = self.random.randint(-skew, skew)
             self.add(name, names[0] if name != names[0] else "", wrong)
         self.until(lambda: self.is_joined(names), 60)
+        return names
+
+    def ready(self, count: int) -> list[str]:
+        """Like `cluster`, without the way there: for many nodes."""
+        names = [f"n{number:03}" for number in range(count)]
+        records = [self.add(name).membership.own for name in names]
+        for name in names:
+            machine = self[name]
+            machine.membership.merge(records, name, EPOCH)
+            machine.flush(self.now)
+            for other in names:
+                machine.detector.heard(other, self.now)
+            self.ask(name, lambda: None)
         return names
 
     def is_joined(self, names: list[str]) -> bool:
@@ -240,6 +256,10 @@ class Sim:
             if network.loss > 0 and random.random() < network.loss:
                 continue
             delay = random.uniform(network.shortest, network.longest)
+            if network.ordered:
+                arrival = max(self.now + delay, self._arrivals.get((sender, receiver), 0.0))
+                self._arrivals[sender, receiver] = arrival
+                delay = arrival - self.now
             self._later(delay, self._arrive, sender, receiver, frame)
 
     def _arrive(self, sender: str, receiver: str, frame: Frame) -> None:

@@ -165,7 +165,7 @@ def test_who_was_removed_stays_out_until_it_joins(seed: int) -> None:
         sim.split([dead], others)
     else:
         sim.crash(dead)
-    sim.run(5)
+    sim.run(6)
     sim.ask(names[0], lambda: sim[names[0]].remove(dead))
     sim.until(lambda: sim.is_joined(others), 5)
     sim.heal()
