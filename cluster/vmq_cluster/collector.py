@@ -2,7 +2,8 @@
 
 A deletion is an entry without a value, kept so that it can be told to those who have not heard of it. What the
 others have seen is in their clocks, which come with each exchange. The dots that are in all of them, and in this
-node's own, are **stable**: whoever compares clocks with this node will not lack them. So an entry goes when
+node's own, are **stable**: whoever compares clocks with this node will not lack them. So a deletion with a stable dot
+goes if there is a value beside it. If there is none, the whole entry goes, when
 
 - all its siblings are deletions with stable dots, and
 - nothing that it overwrote can come again as news: its context lies below the bases of this node's own clock. Of
@@ -15,6 +16,8 @@ were forgotten. A node whose clock does not dominate the horizon of another gets
 (`vmq_cluster.exchange`).
 """
 
+from typing import Final
+
 from vmq_cluster.clocks import Dot, NodeClock
 from vmq_cluster.entries import Entry
 from vmq_cluster.identity import Identity
@@ -23,6 +26,9 @@ from vmq_cluster.metadata import Metadata
 from vmq_cluster.options import Options
 from vmq_cluster.records import DELETED
 from vmq_cluster.storage import after_prefix
+
+#: Seconds between the beginnings of two passes, at least.
+_PAUSE: Final = 1.0
 
 
 class Collector:
@@ -38,10 +44,11 @@ class Collector:
         #: The clock that each incarnation last sent.
         self.clocks: dict[int, NodeClock] = {}
         self._has_news = True
+        self._next_pass = 0.0
         #: Where the pass over the deletions stands, and the stable dots that it goes by.
         self._cursor: Dot | None = None
         self._stable = NodeClock()
-        #: Deleted keys that were forgotten since the start.
+        #: Deletions that were forgotten since the start.
         self.forgotten = 0
 
     def report(self, incarnation: int, clock: NodeClock) -> None:
@@ -56,9 +63,11 @@ class Collector:
         active = self._incarnations()
         self.clocks = {each: clock for each, clock in self.clocks.items() if each in active}
 
-    def tick(self) -> None:
+    def tick(self, now: float) -> None:
         """Begins a pass if there is reason to hope; goes on with one that has begun."""
-        if self._cursor is None and (self._has_news or self._metadata.has_deletions):
+        has_news = self._has_news or self._metadata.has_news
+        if self._cursor is None and has_news and now >= self._next_pass:
+            self._next_pass = now + _PAUSE
             self._begin()
         if self._cursor is not None:
             self._step(self._cursor)
@@ -80,7 +89,7 @@ class Collector:
 
     def _begin(self) -> None:
         self._has_news = False
-        self._metadata.has_deletions = False
+        self._metadata.has_news = False
         stable = self.stable()
         if stable is not None and stable.runs:
             self._stable = stable
@@ -101,18 +110,28 @@ class Collector:
             if dot not in self._stable:
                 continue
             entry = metadata.load(key)
-            if entry is not None and self._is_done(entry, current):
-                metadata.forget(key, entry)
+            if entry is None:
+                continue
+            rest = self._without_deletions(entry, current)
+            if rest is not entry:
+                metadata.replace(key, entry, rest)
                 metadata.widen_horizon(self._stable)
                 self.forgotten += 1
 
-    def _is_done(self, entry: Entry, current: set[int]) -> bool:
+    def _without_deletions(self, entry: Entry, current: set[int]) -> Entry:
+        """What is left of an entry; the entry itself if all of it is still needed."""
+        needed = [
+            sibling
+            for sibling in entry.siblings
+            if sibling[3] is not None or sibling[:2] not in self._stable
+        ]
+        if len(needed) == len(entry.siblings):
+            return entry
+        if not entry.is_deleted:
+            return Entry(needed, entry.context)
         clock = self._metadata.clock
-        return (
-            entry.is_deleted
-            and all(dot in self._stable for dot in entry.dots())
-            and all(
-                clock.base(incarnation) >= counter or incarnation not in current
-                for incarnation, counter in entry.context.items()
-            )
+        is_known = all(
+            clock.base(incarnation) >= counter or incarnation not in current
+            for incarnation, counter in entry.context.items()
         )
+        return entry if needed or not is_known else Entry([], {})

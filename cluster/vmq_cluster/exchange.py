@@ -107,6 +107,11 @@ class Exchange:
         """Whether an exchange is under way."""
         return self._pull is not None
 
+    @property
+    def pulling_from(self) -> str:
+        """Who is asked at present; nobody: an empty name."""
+        return "" if self._pull is None else self._pull.peer
+
     def set_peers(self, up: Iterable[str], now: float) -> None:
         """These peers can be reached now: new ones are asked at once, some of them if they are many."""
         before, self._up = self._up, set(up)

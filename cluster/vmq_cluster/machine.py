@@ -140,7 +140,7 @@ class Machine:
         self._settle(now)
         self.plumtree.tick(now)
         self.exchange.tick(now)
-        self.collector.tick()
+        self.collector.tick(now)
         self.channels.tick(now)
         return self._finish(now)
 

@@ -65,8 +65,8 @@ class Metadata:
         self.horizon = load_clock(transaction, HORIZON)
         self._changed_clock: set[int] = set()
         self._changed_horizon: set[int] = set()
-        #: Whether keys were deleted since the collector last looked.
-        self.has_deletions = True
+        #: Whether this node has seen anything since the collector last looked.
+        self.has_news = True
         #: The highest counter of this incarnation that others have met; above this node's own: it forgot writes.
         self.outrun = 0
 
@@ -193,6 +193,7 @@ class Metadata:
         if clock.last(incarnation) > self.clock.last(incarnation):
             self.outrun = max(self.outrun, clock.last(incarnation))
         self._changed_clock.update(self.clock.merge(clock))
+        self.has_news = True
 
     def load(self, key: bytes) -> Entry | None:
         return self._load(key)
@@ -207,9 +208,9 @@ class Metadata:
         for found, raw in self._transaction.scan(ENTRY + key + b"\0", after_prefix(ENTRY)):
             yield found[1:], entries.decode(raw)
 
-    def forget(self, key: bytes, entry: Entry) -> None:
-        """Drops a deleted key that nobody needs to hear of any more."""
-        self._store(key, entry, Entry([], {}), local=False)
+    def replace(self, key: bytes, old: Entry, new: Entry) -> None:
+        """Drops deletions that nobody needs to hear of any more."""
+        self._store(key, old, new, local=False)
 
     def widen_horizon(self, stable: NodeClock) -> None:
         """What was forgotten lies within these dots as well."""
@@ -229,6 +230,7 @@ class Metadata:
     def _see(self, dot: Dot) -> None:
         if self.clock.add(dot):
             self._changed_clock.add(dot[0])
+            self.has_news = True
 
     def _load(self, key: bytes) -> Entry | None:
         raw = self._transaction.get(ENTRY + key)
@@ -249,7 +251,6 @@ class Metadata:
                 transaction.put(dot_key(DOT, dot), key)
                 if deleted:
                     transaction.put(dot_key(DELETED, dot), key)
-                    self.has_deletions = True
         if new.siblings:
             transaction.put(ENTRY + key, entries.encode(new))
         else:

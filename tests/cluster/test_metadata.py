@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -86,7 +87,8 @@ def test_values_of_both_sides_of_a_split_are_merged_where_the_prefix_says_so() -
     sim.split(names[:2], names[2:])
     for name, value in ((names[0], b"a,b"), (names[2], b"b,c")):
         for prefix in "mp":
-            sim.ask(name, lambda n=name, p=prefix, v=value: sim[n].metadata.put(p, b"k", v))
+            sim.ask(name, partial(sim[name].metadata.put, prefix, b"k", value))
+        sim.run(0.1)
     sim.run(6)
     sim.heal()
     sim.until(lambda: {each.metadata.get("m", b"k") for each in sim} == {b"a,b,c"}, 15)
@@ -113,7 +115,7 @@ def test_a_restart_of_all_loses_nothing_that_was_stored(power: bool) -> None:
     sim = Sim(5)
     names = sim.cluster(3)
     for number, name in enumerate(names):
-        sim.ask(name, lambda n=name, i=number: sim[n].metadata.put("p", b"%d" % i, b"v"))
+        sim.ask(name, partial(sim[name].metadata.put, "p", b"%d" % number, b"v"))
     sim.ask(names[0], lambda: sim[names[0]].metadata.put("p", b"gone", b"v"))
     sim.run(1)
     sim.ask(names[1], lambda: sim[names[1]].metadata.delete("p", b"gone"))
