@@ -87,7 +87,7 @@ test-pure: ## run the core's tests interpreted
 	$(call suite_of_wheel,pure,1,tests/vmq)
 
 test-wheel: ## build the wheel and test it installed, outside the repository
-	$(call suite_of_wheel,wheel,0,tests/vmq tests/conformance)
+	$(call suite_of_wheel,wheel,0,tests/vmq tests/cluster tests/conformance)
 
 lock: ## write requirements.lock anew, with today's versions
 	@echo "==> lock: $(LOCK)"

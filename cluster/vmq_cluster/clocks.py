@@ -39,8 +39,12 @@ Runs = list[int]
 #: The low bits of a hybrid time count events within one millisecond.
 LOGICAL_BITS: Final = 16
 
-#: Integers on the wire and on disk stay below this.
+#: Integers on the wire and on disk are no higher; counters less, so that there is room above each.
 MAX_NUMBER: Final = 2**63 - 1
+MAX_COUNTER: Final = 2**62
+
+#: No clock is ahead by so many milliseconds (100 years): what says so is made up.
+FAR_AHEAD: Final = 100 * 366 * 86_400 * 1000
 
 
 def add_run(runs: Runs, first: int, end: int) -> None:
@@ -206,6 +210,10 @@ class HybridClock:
         return self.last
 
     def observe(self, time: int) -> int:
-        """Takes note of another's time; returns how many milliseconds it is ahead of the wall clock."""
+        """Takes note of another's time; returns how far it is ahead."""
         self.last = max(self.last, time)
+        return self.ahead(time)
+
+    def ahead(self, time: int) -> int:
+        """How many milliseconds a time is ahead of the wall clock."""
         return (time >> LOGICAL_BITS) - self.wall()

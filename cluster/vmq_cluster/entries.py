@@ -19,7 +19,7 @@ import msgspec
 
 from vmq_cluster.clocks import Dot, NodeClock
 from vmq_cluster.errors import MalformedError, StorageError
-from vmq_cluster.messages import Positive, WireSibling
+from vmq_cluster.messages import Counter, Positive, WireSibling
 
 #: Makes one value of two that were written at the same time. It must be commutative, associative and idempotent.
 Merge = Callable[[bytes, bytes], bytes]
@@ -30,7 +30,7 @@ class Entry(msgspec.Struct, array_like=True):
 
     #: Sorted by incarnation; at most one of each.
     siblings: list[WireSibling]
-    context: dict[Positive, Positive]
+    context: dict[Positive, Counter]
 
     def dots(self) -> list[Dot]:
         return [(incarnation, counter) for incarnation, counter, _, _ in self.siblings]

@@ -11,17 +11,17 @@ over, so a round that took several batches is followed by another, over what is 
 one batch shows the answerer's map at one moment: after it the asker has everything, and only then adds the
 answerer's clock to its own. Until then it has entries that it does not claim to have, which hurts nobody.
 
-**In full**, where the asker's clock lacks dots of the answerer's horizon: deletions may have been forgotten of
-which the asker never heard. The answerer then goes through its map in the order of keys, and what the asker has
-there beyond that, though its dot is in the answerer's clock, was deleted. What is not in that clock is news and
-stays. So a node that comes back after years, or a whole cluster that joins another, brings what it wrote and none
-of what was deleted since. An empty node gets everything, in batches, from one node, while all serve.
+**In full**, where the asker's clock lacks dots of the answerer's horizon: deletions may have been forgotten of which
+the asker never heard. The answerer then goes through its map in the order of keys, and what the asker has there
+beyond that, though its dot is in the answerer's clock, was deleted. What is not in that clock is news and stays. So a
+node that comes back after years, or a whole cluster that joins another, brings what it wrote and none of what was
+deleted since. The asker takes over the horizon, for it cannot tell others of these deletions either, except in full.
+An empty node gets everything, in batches, from one node, while all serve.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from vmq_cluster import entries
 from vmq_cluster.clocks import Dot, NodeClock
@@ -36,8 +36,12 @@ from vmq_cluster.metadata import Metadata
 from vmq_cluster.options import Options
 from vmq_cluster.records import DOT, dot_key
 
+if TYPE_CHECKING:
+    from random import Random
+
 #: What an entry counts besides its key and its values.
 _ENTRY_BYTES: Final = 64
+_NOTHING: Final = NodeClock()
 #: So many new peers at most are asked out of their turn.
 _ASKED_AT_ONCE: Final = 4
 
@@ -54,6 +58,8 @@ class Pull:
     #: What the answerer had at the beginning of this round, and of those before it.
     begun: NodeClock = field(default_factory=NodeClock)
     promised: NodeClock = field(default_factory=NodeClock)
+    #: What the answerer has forgotten lies within this, if it gave everything in full.
+    horizon: NodeClock = field(default_factory=NodeClock)
     batches: int = 0
     #: Times that it began from nothing.
     starts: int = 0
@@ -83,7 +89,7 @@ class Exchange:
         metadata: Metadata,
         collector: Collector,
         options: Options,
-        random: Random,
+        random: "Random",
         outbox: Outbox,
     ) -> None:
         self._identity = identity
@@ -154,6 +160,8 @@ class Exchange:
         if message.clock:
             pull.begun = NodeClock.checked(message.clock)
             self._collector.report(pull.incarnation, pull.begun.copy())
+        if message.horizon:
+            pull.horizon = NodeClock.checked(message.horizon)
         if message.full and not pull.full:
             self._start_in_full(pull, now)
             return
@@ -167,6 +175,7 @@ class Exchange:
         elif pull.batches == 1 and not pull.full:
             self._metadata.see_all(pull.promised)
             self._metadata.see_all(pull.begun)
+            self._metadata.widen_horizon(pull.horizon)
             self._pull = None
             return
         else:
@@ -242,24 +251,27 @@ class Exchange:
         if message.incarnation != self._membership.incarnation(peer):
             return  # its word on members is on its way
         metadata = self._metadata
-        clock = NodeClock.checked(message.clock)
-        known = clock.copy()
+        theirs = NodeClock.checked(message.clock)
+        known = theirs.copy()
         known.merge(NodeClock.checked(message.promised))
-        self._collector.report(message.incarnation, clock)
-        if not metadata.clock.dominates(clock) and peer in self._up:
+        self._collector.report(message.incarnation, theirs)
+        if not metadata.clock.dominates(theirs) and peer in self._up:
             # Most of it is on its way here as broadcasts: asking at once would fetch it twice.
             self._due.setdefault(peer, now + self._options.sync_interval / 10)
         own = self._identity.incarnation
         if not message.full and not known.dominates(metadata.horizon):
-            self._outbox.send(peer, SyncBatch(message.id, own, {}, True, [], None))
+            self._outbox.send(peer, SyncBatch(message.id, own, {}, {}, True, [], None))
             return
         if message.full:
             found, cursor = self._by_key(message.cursor, message.until)
         else:
             found, cursor = self._by_difference(known, message.cursor)
         self.counters.entries_sent += len(found)
-        runs = {} if message.cursor else metadata.clock.copy().runs
-        self._outbox.send(peer, SyncBatch(message.id, own, runs, message.full, found, cursor))
+        first = not message.cursor
+        clock = metadata.clock.copy() if first else _NOTHING
+        horizon = metadata.horizon.copy() if first and message.full else _NOTHING
+        answer = SyncBatch(message.id, own, clock.runs, horizon.runs, message.full, found, cursor)
+        self._outbox.send(peer, answer)
 
     def _by_key(self, cursor: bytes, until: bytes) -> tuple[list[WireEntry], bytes | None]:
         batch = Batch(self._options)

@@ -8,8 +8,7 @@ frames, broadcasts, payloads of channels. Both rise from life to life; where a n
 starts too low, its peers tell it so.
 """
 
-from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -17,8 +16,12 @@ from vmq_cluster.errors import ClusterError, StorageError
 from vmq_cluster.messages import MAX_NAME, Name, Positive
 from vmq_cluster.storage import Transaction
 
+if TYPE_CHECKING:
+    from random import Random
+
 _KEY: Final = b"i"
-_RANDOM_BITS: Final = 20
+#: The low bits of an incarnation are random; those above are milliseconds, so that it rises.
+RANDOM_BITS: Final = 20
 
 
 class _Stored(msgspec.Struct, array_like=True):
@@ -37,7 +40,7 @@ class Identity:
     """The identity of a running node, always as it is on disk."""
 
     def __init__(
-        self, transaction: Transaction, name: str, boot: bytes, wall: int, random: Random
+        self, transaction: Transaction, name: str, boot: bytes, wall: int, random: "Random"
     ) -> None:
         """Begins a life: `boot` tells boots of the machine apart, `wall` is the time in milliseconds.
 
@@ -79,8 +82,8 @@ class Identity:
         self._save(clean=True)
 
     def _fresh(self, wall: int, above: int) -> int:
-        noise = self._random.getrandbits(_RANDOM_BITS)
-        return max(wall << _RANDOM_BITS, above + 1) + noise + 1
+        noise = self._random.getrandbits(RANDOM_BITS)
+        return max(wall << RANDOM_BITS, above + 1) + noise + 1
 
     def _load(self) -> _Stored | None:
         raw = self._transaction.get(_KEY)

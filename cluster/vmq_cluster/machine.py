@@ -15,12 +15,11 @@ may forget.
 """
 
 from collections.abc import Callable
-from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from vmq_cluster.broadcasts import Broadcasts
 from vmq_cluster.channels import Channels
-from vmq_cluster.clocks import HybridClock
+from vmq_cluster.clocks import FAR_AHEAD, HybridClock
 from vmq_cluster.collector import Collector
 from vmq_cluster.detector import Detector
 from vmq_cluster.effects import Contact, Effect, Left, Misbehaved, Outbox, Renewed, Transmit
@@ -53,6 +52,9 @@ from vmq_cluster.order import FrameOrder
 from vmq_cluster.plumtree import Plumtree, Stream
 from vmq_cluster.storage import Storage, Transaction
 
+if TYPE_CHECKING:
+    from random import Random
+
 #: The stream of plumtree for the application's own broadcasts.
 APPLICATION: Final = 1
 
@@ -73,7 +75,7 @@ class Machine:
         address: str,
         storage: Storage,
         options: Options,
-        random: Random,
+        random: "Random",
         wall: Callable[[], int],
         boot: bytes = b"",
     ) -> None:
@@ -153,6 +155,9 @@ class Machine:
         peer = frame.sender
         if peer == self.name:
             return []
+        if frame.epoch > self._wall() + FAR_AHEAD:
+            self._outbox.emit(Misbehaved(peer, "a frame from the far future"))
+            return self._finish(now)
         if frame.epoch < self._order.epoch(peer):
             self._outbox.send(peer, StaleEpoch(self._order.epoch(peer)))
             return self._finish(now)
@@ -286,6 +291,8 @@ class Machine:
                     del self._contacts[address]
 
     def _on_stale_epoch(self, message: StaleEpoch) -> None:
+        if message.epoch > self._wall() + FAR_AHEAD:
+            raise MalformedError("an epoch from the far future")
         if message.epoch > self.identity.epoch:
             self.identity.outlive(message.epoch)
 

@@ -21,10 +21,10 @@ from typing import Final
 
 import msgspec
 
-from vmq_cluster.clocks import MAX_NUMBER
+from vmq_cluster.clocks import FAR_AHEAD, MAX_NUMBER
 from vmq_cluster.effects import Excluded, MembersChanged, Outbox
-from vmq_cluster.errors import ClusterError, StorageError
-from vmq_cluster.identity import Identity
+from vmq_cluster.errors import ClusterError, MalformedError, StorageError
+from vmq_cluster.identity import RANDOM_BITS, Identity
 from vmq_cluster.messages import MAX_MEMBERS, MemberRecord, Members
 from vmq_cluster.storage import Transaction, after_prefix
 
@@ -155,7 +155,14 @@ class Membership:
     # --- changes heard of
 
     def merge(self, records: list[MemberRecord], by: str, wall: int) -> bool:
-        """Takes over what is newer than what is known here; returns whether anything was."""
+        """Takes over what is newer than what is known here; returns whether anything was.
+
+        Raises:
+            MalformedError: an incarnation from the far future, above which there may soon be no other.
+        """
+        limit = (wall + FAR_AHEAD) << RANDOM_BITS
+        if any(record.incarnation > limit for record in records):
+            raise MalformedError("a member from the far future")
         changed = False
         for record in records:
             if record.name == self._identity.name:

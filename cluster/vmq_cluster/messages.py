@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Struct
 
-from vmq_cluster.clocks import MAX_NUMBER
+from vmq_cluster.clocks import MAX_COUNTER, MAX_NUMBER
 from vmq_cluster.errors import ClusterError, MalformedError
 
 #: Goes up when a frame changes so that older nodes misread it.
@@ -29,17 +29,17 @@ MAX_IDS: Final = 10_000
 
 Number = Annotated[int, Meta(ge=0, le=MAX_NUMBER)]
 Positive = Annotated[int, Meta(ge=1, le=MAX_NUMBER)]
+Counter = Annotated[int, Meta(ge=1, le=MAX_COUNTER)]
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 Key = Annotated[bytes, Meta(min_length=1, max_length=MAX_KEY)]
 Value = Annotated[bytes, Meta(max_length=MAX_VALUE)]
-WireDot = tuple[Positive, Positive]
 WireClock = Annotated[dict[Positive, list[Positive]], Meta(max_length=MAX_WRITERS)]
 
 #: (incarnation, counter, hybrid time, value); no value: the key was deleted.
-WireSibling = tuple[Positive, Positive, Number, Value | None]
+WireSibling = tuple[Positive, Counter, Number, Value | None]
 
 #: (stream, incarnation or epoch of its origin, number): what a broadcast is known by.
-MessageId = tuple[Annotated[int, Meta(ge=0, le=255)], Positive, Positive]
+MessageId = tuple[Annotated[int, Meta(ge=0, le=255)], Positive, Counter]
 Ids = Annotated[list[MessageId], Meta(max_length=MAX_IDS)]
 
 
@@ -117,7 +117,7 @@ class WireEntry(Struct, array_like=True, frozen=True):
 
     key: Key
     siblings: Annotated[list[WireSibling], Meta(max_length=MAX_MEMBERS)]
-    context: Annotated[dict[Positive, Positive], Meta(max_length=MAX_WRITERS)]
+    context: Annotated[dict[Positive, Counter], Meta(max_length=MAX_WRITERS)]
 
 
 class SyncRequest(Message, tag=20):
@@ -140,6 +140,8 @@ class SyncBatch(Message, tag=21):
     incarnation: Positive
     #: The sender's clock before the first batch of a round, else nothing.
     clock: WireClock
+    #: Its horizon, before the first batch in full.
+    horizon: WireClock
     full: bool
     entries: Annotated[list[WireEntry], Meta(max_length=MAX_ENTRIES)]
     #: Where the next batch begins; nothing: the round is over.
@@ -156,8 +158,8 @@ class Reliable(Message, tag=30):
     """
 
     epoch: Positive
-    oldest: Positive
-    first: Positive
+    oldest: Counter
+    first: Counter
     payloads: Annotated[list[Value], Meta(max_length=MAX_MESSAGES)]
 
 

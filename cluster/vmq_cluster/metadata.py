@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from vmq_cluster import entries
-from vmq_cluster.clocks import Dot, HybridClock, NodeClock
+from vmq_cluster.clocks import FAR_AHEAD, Dot, HybridClock, NodeClock
 from vmq_cluster.effects import Changed, ClockAhead, Outbox
 from vmq_cluster.entries import Entry, Merge
 from vmq_cluster.errors import ClusterError, MalformedError
@@ -175,6 +175,8 @@ class Metadata:
         if own > self.clock.last(self._identity.incarnation):
             self.outrun = max(self.outrun, own)
         for _, _, time, _ in entry.siblings:
+            if self._time.ahead(time) > FAR_AHEAD:
+                raise MalformedError("an entry from the far future")
             ahead = self._time.observe(time)
             if ahead > MAX_AHEAD_MS:
                 self._outbox.emit(ClockAhead(peer, ahead))

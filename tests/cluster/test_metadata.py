@@ -156,7 +156,7 @@ def test_a_peer_that_sends_such_is_reported() -> None:
     sim = Sim(7)
     names = sim.ready(2)
     machine = sim[names[0]]
-    frame = Frame(1, names[1], 10**15, 1, [Gossip((0, 1, 1), b"nonsense")])
+    frame = Frame(1, names[1], 2 * 10**12, 1, [Gossip((0, 1, 1), b"nonsense")])
     assert any(isinstance(each, Misbehaved) for each in machine.receive(frame, sim.now))
 
 
