@@ -2,8 +2,8 @@
 
 A deletion is an entry without a value, kept so that it can be told to those who have not heard of it. What the
 others have seen is in their clocks, which come with each exchange. The dots that are in all of them, and in this
-node's own, are **stable**: whoever compares clocks with this node will not lack them. So a deletion with a stable dot
-goes if there is a value beside it. If there is none, the whole entry goes, when
+node's own, are **stable**: whoever compares clocks with this node will not lack them. So a deletion with a stable
+dot goes if there is a value beside it. If there is none, the whole entry goes, when
 
 - all its siblings are deletions with stable dots, and
 - nothing that it overwrote can come again as news: its context lies below the bases of this node's own clock. Of

@@ -6,10 +6,10 @@ which are the values that no other known write has overwritten, each with its do
 it, up to a counter.
 
 A write overwrites exactly what its node knew. So one sibling is the rule, and two are writes of which neither knew
-the other; they stay side by side until the next write, and every node answers with the same one of them: that of the
-higher time, or what the merge function of the prefix makes of all. A deletion is a write without a value. It
-overwrites what its node knew and nothing else: a value written elsewhere meanwhile stays. Beside a value the deletion
-is kept as well, until all have seen it: others learn from it what it overwrote.
+the other; they stay side by side until the next write, and every node answers with the same one of them: that of
+the higher time, or what the merge function of the prefix makes of all. A deletion is a write without a value. It
+overwrites what its node knew and nothing else: a value written elsewhere meanwhile stays. Beside a value the
+deletion is kept as well, until all have seen it: others learn from it what it overwrote.
 """
 
 from collections.abc import Callable

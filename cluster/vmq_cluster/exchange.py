@@ -11,12 +11,12 @@ over, so a round that took several batches is followed by another, over what is 
 one batch shows the answerer's map at one moment: after it the asker has everything, and only then adds the
 answerer's clock to its own. Until then it has entries that it does not claim to have, which hurts nobody.
 
-**In full**, where the asker's clock lacks dots of the answerer's horizon: deletions may have been forgotten of which
-the asker never heard. The answerer then goes through its map in the order of keys, and what the asker has there
-beyond that, though its dot is in the answerer's clock, was deleted. What is not in that clock is news and stays. So a
-node that comes back after years, or a whole cluster that joins another, brings what it wrote and none of what was
-deleted since. The asker takes over the horizon, for it cannot tell others of these deletions either, except in full.
-An empty node gets everything, in batches, from one node, while all serve.
+**In full**, where the asker's clock lacks dots of the answerer's horizon: deletions may have been forgotten of
+which the asker never heard. The answerer then goes through its map in the order of keys, and what the asker has
+there beyond that, though its dot is in the answerer's clock, was deleted. What is not in that clock is news and
+stays. So a node that comes back after years, or a whole cluster that joins another, brings what it wrote and none
+of what was deleted since. The asker takes over the horizon, for it cannot tell others of these deletions either,
+except in full. An empty node gets everything, in batches, from one node, while all serve.
 """
 
 from collections.abc import Iterable

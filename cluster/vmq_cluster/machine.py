@@ -159,7 +159,7 @@ class Machine:
             self._outbox.emit(Misbehaved(peer, "a frame from the far future"))
             return self._finish(now)
         if frame.epoch < self._order.epoch(peer):
-            self._outbox.send(peer, StaleEpoch(self._order.epoch(peer)))
+            self._refuse_stale(frame)
             return self._finish(now)
         if not self._order.accepts(frame):
             return []
@@ -290,6 +290,17 @@ class Machine:
                 if self._contacts[address] == message.ticket:
                     del self._contacts[address]
 
+    def _refuse_stale(self, frame: Frame) -> None:
+        """Tells a node that it counts its lives too low, where it says it is if it does."""
+        answer = StaleEpoch(self._order.epoch(frame.sender))
+        for message in frame.messages:
+            if isinstance(message, Members):
+                for record in message.records:
+                    if record.name == frame.sender:
+                        self._outbox.emit(Contact(record.address, self._frame([answer])))
+                        return
+        self._outbox.send(frame.sender, answer)
+
     def _on_stale_epoch(self, message: StaleEpoch) -> None:
         if message.epoch > self._wall() + FAR_AHEAD:
             raise MalformedError("an epoch from the far future")
@@ -399,9 +410,16 @@ class Machine:
         outbox.effects = []
         for peer, messages in outbox.messages.items():
             for part in _frames(messages):
-                effects.append(Transmit(peer, self._frame(part)))
+                effects += self._addressed(peer, self._frame(part))
         outbox.messages = {}
         return effects
+
+    def _addressed(self, peer: str, frame: Frame) -> list[Effect]:
+        """To members there are links; a past member is reached at its last address, a stranger not at all."""
+        if peer in self.membership.others:
+            return [Transmit(peer, frame)]
+        record = self.membership.record(peer)
+        return [] if record is None else [Contact(record.address, frame)]
 
     def _frame(self, messages: list[AnyMessage]) -> Frame:
         self._frames += 1

@@ -1,8 +1,8 @@
 """A cluster in one thread: nodes under a virtual clock, on a network that loses, repeats, delays and reorders frames.
 
-Everything follows from a seed: the same one gives the same run. A test over seeds is wrapped in `over_seeds`; when it
-fails, it names the seed, and `VMQ_SIM_SEED=that pytest ...` runs that one alone. `VMQ_SIM_FACTOR=20` runs twenty times
-as many seeds.
+Everything follows from a seed: the same one gives the same run. A test over seeds is wrapped in `over_seeds`; when
+it fails, it names the seed, and `VMQ_SIM_SEED=that pytest ...` runs that one alone. `VMQ_SIM_FACTOR=20` runs twenty
+times as many seeds.
 """
 
 from __future__ import annotations

@@ -11,11 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cluster.sim import OPTIONS, Network, Sim, over_seeds
-from vmq_cluster.effects import Excluded, Left, MembersChanged, Outbox, PeerDown, PeerUp, Renewed
+from vmq_cluster.effects import (
+    Contact,
+    Excluded,
+    Left,
+    MembersChanged,
+    Outbox,
+    PeerDown,
+    PeerUp,
+    Renewed,
+)
 from vmq_cluster.errors import ClusterError
 from vmq_cluster.identity import Identity
 from vmq_cluster.membership import Membership, Status
-from vmq_cluster.messages import MAX_MEMBERS, Frame, Heartbeat, MemberRecord, Members
+from vmq_cluster.messages import MAX_MEMBERS, Frame, Heartbeat, MemberRecord, Members, StaleEpoch
 from vmq_cluster.storage import MemoryStorage, Transaction
 
 
@@ -235,14 +244,29 @@ def test_an_expired_member_can_be_removed_for_good() -> None:
             made.exclude(name, Status.REMOVED)
 
 
-def test_a_stranger_is_told_the_members_and_nothing_else() -> None:
+def test_who_was_taken_out_is_told_so_at_its_last_address_and_a_stranger_nothing() -> None:
+    sim = Sim(0)
+    names = sim.cluster(3)
+    machine = sim[names[0]]
+    epoch = sim[names[2]].identity.epoch
+    sim.ask(names[0], lambda: machine.remove(names[2], force=True))
+    (answer,) = machine.receive(Frame(1, names[2], epoch, 10**6, [Heartbeat(0)]), sim.now)
+    assert isinstance(answer, Contact)
+    assert answer.address == names[2]
+    assert [type(message) for message in answer.frame.messages] == [Members]
+    assert not machine.receive(Frame(1, "stranger", 1, 1, [Heartbeat(0)]), sim.now)
+    assert machine.membership.others == [names[1]]
+
+
+def test_a_life_that_counts_too_low_is_told_so_where_it_says_it_is() -> None:
     sim = Sim(0)
     names = sim.cluster(2)
-    sim.add("stranger")
     machine = sim[names[0]]
-    effects = machine.receive(Frame(1, "stranger", 1, 1, [Heartbeat(0)]), sim.now)
-    assert [type(m) for e in effects for m in e.frame.messages] == [Members]  # type: ignore[union-attr]
-    assert machine.membership.others == [names[1]]
+    knock = Members([MemberRecord(names[1], 5, 0, 0, "elsewhere")], asks=True)
+    (answer,) = machine.receive(Frame(1, names[1], 1, 1, [knock]), sim.now)
+    assert isinstance(answer, Contact)
+    assert answer.address == "elsewhere"
+    assert answer.frame.messages == [StaleEpoch(sim[names[1]].identity.epoch)]
 
 
 def test_a_clone_of_the_storage_does_not_write_the_same_dots() -> None:
