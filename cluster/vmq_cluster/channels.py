@@ -20,7 +20,7 @@ from typing import Any, Final
 from vmq_cluster.effects import Acknowledged, Arrived, Outbox, Overflow
 from vmq_cluster.errors import ClusterError
 from vmq_cluster.identity import Identity
-from vmq_cluster.messages import MAX_MESSAGES, MAX_VALUE, Received, Reliable, Unreliable
+from vmq_cluster.messages import MAX_MESSAGES, MAX_PAYLOAD, Received, Reliable, Unreliable
 from vmq_cluster.options import Options
 
 #: What a payload costs besides its bytes.
@@ -133,8 +133,8 @@ class Channels:
         outgoing = self._outgoing.get(peer)
         if outgoing is None:
             raise ClusterError(f"{peer!r} is no other member of the cluster")
-        if len(payload) > MAX_VALUE:
-            raise ClusterError(f"a payload of {len(payload)} bytes; the limit is {MAX_VALUE}")
+        if len(payload) > MAX_PAYLOAD:
+            raise ClusterError(f"a payload of {len(payload)} bytes; the limit is {MAX_PAYLOAD}")
         return outgoing
 
     # --- peers
@@ -169,7 +169,8 @@ class Channels:
         epoch, expected = self._expected.get(peer, (0, 1))
         if message.epoch < epoch:
             return
-        if message.epoch > epoch:
+        if message.epoch > epoch or message.oldest > expected:
+            # A new life of the sender; or an earlier one of this node acknowledged more than this one has seen.
             expected = message.oldest
         self._acks.add(peer)
         end = message.first + len(message.payloads)

@@ -98,17 +98,17 @@ class Collector:
     def _step(self, first: Dot) -> None:
         metadata = self._metadata
         limit = self._options.collect_keys
-        found: list[tuple[Dot, bytes]] = []
+        found: list[bytes] = []
         self._cursor = None
-        for dot, key in metadata.index(DELETED, first, after_prefix(DELETED)):
-            if len(found) >= limit:
+        index = metadata.index(DELETED, first, after_prefix(DELETED))
+        for count, (dot, key) in enumerate(index):
+            if count == limit:
                 self._cursor = dot
                 break
-            found.append((dot, key))
+            if dot in self._stable:
+                found.append(key)
         current = self._incarnations()
-        for dot, key in found:
-            if dot not in self._stable:
-                continue
+        for key in found:
             entry = metadata.load(key)
             if entry is None:
                 continue

@@ -326,8 +326,12 @@ class Link:
     def send(self, name: str, frame: Frame) -> None:
         """Sends a frame to a member, or drops it."""
         peer = self._peers.get(name)
-        if peer is None or not peer.send(encode(frame)):
+        try:
+            if peer is None or not peer.send(encode(frame)):
+                self.dropped_frames += 1
+        except ClusterError as error:
             self.dropped_frames += 1
+            self.warn(f"cannot send to {name}: {error}")
 
     def contact(self, address: str, frame: Frame) -> None:
         """Sends a frame to whoever listens at an address."""

@@ -21,7 +21,10 @@ MAX_FRAME: Final = 64 * 1024 * 1024
 MAX_MESSAGES: Final = 100_000
 MAX_NAME: Final = 255
 MAX_KEY: Final = 128 * 1024
-MAX_VALUE: Final = 32 * 1024 * 1024
+#: A value of the metadata, a broadcast. Three that were written at the same time go into one frame.
+MAX_VALUE: Final = 20 * 1024 * 1024
+#: A payload of a channel.
+MAX_PAYLOAD: Final = 60 * 1024 * 1024
 MAX_MEMBERS: Final = 4096
 MAX_ENTRIES: Final = 10_000
 MAX_WRITERS: Final = 65_536
@@ -33,6 +36,7 @@ Counter = Annotated[int, Meta(ge=1, le=MAX_COUNTER)]
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 Key = Annotated[bytes, Meta(min_length=1, max_length=MAX_KEY)]
 Value = Annotated[bytes, Meta(max_length=MAX_VALUE)]
+Payload = Annotated[bytes, Meta(max_length=MAX_PAYLOAD)]
 WireClock = Annotated[dict[Positive, list[Positive]], Meta(max_length=MAX_WRITERS)]
 
 #: (incarnation, counter, hybrid time, value); no value: the key was deleted.
@@ -90,7 +94,8 @@ class Gossip(Message, tag=10):
     """A broadcast, pushed along the tree."""
 
     id: MessageId
-    payload: Value
+    #: An entry, or the application's bytes.
+    payload: Payload
 
 
 class IHave(Message, tag=11):
@@ -160,7 +165,7 @@ class Reliable(Message, tag=30):
     epoch: Positive
     oldest: Counter
     first: Counter
-    payloads: Annotated[list[Value], Meta(max_length=MAX_MESSAGES)]
+    payloads: Annotated[list[Payload], Meta(max_length=MAX_MESSAGES)]
 
 
 class Received(Message, tag=31):
@@ -173,7 +178,7 @@ class Received(Message, tag=31):
 class Unreliable(Message, tag=32):
     """Payloads that arrive at most once."""
 
-    payloads: Annotated[list[Value], Meta(max_length=MAX_MESSAGES)]
+    payloads: Annotated[list[Payload], Meta(max_length=MAX_MESSAGES)]
 
 
 AnyMessage = (

@@ -15,7 +15,7 @@ from vmq_cluster.channels import OVERHEAD, Channels
 from vmq_cluster.effects import Acknowledged, Arrived, Outbox, Overflow
 from vmq_cluster.errors import ClusterError
 from vmq_cluster.identity import Identity
-from vmq_cluster.messages import MAX_VALUE, Received, Reliable, Unreliable
+from vmq_cluster.messages import MAX_PAYLOAD, Received, Reliable, Unreliable
 from vmq_cluster.storage import MemoryStorage, Transaction
 
 
@@ -216,6 +216,23 @@ def test_an_earlier_life_of_the_sender_is_ignored() -> None:
     assert one.sent() == [Received(6, 3)]
 
 
+def test_what_an_earlier_life_acknowledged_is_not_waited_for() -> None:
+    one = One()
+    one.channels.on_reliable("b", Reliable(5, 3, 3, [b"3"]))
+    one.channels.on_reliable("b", Reliable(5, 6, 6, [b"6"]))
+    got = [effect.payloads for effect in one.outbox.effects if isinstance(effect, Arrived)]
+    assert got == [[b"3"], [b"6"]]
+
+
+def test_a_peer_that_is_up_again_gets_everything_at_once() -> None:
+    one = One()
+    one.channels.send("b", b"x")
+    assert len(one.sent()) == 1
+    one.channels.set_peers([])
+    one.channels.set_peers(["b"])
+    assert one.sent() == [Reliable(one.epoch, 1, 1, [b"x"])]
+
+
 def test_acknowledgements_that_make_no_sense_change_nothing() -> None:
     one = One()
     one.channels.send("b", b"x", ticket=1)
@@ -231,6 +248,6 @@ def test_acknowledgements_that_make_no_sense_change_nothing() -> None:
 def test_a_payload_is_bounded() -> None:
     one = One()
     with pytest.raises(ClusterError, match="the limit is"):
-        one.channels.send("b", b"x" * (MAX_VALUE + 1))
+        one.channels.send("b", b"x" * (MAX_PAYLOAD + 1))
     with pytest.raises(ClusterError, match="the limit is"):
-        one.channels.send_unreliable("b", b"x" * (MAX_VALUE + 1))
+        one.channels.send_unreliable("b", b"x" * (MAX_PAYLOAD + 1))

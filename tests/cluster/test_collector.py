@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from tests.cluster.chaos import deletions, entries
+from tests.cluster.chaos import deletions, entries, is_quiet
 from tests.cluster.sim import Sim, over_seeds
+from vmq_cluster.messages import AnyMessage, Gossip
 
 
 def deleted(sim: Sim, names: list[str], keys: int = 30) -> None:
@@ -95,3 +96,61 @@ def test_the_horizon_survives_a_restart() -> None:
     assert horizon.runs
     sim.crash("a")
     assert sim.restart("a").metadata.horizon == horizon
+
+
+def test_what_was_overwritten_and_comes_late_is_no_news() -> None:
+    """A deletion that came before what it overwrote is kept until that cannot come any more."""
+    sim = Sim(6)
+    names = sim.ready(2)
+    writer, machine = (sim[name] for name in names)
+    sim.run(3)
+    sim.network.loss = 1.0
+    said: list[Gossip] = []
+
+    def trace(sender: str, receiver: str, message: AnyMessage) -> None:
+        if isinstance(message, Gossip):
+            said.append(message)
+
+    sim.trace = trace
+    for value in (b"1", b"2"):
+        sim.ask(names[0], partial(writer.metadata.put, "p", b"k", value))
+    sim.ask(names[0], partial(writer.metadata.delete, "p", b"k"))
+    first, _, deletion = said
+    sim.ask(names[1], partial(machine.plumtree.on_gossip, names[0], deletion))
+    machine.collector.report(writer.identity.incarnation, writer.metadata.clock.copy())
+    for _ in range(3):
+        machine.collector.tick(sim.now + 10)
+    assert len(deletions(machine)) == 1
+    sim.ask(names[1], partial(machine.plumtree.on_gossip, names[0], first))
+    assert machine.metadata.get("p", b"k") is None
+    sim.network.loss = 0.0
+    sim.until(lambda: not any(entries(each) for each in sim), 30)
+
+
+def test_who_missed_a_write_and_saw_its_deletion_does_not_take_it_back() -> None:
+    """Writer and deleter are removed before anybody else hears of the write; then the writer returns."""
+    sim = Sim(7)
+    names = sim.ready(3)
+    a, writer, deleter = (sim[name] for name in names)
+    sim.run(9)
+    deleter.plumtree.set_peers([])
+    writer.plumtree.set_peers([names[2]])
+    sim.ask(names[1], partial(writer.metadata.put, "p", b"k", b"v"))
+    sim.run(0.1)
+    sim.crash(names[1])
+    deleter.plumtree.set_peers([names[0]])
+    sim.ask(names[2], partial(deleter.metadata.delete, "p", b"k"))
+    sim.run(0.1)
+    assert len(deletions(a)) == 1
+    sim.crash(names[2])
+    for name in names[1:]:
+        sim.ask(names[0], partial(a.remove, name, force=True))
+    sim.run(5)
+    assert not entries(a)
+    writer = sim.restart(names[1])
+    sim.run(3)
+    assert writer.metadata.get("p", b"k") == b"v"
+    sim.ask(names[1], partial(writer.join, names[0]))
+    sim.until(lambda: sim.is_joined(names[:2]) and is_quiet(sim), 40)
+    assert not entries(a)
+    assert not entries(writer)

@@ -256,6 +256,32 @@ def test_a_node_that_was_away_for_long_is_told_what_was_deleted_in_bounded_steps
         assert values(each)[b"written meanwhile"] == b"v"
 
 
+def test_who_sees_that_it_lacks_something_asks_out_of_its_turn() -> None:
+    sim = Sim(1, replace(OPTIONS, sync_interval=100.0))
+    names = sim.ready(2)
+    sim.until(lambda: sim.now > 5, 10)
+    for machine in sim:
+        machine.plumtree.set_peers([])
+    sim.ask(names[0], partial(sim[names[0]].metadata.put, "p", b"k", b"v"))
+    identity = sim[names[0]].identity
+    clock = sim[names[0]].metadata.clock.copy()
+    request = SyncRequest(1, identity.incarnation, clock.runs, {}, False, b"", b"")
+    sim.ask(names[1], partial(sim[names[1]].exchange.on_request, names[0], request, sim.now))
+    sim.until(lambda: sim[names[1]].metadata.get("p", b"k") == b"v", 12)
+
+
+def test_a_lost_batch_is_asked_for_again_and_not_all_that_came_before() -> None:
+    sim = filled(300, batch=10)
+    sim.network.loss = 0.1
+    machine = sim.add("new", join=next(iter(sim.nodes)))
+    sim.until(
+        lambda: any(machine.metadata.clock.base(each) for each in machine.metadata.clock.runs), 90
+    )
+    assert len(values(machine)) == 300
+    assert machine.exchange.counters.given_up <= 1
+    assert machine.exchange.counters.entries_received <= 450
+
+
 def test_a_batch_is_bounded_in_bytes() -> None:
     sim = Sim(1, replace(OPTIONS, sync_entries=500, sync_bytes=10_000))
     sim.add("a")
@@ -288,6 +314,51 @@ def test_nothing_is_claimed_before_the_end() -> None:
     alive = [name for name in sim.nodes if name != asked]
     sim.ask(alive[0], lambda: sim[alive[0]].metadata.put("p", b"another", b"v"))
     sim.until(lambda: all(len(values(sim[name])) == 301 for name in alive), 30)
+
+
+def test_a_round_of_several_batches_promises_nothing() -> None:
+    """A key is overwritten before its turn, by a write whose turn is over; then the one who is asked dies."""
+    sim = Sim(1, replace(OPTIONS, sync_entries=20))
+    names = sorted(sim.cluster(3), key=lambda name: sim[name].identity.incarnation)
+    asked, other, filler = names
+    for number in range(200):
+        sim.ask(filler, partial(sim[filler].metadata.put, "p", b"%d" % number, b"v"))
+    sim.until(lambda: is_quiet(sim), 60)
+    for name in (other, filler):
+        sim.network.cuts |= {(name, "new"), ("new", name)}
+    machine = sim.add("new", join=asked)
+    while machine.exchange.counters.entries_received < 40:
+        sim.run(0.005)
+    assert machine.exchange.pulling_from == asked
+    sim[asked].plumtree.set_peers([])
+    sim.ask(asked, partial(sim[asked].metadata.put, "p", b"199", b"w"))
+    while machine.exchange.counters.entries_received < 199:
+        sim.run(0.005)
+    assert len(values(machine)) == 199
+    sim.crash(asked)
+    sim.heal()
+    sim.until(lambda: len(values(machine)) == 200, 30)
+
+
+def test_who_heard_of_forgotten_deletions_cannot_pass_them_on_but_in_full() -> None:
+    """A member deletes a key while it is away, is removed, forgets the deletion, and returns to one of the others."""
+    sim = Sim(2)
+    a, b, c = sim.cluster(3)
+    sim.ask(a, partial(sim[a].metadata.put, "p", b"k", b"v"))
+    sim.until(lambda: is_quiet(sim), 20)
+    sim.split([a, b], [c])
+    sim.ask(c, partial(sim[c].metadata.delete, "p", b"k"))
+    sim.run(6)
+    sim.ask(a, partial(sim[a].remove, c))
+    sim.network.cuts = {(b, c), (c, b)}
+    sim.run(2)
+    sim.until(lambda: not sim[c].membership.belongs and not entries(sim[c]), 20)
+    sim.ask(c, partial(sim[c].join, a))
+    sim.until(lambda: not values(sim[a]), 30)
+    sim.until(lambda: not values(sim[b]), 30)
+    sim.heal()
+    settle(sim, [a, b, c])
+    assert not values(sim[c])
 
 
 @pytest.mark.parametrize(

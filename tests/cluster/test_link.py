@@ -12,7 +12,7 @@ import zmq
 
 from vmq_cluster.errors import ClusterError
 from vmq_cluster.link import Link, check_address, generate_key, is_private
-from vmq_cluster.messages import MAX_FRAME, Frame, Heartbeat, encode
+from vmq_cluster.messages import MAX_FRAME, Frame, Heartbeat, Unreliable, encode
 
 KEY = generate_key()
 LOOPBACK = "tcp://127.0.0.1:0"
@@ -206,6 +206,19 @@ async def test_what_waits_for_a_dead_peer_is_bounded(ends: list[End], tmp_path: 
     assert one.link.dropped_frames == 200 - 64
     one.link.send("nobody", payload)
     assert one.link.dropped_frames == 200 - 63
+
+
+async def test_a_frame_that_nobody_would_read_is_not_sent(
+    ends: list[End], caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = await pair(ends, LOOPBACK)
+    half = b"x" * (MAX_FRAME // 2)
+    one.link.send("other", Frame(1, "one", 1, 1, [Unreliable([half, half])]))
+    assert one.link.dropped_frames == 1
+    assert "the limit is" in caplog.text
+    one.sent = 1
+    one.link.send("other", one.frame())
+    assert (await other.hears()).number == 2
 
 
 async def test_an_address_in_use_is_an_error(ends: list[End]) -> None:

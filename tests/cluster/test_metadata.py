@@ -5,14 +5,17 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.cluster.sim import Sim
-from vmq_cluster.effects import Changed, ClockAhead, Misbehaved
+from vmq_cluster.clocks import NodeClock
+from vmq_cluster.effects import Changed, ClockAhead, Misbehaved, Renewed
+from vmq_cluster.entries import Entry
 from vmq_cluster.errors import ClusterError, MalformedError, StorageError
 from vmq_cluster.leveldb import LevelStorage
 from vmq_cluster.machine import Machine
-from vmq_cluster.messages import MAX_KEY, MAX_VALUE, Frame, Gossip
+from vmq_cluster.messages import MAX_KEY, MAX_VALUE, Frame, Gossip, WireEntry
 from vmq_cluster.metadata import Metadata
 from vmq_cluster.storage import MemoryStorage
 
@@ -143,6 +146,29 @@ def test_everything_is_stored_before_it_is_sent() -> None:
     assert effects
     storage.lose(1)
     assert not list(storage.scan(b"e", b"f"))
+
+
+def test_what_is_overwritten_counts_as_seen_though_its_exchange_has_not_ended() -> None:
+    _, metadata = lone()
+    entry = Entry([(9, 1, 1, b"v")], {9: 1})
+    assert metadata.apply(b"\x01pk", entry, NodeClock(), "peer")
+    assert (9, 1) not in metadata.clock
+    assert metadata.delete("p", b"k")
+    assert (9, 1) in metadata.clock
+
+
+def test_a_node_that_hears_of_a_write_that_it_forgot_is_another_from_then_on() -> None:
+    sim = Sim(10)
+    names = sim.ready(2)
+    machine = sim[names[0]]
+    before = machine.identity.incarnation
+    entry = WireEntry(b"\x01pk", [(before, 7, 1, b"v")], {before: 7})
+    gossip = Gossip((0, before, 7), msgspec.msgpack.encode(entry))
+    sim.ask(names[0], partial(machine.plumtree.on_gossip, names[1], gossip))
+    assert machine.identity.incarnation > before
+    assert sim.nodes[names[0]].of(Renewed) == [Renewed(machine.identity.incarnation)]
+    sim.ask(names[0], partial(machine.metadata.put, "p", b"k", b"w"))
+    sim.until(lambda: sim[names[1]].metadata.get("p", b"k") == b"w", 20)
 
 
 @pytest.mark.parametrize("payload", [b"", b"\x00", b"\x93\xa1k\x90\x80"])

@@ -187,6 +187,19 @@ def test_what_nobody_has_any_more_is_given_up() -> None:
     assert one.tree.counters.given_up == 1
 
 
+def test_new_neighbours_hear_of_the_latest_broadcasts() -> None:
+    """Their old ones may have died with them."""
+    one = One(peers="b")
+    one.tree.tick(100.0)
+    one.tree.broadcast(FIRST, b"old")
+    one.tree.tick(200.0)
+    one.tree.broadcast(SECOND, b"new")
+    one.sent()
+    one.tree.set_peers("bc")
+    one.tree.tick(201.0)
+    assert one.sent() == [("c", IHave([SECOND]))]
+
+
 def test_the_dead_are_not_asked() -> None:
     one = One()
     one.tree.on_i_have("b", IHave([FIRST]), 0.0)
