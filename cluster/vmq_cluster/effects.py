@@ -157,6 +157,8 @@ class Outbox:
 
     messages: dict[str, list[AnyMessage]] = field(default_factory=dict)
     effects: list[Effect] = field(default_factory=list)
+    #: Messages to addresses whose nodes are not known, or are no members.
+    knocks: list[tuple[str, AnyMessage]] = field(default_factory=list)
 
     def send(self, peer: str, message: AnyMessage) -> None:
         """Puts a message into the next frame to a peer."""
@@ -165,6 +167,9 @@ class Outbox:
             self.messages[peer] = [message]
         else:
             waiting.append(message)
+
+    def knock(self, address: str, message: AnyMessage) -> None:
+        self.knocks.append((address, message))
 
     def emit(self, effect: Effect) -> None:
         self.effects.append(effect)

@@ -22,11 +22,11 @@ from vmq_cluster.channels import Channels
 from vmq_cluster.clocks import FAR_AHEAD, HybridClock
 from vmq_cluster.collector import Collector
 from vmq_cluster.detector import Detector
-from vmq_cluster.effects import Contact, Effect, Left, Misbehaved, Outbox, Renewed, Transmit
+from vmq_cluster.effects import Contact, Effect, Misbehaved, Outbox, Renewed, Transmit
 from vmq_cluster.errors import ClusterError, MalformedError
 from vmq_cluster.exchange import Exchange
 from vmq_cluster.identity import Identity
-from vmq_cluster.membership import Membership, Status
+from vmq_cluster.membership import Membership
 from vmq_cluster.messages import (
     FORMAT,
     MAX_VALUE,
@@ -50,6 +50,7 @@ from vmq_cluster.metadata import Metadata
 from vmq_cluster.options import Options
 from vmq_cluster.order import FrameOrder
 from vmq_cluster.plumtree import Plumtree, Stream
+from vmq_cluster.rollcall import RollCall
 from vmq_cluster.storage import Storage, Transaction
 
 if TYPE_CHECKING:
@@ -61,9 +62,6 @@ APPLICATION: Final = 1
 #: A frame ends at the message with which it grows larger than this.
 _FRAME_BYTES: Final = 1024 * 1024
 _FRAME_MESSAGES: Final = 10_000
-
-#: With every so many heartbeats one goes to those that were taken for dead as well.
-_KNOCK_AT_EXPIRED: Final = 10
 
 
 class Machine:
@@ -105,19 +103,13 @@ class Machine:
         self.channels = Channels(identity, options, outbox)
         self._order = FrameOrder()
         self._frames = 0
-        #: Where to knock until somebody answers, and the tickets by which answers are known.
-        self._contacts: dict[str, int] = {}
-        self._tickets = 0
-        self._heartbeats = 0
-        #: Who was sent the members since the last heartbeat.
-        self._informed: set[str] = set()
+        self._rollcall = RollCall(
+            identity, self.membership, self.detector, options, wall, self._is_handed_over, outbox
+        )
         #: What the machines were last told, to see when it changes.
         self._others: list[str] | None = None
         self._up: list[str] = []
         self._incarnation = identity.incarnation
-        #: Since when this node has been leaving, and who is to hear that it has left.
-        self._leaving: float | None = None
-        self._farewell: list[str] = []
 
     # --- the life of the node
 
@@ -133,12 +125,7 @@ class Machine:
 
     def tick(self, now: float) -> list[Effect]:
         """Does what is due."""
-        if self.detector.tick(now):
-            self._informed.clear()
-            self._heartbeat()
-            self._expire(now)
-        if self._leaving is not None:
-            self._maybe_left(now, self._leaving)
+        self._rollcall.tick(now)
         self._settle(now)
         self.plumtree.tick(now)
         self.exchange.tick(now)
@@ -159,7 +146,7 @@ class Machine:
             self._outbox.emit(Misbehaved(peer, "a frame from the far future"))
             return self._finish(now)
         if frame.epoch < self._order.epoch(peer):
-            self._refuse_stale(frame)
+            self._rollcall.refuse_stale(frame, self._order.epoch(peer))
             return self._finish(now)
         if not self._order.accepts(frame):
             return []
@@ -170,7 +157,7 @@ class Machine:
                     self._settle(now)
                     self._handle(peer, message, now)
                 else:
-                    self._handle_stranger(peer, message)
+                    self._rollcall.on_stranger(peer, message)
         except MalformedError as error:
             self._outbox.emit(Misbehaved(peer, str(error)))
         return self._finish(now)
@@ -184,12 +171,7 @@ class Machine:
 
     def join(self, address: str) -> None:
         """Asks the node at an address to be taken in; repeated until it answers."""
-        if not self.membership.belongs:
-            self.membership.rejoin(self._wall(), 0)
-            self._leaving = None
-        self._tickets += 1
-        self._contacts[address] = self._tickets
-        self._knock(address)
+        self._rollcall.join(address)
 
     def leave(self, now: float) -> None:
         """Begins to leave; `Left` says when it is done.
@@ -197,13 +179,7 @@ class Machine:
         Raises:
             ClusterError: this node does not belong to the cluster.
         """
-        if not self.membership.belongs:
-            raise ClusterError("this node does not belong to the cluster")
-        if self._leaving is None:
-            self._leaving = now
-            self._contacts.clear()
-            self.membership.leave(Status.LEAVING)
-            self._push_members()
+        self._rollcall.leave(now)
 
     def remove(self, name: str, force: bool = False) -> None:
         """Takes a dead member out.
@@ -211,10 +187,7 @@ class Machine:
         Raises:
             ClusterError: it is no other member, or (unless `force`) it is alive.
         """
-        if self.detector.is_up(name) and not force:
-            raise ClusterError(f"{name!r} is alive: let it leave")
-        self.membership.exclude(name, Status.REMOVED)
-        self._push_members()
+        self._rollcall.remove(name, force)
 
     def broadcast(self, payload: bytes) -> None:
         """Sends bytes to every other node that is up, at most once.
@@ -240,8 +213,7 @@ class Machine:
             case Unreliable():
                 self.channels.on_unreliable(peer, message)
             case Heartbeat():
-                if message.digest != self.membership.digest:
-                    self._inform(peer)
+                self._rollcall.on_heartbeat(peer, message)
             case IHave():
                 self.plumtree.on_i_have(peer, message, now)
             case Graft():
@@ -253,117 +225,9 @@ class Machine:
             case SyncBatch():
                 self.exchange.on_batch(peer, message, now)
             case Members():
-                self._on_members(peer, message)
+                self._rollcall.on_members(peer, message)
             case StaleEpoch():
-                self._on_stale_epoch(message)
-
-    def _handle_stranger(self, peer: str, message: AnyMessage) -> None:
-        """From a node that is no member only its word on members counts; it is told ours."""
-        match message:
-            case Members():
-                self._on_members(peer, message)
-            case StaleEpoch():
-                self._on_stale_epoch(message)
-            case Heartbeat() if self.membership.belongs:
-                self._inform(peer)
-
-    def _on_members(self, peer: str, message: Members) -> None:
-        before = set(self.membership.others)
-        self.membership.merge(message.records, peer, self._wall())
-        others = self.membership.others
-        if message.asks:
-            self._outbox.send(peer, self.membership.message(asks=False, ticket=message.ticket))
-        else:
-            self._on_answer(peer, message)
-        for name in others:
-            if name not in before and name != peer:
-                self._outbox.send(name, self.membership.message(asks=True))
-
-    def _on_answer(self, peer: str, message: Members) -> None:
-        """A peer may know now what this node said of itself."""
-        if self._farewell and any(
-            each.name == self.name and each.status == Status.LEFT for each in message.records
-        ):
-            self._farewell.clear()
-        if message.ticket and peer in self.membership.others:
-            for address in list(self._contacts):
-                if self._contacts[address] == message.ticket:
-                    del self._contacts[address]
-
-    def _refuse_stale(self, frame: Frame) -> None:
-        """Tells a node that it counts its lives too low, where it says it is if it does."""
-        answer = StaleEpoch(self._order.epoch(frame.sender))
-        for message in frame.messages:
-            if isinstance(message, Members):
-                for record in message.records:
-                    if record.name == frame.sender:
-                        self._outbox.emit(Contact(record.address, self._frame([answer])))
-                        return
-        self._outbox.send(frame.sender, answer)
-
-    def _on_stale_epoch(self, message: StaleEpoch) -> None:
-        if message.epoch > self._wall() + FAR_AHEAD:
-            raise MalformedError("an epoch from the far future")
-        if message.epoch > self.identity.epoch:
-            self.identity.outlive(message.epoch)
-
-    # --- members
-
-    def _inform(self, peer: str) -> None:
-        """Tells a peer all members and asks for its own, once between two heartbeats."""
-        if peer not in self._informed:
-            self._informed.add(peer)
-            self._outbox.send(peer, self.membership.message(asks=True))
-
-    def _push_members(self) -> None:
-        for peer in self.membership.others:
-            self._outbox.send(peer, self.membership.message(asks=False))
-
-    def _heartbeat(self) -> None:
-        heartbeat = Heartbeat(self.membership.digest)
-        for peer in self.membership.others:
-            self._outbox.send(peer, heartbeat)
-        for peer in self._farewell:
-            self._outbox.send(peer, self.membership.message(asks=True))
-        for address in sorted(self._contacts):
-            self._knock(address)
-        self._heartbeats += 1
-        if self._heartbeats % _KNOCK_AT_EXPIRED == 0 and self.membership.belongs:
-            # A side of a split that took the other for dead has to find it again by itself.
-            for address in self.membership.expired:
-                self._knock(address)
-
-    def _knock(self, address: str) -> None:
-        ticket = self._contacts.get(address, 0)
-        message = self.membership.message(asks=True, ticket=ticket)
-        frame = self._frame([message])
-        self._outbox.emit(Contact(address, frame))
-
-    def _expire(self, now: float) -> None:
-        """Takes out who has been dead for too long, unless this node's side is the smaller one."""
-        limit = self.options.dead_node_timeout
-        down = self.detector.down
-        if not limit or len(down) > len(self.detector.up) + 1:
-            return
-        expired = [peer for peer, since in down.items() if now - since > limit]
-        for peer in expired:
-            self.membership.exclude(peer, Status.EXPIRED)
-        if expired:
-            self._push_members()
-
-    def _maybe_left(self, now: float, since: float) -> None:
-        """LEAVING becomes LEFT when another has everything, and the end is when one of them knows."""
-        late = now - since > self.options.leave_timeout
-        if self.membership.own.status == Status.LEAVING:
-            if not late and not self._is_handed_over():
-                return
-            self._farewell = self.detector.up
-            self.membership.leave(Status.LEFT)
-            for peer in self._farewell:
-                self._outbox.send(peer, self.membership.message(asks=True))
-        if late or not self._farewell:
-            self._leaving = None
-            self._outbox.emit(Left(complete=not late))
+                self._rollcall.on_stale_epoch(message)
 
     def _is_handed_over(self) -> bool:
         """Whether another has all metadata of this node, and those that are up all that was sent to them."""
@@ -382,7 +246,7 @@ class Machine:
         if self.metadata.outrun:
             # The storage is older than what others have heard from here: its next dots would not be new.
             self.membership.rejoin(self._wall(), 0)
-            self._push_members()
+            self._rollcall.tell_all()
             self.metadata.outrun = 0
         if self.identity.incarnation != self._incarnation:
             self._incarnation = self.identity.incarnation
@@ -412,6 +276,9 @@ class Machine:
             for part in _frames(messages):
                 effects += self._addressed(peer, self._frame(part))
         outbox.messages = {}
+        for address, message in outbox.knocks:
+            effects.append(Contact(address, self._frame([message])))
+        outbox.knocks = []
         return effects
 
     def _addressed(self, peer: str, frame: Frame) -> list[Effect]:

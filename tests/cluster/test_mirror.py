@@ -15,6 +15,7 @@ ELSEWHERE = {
     "errors.py": "has no behaviour",
     "leveldb.py": "test_storage.py: beside the one in memory",
     "order.py": "test_channels.py and test_sim.py: frames that come twice or late",
+    "rollcall.py": "test_membership.py: how nodes meet and part",
     "records.py": "test_metadata.py: seen in what is stored",
 }
 
