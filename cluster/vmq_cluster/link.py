@@ -1,4 +1,5 @@
-"""The link between nodes: ZeroMQ, by way of aiozmq. Only this module knows of it.
+"""The link between nodes: ZeroMQ, by way of aiozmq. Only this module knows of it, with its sockets
+and addresses.
 
 A node has one ROUTER, to which all others send, and one DEALER to each of the others, by which it sends. So a frame
 goes one way on one connection, and says itself who sent it. ZeroMQ connects, connects again with growing pauses,
@@ -15,25 +16,27 @@ bytes and frames, and a peer that sends what is no frame is not listened to for 
 """
 
 import asyncio
-import ipaddress
 import logging
-import struct
 from collections.abc import Callable
 from typing import Any, Final
 
-import aiozmq
 import zmq
-from zmq.utils import z85
 
+from vmq_cluster.addresses import check_address, check_key
 from vmq_cluster.errors import ClusterError, MalformedError
 from vmq_cluster.messages import MAX_FRAME, Frame, decode, encode
+from vmq_cluster.sockets import (
+    FRAMES,
+    REFUSALS,
+    Gatekeeper,
+    Listener,
+    Monitor,
+    Peer,
+    Socket,
+)
 
 log = logging.getLogger("vmq.cluster.link")
 
-#: Frames that libzmq keeps for one connection, each way; they have about a MiB at most.
-_FRAMES: Final = 64
-#: Bytes that wait in front of those.
-_WRITE_BUFFER: Final = 8 * 1024 * 1024
 #: Milliseconds between attempts to connect: at first, and at most.
 _RECONNECT_MS: Final = 100
 _RECONNECT_MAX_MS: Final = 10_000
@@ -50,187 +53,6 @@ _CONTACT_SECONDS: Final = 15.0
 
 _ZAP: Final = "inproc://zeromq.zap.01"
 _MONITOR: Final = "inproc://vmq.link.monitor"
-_REFUSALS: Final = (
-    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
-)
-
-
-def generate_key() -> str:
-    """A new cluster key, for the configuration of all nodes."""
-    _, secret = zmq.curve_keypair()
-    return secret.decode()
-
-
-def check_key(key: str) -> bytes:
-    """The public half of a cluster key.
-
-    Raises:
-        ClusterError: it is none.
-    """
-    try:
-        return zmq.curve_public(key.encode())
-    except (ValueError, zmq.ZMQError, UnicodeEncodeError):
-        raise ClusterError("the cluster key is none: it has 40 characters of Z85") from None
-
-
-def is_private(address: str) -> bool:
-    """Whether nobody outside this machine can listen in on an address."""
-    scheme, _, rest = address.partition("://")
-    if scheme != "tcp":
-        return scheme == "ipc"
-    host = rest.rpartition(":")[0].strip("[]")
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def check_address(address: str, key: str | None) -> None:
-    """Looks at an address before it is used.
-
-    Raises:
-        ClusterError: it is none, or is not to be used without a key.
-    """
-    scheme, separator, rest = address.partition("://")
-    host, colon, port = rest.rpartition(":")
-    is_tcp = scheme == "tcp" and colon == ":" and host != "" and port.isdigit()
-    if not separator or not (is_tcp or (scheme == "ipc" and rest)):
-        raise ClusterError(f"{address!r} is no address: tcp://HOST:PORT or ipc://PATH")
-    if key is None and not is_private(address):
-        raise ClusterError(f"{address} needs a cluster key: without one only loopback and ipc do")
-
-
-class Socket(aiozmq.ZmqProtocol):  # type: ignore[misc]  # aiozmq has no types
-    """A ZeroMQ socket on the loop; `closed` is done when it is gone."""
-
-    def __init__(self) -> None:
-        self.transport: Any = None
-        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.transport = None
-        if exc is not None:
-            log.error("a socket of the link broke: %s", exc)
-        if not self.closed.done():
-            self.closed.set_result(None)
-
-    async def open(self, socket: Any, bind: str = "", connect: str = "") -> None:
-        """Puts a socket on the loop.
-
-        Raises:
-            OSError: the address cannot be used.
-        """
-        try:
-            if bind:
-                socket.bind(bind)
-            if connect:
-                socket.connect(connect)
-        except zmq.ZMQError as error:
-            socket.disable_monitor()
-            socket.close()
-            raise OSError(error.errno, error.strerror) from None
-        transport, _ = await aiozmq.create_zmq_connection(
-            lambda: self, socket.type, zmq_sock=socket
-        )
-        self.transport = transport
-
-    def close(self) -> None:
-        if self.transport is not None:
-            self.transport.abort()
-        elif not self.closed.done():
-            self.closed.set_result(None)
-
-
-class Gatekeeper(Socket):
-    """Answers ZeroMQ's question who may connect: who has the cluster's key (RFC 27, ZAP)."""
-
-    def __init__(self, link: "Link", public: bytes) -> None:
-        super().__init__()
-        self._link = link
-        self._key = z85.decode(public)
-
-    def msg_received(self, parts: list[bytes]) -> None:
-        request, address, mechanism, *credentials = parts[1], parts[3], *parts[5:]
-        is_ours = mechanism == b"CURVE" and credentials == [self._key]
-        if not is_ours:
-            self._link.warn(f"refused a node at {address.decode()}: it has another key")
-        status, text = (b"200", b"OK") if is_ours else (b"400", b"wrong key")
-        self.transport.write([b"1.0", request, status, text, b"", b""])
-
-
-class Monitor(Socket):
-    """Hears of connections that failed before they could be asked who they are."""
-
-    def __init__(self, link: "Link") -> None:
-        super().__init__()
-        self._link = link
-
-    def msg_received(self, parts: list[bytes]) -> None:
-        (event,) = struct.unpack_from("=h", parts[0])
-        if event & _REFUSALS:
-            self._link.warn("refused a node: it does not have the cluster's key, or is none")
-
-
-class Listener(Socket):
-    """The ROUTER: hands on what others send."""
-
-    def __init__(self, link: "Link") -> None:
-        super().__init__()
-        self._link = link
-
-    def msg_received(self, parts: list[bytes]) -> None:
-        self._link.received(parts)
-
-
-class Peer(Socket):
-    """A DEALER: what this node says to one address."""
-
-    def __init__(self, link: "Link", address: str, socket: Any) -> None:
-        super().__init__()
-        self.address = address
-        self._link = link
-        self._paused = False
-        #: Frames from before the socket is on the loop.
-        self._early: list[bytes] = []
-        self._opening = asyncio.get_running_loop().create_task(self._open(socket))
-
-    async def _open(self, socket: Any) -> None:
-        try:
-            await self.open(socket, connect=self.address)
-        except OSError as error:
-            self._link.warn(f"cannot connect to {self.address}: {error.strerror}")
-            self.connection_lost(None)
-            return
-        self.transport.set_write_buffer_limits(high=_WRITE_BUFFER)
-        for raw in self._early:
-            self.transport.write([raw])
-        self._early.clear()
-
-    def pause_writing(self) -> None:
-        self._paused = True
-
-    def resume_writing(self) -> None:
-        self._paused = False
-
-    def send(self, raw: bytes) -> bool:
-        """Returns whether there was room."""
-        if self._paused or self.closed.done():
-            return False
-        if self.transport is not None:
-            self.transport.write([raw])
-        elif len(self._early) < _FRAMES:
-            self._early.append(raw)
-        else:
-            return False
-        return True
-
-    async def end(self) -> None:
-        """Closes the socket, wherever it is on its way to the loop."""
-        await self._opening
-        self.close()
-        await self.closed
 
 
 class Link:
@@ -272,7 +94,7 @@ class Link:
         """
         check_address(listen, self._key)
         if self._public is not None:
-            gatekeeper = Gatekeeper(self, self._public)
+            gatekeeper = Gatekeeper(self._public, self.warn)
             self._sockets.append(gatekeeper)
             await gatekeeper.open(self._socket(zmq.REP), bind=_ZAP)
         socket = self._socket(zmq.ROUTER)
@@ -284,10 +106,10 @@ class Link:
             socket.set(zmq.CURVE_SECRETKEY, self._key.encode())
             socket.set(zmq.ZAP_DOMAIN, b"vmq")
         # The monitor's end must be there before it is asked to speak.
-        monitor = Monitor(self)
+        monitor = Monitor(self.warn)
         await monitor.open(self._socket(zmq.PAIR), connect=_MONITOR)
-        socket.monitor(_MONITOR, _REFUSALS)
-        listener = Listener(self)
+        socket.monitor(_MONITOR, REFUSALS)
+        listener = Listener(self.received)
         self._sockets += [monitor, listener]
         try:
             await listener.open(socket, bind=listen)
@@ -321,7 +143,7 @@ class Link:
             self._end(self._peers.pop(name))
         for name, address in addresses.items():
             if name not in self._peers and self._may_connect(address):
-                self._peers[name] = Peer(self, address, self._dealer())
+                self._peers[name] = Peer(address, self._dealer(), self.warn)
 
     def send(self, name: str, frame: Frame) -> None:
         """Sends a frame to a member, or drops it."""
@@ -339,7 +161,7 @@ class Link:
         if peer is None:
             if not self._may_connect(address):
                 return
-            peer = self._contacts[address] = Peer(self, address, self._dealer())
+            peer = self._contacts[address] = Peer(address, self._dealer(), self.warn)
             asyncio.get_running_loop().call_later(_CONTACT_SECONDS, self._end_contact, address)
         peer.send(encode(frame))
 
@@ -376,8 +198,8 @@ class Link:
     def _socket(self, kind: int) -> Any:
         socket = self._context.socket(kind)
         socket.set(zmq.LINGER, _LINGER_MS)
-        socket.set(zmq.SNDHWM, _FRAMES)
-        socket.set(zmq.RCVHWM, _FRAMES)
+        socket.set(zmq.SNDHWM, FRAMES)
+        socket.set(zmq.RCVHWM, FRAMES)
         socket.set(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
         socket.set(zmq.HEARTBEAT_IVL, _HANDSHAKE_MS)
         return socket

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import zmq
 
+from vmq_cluster.addresses import generate_key
 from vmq_cluster.errors import ClusterError
-from vmq_cluster.link import Link, check_address, generate_key, is_private
+from vmq_cluster.link import Link
 from vmq_cluster.messages import MAX_FRAME, Frame, Heartbeat, Unreliable, encode
 
 KEY = generate_key()
@@ -227,44 +228,6 @@ async def test_an_address_in_use_is_an_error(ends: list[End]) -> None:
     address = await one.link.start(LOOPBACK)
     with pytest.raises(ClusterError, match="cannot listen at"):
         await other.link.start(address)
-
-
-@pytest.mark.parametrize(
-    ("address", "private"),
-    [
-        ("tcp://127.0.0.1:1", True),
-        ("tcp://127.9.9.9:1", True),
-        ("tcp://[::1]:1", True),
-        ("tcp://localhost:1", True),
-        ("ipc:///run/vmq", True),
-        ("tcp://0.0.0.0:1", False),
-        ("tcp://10.0.0.1:1", False),
-        ("tcp://[::]:1", False),
-        ("tcp://example.org:1", False),
-    ],
-)
-def test_without_a_key_only_this_machine_is_reached(address: str, private: bool) -> None:
-    assert is_private(address) == private
-    check_address(address, KEY)
-    if private:
-        check_address(address, None)
-    else:
-        with pytest.raises(ClusterError, match="needs a cluster key"):
-            check_address(address, None)
-
-
-@pytest.mark.parametrize(
-    "address", ["", "127.0.0.1:1", "tcp://host", "tcp://:1", "udp://h:1", "ipc://"]
-)
-def test_what_is_no_address_is_refused(address: str) -> None:
-    with pytest.raises(ClusterError, match="is no address"):
-        check_address(address, KEY)
-
-
-@pytest.mark.parametrize("key", ["", "short", "x" * 39, "\u2603" * 40, "~" * 40])
-async def test_what_is_no_key_is_refused(key: str) -> None:
-    with pytest.raises(ClusterError, match="cluster key"):
-        End("one", key)
 
 
 async def test_a_member_outside_is_not_connected_to_without_a_key(

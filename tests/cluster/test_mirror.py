@@ -16,6 +16,7 @@ ELSEWHERE = {
     "leveldb.py": "test_storage.py: beside the one in memory",
     "order.py": "test_channels.py and test_sim.py: frames that come twice or late",
     "rollcall.py": "test_membership.py: how nodes meet and part",
+    "sockets.py": "test_link.py: the sockets of the link",
     "records.py": "test_metadata.py: seen in what is stored",
 }
 

@@ -15,9 +15,9 @@ import pytest
 
 import vmq_cluster
 from tests.cluster.program import OPTIONS
+from vmq_cluster.addresses import generate_key
 from vmq_cluster.effects import Acknowledged, Arrived, Delivered
 from vmq_cluster.errors import ClusterError, StorageError
-from vmq_cluster.link import generate_key
 from vmq_cluster.node import ClusterNode, this_boot
 from vmq_cluster.storage import Batch, MemoryStorage
 
