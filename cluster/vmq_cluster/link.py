@@ -28,6 +28,8 @@ from vmq_cluster.messages import MAX_FRAME, Frame, decode, encode
 from vmq_cluster.sockets import (
     FRAMES,
     REFUSALS,
+    SMALL_BUFFER,
+    WRITE_BUFFER,
     Gatekeeper,
     Listener,
     Monitor,
@@ -144,6 +146,12 @@ class Link:
         for name, address in addresses.items():
             if name not in self._peers and self._may_connect(address):
                 self._peers[name] = Peer(address, self._dealer(), self.warn)
+
+    def set_up(self, name: str, is_up: bool) -> None:
+        """More may wait for a member that is up."""
+        peer = self._peers.get(name)
+        if peer is not None:
+            peer.limit = WRITE_BUFFER if is_up else SMALL_BUFFER
 
     def send(self, name: str, frame: Frame) -> None:
         """Sends a frame to a member, or drops it."""

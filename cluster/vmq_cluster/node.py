@@ -318,6 +318,8 @@ class ClusterNode:
                     others = {**effect.members}
                     others.pop(self.name, None)
                     self._link.set_members(others)
+                case PeerUp() | PeerDown():
+                    self._link.set_up(effect.peer, isinstance(effect, PeerUp))
                 case Misbehaved():
                     log.warning("dropped the link of %s: %s", effect.peer, effect.reason)
                     self._link.drop(effect.peer)

@@ -14,8 +14,9 @@ log = logging.getLogger("vmq.cluster.link")
 
 #: Frames that libzmq keeps for one connection, each way; they have about a MiB at most.
 FRAMES: Final = 64
-#: Bytes that wait in front of those.
+#: Bytes that wait in front of those, for a peer that is up and for one that is not.
 WRITE_BUFFER: Final = 8 * 1024 * 1024
+SMALL_BUFFER: Final = 16 * 1024
 #: What is heard of connections that come to nothing.
 REFUSALS: Final = (
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
@@ -116,7 +117,8 @@ class Peer(Socket):
         super().__init__()
         self.address = address
         self._warn = warn
-        self._paused = False
+        #: Bytes that may wait; what is said to a dead peer for days is not to reach it all at once.
+        self.limit = SMALL_BUFFER
         #: Frames from before the socket is on the loop.
         self._early: list[bytes] = []
         self._opening = asyncio.get_running_loop().create_task(self._open(socket))
@@ -128,22 +130,17 @@ class Peer(Socket):
             self._warn(f"cannot connect to {self.address}: {error.strerror}")
             self.connection_lost(None)
             return
-        self.transport.set_write_buffer_limits(high=WRITE_BUFFER)
         for raw in self._early:
             self.transport.write([raw])
         self._early.clear()
 
-    def pause_writing(self) -> None:
-        self._paused = True
-
-    def resume_writing(self) -> None:
-        self._paused = False
-
     def send(self, raw: bytes) -> bool:
         """Returns whether there was room."""
-        if self._paused or self.closed.done():
+        if self.closed.done():
             return False
         if self.transport is not None:
+            if self.transport.get_write_buffer_size() > self.limit:
+                return False
             self.transport.write([raw])
         elif len(self._early) < FRAMES:
             self._early.append(raw)
