@@ -304,13 +304,23 @@ def _frames(messages: list[AnyMessage]) -> list[list[AnyMessage]]:
             parts.append([])
             size = 0
         parts[-1].append(message)
-        match message:
-            case Gossip():
-                size += len(message.payload)
-            case Reliable() | Unreliable():
-                size += sum(map(len, message.payloads))
-            case SyncBatch():
-                size += _FRAME_BYTES // 4
-            case _:
-                size += 256
+        size += _size(message)
     return parts
+
+
+def _size(message: AnyMessage) -> int:
+    """About how long a message is in a frame."""
+    match message:
+        case Gossip():
+            return len(message.payload)
+        case Reliable() | Unreliable():
+            return sum(map(len, message.payloads))
+        case SyncBatch():
+            values = [sibling[3] for each in message.entries for sibling in each.siblings]
+            return sum(len(value) for value in values if value is not None)
+        case IHave():
+            return 24 * len(message.ids)
+        case Members():
+            return 128 * len(message.records)
+        case _:
+            return 256
