@@ -21,7 +21,7 @@ from vmq_cluster.options import Options
 #: Quick enough for tests.
 OPTIONS = Options(
     heartbeat_interval=0.1,
-    heartbeat_timeout=1.0,
+    heartbeat_timeout=2.0,
     lazy_interval=0.05,
     graft_timeout=0.2,
     sync_interval=0.5,

@@ -146,6 +146,21 @@ def test_two_maps_become_one_when_nodes_with_data_join(seed: int) -> None:
     assert live(sim["a0"]) == history.heads()
 
 
+@over_seeds(3)
+def test_many_nodes_converge_as_well(seed: int) -> None:
+    options = replace(OPTIONS, sync_interval=0.5)
+    sim = Sim(seed, options, Network(loss=0.05, longest=0.1))
+    names = sim.ready(30)
+    history = History()
+    for _ in range(60):
+        history.random_write(sim, names, keys=20)
+        sim.run(sim.random.uniform(0, 0.3))
+        if sim.random.random() < 0.1:
+            sim.crash(sim.random.choice([each.name for each in sim]))
+    settle(sim, names, limit=200)
+    assert live(sim[names[0]]) == history.heads()
+
+
 def sizes(sim: Sim) -> dict[str, int]:
     """Counts the bytes of messages by kind, from now on."""
     found: dict[str, int] = {}
