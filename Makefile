@@ -23,7 +23,7 @@ PYTEST_ARGS ?=
 FUZZ_SECONDS ?= 600
 SOAK_MINUTES ?= 10
 # What a wheel is built from.
-PACKAGE := vmq hooks plugins pyproject.toml setup.py LICENSE README.md
+PACKAGE := vmq hooks cluster plugins pyproject.toml setup.py LICENSE README.md
 # Debian keeps mosquitto in /usr/sbin, which is not on everybody's PATH.
 export PATH := $(PATH):/usr/sbin
 # `make run VMQ_PURE=1` builds and runs the core as plain Python: for debugging, or where there is no compiler.
@@ -87,7 +87,7 @@ test-pure: ## run the core's tests interpreted
 	$(call suite_of_wheel,pure,1,tests/vmq)
 
 test-wheel: ## build the wheel and test it installed, outside the repository
-	$(call suite_of_wheel,wheel,0,tests/vmq tests/conformance)
+	$(call suite_of_wheel,wheel,0,tests/vmq tests/cluster tests/conformance)
 
 lock: ## write requirements.lock anew, with today's versions
 	@echo "==> lock: $(LOCK)"

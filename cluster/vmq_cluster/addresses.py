@@ -1,0 +1,55 @@
+"""Where nodes listen, and the key that a cluster shares.
+
+Without a key the link only works where nobody else can listen in: on loopback, and between processes of one machine.
+"""
+
+import ipaddress
+
+import zmq
+
+from vmq_cluster.errors import ClusterError
+
+
+def generate_key() -> str:
+    """A new cluster key, for the configuration of all nodes."""
+    _, secret = zmq.curve_keypair()
+    return secret.decode()
+
+
+def check_key(key: str) -> bytes:
+    """The public half of a cluster key.
+
+    Raises:
+        ClusterError: it is none.
+    """
+    try:
+        return zmq.curve_public(key.encode())
+    except (ValueError, zmq.ZMQError, UnicodeEncodeError):
+        raise ClusterError("the cluster key is none: it has 40 characters of Z85") from None
+
+
+def is_private(address: str) -> bool:
+    """Whether nobody outside this machine can listen in on an address."""
+    scheme, _, rest = address.partition("://")
+    if scheme != "tcp":
+        return scheme == "ipc"
+    host = rest.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def check_address(address: str, key: str | None) -> None:
+    """Looks at an address before it is used.
+
+    Raises:
+        ClusterError: it is none, or is not to be used without a key.
+    """
+    scheme, separator, rest = address.partition("://")
+    host, colon, port = rest.rpartition(":")
+    is_tcp = scheme == "tcp" and colon == ":" and host != "" and port.isdigit()
+    if not separator or not (is_tcp or (scheme == "ipc" and rest)):
+        raise ClusterError(f"{address!r} is no address: tcp://HOST:PORT or ipc://PATH")
+    if key is None and not is_private(address):
+        raise ClusterError(f"{address} needs a cluster key: without one only loopback and ipc do")

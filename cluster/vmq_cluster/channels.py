@@ -1,0 +1,286 @@
+"""Channels: bytes from one node to another, in two lanes.
+
+**Reliable**: payloads are numbered, kept until the peer says that it has handed them on, and sent again when the
+link was broken or nothing was acknowledged for a while. The peer takes each number once, in order. Numbers belong
+to an epoch of the sender, so that a sender that starts again is told from one that repeats itself. If the receiver
+starts again, what it handed on and had not acknowledged comes twice: whoever must not take it twice keeps the
+payloads' own identities.
+
+**Unreliable**: at most once, to a peer that is up, never kept.
+
+What a pass sends to a peer goes out together at its end (`flush`). What waits for a peer is bounded; what does not
+fit is dropped, counted, and told with its tickets. A peer that is down costs those bytes and stops nobody.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from vmq_cluster.effects import Acknowledged, Arrived, Outbox, Overflow
+from vmq_cluster.errors import ClusterError
+from vmq_cluster.identity import Identity
+from vmq_cluster.messages import MAX_MESSAGES, MAX_PAYLOAD, Received, Reliable, Unreliable
+from vmq_cluster.options import Options
+
+#: What a payload costs besides its bytes.
+OVERHEAD: Final = 64
+_MAX_BACKOFF: Final = 16
+
+
+@dataclass(slots=True)
+class Loss:
+    """Payloads that were dropped since the last flush."""
+
+    payloads: int = 0
+    size: int = 0
+    tickets: list[Any] = field(default_factory=list)
+
+    def add(self, size: int, ticket: Any) -> None:
+        self.payloads += 1
+        self.size += size
+        if ticket is not None:
+            self.tickets.append(ticket)
+
+
+class Outgoing:
+    """What waits for one peer."""
+
+    def __init__(self) -> None:
+        #: Payloads not acknowledged, with tickets; the first has the number `oldest`.
+        self.waiting: deque[tuple[bytes, Any]] = deque()
+        self.oldest = 1
+        self.size = 0
+        #: How many of them are under way, and their size.
+        self.sent = 0
+        self.sent_size = 0
+        #: When to send them again, and how much longer to wait then.
+        self.deadline = 0.0
+        self.backoff = 1
+        self.unreliable: list[bytes] = []
+        self.unreliable_size = 0
+        self.lost = Loss()
+        self.lost_unreliable = Loss()
+
+    def rewind(self) -> None:
+        """What is under way is to be sent again."""
+        self.sent = 0
+        self.sent_size = 0
+
+
+class Channels:
+    """The channels from and to one node."""
+
+    def __init__(self, identity: Identity, options: Options, outbox: Outbox) -> None:
+        self._identity = identity
+        self._options = options
+        self._outbox = outbox
+        self._up: set[str] = set()
+        self._outgoing: dict[str, Outgoing] = {}
+        #: Peers to which something is under way.
+        self._sending: set[str] = set()
+        #: Peers that something is to be sent to, or told about.
+        self._touched: set[str] = set()
+        #: The epoch of each peer and the number that comes next.
+        self._expected: dict[str, tuple[int, int]] = {}
+        #: Peers to which an acknowledgement is due.
+        self._acks: set[str] = set()
+        #: What was dropped since the start.
+        self.dropped_payloads = 0
+        self.dropped_bytes = 0
+
+    # --- sending
+
+    def send(self, peer: str, payload: bytes, ticket: Any = None) -> bool:
+        """Sends reliably; returns whether there was room.
+
+        Raises:
+            ClusterError: the peer is no member, or the payload is too long for any channel.
+        """
+        outgoing = self._checked(peer, payload)
+        size = len(payload) + OVERHEAD
+        self._touched.add(peer)
+        if outgoing.size + size > self._options.channel_bytes and outgoing.waiting:
+            outgoing.lost.add(len(payload), ticket)
+            return False
+        outgoing.waiting.append((payload, ticket))
+        outgoing.size += size
+        return True
+
+    def send_unreliable(self, peer: str, payload: bytes) -> bool:
+        """Sends at most once; returns whether the peer is up and there was room.
+
+        Raises:
+            ClusterError: the peer is no member, or the payload is too long for any channel.
+        """
+        outgoing = self._checked(peer, payload)
+        size = len(payload) + OVERHEAD
+        self._touched.add(peer)
+        is_full = outgoing.unreliable_size + size > self._options.unreliable_bytes
+        if peer not in self._up or (is_full and outgoing.unreliable):
+            outgoing.lost_unreliable.add(len(payload), None)
+            return False
+        outgoing.unreliable.append(payload)
+        outgoing.unreliable_size += size
+        return True
+
+    def waiting(self, peer: str) -> tuple[int, int]:
+        """How many payloads wait for a peer or for its acknowledgement, and what they count in bytes."""
+        outgoing = self._outgoing.get(peer)
+        return (0, 0) if outgoing is None else (len(outgoing.waiting), outgoing.size)
+
+    def _checked(self, peer: str, payload: bytes) -> Outgoing:
+        outgoing = self._outgoing.get(peer)
+        if outgoing is None:
+            raise ClusterError(f"{peer!r} is no other member of the cluster")
+        if len(payload) > MAX_PAYLOAD:
+            raise ClusterError(f"a payload of {len(payload)} bytes; the limit is {MAX_PAYLOAD}")
+        return outgoing
+
+    # --- peers
+
+    def set_members(self, others: Iterable[str]) -> None:
+        """These are the other members now; what waits for one that is no more is lost."""
+        wanted = set(others)
+        for peer in [peer for peer in self._outgoing if peer not in wanted]:
+            outgoing = self._outgoing[peer]
+            for payload, ticket in outgoing.waiting:
+                outgoing.lost.add(len(payload), ticket)
+            self._tell_losses(peer, outgoing)
+            del self._outgoing[peer]
+            self._touched.discard(peer)
+        for peer in sorted(wanted):
+            self._outgoing.setdefault(peer, Outgoing())
+
+    def set_peers(self, up: Iterable[str]) -> None:
+        """These peers can be reached now: to new ones everything goes again."""
+        before, self._up = self._up, set(up)
+        for peer in sorted(self._up - before):
+            outgoing = self._outgoing.get(peer)
+            if outgoing is not None:
+                outgoing.rewind()
+                outgoing.backoff = 1
+                self._touched.add(peer)
+
+    # --- the receiving end
+
+    def on_reliable(self, peer: str, message: Reliable) -> None:
+        """Numbered payloads, some of which may have been here before."""
+        epoch, expected = self._expected.get(peer, (0, 1))
+        if message.epoch < epoch:
+            return
+        if message.epoch > epoch or message.oldest > expected:
+            # A new life of the sender; or an earlier one of this node acknowledged more than this one has seen.
+            expected = message.oldest
+        self._acks.add(peer)
+        end = message.first + len(message.payloads)
+        if message.first <= expected < end:
+            fresh = message.payloads[expected - message.first :]
+            self._outbox.emit(Arrived(peer, reliable=True, payloads=fresh))
+            expected = end
+        self._expected[peer] = (message.epoch, expected)
+
+    def on_unreliable(self, peer: str, message: Unreliable) -> None:
+        self._outbox.emit(Arrived(peer, reliable=False, payloads=message.payloads))
+
+    def on_received(self, peer: str, message: Received) -> None:
+        """The peer has everything up to a number."""
+        outgoing = self._outgoing.get(peer)
+        if outgoing is None or message.epoch != self._identity.epoch:
+            return
+        count = min(message.number - outgoing.oldest + 1, len(outgoing.waiting))
+        if count <= 0:
+            return
+        tickets = []
+        for at in range(count):
+            payload, ticket = outgoing.waiting.popleft()
+            size = len(payload) + OVERHEAD
+            outgoing.size -= size
+            if at < outgoing.sent:
+                outgoing.sent_size -= size
+            if ticket is not None:
+                tickets.append(ticket)
+        outgoing.oldest += count
+        outgoing.sent = max(outgoing.sent - count, 0)
+        outgoing.deadline = 0.0
+        outgoing.backoff = 1
+        self._touched.add(peer)
+        if tickets:
+            self._outbox.emit(Acknowledged(peer, tickets))
+
+    # --- the end of a pass
+
+    def tick(self, now: float) -> None:
+        """Sends again what was not acknowledged in time."""
+        for peer in sorted(self._sending):
+            outgoing = self._outgoing.get(peer)
+            if outgoing is None or not outgoing.sent or peer not in self._up:
+                self._sending.discard(peer)
+            elif now >= outgoing.deadline > 0:
+                outgoing.rewind()
+                outgoing.backoff = min(outgoing.backoff * 2, _MAX_BACKOFF)
+                self._touched.add(peer)
+
+    def flush(self, now: float) -> None:
+        """Sends what has gathered."""
+        for peer in sorted(self._acks):
+            epoch, expected = self._expected[peer]
+            self._outbox.send(peer, Received(epoch, expected - 1))
+        self._acks.clear()
+        for peer in sorted(self._touched):
+            outgoing = self._outgoing[peer]
+            if peer in self._up:
+                self._send_batches(peer, outgoing, now)
+            elif outgoing.unreliable:
+                for payload in outgoing.unreliable:
+                    outgoing.lost_unreliable.add(len(payload), None)
+            outgoing.unreliable = []
+            outgoing.unreliable_size = 0
+            self._tell_losses(peer, outgoing)
+        self._touched.clear()
+
+    def _send_batches(self, peer: str, outgoing: Outgoing, now: float) -> None:
+        if outgoing.unreliable:
+            for batch in self._batches(outgoing.unreliable):
+                self._outbox.send(peer, Unreliable(batch))
+        window = self._options.window_bytes
+        room = []
+        first = outgoing.sent
+        for at in range(first, len(outgoing.waiting)):
+            payload = outgoing.waiting[at][0]
+            if outgoing.sent_size >= window:
+                break
+            room.append(payload)
+            outgoing.sent_size += len(payload) + OVERHEAD
+        number = outgoing.oldest + first
+        for batch in self._batches(room):
+            epoch = self._identity.epoch
+            self._outbox.send(peer, Reliable(epoch, outgoing.oldest, number, batch))
+            number += len(batch)
+        outgoing.sent += len(room)
+        if outgoing.sent:
+            self._sending.add(peer)
+        if outgoing.sent and (room or outgoing.deadline == 0.0):
+            outgoing.deadline = now + self._options.resend_timeout * outgoing.backoff
+
+    def _batches(self, payloads: list[bytes]) -> Iterable[list[bytes]]:
+        batch: list[bytes] = []
+        size = 0
+        for payload in payloads:
+            full = size + len(payload) > self._options.batch_bytes or len(batch) >= MAX_MESSAGES
+            if batch and full:
+                yield batch
+                batch, size = [], 0
+            batch.append(payload)
+            size += len(payload)
+        if batch:
+            yield batch
+
+    def _tell_losses(self, peer: str, outgoing: Outgoing) -> None:
+        for reliable, lost in ((True, outgoing.lost), (False, outgoing.lost_unreliable)):
+            if lost.payloads:
+                self.dropped_payloads += lost.payloads
+                self.dropped_bytes += lost.size
+                self._outbox.emit(Overflow(peer, reliable, lost.payloads, lost.size, lost.tickets))
+        outgoing.lost = Loss()
+        outgoing.lost_unreliable = Loss()

@@ -1,0 +1,175 @@
+"""What a node asks of the world around it, and tells it.
+
+State machines put effects into an `Outbox`; whoever drives them takes them out at the end of a pass and carries
+them out in order. Storage comes first: what was written in a pass is committed before its effects leave.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from vmq_cluster.messages import AnyMessage, Frame
+
+
+@dataclass(slots=True, frozen=True)
+class Transmit:
+    """Hand this frame to the link to a peer; it may get lost."""
+
+    peer: str
+    frame: Frame
+
+
+@dataclass(slots=True, frozen=True)
+class Contact:
+    """Hand this frame to whoever listens at an address; it may get lost."""
+
+    address: str
+    frame: Frame
+
+
+@dataclass(slots=True, frozen=True)
+class PeerUp:
+    """A member that was not heard of can be reached."""
+
+    peer: str
+
+
+@dataclass(slots=True, frozen=True)
+class PeerDown:
+    """A member has not been heard of for too long, or its link broke."""
+
+    peer: str
+    reason: str
+
+
+@dataclass(slots=True, frozen=True)
+class MembersChanged:
+    """Members came, left, or moved to another address: names and addresses, this node's own included."""
+
+    members: dict[str, str]
+
+
+@dataclass(slots=True, frozen=True)
+class Excluded:
+    """The others have taken this node out of the cluster; by itself it does not come back."""
+
+    by: str
+
+
+@dataclass(slots=True, frozen=True)
+class Left:
+    """This node has left the cluster as it was asked to; `complete`: nothing it had was lost."""
+
+    complete: bool
+
+
+@dataclass(slots=True, frozen=True)
+class Renewed:
+    """This node goes on under a new incarnation."""
+
+    incarnation: int
+
+
+@dataclass(slots=True, frozen=True)
+class Delivered:
+    """A broadcast of the application has arrived."""
+
+    origin: int
+    payload: bytes
+
+
+@dataclass(slots=True, frozen=True)
+class Changed:
+    """A watched key has another value than before; no value: it was deleted."""
+
+    prefix: str
+    key: bytes
+    value: bytes | None
+    before: bytes | None
+    local: bool
+
+
+@dataclass(slots=True, frozen=True)
+class Arrived:
+    """Payloads came over a channel, in the order they were sent."""
+
+    peer: str
+    reliable: bool
+    payloads: list[bytes]
+
+
+@dataclass(slots=True, frozen=True)
+class Acknowledged:
+    """The peer has taken over what these tickets stand for."""
+
+    peer: str
+    tickets: list[Any]
+
+
+@dataclass(slots=True, frozen=True)
+class Overflow:
+    """Payloads to a peer were dropped."""
+
+    peer: str
+    reliable: bool
+    payloads: int
+    size: int
+    tickets: list[Any]
+
+
+@dataclass(slots=True, frozen=True)
+class ClockAhead:
+    """A peer's clock runs ahead of this node's by so many milliseconds."""
+
+    peer: str
+    milliseconds: int
+
+
+@dataclass(slots=True, frozen=True)
+class Misbehaved:
+    """A peer sent what no peer sends: its link is to be dropped."""
+
+    peer: str
+    reason: str
+
+
+Effect = (
+    Transmit
+    | Contact
+    | PeerUp
+    | PeerDown
+    | MembersChanged
+    | Excluded
+    | Left
+    | Renewed
+    | Delivered
+    | Changed
+    | Arrived
+    | Acknowledged
+    | Overflow
+    | ClockAhead
+    | Misbehaved
+)
+
+
+@dataclass(slots=True)
+class Outbox:
+    """What the machines of one node have to send and to tell, in order."""
+
+    messages: dict[str, list[AnyMessage]] = field(default_factory=dict)
+    effects: list[Effect] = field(default_factory=list)
+    #: Messages to addresses whose nodes are not known, or are no members.
+    knocks: list[tuple[str, AnyMessage]] = field(default_factory=list)
+
+    def send(self, peer: str, message: AnyMessage) -> None:
+        """Puts a message into the next frame to a peer."""
+        waiting = self.messages.get(peer)
+        if waiting is None:
+            self.messages[peer] = [message]
+        else:
+            waiting.append(message)
+
+    def knock(self, address: str, message: AnyMessage) -> None:
+        self.knocks.append((address, message))
+
+    def emit(self, effect: Effect) -> None:
+        self.effects.append(effect)

@@ -1,0 +1,13 @@
+"""What can go wrong, and whose fault it is."""
+
+
+class ClusterError(Exception):
+    """Something asked of the cluster cannot be done; the text says why."""
+
+
+class MalformedError(ClusterError):
+    """A peer sent what no peer sends: the fault is remote, and the link to it is dropped."""
+
+
+class StorageError(ClusterError):
+    """The storage holds what this program never wrote, or cannot be used."""

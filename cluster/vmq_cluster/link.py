@@ -1,0 +1,262 @@
+"""The link between nodes: ZeroMQ, by way of aiozmq. Only this module knows of it, with its sockets
+and addresses.
+
+A node has one ROUTER, to which all others send, and one DEALER to each of the others, by which it sends. So a frame
+goes one way on one connection, and says itself who sent it. ZeroMQ connects, connects again with growing pauses,
+and drops what it had in hand when a connection breaks, which the machines above know how to bear.
+
+**One key for the cluster.** With a key every connection is under CurveZMQ: the key is the secret of one pair that
+all nodes have. A node shows that it has it as a client (its public key must be the cluster's, which the ROUTER asks
+of every client) and as a server (its clients expect no other). Who lacks it gets nowhere and leaves a line in the
+log. Without a key the link only works where nobody else can listen in: on loopback, and between processes of one
+machine.
+
+**Bounds.** A frame that is larger than `MAX_FRAME` is not read, what waits to be written to one peer is limited in
+bytes and frames, and a peer that sends what is no frame is not listened to for a while.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+import zmq
+
+from vmq_cluster.addresses import check_address, check_key
+from vmq_cluster.errors import ClusterError, MalformedError
+from vmq_cluster.messages import MAX_FRAME, Frame, decode, encode
+from vmq_cluster.sockets import (
+    FRAMES,
+    REFUSALS,
+    SMALL_BUFFER,
+    WRITE_BUFFER,
+    Gatekeeper,
+    Listener,
+    Monitor,
+    Peer,
+    Socket,
+)
+
+log = logging.getLogger("vmq.cluster.link")
+
+#: Milliseconds between attempts to connect: at first, and at most.
+_RECONNECT_MS: Final = 100
+_RECONNECT_MAX_MS: Final = 10_000
+#: Milliseconds for a connection to be greeted, and for what was written to leave at the end.
+_HANDSHAKE_MS: Final = 10_000
+_LINGER_MS: Final = 500
+#: Seconds that a connection is not listened to after nonsense, and between two warnings of one kind.
+_DEAF_SECONDS: Final = 10.0
+_WARN_SECONDS: Final = 10.0
+#: Connections whose sender is remembered.
+_MAX_CONNECTIONS: Final = 4096
+#: Seconds that a connection to an address of unknown name is kept.
+_CONTACT_SECONDS: Final = 15.0
+
+_ZAP: Final = "inproc://zeromq.zap.01"
+_MONITOR: Final = "inproc://vmq.link.monitor"
+
+
+class Link:
+    """What one node hears and says."""
+
+    def __init__(
+        self,
+        on_frame: Callable[[Frame], None],
+        on_nonsense: Callable[[str, str], None],
+        key: str | None = None,
+    ) -> None:
+        """`on_nonsense` is told who sent what is no frame (nothing, if it had not said its name) and why.
+
+        Raises:
+            ClusterError: the key is none.
+        """
+        self._on_frame = on_frame
+        self._on_nonsense = on_nonsense
+        self._public = None if key is None else check_key(key)
+        self._key = key
+        self._context = zmq.Context()
+        self._sockets: list[Socket] = []
+        self._peers: dict[str, Peer] = {}
+        self._contacts: dict[str, Peer] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        #: Who is behind a connection, by its routing id; the oldest first.
+        self._senders: dict[bytes, str] = {}
+        #: Connections that are not listened to, and until when.
+        self._deaf: dict[bytes, float] = {}
+        self._warned: dict[str, float] = {}
+        #: Frames that were dropped because too much waited for a peer.
+        self.dropped_frames = 0
+
+    async def start(self, listen: str) -> str:
+        """Listens at an address; returns it with the real port.
+
+        Raises:
+            ClusterError: it cannot.
+        """
+        check_address(listen, self._key)
+        if self._public is not None:
+            gatekeeper = Gatekeeper(self._public, self.warn)
+            self._sockets.append(gatekeeper)
+            await gatekeeper.open(self._socket(zmq.REP), bind=_ZAP)
+        socket = self._socket(zmq.ROUTER)
+        socket.set(zmq.MAXMSGSIZE, MAX_FRAME)
+        # Only where it is asked for: an IPv4 address would be told to others as one of IPv6.
+        socket.set(zmq.IPV6, "[" in listen)
+        if self._key is not None:
+            socket.set(zmq.CURVE_SERVER, 1)
+            socket.set(zmq.CURVE_SECRETKEY, self._key.encode())
+            socket.set(zmq.ZAP_DOMAIN, b"vmq")
+        # The monitor's end must be there before it is asked to speak.
+        monitor = Monitor(self.warn)
+        await monitor.open(self._socket(zmq.PAIR), connect=_MONITOR)
+        socket.monitor(_MONITOR, REFUSALS)
+        listener = Listener(self.received)
+        self._sockets += [monitor, listener]
+        try:
+            await listener.open(socket, bind=listen)
+        except OSError as error:
+            raise ClusterError(f"cannot listen at {listen}: {error.strerror}") from None
+        address: str = listener.transport.getsockopt(zmq.LAST_ENDPOINT)
+        return address
+
+    async def stop(self) -> None:
+        """Closes everything; what was written leaves within a moment, or not at all."""
+        for peer in [*self._peers.values(), *self._contacts.values()]:
+            self._end(peer)
+        self._peers.clear()
+        self._contacts.clear()
+        for socket in self._sockets:
+            if isinstance(socket, Listener) and socket.transport is not None:
+                socket.transport.get_extra_info("zmq_socket").disable_monitor()
+            socket.close()
+        await asyncio.gather(*self._ending, *(socket.closed for socket in self._sockets))
+        self._sockets.clear()
+        # Waits for what lingers, which must not stop the loop.
+        await asyncio.get_running_loop().run_in_executor(None, self._context.term)
+
+    # --- sending
+
+    def set_members(self, addresses: dict[str, str]) -> None:
+        """Where the other members are; who is none any more is sent nothing."""
+        for name in [
+            name for name, peer in self._peers.items() if addresses.get(name) != peer.address
+        ]:
+            self._end(self._peers.pop(name))
+        for name, address in addresses.items():
+            if name not in self._peers and self._may_connect(address):
+                self._peers[name] = Peer(address, self._dealer(), self.warn)
+
+    def set_up(self, name: str, is_up: bool) -> None:
+        """More may wait for a member that is up."""
+        peer = self._peers.get(name)
+        if peer is not None:
+            peer.limit = WRITE_BUFFER if is_up else SMALL_BUFFER
+
+    def send(self, name: str, frame: Frame) -> None:
+        """Sends a frame to a member, or drops it."""
+        peer = self._peers.get(name)
+        try:
+            if peer is None or not peer.send(encode(frame)):
+                self.dropped_frames += 1
+        except ClusterError as error:
+            self.dropped_frames += 1
+            self.warn(f"cannot send to {name}: {error}")
+
+    def contact(self, address: str, frame: Frame) -> None:
+        """Sends a frame to whoever listens at an address."""
+        peer = self._contacts.get(address)
+        if peer is None:
+            if not self._may_connect(address):
+                return
+            peer = self._contacts[address] = Peer(address, self._dealer(), self.warn)
+            asyncio.get_running_loop().call_later(_CONTACT_SECONDS, self._end_contact, address)
+        peer.send(encode(frame))
+
+    def _end_contact(self, address: str) -> None:
+        peer = self._contacts.pop(address, None)
+        if peer is not None:
+            self._end(peer)
+
+    def _end(self, peer: Peer) -> None:
+        task = asyncio.get_running_loop().create_task(peer.end())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    def _may_connect(self, address: str) -> bool:
+        try:
+            check_address(address, self._key)
+        except ClusterError as error:
+            self.warn(f"does not connect: {error}")
+            return False
+        return True
+
+    def _dealer(self) -> Any:
+        socket = self._socket(zmq.DEALER)
+        socket.set(zmq.IPV6, 1)
+        socket.set(zmq.IMMEDIATE, 1)
+        socket.set(zmq.RECONNECT_IVL, _RECONNECT_MS)
+        socket.set(zmq.RECONNECT_IVL_MAX, _RECONNECT_MAX_MS)
+        if self._key is not None and self._public is not None:
+            socket.set(zmq.CURVE_SERVERKEY, self._public)
+            socket.set(zmq.CURVE_PUBLICKEY, self._public)
+            socket.set(zmq.CURVE_SECRETKEY, self._key.encode())
+        return socket
+
+    def _socket(self, kind: int) -> Any:
+        socket = self._context.socket(kind)
+        socket.set(zmq.LINGER, _LINGER_MS)
+        socket.set(zmq.SNDHWM, FRAMES)
+        socket.set(zmq.RCVHWM, FRAMES)
+        socket.set(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
+        socket.set(zmq.HEARTBEAT_IVL, _HANDSHAKE_MS)
+        return socket
+
+    # --- hearing
+
+    def received(self, parts: list[bytes]) -> None:
+        """One message of a peer: the routing id of its connection, and a frame."""
+        connection = parts[0]
+        now = asyncio.get_running_loop().time()
+        until = self._deaf.get(connection)
+        if until is not None:
+            if now < until:
+                return
+            del self._deaf[connection]
+        try:
+            frame = self._decode(parts)
+        except MalformedError as error:
+            self._turn_deaf(connection, str(error), now)
+            return
+        if len(self._senders) > _MAX_CONNECTIONS:
+            del self._senders[next(iter(self._senders))]
+        self._on_frame(frame)
+
+    def _decode(self, parts: list[bytes]) -> Frame:
+        if len(parts) != 2:
+            raise MalformedError(f"a message of {len(parts) - 1} parts")
+        frame = decode(parts[1])
+        if self._senders.setdefault(parts[0], frame.sender) != frame.sender:
+            raise MalformedError(f"frames of {frame.sender!r} too")
+        return frame
+
+    def drop(self, name: str) -> None:
+        """Does not listen to a peer for a while."""
+        now = asyncio.get_running_loop().time()
+        for connection in [each for each, sender in self._senders.items() if sender == name]:
+            self._deaf[connection] = now + _DEAF_SECONDS
+
+    def _turn_deaf(self, connection: bytes, reason: str, now: float) -> None:
+        if len(self._deaf) >= _MAX_CONNECTIONS:
+            del self._deaf[next(iter(self._deaf))]
+        self._deaf[connection] = now + _DEAF_SECONDS
+        self._on_nonsense(self._senders.pop(connection, ""), reason)
+
+    def warn(self, text: str) -> None:
+        """Logs what may happen often."""
+        now = asyncio.get_running_loop().time()
+        if now - self._warned.get(text, now - _WARN_SECONDS) >= _WARN_SECONDS:
+            if len(self._warned) >= _MAX_CONNECTIONS:
+                self._warned.clear()
+            self._warned[text] = now
+            log.warning(text)

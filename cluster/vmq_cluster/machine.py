@@ -1,0 +1,326 @@
+"""A whole node without input and output: the machines of this package put together.
+
+Whoever drives it (a `ClusterNode`, the simulator) calls it with frames and with the time, and carries out the
+effects that each call returns, in order:
+
+    effects = machine.start(now)            once, first
+    effects = machine.receive(frame, now)   for each frame that the link decoded
+    effects = machine.tick(now)             a few times in the shortest interval of the options
+    effects = machine.flush(now)            after `join`, `metadata.put`, `channels.send` and the like
+    effects = machine.stop(now)             once, last: nothing may be called any more
+
+`now` is in seconds and never goes back; `wall` answers with the wall clock's milliseconds and may be wrong. What a
+call wrote is in the storage before its effects are returned, so that no other node hears of a write that this one
+may forget.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from vmq_cluster.broadcasts import Broadcasts
+from vmq_cluster.channels import Channels
+from vmq_cluster.clocks import FAR_AHEAD, HybridClock
+from vmq_cluster.collector import Collector
+from vmq_cluster.detector import Detector
+from vmq_cluster.effects import Contact, Effect, Misbehaved, Outbox, Renewed, Transmit
+from vmq_cluster.errors import ClusterError, MalformedError
+from vmq_cluster.exchange import Exchange
+from vmq_cluster.identity import Identity
+from vmq_cluster.membership import Membership
+from vmq_cluster.messages import (
+    FORMAT,
+    MAX_VALUE,
+    AnyMessage,
+    Frame,
+    Gossip,
+    Graft,
+    Heartbeat,
+    IHave,
+    Members,
+    Prune,
+    Received,
+    Reliable,
+    StaleEpoch,
+    SyncBatch,
+    SyncRequest,
+    Unreliable,
+)
+from vmq_cluster.metadata import STREAM as METADATA
+from vmq_cluster.metadata import Metadata
+from vmq_cluster.options import Options
+from vmq_cluster.order import FrameOrder
+from vmq_cluster.plumtree import Plumtree, Stream
+from vmq_cluster.rollcall import RollCall
+from vmq_cluster.storage import Storage, Transaction
+
+if TYPE_CHECKING:
+    from random import Random
+
+#: The stream of plumtree for the application's own broadcasts.
+APPLICATION: Final = 1
+
+#: A frame ends at the message with which it grows larger than this.
+_FRAME_BYTES: Final = 1024 * 1024
+_FRAME_MESSAGES: Final = 10_000
+
+
+class Machine:
+    """One node of the cluster."""
+
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        storage: Storage,
+        options: Options,
+        random: "Random",
+        wall: Callable[[], int],
+        boot: bytes = b"",
+    ) -> None:
+        """`address` is where the others reach this node; `boot` tells boots of the machine apart.
+
+        Raises:
+            ClusterError: the name is none, or the storage is another node's, or damaged.
+        """
+        self.name = name
+        self.options = options
+        self._address = address
+        self._wall = wall
+        self._outbox = outbox = Outbox()
+        self._transaction = transaction = Transaction(storage)
+        self.identity = identity = Identity(transaction, name, boot, wall(), random)
+        self.membership = Membership(identity, transaction, outbox)
+        self.detector = Detector(options, outbox)
+        self.metadata = Metadata(identity, transaction, HybridClock(wall), outbox)
+        self.broadcasts = Broadcasts(random.getrandbits(62) + 1, options, outbox)
+        streams: dict[int, Stream] = {METADATA: self.metadata, APPLICATION: self.broadcasts}
+        self.plumtree = Plumtree(name, streams, options, outbox)
+        self.metadata.use(self.plumtree)
+        self.collector = Collector(identity, self.membership, self.metadata, options)
+        self.exchange = Exchange(
+            identity, self.membership, self.metadata, self.collector, options, random, outbox
+        )
+        self.channels = Channels(identity, options, outbox)
+        self._order = FrameOrder()
+        self._frames = 0
+        self._rollcall = RollCall(
+            identity, self.membership, self.detector, options, wall, self._is_handed_over, outbox
+        )
+        #: What the machines were last told, to see when it changes.
+        self._others: list[str] | None = None
+        self._up: list[str] = []
+        self._incarnation = identity.incarnation
+
+    # --- the life of the node
+
+    def start(self, now: float) -> list[Effect]:
+        """Begins to take part."""
+        self.membership.start(self._address)
+        return self._finish(now)
+
+    def stop(self, now: float) -> list[Effect]:
+        """Ends in order: the next life knows that nothing is missing."""
+        self.identity.stopped()
+        return self._finish(now)
+
+    def tick(self, now: float) -> list[Effect]:
+        """Does what is due."""
+        self._rollcall.tick(now)
+        self._settle(now)
+        self.plumtree.tick(now)
+        self.exchange.tick(now)
+        self.collector.tick(now)
+        self.channels.tick(now)
+        return self._finish(now)
+
+    def flush(self, now: float) -> list[Effect]:
+        """The effects of what was asked since the last call."""
+        return self._finish(now)
+
+    def receive(self, frame: Frame, now: float) -> list[Effect]:
+        """Takes in a frame; a peer's nonsense ends in `Misbehaved`, never in an exception."""
+        peer = frame.sender
+        if peer == self.name:
+            return []
+        if frame.epoch > self._wall() + FAR_AHEAD:
+            self._outbox.emit(Misbehaved(peer, "a frame from the far future"))
+            return self._finish(now)
+        if frame.epoch < self._order.epoch(peer):
+            self._rollcall.refuse_stale(frame, self._order.epoch(peer))
+            return self._finish(now)
+        if not self._order.accepts(frame):
+            return []
+        try:
+            for message in frame.messages:
+                if peer in self.membership.others:
+                    self.detector.heard(peer, now)
+                    self._settle(now)
+                    self._handle(peer, message, now)
+                else:
+                    self._rollcall.on_stranger(peer, message)
+        except MalformedError as error:
+            self._outbox.emit(Misbehaved(peer, str(error)))
+        return self._finish(now)
+
+    def lost(self, peer: str, reason: str, now: float) -> list[Effect]:
+        """The link to a peer broke."""
+        self.detector.lost(peer, reason, now)
+        return self._finish(now)
+
+    # --- what an operator or the application may ask; `flush` sends it
+
+    def join(self, address: str) -> None:
+        """Asks the node at an address to be taken in; repeated until it answers."""
+        self._rollcall.join(address)
+
+    def leave(self, now: float) -> None:
+        """Begins to leave; `Left` says when it is done.
+
+        Raises:
+            ClusterError: this node does not belong to the cluster.
+        """
+        self._rollcall.leave(now)
+
+    def remove(self, name: str, force: bool = False) -> None:
+        """Takes a dead member out.
+
+        Raises:
+            ClusterError: it is no other member, or (unless `force`) it is alive.
+        """
+        self._rollcall.remove(name, force)
+
+    def broadcast(self, payload: bytes) -> None:
+        """Sends bytes to every other node that is up, at most once.
+
+        Raises:
+            ClusterError: they are too many.
+        """
+        if len(payload) > MAX_VALUE:
+            raise ClusterError(f"a broadcast of {len(payload)} bytes; the limit is {MAX_VALUE}")
+        dot = self.broadcasts.next(payload)
+        self.plumtree.broadcast((APPLICATION, *dot), payload)
+
+    # --- messages
+
+    def _handle(self, peer: str, message: AnyMessage, now: float) -> None:
+        match message:
+            case Gossip():
+                self.plumtree.on_gossip(peer, message)
+            case Reliable():
+                self.channels.on_reliable(peer, message)
+            case Received():
+                self.channels.on_received(peer, message)
+            case Unreliable():
+                self.channels.on_unreliable(peer, message)
+            case Heartbeat():
+                self._rollcall.on_heartbeat(peer, message)
+            case IHave():
+                self.plumtree.on_i_have(peer, message, now)
+            case Graft():
+                self.plumtree.on_graft(peer, message)
+            case Prune():
+                self.plumtree.on_prune(peer)
+            case SyncRequest():
+                self.exchange.on_request(peer, message, now)
+            case SyncBatch():
+                self.exchange.on_batch(peer, message, now)
+            case Members():
+                self._rollcall.on_members(peer, message)
+            case StaleEpoch():
+                self._rollcall.on_stale_epoch(message)
+
+    def _is_handed_over(self) -> bool:
+        """Whether another has all metadata of this node, and those that are up all that was sent to them."""
+        up = self.detector.up
+        if any(self.channels.waiting(peer)[0] for peer in up):
+            return False
+        clocks = [self.collector.clocks.get(self.membership.incarnation(peer)) for peer in up]
+        own = self.metadata.clock
+        alone = not self.membership.others
+        return alone or any(clock is not None and clock.dominates(own) for clock in clocks)
+
+    # --- the end of a pass
+
+    def _settle(self, now: float) -> None:
+        """Tells the machines of members that came and went, and of peers that are up or down."""
+        if self.metadata.outrun:
+            # The storage is older than what others have heard from here: its next dots would not be new.
+            self.membership.rejoin(self._wall(), 0)
+            self._rollcall.tell_all()
+            self.metadata.outrun = 0
+        if self.identity.incarnation != self._incarnation:
+            self._incarnation = self.identity.incarnation
+            self._outbox.emit(Renewed(self._incarnation))
+            self._others = None
+        if self.membership.others is not self._others:
+            self._others = self.membership.others
+            self.detector.watch(self._others, now)
+            self.channels.set_members(self._others)
+            self.collector.members_changed()
+        up = self.detector.up
+        if up is not self._up:
+            self._up = up
+            self.plumtree.set_peers(up)
+            self.channels.set_peers(up)
+            self.exchange.set_peers(up, now)
+
+    def _finish(self, now: float) -> list[Effect]:
+        self._settle(now)
+        self.channels.flush(now)
+        self.metadata.save()
+        self._transaction.commit()
+        outbox = self._outbox
+        effects = outbox.effects
+        outbox.effects = []
+        for peer, messages in outbox.messages.items():
+            for part in _frames(messages):
+                effects += self._addressed(peer, self._frame(part))
+        outbox.messages = {}
+        for address, message in outbox.knocks:
+            effects.append(Contact(address, self._frame([message])))
+        outbox.knocks = []
+        return effects
+
+    def _addressed(self, peer: str, frame: Frame) -> list[Effect]:
+        """To members there are links; a past member is reached at its last address, a stranger not at all."""
+        if peer in self.membership.others:
+            return [Transmit(peer, frame)]
+        record = self.membership.record(peer)
+        return [] if record is None else [Contact(record.address, frame)]
+
+    def _frame(self, messages: list[AnyMessage]) -> Frame:
+        self._frames += 1
+        return Frame(FORMAT, self.name, self.identity.epoch, self._frames, messages)
+
+
+def _frames(messages: list[AnyMessage]) -> list[list[AnyMessage]]:
+    """Messages in portions that a frame can hold."""
+    if len(messages) == 1:
+        return [messages]
+    parts: list[list[AnyMessage]] = [[]]
+    size = 0
+    for message in messages:
+        if size > _FRAME_BYTES or len(parts[-1]) >= _FRAME_MESSAGES:
+            parts.append([])
+            size = 0
+        parts[-1].append(message)
+        size += _size(message)
+    return parts
+
+
+def _size(message: AnyMessage) -> int:
+    """About how long a message is in a frame."""
+    match message:
+        case Gossip():
+            return len(message.payload)
+        case Reliable() | Unreliable():
+            return sum(map(len, message.payloads))
+        case SyncBatch():
+            values = [sibling[3] for each in message.entries for sibling in each.siblings]
+            return sum(len(value) for value in values if value is not None)
+        case IHave():
+            return 24 * len(message.ids)
+        case Members():
+            return 128 * len(message.records)
+        case _:
+            return 256

@@ -1,0 +1,240 @@
+"""Who belongs to the cluster: a replicated set that needs nobody's consent.
+
+For each name there is one record, and of two records for a name the greater one is true: the later incarnation, in
+it the later status, in that the later version. So all nodes agree once they have heard the same, in whatever order.
+
+    JOINED -> LEAVING -> LEFT        by itself: it hands over what it has, then it goes
+    JOINED -> EXPIRED                by the others: dead for longer than `dead_node_timeout`
+    JOINED -> REMOVED                by an operator
+
+No incarnation comes back from the last three. A node that learns that it expired goes on under a new incarnation at
+once, for nobody wanted it away; one that was removed stays out until it is told to join. What was deleted since
+does not return with it: see `vmq_cluster.exchange`.
+
+Changes are pushed to everybody by the node that makes them; heartbeats carry a digest of all records, and nodes
+whose digests differ send each other all they know.
+"""
+
+from enum import IntEnum
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+
+from vmq_cluster.clocks import FAR_AHEAD, MAX_NUMBER
+from vmq_cluster.effects import Excluded, MembersChanged, Outbox
+from vmq_cluster.errors import ClusterError, MalformedError, StorageError
+from vmq_cluster.identity import RANDOM_BITS, Identity
+from vmq_cluster.messages import MAX_MEMBERS, MemberRecord, Members
+from vmq_cluster.storage import Transaction, after_prefix
+
+_PREFIX: Final = b"m"
+
+
+class Status(IntEnum):
+    """Where an incarnation of a member stands; it only ever goes up."""
+
+    JOINED = 0
+    LEAVING = 1
+    EXPIRED = 2
+    LEFT = 3
+    REMOVED = 4
+
+
+def rank(record: MemberRecord) -> tuple[int, int, int, str]:
+    """Of two records for one name, the one of higher rank is true."""
+    return (record.incarnation, record.status, record.version, record.address)
+
+
+def is_active(record: MemberRecord) -> bool:
+    """Whether it belongs to the cluster."""
+    return record.status <= Status.LEAVING
+
+
+class Membership:
+    """The members that this node knows, itself included."""
+
+    def __init__(self, identity: Identity, transaction: Transaction, outbox: Outbox) -> None:
+        self._identity = identity
+        self._transaction = transaction
+        self._outbox = outbox
+        self._records: dict[str, MemberRecord] = {}
+        self._digest: int | None = None
+        #: Names of the other members, sorted.
+        self.others: list[str] = []
+        self._load()
+
+    def start(self, address: str) -> None:
+        """Says where this node can be reached; emits `Excluded` if it no longer belongs."""
+        own = self._records.get(self._identity.name)
+        if own is None or own.incarnation < self._identity.incarnation:
+            # A life that begins after the node was taken out is out as well, until it is told to join.
+            status = Status.JOINED if own is None or is_active(own) else own.status
+            fresh = msgspec.structs.replace(self._own(0, address), status=status)
+            self._records[self._identity.name] = fresh
+        elif own.incarnation > self._identity.incarnation:
+            raise StorageError("the records of members know a later life of this node than it has")
+        elif own.status == Status.LEAVING or (is_active(own) and own.address != address):
+            # A leave that did not come to its end is called off by a start; LEAVING needs a new life for that.
+            if own.status == Status.LEAVING:
+                self._identity.renew(0, own.incarnation)
+            self._records[self._identity.name] = self._own(own.version + 1, address)
+        self._changed()
+        if not self.belongs:
+            self._outbox.emit(Excluded("an earlier decision"))
+
+    @property
+    def own(self) -> MemberRecord:
+        """This node's record."""
+        return self._records[self._identity.name]
+
+    @property
+    def belongs(self) -> bool:
+        """Whether this node is a member; else it keeps to itself."""
+        return is_active(self.own)
+
+    @property
+    def records(self) -> list[MemberRecord]:
+        """All that is known, past members included."""
+        return sorted(self._records.values(), key=lambda record: record.name)
+
+    @property
+    def digest(self) -> int:
+        """A number that nodes share when they know the same."""
+        if self._digest is None:
+            raw = msgspec.msgpack.encode(self.records)
+            self._digest = _digest(raw)
+        return self._digest
+
+    def record(self, name: str) -> MemberRecord | None:
+        return self._records.get(name)
+
+    def incarnation(self, name: str) -> int:
+        """That of an active member; 0: it is none."""
+        record = self._records.get(name)
+        return record.incarnation if record is not None and is_active(record) else 0
+
+    @property
+    def expired(self) -> list[str]:
+        """The addresses of nodes that were taken for dead."""
+        return [each.address for each in self.records if each.status == Status.EXPIRED]
+
+    def message(self, asks: bool, ticket: int = 0) -> Members:
+        return Members(self.records, asks, ticket)
+
+    def is_excluded(self, name: str) -> bool:
+        """Whether the last that is known of a name is that it does not belong."""
+        record = self._records.get(name)
+        return record is not None and not is_active(record)
+
+    # --- changes made here
+
+    def rejoin(self, wall: int, above: int) -> None:
+        """This node belongs to the cluster again, or still, under a new incarnation."""
+        address = self.own.address
+        self._identity.renew(wall, max(above, self.own.incarnation))
+        self._set(self._own(0, address))
+
+    def leave(self, status: Status) -> None:
+        """This node is LEAVING, or has LEFT."""
+        own = self.own
+        if own.status < status:
+            self._set(msgspec.structs.replace(own, status=status))
+
+    def exclude(self, name: str, status: Status) -> None:
+        """Another member is EXPIRED, or REMOVED, also after it expired.
+
+        Raises:
+            ClusterError: it is no other member.
+        """
+        record = self._records.get(name)
+        if record is None or record.status > Status.EXPIRED or name == self._identity.name:
+            raise ClusterError(f"{name!r} is no other member of the cluster")
+        self._set(msgspec.structs.replace(record, status=status))
+
+    # --- changes heard of
+
+    def merge(self, records: list[MemberRecord], by: str, wall: int) -> bool:
+        """Takes over what is newer than what is known here; returns whether anything was.
+
+        Raises:
+            MalformedError: an incarnation from the far future, above which there may soon be no other.
+        """
+        limit = (wall + FAR_AHEAD) << RANDOM_BITS
+        if any(record.incarnation > limit for record in records):
+            raise MalformedError("a member from the far future")
+        changed = False
+        for record in records:
+            if record.name == self._identity.name:
+                changed |= self._heard_of_itself(record, by, wall)
+                continue
+            known = self._records.get(record.name)
+            if known is None and len(self._records) >= MAX_MEMBERS:
+                continue
+            if known is None or rank(record) > rank(known):
+                self._records[record.name] = record
+                self._store(record)
+                changed = True
+        if changed:
+            self._changed()
+        return changed
+
+    def _heard_of_itself(self, record: MemberRecord, by: str, wall: int) -> bool:
+        own = self.own
+        if rank(record) <= rank(own):
+            return False
+        if record.incarnation == own.incarnation and record.status in (Status.LEFT, Status.REMOVED):
+            was_active = is_active(own)
+            self._records[own.name] = record
+            self._store(record)
+            if was_active:
+                self._outbox.emit(Excluded(by))
+            return True
+        # It expired, or there is word of a life that this node does not remember: it starts a new one. If it was
+        # out, it stays out in the new life as well.
+        self._identity.renew(wall, record.incarnation)
+        status = own.status if not is_active(own) else Status.JOINED
+        fresh = msgspec.structs.replace(self._own(0, own.address), status=status)
+        self._records[own.name] = fresh
+        self._store(fresh)
+        return True
+
+    # --- bookkeeping
+
+    def _own(self, version: int, address: str) -> MemberRecord:
+        identity = self._identity
+        return MemberRecord(identity.name, identity.incarnation, Status.JOINED, version, address)
+
+    def _set(self, record: MemberRecord) -> None:
+        self._records[record.name] = record
+        self._changed()
+        self._store(record)
+
+    def _changed(self) -> None:
+        self._digest = None
+        self._store(self.own)
+        self.others = sorted(
+            name
+            for name, record in self._records.items()
+            if is_active(record) and name != self._identity.name and self.belongs
+        )
+        addresses = {name: self._records[name].address for name in self.others}
+        self._outbox.emit(MembersChanged(addresses | {self.own.name: self.own.address}))
+
+    def _store(self, record: MemberRecord) -> None:
+        self._transaction.put(_PREFIX + record.name.encode(), msgspec.msgpack.encode(record))
+        self._transaction.sync()
+
+    def _load(self) -> None:
+        for key, raw in self._transaction.scan(_PREFIX, after_prefix(_PREFIX)):
+            try:
+                record = msgspec.msgpack.decode(raw, type=MemberRecord)
+            except msgspec.DecodeError as error:
+                raise StorageError(
+                    f"the record of member {key[1:]!r} is damaged: {error}"
+                ) from None
+            self._records[record.name] = record
+
+
+def _digest(raw: bytes) -> int:
+    return int.from_bytes(blake2b(raw, digest_size=8).digest(), "big") & MAX_NUMBER

@@ -1,0 +1,349 @@
+"""A node of the cluster on an asyncio loop: the machine, its storage and its link, and a small face for applications.
+
+    node = ClusterNode("a", "tcp://10.0.0.1:44053", storage, key=key)
+    node.on(PeerUp, lambda effect: print(effect.peer, "is up"))
+    await node.start()
+    node.join("tcp://10.0.0.2:44053")
+    node.put("settings", b"limit", b"10")
+
+What is written or sent in one pass of the loop is stored in one batch, and leaves in one frame a peer, at the pass's
+end. Everything that happens is told by the effects of `vmq_cluster.effects`, to whoever asked for it with `on`.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from vmq_cluster.effects import (
+    Changed,
+    Contact,
+    Effect,
+    Left,
+    MembersChanged,
+    Misbehaved,
+    PeerDown,
+    PeerUp,
+    Transmit,
+)
+from vmq_cluster.entries import Merge
+from vmq_cluster.errors import ClusterError, StorageError
+from vmq_cluster.link import Link
+from vmq_cluster.machine import Machine
+from vmq_cluster.messages import Frame
+from vmq_cluster.options import Options
+from vmq_cluster.storage import Storage
+
+log = logging.getLogger("vmq.cluster")
+
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+
+E = TypeVar("E")
+
+
+def this_boot() -> bytes:
+    """What tells boots of this machine apart; nothing where the system does not say."""
+    try:
+        return _BOOT.read_bytes().strip()
+    except OSError:
+        return b""
+
+
+def _wall() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class ClusterNode:
+    """One node. Its methods are called on the loop that `start` was called on."""
+
+    def __init__(
+        self,
+        name: str,
+        listen: str,
+        storage: Storage,
+        key: str | None = None,
+        advertise: str = "",
+        options: Options | None = None,
+    ) -> None:
+        """`advertise` is where the others reach this node, if that is not where it listens.
+
+        Raises:
+            ClusterError: the key is none.
+        """
+        self.name = name
+        self._listen = listen
+        self._advertise = advertise
+        self._storage = storage
+        self._options = Options() if options is None else options
+        self._link = Link(self._receive, self._on_nonsense, key)
+        self._machine: Machine | None = None
+        self._callbacks: dict[type, list[Callable[[Any], None]]] = {}
+        self._is_flush_due = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._left: asyncio.Future[bool] | None = None
+        #: Why the node stopped by itself, if it did: it could not write any more.
+        self.failure: StorageError | None = None
+
+    # --- its life
+
+    async def start(self) -> None:
+        """Takes part, with the members that the storage knows. The storage stays the caller's to close.
+
+        Raises:
+            ClusterError: it cannot listen, or the storage is another node's, or damaged.
+        """
+        address = await self._link.start(self._listen)
+        try:
+            self._machine = Machine(
+                self.name,
+                self._advertise or _checked(address),
+                self._storage,
+                self._options,
+                random.Random(),
+                _wall,
+                this_boot(),
+            )
+            self._carry_out(self._machine.start(self._now()))
+        except BaseException:
+            self._machine = None
+            await self._link.stop()
+            raise
+        self._tick()
+
+    async def stop(self) -> None:
+        """Ends in order."""
+        machine, self._machine = self._machine, None
+        if self._timer is not None:
+            self._timer.cancel()
+        if machine is not None and self.failure is None:
+            for effect in machine.stop(self._now()):
+                if isinstance(effect, Transmit):
+                    self._link.send(effect.peer, effect.frame)
+        await self._link.stop()
+
+    def join(self, address: str) -> None:
+        """Asks the node at an address to be taken in, until it answers."""
+        self._running.join(address)
+        self._flush_soon()
+
+    async def leave(self) -> bool:
+        """Leaves the cluster; returns whether the others have all that this node had. `stop` is still to come.
+
+        Raises:
+            ClusterError: this node does not belong to the cluster.
+        """
+        self._running.leave(self._now())
+        if self._left is None:
+            self._left = asyncio.get_running_loop().create_future()
+        self._flush_soon()
+        return await asyncio.shield(self._left)
+
+    def remove(self, name: str, force: bool = False) -> None:
+        """Takes a dead member out.
+
+        Raises:
+            ClusterError: it is no other member, or (unless `force`) it is alive.
+        """
+        self._running.remove(name, force)
+        self._flush_soon()
+
+    # --- the others
+
+    @property
+    def address(self) -> str:
+        """Where the others reach this node."""
+        return self._running.membership.own.address
+
+    @property
+    def members(self) -> dict[str, str]:
+        """Names and addresses, this node's own included."""
+        membership = self._running.membership
+        found = {each.name: each.address for each in membership.records}
+        return {name: found[name] for name in sorted([*membership.others, self.name])}
+
+    @property
+    def up(self) -> list[str]:
+        """The other members that can be reached."""
+        return sorted(self._running.detector.up)
+
+    @property
+    def machine(self) -> Machine:
+        """The node without its loop, for what is shown of it: counters, clocks, records."""
+        return self._running
+
+    def on(self, kind: type[E], callback: Callable[[E], None]) -> None:
+        """Calls back with each effect of a kind. A callback that fails is logged and harms nobody."""
+        self._callbacks.setdefault(kind, []).append(callback)
+
+    def on_peer_up(self, callback: Callable[[str], None]) -> None:
+        """Calls back with the name of a member that can be reached from now on."""
+        self.on(PeerUp, lambda effect: callback(effect.peer))
+
+    def on_peer_down(self, callback: Callable[[str], None]) -> None:
+        """Calls back with the name of a member that cannot be reached any more."""
+        self.on(PeerDown, lambda effect: callback(effect.peer))
+
+    # --- the replicated map
+
+    def get(self, prefix: str, key: bytes) -> bytes | None:
+        """The value of a key, if it has one."""
+        return self._running.metadata.get(prefix, key)
+
+    def items(self, prefix: str) -> Iterator[tuple[bytes, bytes]]:
+        """All keys of a prefix with their values, in order. Nothing is to be written meanwhile."""
+        return self._running.metadata.items(prefix)
+
+    def put(self, prefix: str, key: bytes, value: bytes) -> None:
+        """Writes a value, here at once and everywhere soon.
+
+        Raises:
+            ClusterError: the prefix, the key or the value is too long.
+        """
+        self._running.metadata.put(prefix, key, value)
+        self._flush_soon()
+
+    def delete(self, prefix: str, key: bytes) -> bool:
+        """Deletes a key; returns whether it had a value."""
+        deleted = self._running.metadata.delete(prefix, key)
+        self._flush_soon()
+        return deleted
+
+    def merge_with(self, prefix: str, merge: Merge) -> None:
+        """What becomes of values that were written at the same time: see `Metadata.merge_with`."""
+        self._running.metadata.merge_with(prefix, merge)
+
+    def watch(self, prefix: str, callback: Callable[[Changed], None]) -> None:
+        """Calls back with each change under a prefix, made here or elsewhere."""
+        self._running.metadata.watch(prefix)
+
+        def chosen(effect: Changed) -> None:
+            if effect.prefix == prefix:
+                callback(effect)
+
+        self.on(Changed, chosen)
+
+    # --- bytes for the others
+
+    def send(self, peer: str, payload: bytes, ticket: Any = None) -> bool:
+        """Sends reliably; returns whether there was room. `Acknowledged` or `Overflow` tells of the ticket.
+
+        Raises:
+            ClusterError: the peer is no member, or the payload is too long.
+        """
+        taken = self._running.channels.send(peer, payload, ticket)
+        self._flush_soon()
+        return taken
+
+    def send_unreliable(self, peer: str, payload: bytes) -> bool:
+        """Sends at most once; returns whether the peer is up and there was room.
+
+        Raises:
+            ClusterError: the peer is no member, or the payload is too long.
+        """
+        taken = self._running.channels.send_unreliable(peer, payload)
+        self._flush_soon()
+        return taken
+
+    def broadcast(self, payload: bytes) -> None:
+        """Sends bytes to every other node that is up, at most once.
+
+        Raises:
+            ClusterError: they are too many.
+        """
+        self._running.broadcast(payload)
+        self._flush_soon()
+
+    # --- how it is done
+
+    @property
+    def _running(self) -> Machine:
+        if self._machine is None:
+            raise ClusterError(f"node {self.name!r} does not run") from self.failure
+        return self._machine
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _flush_soon(self) -> None:
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._is_flush_due = False
+        self._step(lambda machine: machine.flush(self._now()))
+
+    def _tick(self) -> None:
+        self._step(lambda machine: machine.tick(self._now()))
+        if self._machine is not None:
+            shortest = min(self._options.lazy_interval, self._options.heartbeat_interval)
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(shortest / 2, self._tick)
+
+    def _receive(self, frame: Frame) -> None:
+        self._step(lambda machine: machine.receive(frame, self._now()))
+
+    def _on_nonsense(self, peer: str, reason: str) -> None:
+        log.warning("dropped the link of %s: %s", peer or "a node without a name", reason)
+        if peer:
+            self._step(lambda machine: machine.lost(peer, reason, self._now()))
+
+    def _step(self, what: Callable[[Machine], list[Effect]]) -> None:
+        machine = self._machine
+        if machine is None:
+            return
+        try:
+            effects = what(machine)
+        except StorageError as error:
+            # What this node cannot store it must not say: it falls silent, and the others take it for dead.
+            log.critical("the node stops: %s", error)
+            self.failure = error
+            self._machine = None
+            return
+        self._carry_out(effects)
+
+    def _carry_out(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Transmit():
+                    self._link.send(effect.peer, effect.frame)
+                    continue
+                case Contact():
+                    self._link.contact(effect.address, effect.frame)
+                    continue
+                case MembersChanged():
+                    others = {**effect.members}
+                    others.pop(self.name, None)
+                    self._link.set_members(others)
+                case PeerUp() | PeerDown():
+                    self._link.set_up(effect.peer, isinstance(effect, PeerUp))
+                case Misbehaved():
+                    log.warning("dropped the link of %s: %s", effect.peer, effect.reason)
+                    self._link.drop(effect.peer)
+                case Left():
+                    if self._left is not None and not self._left.done():
+                        self._left.set_result(effect.complete)
+                case _:
+                    pass
+            self._tell(effect)
+
+    def _tell(self, effect: Effect) -> None:
+        for callback in self._callbacks.get(type(effect), ()):
+            try:
+                callback(effect)
+            except Exception:  # the application's own
+                log.exception("a callback for %s failed", type(effect).__name__)
+
+
+def _checked(address: str) -> str:
+    """An address that others can use.
+
+    Raises:
+        ClusterError: it stands for all addresses of this machine.
+    """
+    if address.startswith(("tcp://0.0.0.0:", "tcp://[::]:")):
+        raise ClusterError(f"{address} is no address for others: say which to advertise")
+    return address

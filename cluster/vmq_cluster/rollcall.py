@@ -1,0 +1,219 @@
+"""How nodes meet, keep in touch and part: what is said about members, and when.
+
+A node that is to join **knocks** at the address of a member, until that one answers. Every heartbeat carries the
+digest of all that a node knows of members; who has another tells all it knows and asks for the same. A node that
+was taken for dead by the time that it is well again is knocked at now and then, so that two sides of a split that
+gave each other up become one again by themselves. A node that **leaves** hands over what it has, says goodbye until
+one of the others has heard it, and is out.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from vmq_cluster.clocks import FAR_AHEAD
+from vmq_cluster.detector import Detector
+from vmq_cluster.effects import Left, Outbox
+from vmq_cluster.errors import ClusterError, MalformedError
+from vmq_cluster.identity import Identity
+from vmq_cluster.membership import Membership, Status
+from vmq_cluster.messages import AnyMessage, Frame, Heartbeat, Members, StaleEpoch
+from vmq_cluster.options import Options
+
+#: With every so many heartbeats there is a knock at those that were taken for dead.
+_KNOCK_AT_EXPIRED: Final = 10
+
+
+class RollCall:
+    """One node's part in it."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        membership: Membership,
+        detector: Detector,
+        options: Options,
+        wall: Callable[[], int],
+        is_handed_over: Callable[[], bool],
+        outbox: Outbox,
+    ) -> None:
+        """`is_handed_over` answers whether this node may leave without anything being lost."""
+        self._identity = identity
+        self._membership = membership
+        self._detector = detector
+        self._options = options
+        self._wall = wall
+        self._is_handed_over = is_handed_over
+        self._outbox = outbox
+        #: Where to knock until somebody answers, and the tickets by which answers are known.
+        self._contacts: dict[str, int] = {}
+        self._tickets = 0
+        self._heartbeats = 0
+        #: Who was told the members since the last heartbeat.
+        self._informed: set[str] = set()
+        #: Since when this node has been leaving, and who is to hear that it has left.
+        self._leaving: float | None = None
+        self._farewell: set[str] = set()
+
+    # --- what an operator may ask
+
+    def join(self, address: str) -> None:
+        """Asks the node at an address to be taken in; repeated until it answers."""
+        if not self._membership.belongs:
+            self._membership.rejoin(self._wall(), 0)
+            self._leaving = None
+            self._farewell.clear()
+        self._tickets += 1
+        self._contacts[address] = self._tickets
+        self._knock(address)
+
+    def leave(self, now: float) -> None:
+        """Begins to leave; `Left` says when it is done.
+
+        Raises:
+            ClusterError: this node does not belong to the cluster.
+        """
+        if not self._membership.belongs:
+            raise ClusterError("this node does not belong to the cluster")
+        if self._leaving is None:
+            self._leaving = now
+            self._contacts.clear()
+            self._membership.leave(Status.LEAVING)
+            self.tell_all()
+
+    def remove(self, name: str, force: bool) -> None:
+        """Takes a dead member out.
+
+        Raises:
+            ClusterError: it is no other member, or (unless `force`) it is alive.
+        """
+        if self._detector.is_up(name) and not force:
+            raise ClusterError(f"{name!r} is alive: let it leave")
+        self._membership.exclude(name, Status.REMOVED)
+        self.tell_all()
+
+    # --- what others say
+
+    def on_heartbeat(self, peer: str, message: Heartbeat) -> None:
+        """A member lives, and may know more or less than this node."""
+        if message.digest != self._membership.digest:
+            self._inform(peer)
+
+    def on_stranger(self, peer: str, message: AnyMessage) -> None:
+        """From a node that is no member only its word on members counts; it is told ours."""
+        match message:
+            case Members():
+                self.on_members(peer, message)
+            case StaleEpoch():
+                self.on_stale_epoch(message)
+            case Heartbeat() if self._membership.belongs:
+                self._inform(peer)
+            case _:
+                pass
+
+    def on_members(self, peer: str, message: Members) -> None:
+        """What a peer knows of members; those that are new to this node are told of it at once."""
+        before = set(self._membership.others)
+        self._membership.merge(message.records, peer, self._wall())
+        if message.asks:
+            answer = self._membership.message(asks=False, ticket=message.ticket)
+            self._outbox.send(peer, answer)
+        else:
+            self._on_answer(peer, message)
+        for name in self._membership.others:
+            if name not in before and name != peer:
+                self._outbox.send(name, self._membership.message(asks=True))
+
+    def on_stale_epoch(self, message: StaleEpoch) -> None:
+        """Others have met a later life of this node than this one."""
+        if message.epoch > self._wall() + FAR_AHEAD:
+            raise MalformedError("an epoch from the far future")
+        if message.epoch > self._identity.epoch:
+            self._identity.outlive(message.epoch)
+
+    def refuse_stale(self, frame: Frame, epoch: int) -> None:
+        """Tells a node that it counts its lives too low, where it says it is if it does."""
+        answer = StaleEpoch(epoch)
+        for message in frame.messages:
+            if isinstance(message, Members):
+                for record in message.records:
+                    if record.name == frame.sender:
+                        self._outbox.knock(record.address, answer)
+                        return
+        self._outbox.send(frame.sender, answer)
+
+    def _on_answer(self, peer: str, message: Members) -> None:
+        """A peer may know now what this node said of itself."""
+        name = self._identity.name
+        if any(each.name == name and each.status == Status.LEFT for each in message.records):
+            self._farewell.clear()
+        if message.ticket and peer in self._membership.others:
+            for address in list(self._contacts):
+                if self._contacts[address] == message.ticket:
+                    del self._contacts[address]
+
+    # --- time
+
+    def tick(self, now: float) -> None:
+        """Says what is to be said once in a heartbeat; takes out who has been dead for too long."""
+        if self._detector.tick(now):
+            self._informed.clear()
+            self._heartbeat()
+            self._expire(now)
+        if self._leaving is not None:
+            self._maybe_left(now, self._leaving)
+
+    def tell_all(self) -> None:
+        """Tells the others what this node has decided."""
+        for peer in self._membership.others:
+            self._outbox.send(peer, self._membership.message(asks=False))
+
+    def _heartbeat(self) -> None:
+        heartbeat = Heartbeat(self._membership.digest)
+        for peer in self._membership.others:
+            self._outbox.send(peer, heartbeat)
+        self._say_goodbye()
+        for address in sorted(self._contacts):
+            self._knock(address)
+        self._heartbeats += 1
+        if self._heartbeats % _KNOCK_AT_EXPIRED == 0 and self._membership.belongs:
+            for address in self._membership.expired:
+                self._knock(address)
+
+    def _inform(self, peer: str) -> None:
+        """Tells a peer all members and asks for its own, once between two heartbeats."""
+        if peer not in self._informed:
+            self._informed.add(peer)
+            self._outbox.send(peer, self._membership.message(asks=True))
+
+    def _knock(self, address: str) -> None:
+        ticket = self._contacts.get(address, 0)
+        self._outbox.knock(address, self._membership.message(asks=True, ticket=ticket))
+
+    def _expire(self, now: float) -> None:
+        """Takes out who has been dead for too long, unless this node's side is the smaller one."""
+        limit = self._options.dead_node_timeout
+        down = self._detector.down
+        if not limit or len(down) > len(self._detector.up) + 1:
+            return
+        expired = [peer for peer, since in down.items() if now - since > limit]
+        for peer in expired:
+            self._membership.exclude(peer, Status.EXPIRED)
+        if expired:
+            self.tell_all()
+
+    def _maybe_left(self, now: float, since: float) -> None:
+        """LEAVING becomes LEFT when another has everything, and the end is when one of them knows."""
+        late = now - since > self._options.leave_timeout
+        if self._membership.own.status == Status.LEAVING:
+            if not late and not self._is_handed_over():
+                return
+            self._farewell = set(self._detector.up)
+            self._membership.leave(Status.LEFT)
+            self._say_goodbye()
+        if late or not self._farewell:
+            self._leaving = None
+            self._outbox.emit(Left(complete=not late))
+
+    def _say_goodbye(self) -> None:
+        for peer in sorted(self._farewell):
+            self._outbox.send(peer, self._membership.message(asks=True))

@@ -1,0 +1,284 @@
+"""A cluster in one thread: nodes under a virtual clock, on a network that loses, repeats, delays and reorders frames.
+
+Everything follows from a seed: the same one gives the same run. A test over seeds is wrapped in `over_seeds`; when
+it fails, it names the seed, and `VMQ_SIM_SEED=that pytest ...` runs that one alone. `VMQ_SIM_FACTOR=20` runs twenty
+times as many seeds.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from vmq_cluster.effects import Contact, Effect, Transmit
+from vmq_cluster.machine import Machine
+from vmq_cluster.messages import AnyMessage, Frame, decode, encode
+from vmq_cluster.options import Options
+from vmq_cluster.storage import MemoryStorage
+
+#: The wall clock at the beginning, in milliseconds.
+EPOCH = 1_700_000_000_000
+
+#: How often a node is ticked. The options below are quick enough for a test to be short, and no quicker than ticks.
+TICK = 0.25
+OPTIONS = Options(
+    heartbeat_interval=1.0,
+    heartbeat_timeout=4.0,
+    leave_timeout=20.0,
+    lazy_interval=0.25,
+    graft_timeout=0.5,
+    sync_interval=4.0,
+    sync_timeout=1.0,
+    sync_entries=10,
+    resend_timeout=1.0,
+)
+
+
+def over_seeds(count: int) -> Callable[[Callable[[int], None]], Callable[[], None]]:
+    """Runs a test for so many seeds, or for the one that the environment names."""
+
+    def wrap(test: Callable[[int], None]) -> Callable[[], None]:
+        def run() -> None:
+            chosen = os.environ.get("VMQ_SIM_SEED")
+            factor = int(os.environ.get("VMQ_SIM_FACTOR", "1"))
+            for seed in [int(chosen)] if chosen else range(count * factor):
+                try:
+                    test(seed)
+                except BaseException as error:
+                    error.add_note(f"replay it with VMQ_SIM_SEED={seed}")
+                    raise
+
+        run.__name__ = test.__name__
+        run.__doc__ = test.__doc__
+        run.__module__ = test.__module__
+        return run
+
+    return wrap
+
+
+@dataclass
+class Network:
+    """What happens to a frame: probabilities, and delays in seconds."""
+
+    loss: float = 0.0
+    duplicate: float = 0.0
+    shortest: float = 0.001
+    longest: float = 0.02
+    #: Frames from one node to another stay in order, as on a real link.
+    ordered: bool = False
+    #: Ways (from, to) that nothing passes.
+    cuts: set[tuple[str, str]] = field(default_factory=set)
+
+
+@dataclass
+class Node:
+    """One node, whether it runs or not."""
+
+    name: str
+    storage: MemoryStorage
+    skew: int
+    boot: int = 1
+    machine: Machine | None = None
+    #: Every effect but frames, since the node was added.
+    effects: list[Effect] = field(default_factory=list)
+
+    def of(self, kind: type) -> list[Any]:
+        """The effects of one kind."""
+        return [effect for effect in self.effects if isinstance(effect, kind)]
+
+
+class Sim:
+    """Nodes, their clock, and the network between them."""
+
+    def __init__(
+        self, seed: int, options: Options = OPTIONS, network: Network | None = None
+    ) -> None:
+        self.random = Random(seed)
+        self.options = options
+        self.network = Network() if network is None else network
+        self.now = 0.0
+        self.nodes: dict[str, Node] = {}
+        #: Encodes and decodes every frame, as the link does. Some seeds do, for it takes time.
+        self.wire = seed % 10 == 0
+        self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._order = 0
+        self._arrivals: dict[tuple[str, str], float] = {}
+        #: Messages that were sent, by kind.
+        self.sent: dict[type, int] = {}
+        self.trace: Callable[[str, str, AnyMessage], None] | None = None
+
+    # --- nodes
+
+    def add(self, name: str, join: str = "", skew: int = 0) -> Machine:
+        """Starts a new node; `skew` is by how many milliseconds its clock is wrong."""
+        node = Node(name, MemoryStorage(crashes=True), skew)
+        self.nodes[name] = node
+        machine = self._boot(node)
+        if join:
+            self.ask(name, lambda: machine.join(join))
+        return machine
+
+    def cluster(self, count: int, skew: int = 0) -> list[str]:
+        """Starts so many nodes as one cluster and waits until all know and reach all."""
+        names = [f"n{number:03}" for number in range(count)]
+        for name in names:
+            wrong = self.random.randint(-skew, skew)
+            self.add(name, names[0] if name != names[0] else "", wrong)
+        self.until(lambda: self.is_joined(names), 60)
+        return names
+
+    def ready(self, count: int) -> list[str]:
+        """Like `cluster`, without the way there: for many nodes."""
+        names = [f"n{number:03}" for number in range(count)]
+        records = [self.add(name).membership.own for name in names]
+        for name in names:
+            machine = self[name]
+            machine.membership.merge(records, name, EPOCH)
+            machine.flush(self.now)
+            for other in names:
+                machine.detector.heard(other, self.now)
+            self.ask(name, lambda: None)
+        return names
+
+    def is_joined(self, names: list[str]) -> bool:
+        """Whether these nodes are a cluster, and each reaches all others."""
+        wanted = set(names)
+        return all(
+            {*self[name].membership.others, name} == wanted
+            and {*self[name].detector.up, name} == wanted
+            for name in names
+        )
+
+    def __getitem__(self, name: str) -> Machine:
+        """A node that runs."""
+        machine = self.nodes[name].machine
+        assert machine is not None, f"{name} does not run"
+        return machine
+
+    def __iter__(self) -> Any:
+        """The nodes that run."""
+        return (node.machine for node in self.nodes.values() if node.machine is not None)
+
+    def ask(self, name: str, what: Callable[[], Any]) -> Any:
+        """Lets an application ask something of a node."""
+        answer = what()
+        self._carry_out(self.nodes[name], self[name].flush(self.now))
+        return answer
+
+    def crash(self, name: str, power: bool = False) -> None:
+        """A node dies in mid-step; with its machine, if `power` fails, and then what was not synced may be lost."""
+        node = self.nodes[name]
+        node.machine = None
+        if power:
+            node.boot += 1
+            node.storage.lose(self.random.randint(0, node.storage.unsynced))
+
+    def stop(self, name: str) -> None:
+        """A node is stopped in order."""
+        node = self.nodes[name]
+        self._carry_out(node, self[name].stop(self.now))
+        node.machine = None
+
+    def restart(self, name: str, wipe: bool = False) -> Machine:
+        """A node that does not run starts again, on its disk or on an empty one."""
+        node = self.nodes[name]
+        if wipe:
+            node.storage = MemoryStorage(crashes=True)
+        return self._boot(node)
+
+    def _boot(self, node: Node) -> Machine:
+        assert node.machine is None
+
+        def wall() -> int:
+            return EPOCH + node.skew + int(self.now * 1000)
+
+        boot = node.boot.to_bytes(4, "big")
+        random = Random(self.random.getrandbits(64))
+        node.machine = machine = Machine(
+            node.name, node.name, node.storage, self.options, random, wall, boot
+        )
+        self._carry_out(node, machine.start(self.now))
+        self._later(self.random.uniform(0, TICK), self._tick, node, machine)
+        return machine
+
+    # --- time
+
+    def run(self, seconds: float) -> None:
+        """Lets time pass."""
+        end = self.now + seconds
+        while self._events and self._events[0][0] <= end:
+            self._step()
+        self.now = end
+
+    def until(self, condition: Callable[[], bool], limit: float) -> None:
+        """Lets time pass until something is so; looks once a tick, and fails after so many seconds."""
+        end = self.now + limit
+        while not condition():
+            assert self.now < end, f"not so after {limit} s"
+            self.run(TICK)
+
+    def _step(self) -> None:
+        self.now, _, what, arguments = heapq.heappop(self._events)
+        what(*arguments)
+
+    def _later(self, delay: float, what: Callable[..., None], *arguments: Any) -> None:
+        self._order += 1
+        heapq.heappush(self._events, (self.now + delay, self._order, what, arguments))
+
+    def _tick(self, node: Node, machine: Machine) -> None:
+        if node.machine is machine:
+            self._carry_out(node, machine.tick(self.now))
+            self._later(TICK, self._tick, node, machine)
+
+    # --- the network
+
+    def _carry_out(self, node: Node, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Transmit):
+                self._send(node.name, effect.peer, effect.frame)
+            elif isinstance(effect, Contact):
+                self._send(node.name, effect.address, effect.frame)
+            else:
+                node.effects.append(effect)
+
+    def _send(self, sender: str, receiver: str, frame: Frame) -> None:
+        for message in frame.messages:
+            self.sent[type(message)] = self.sent.get(type(message), 0) + 1
+            if self.trace is not None:
+                self.trace(sender, receiver, message)
+        network, random = self.network, self.random
+        copies = 1 + (network.duplicate > 0 and random.random() < network.duplicate)
+        for _ in range(copies):
+            if network.loss > 0 and random.random() < network.loss:
+                continue
+            delay = random.uniform(network.shortest, network.longest)
+            if network.ordered:
+                arrival = max(self.now + delay, self._arrivals.get((sender, receiver), 0.0))
+                self._arrivals[sender, receiver] = arrival
+                delay = arrival - self.now
+            self._later(delay, self._arrive, sender, receiver, frame)
+
+    def _arrive(self, sender: str, receiver: str, frame: Frame) -> None:
+        node = self.nodes.get(receiver)
+        if node is None or node.machine is None or (sender, receiver) in self.network.cuts:
+            return
+        if self.wire:
+            frame = decode(encode(frame))
+        self._carry_out(node, node.machine.receive(frame, self.now))
+
+    def split(self, *sides: list[str]) -> None:
+        """Nothing passes between these sides any more."""
+        for one in sides:
+            for other in sides:
+                if one is not other:
+                    self.network.cuts |= {(a, b) for a in one for b in other}
+
+    def heal(self) -> None:
+        """Everything passes, and arrives."""
+        self.network.cuts.clear()
+        self.network.loss = 0.0
+        self.network.duplicate = 0.0

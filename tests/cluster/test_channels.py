@@ -1,0 +1,253 @@
+"""Channels: in order, once, resent, bounded, whatever happens to links and nodes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.cluster.sim import OPTIONS, Network, Sim, over_seeds
+from vmq_cluster.channels import OVERHEAD, Channels
+from vmq_cluster.effects import Acknowledged, Arrived, Outbox, Overflow
+from vmq_cluster.errors import ClusterError
+from vmq_cluster.identity import Identity
+from vmq_cluster.messages import MAX_PAYLOAD, Received, Reliable, Unreliable
+from vmq_cluster.storage import MemoryStorage, Transaction
+
+
+def arrived(sim: Sim, name: str, reliable: bool = True) -> list[bytes]:
+    found = [effect for effect in sim.nodes[name].of(Arrived) if effect.reliable == reliable]
+    return [payload for effect in found for payload in effect.payloads]
+
+
+def tickets(sim: Sim, name: str) -> list[Any]:
+    return [ticket for effect in sim.nodes[name].of(Acknowledged) for ticket in effect.tickets]
+
+
+@over_seeds(500)
+def test_everything_arrives_once_in_order_over_a_bad_network(seed: int) -> None:
+    sim = Sim(seed, network=Network(loss=0.2, duplicate=0.2, longest=0.1))
+    names = sim.ready(2)
+    sender = sim[names[0]]
+    count = 0
+    for _ in range(sim.random.randint(1, 20)):
+        for _ in range(sim.random.randint(1, 8)):
+            sender.channels.send(names[1], b"%d" % count, ticket=count)
+            count += 1
+        sim.ask(names[0], lambda: None)
+        match sim.random.randrange(6):
+            case 0:
+                sim.split(names[:1], names[1:])
+                sim.run(sim.random.uniform(0, 10))
+            case 1:
+                sim.network.cuts = {(names[1], names[0])}
+                sim.run(sim.random.uniform(0, 3))
+            case _:
+                sim.run(sim.random.uniform(0, 0.2))
+        sim.network.cuts.clear()
+    sim.heal()
+    sim.until(lambda: len(tickets(sim, names[0])) == count, 60)
+    assert arrived(sim, names[1]) == [b"%d" % number for number in range(count)]
+    assert tickets(sim, names[0]) == list(range(count))
+    assert sender.channels.waiting(names[1]) == (0, 0)
+
+
+@over_seeds(300)
+def test_restarts_lose_nothing_that_the_other_side_keeps(seed: int) -> None:
+    """The receiver's restart repeats what it had not acknowledged; the sender's begins a new count."""
+    sim = Sim(seed, network=Network(longest=0.05))
+    names = sim.cluster(2)
+    sent: list[bytes] = []
+    for life in range(4):
+        machine = sim[names[0]]
+        for number in range(10):
+            payload = b"%d.%d" % (life, number)
+            sim.ask(names[0], partial(machine.channels.send, names[1], payload, payload))
+            sent.append(payload)
+            sim.run(sim.random.uniform(0, 0.05))
+        if sim.random.random() < 0.5:
+            sim.crash(names[1], power=sim.random.random() < 0.5)
+            sim.run(sim.random.uniform(0, 6))
+            sim.restart(names[1])
+        sim.until(lambda m=machine: m.channels.waiting(names[1])[0] == 0, 30)  # type: ignore[misc]
+        if sim.random.random() < 0.5:
+            sim.crash(names[0], power=sim.random.random() < 0.5)
+            sim.restart(names[0])
+            sim.until(lambda: sim.is_joined(names), 20)
+    got = arrived(sim, names[1])
+    assert list(dict.fromkeys(got)) == sent
+    assert tickets(sim, names[0]) == sent
+
+
+def test_at_most_once_and_only_to_those_who_are_up() -> None:
+    sim = Sim(1, network=Network(loss=0.3, duplicate=0.3))
+    names = sim.ready(2)
+    channels = sim[names[0]].channels
+    for number in range(100):
+        assert channels.send_unreliable(names[1], b"%d" % number)
+        sim.ask(names[0], lambda: None)
+        sim.run(0.03)
+    got = arrived(sim, names[1], reliable=False)
+    assert 40 < len(got) < 100
+    assert got == sorted(set(got), key=int)
+    sim.crash(names[1])
+    sim.run(6)
+    assert not channels.send_unreliable(names[1], b"x")
+    sim.ask(names[0], lambda: None)
+    assert sim.nodes[names[0]].of(Overflow) == [Overflow(names[1], False, 1, 1, [])]
+
+
+def test_what_waits_for_a_dead_peer_is_bounded_and_the_rest_is_told() -> None:
+    sim = Sim(2, replace(OPTIONS, channel_bytes=10 * (100 + OVERHEAD)))
+    names = sim.ready(3)
+    sim.crash(names[1])
+    channels = sim[names[0]].channels
+    taken = [channels.send(names[1], b"x" * 100, ticket=number) for number in range(15)]
+    assert taken == [True] * 10 + [False] * 5
+    assert channels.send(names[2], b"y" * 100)
+    sim.ask(names[0], lambda: None)
+    sim.run(1)
+    assert sim.nodes[names[0]].of(Overflow) == [
+        Overflow(names[1], True, 5, 500, [10, 11, 12, 13, 14])
+    ]
+    assert (channels.dropped_payloads, channels.dropped_bytes) == (5, 500)
+    assert arrived(sim, names[2]) == [b"y" * 100]
+    sim.restart(names[1])
+    sim.until(lambda: len(tickets(sim, names[0])) == 10, 20)
+    assert channels.waiting(names[1]) == (0, 0)
+
+
+def test_what_waited_for_a_removed_peer_is_told() -> None:
+    sim = Sim(3)
+    names = sim.ready(2)
+    sim.crash(names[1])
+    sim.ask(names[0], lambda: sim[names[0]].channels.send(names[1], b"x", ticket="t"))
+    sim.run(6)
+    sim.ask(names[0], lambda: sim[names[0]].remove(names[1]))
+    assert sim.nodes[names[0]].of(Overflow) == [Overflow(names[1], True, 1, 1, ["t"])]
+    with pytest.raises(ClusterError, match="no other member"):
+        sim[names[0]].channels.send(names[1], b"x")
+
+
+class One:
+    """One end of channels, with what it sends."""
+
+    def __init__(self, **options: int) -> None:
+        self.outbox = Outbox()
+        identity = Identity(Transaction(MemoryStorage()), "a", b"", 7, Random(1))
+        self.epoch = identity.epoch
+        self.channels = Channels(identity, replace(OPTIONS, **options), self.outbox)
+        self.channels.set_members(["b"])
+        self.channels.set_peers(["b"])
+
+    def sent(self, now: float = 0.0) -> list[Any]:
+        self.channels.flush(now)
+        sent = self.outbox.messages.get("b", [])
+        self.outbox.messages = {}
+        return sent
+
+
+def test_a_pass_is_one_message() -> None:
+    one = One()
+    for number in range(5):
+        one.channels.send("b", b"%d" % number)
+    one.channels.send_unreliable("b", b"u")
+    assert one.sent() == [
+        Unreliable([b"u"]),
+        Reliable(one.epoch, 1, 1, [b"0", b"1", b"2", b"3", b"4"]),
+    ]
+    assert one.sent() == []
+
+
+def test_a_large_pass_is_several_and_the_window_bounds_what_is_under_way() -> None:
+    one = One(batch_bytes=250, window_bytes=5 * (100 + OVERHEAD))
+    for _ in range(9):
+        one.channels.send("b", b"x" * 100)
+    assert [(each.first, len(each.payloads)) for each in one.sent()] == [(1, 2), (3, 2), (5, 1)]
+    one.channels.on_received("b", Received(one.epoch, 3))
+    assert [(each.oldest, each.first, len(each.payloads)) for each in one.sent()] == [
+        (4, 6, 2),
+        (4, 8, 1),
+    ]
+
+
+def test_silence_is_answered_by_sending_again_at_growing_intervals() -> None:
+    one = One()
+    one.channels.send("b", b"x")
+    times = []
+    for step in range(1, 80):
+        if one.sent(step / 4):
+            times.append(step / 4)
+        one.channels.tick(step / 4)
+    pauses = [later - earlier for earlier, later in pairwise(times)]
+    assert pauses == sorted(pauses)
+    assert pauses[0] < 2
+    assert pauses[-1] > 7
+    one.channels.on_received("b", Received(one.epoch, 1))
+    one.channels.tick(1000.0)
+    assert one.sent(1000.0) == []
+
+
+def test_a_gap_is_not_handed_on_and_repetitions_are_acknowledged_again() -> None:
+    one = One()
+    one.channels.on_reliable("b", Reliable(5, 1, 1, [b"1", b"2"]))
+    assert one.sent() == [Received(5, 2)]
+    one.channels.on_reliable("b", Reliable(5, 1, 4, [b"4"]))
+    assert one.sent() == [Received(5, 2)]
+    one.channels.on_reliable("b", Reliable(5, 1, 2, [b"2", b"3", b"4"]))
+    assert one.sent() == [Received(5, 4)]
+    one.channels.on_reliable("b", Reliable(5, 1, 1, [b"1"]))
+    assert one.sent() == [Received(5, 4)]
+    got = [effect.payloads for effect in one.outbox.effects if isinstance(effect, Arrived)]
+    assert got == [[b"1", b"2"], [b"3", b"4"]]
+
+
+def test_an_earlier_life_of_the_sender_is_ignored() -> None:
+    one = One()
+    one.channels.on_reliable("b", Reliable(5, 1, 1, [b"new"]))
+    one.channels.on_reliable("b", Reliable(4, 1, 1, [b"old"]))
+    one.channels.on_reliable("b", Reliable(6, 3, 3, [b"newer"]))
+    got = [effect.payloads for effect in one.outbox.effects if isinstance(effect, Arrived)]
+    assert got == [[b"new"], [b"newer"]]
+    assert one.sent() == [Received(6, 3)]
+
+
+def test_what_an_earlier_life_acknowledged_is_not_waited_for() -> None:
+    one = One()
+    one.channels.on_reliable("b", Reliable(5, 3, 3, [b"3"]))
+    one.channels.on_reliable("b", Reliable(5, 6, 6, [b"6"]))
+    got = [effect.payloads for effect in one.outbox.effects if isinstance(effect, Arrived)]
+    assert got == [[b"3"], [b"6"]]
+
+
+def test_a_peer_that_is_up_again_gets_everything_at_once() -> None:
+    one = One()
+    one.channels.send("b", b"x")
+    assert len(one.sent()) == 1
+    one.channels.set_peers([])
+    one.channels.set_peers(["b"])
+    assert one.sent() == [Reliable(one.epoch, 1, 1, [b"x"])]
+
+
+def test_acknowledgements_that_make_no_sense_change_nothing() -> None:
+    one = One()
+    one.channels.send("b", b"x", ticket=1)
+    one.sent()
+    for message in (Received(one.epoch + 1, 1), Received(one.epoch, 0)):
+        one.channels.on_received("b", message)
+    one.channels.on_received("c", Received(one.epoch, 1))
+    assert one.channels.waiting("b")[0] == 1
+    one.channels.on_received("b", Received(one.epoch, 10**9))
+    assert one.channels.waiting("b") == (0, 0)
+
+
+def test_a_payload_is_bounded() -> None:
+    one = One()
+    with pytest.raises(ClusterError, match="the limit is"):
+        one.channels.send("b", b"x" * (MAX_PAYLOAD + 1))
+    with pytest.raises(ClusterError, match="the limit is"):
+        one.channels.send_unreliable("b", b"x" * (MAX_PAYLOAD + 1))

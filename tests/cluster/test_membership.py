@@ -1,0 +1,289 @@
+"""Members come, go, die, return: over seeds, on bad networks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import permutations
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.cluster.sim import OPTIONS, Network, Sim, over_seeds
+from vmq_cluster.effects import (
+    Contact,
+    Excluded,
+    Left,
+    MembersChanged,
+    Outbox,
+    PeerDown,
+    PeerUp,
+    Renewed,
+)
+from vmq_cluster.errors import ClusterError
+from vmq_cluster.identity import Identity
+from vmq_cluster.membership import Membership, Status
+from vmq_cluster.messages import MAX_MEMBERS, Frame, Heartbeat, MemberRecord, Members, StaleEpoch
+from vmq_cluster.storage import MemoryStorage, Transaction
+
+
+def membership(storage: MemoryStorage | None = None, address: str = "here") -> Membership:
+    transaction = Transaction(MemoryStorage() if storage is None else storage)
+    outbox = Outbox()
+    made = Membership(Identity(transaction, "me", b"", 1, Random(1)), transaction, outbox)
+    made.start(address)
+    transaction.commit()
+    return made
+
+
+RECORDS = st.lists(
+    st.builds(
+        MemberRecord,
+        st.sampled_from(["a", "b"]),
+        st.integers(1, 3),
+        st.integers(0, 4),
+        st.integers(0, 2),
+        st.sampled_from(["x", "y"]),
+    ),
+    max_size=4,
+)
+
+
+@given(RECORDS)
+def test_records_make_the_same_set_in_any_order(records: list[MemberRecord]) -> None:
+    outcomes = set()
+    for order in permutations(records):
+        made = membership()
+        for record in order:
+            made.merge([record], "peer", 1)
+        outcomes.add(tuple(made.records))
+        assert made.digest == made.digest
+    assert len({str(outcome) for outcome in outcomes}) == 1
+
+
+def test_no_status_goes_back_in_one_incarnation() -> None:
+    made = membership()
+    made.merge([MemberRecord("a", 5, Status.JOINED, 0, "x")], "a", 1)
+    assert made.others == ["a"]
+    made.exclude("a", Status.REMOVED)
+    assert not made.merge([MemberRecord("a", 5, Status.JOINED, 9, "x")], "a", 1)
+    assert made.others == []
+    assert made.merge([MemberRecord("a", 6, Status.JOINED, 0, "x")], "a", 1)
+    assert made.others == ["a"]
+
+
+def test_the_number_of_records_is_limited() -> None:
+    made = membership()
+    made.merge([MemberRecord(f"{n}", 1, 0, 0, "") for n in range(MAX_MEMBERS + 9)], "a", 1)
+    assert len(made.records) == MAX_MEMBERS
+
+
+def test_a_new_address_is_a_new_version() -> None:
+    storage = MemoryStorage()
+    membership(storage, "old")
+    made = membership(storage, "new")
+    assert made.own.address == "new"
+
+
+@over_seeds(60)
+def test_nodes_become_one_cluster_on_a_bad_network(seed: int) -> None:
+    sim = Sim(seed, network=Network(loss=0.2, duplicate=0.2, longest=0.6))
+    count = sim.random.randint(2, 7)
+    names = [f"n{number}" for number in range(count)]
+    for at, name in enumerate(names):
+        sim.add(name, join=names[sim.random.randrange(at)] if at else "", skew=at * 1000)
+    known = {*names}
+    sim.until(lambda: all({*each.membership.others, each.name} == known for each in sim), 60)
+    sim.heal()
+    sim.until(lambda: sim.is_joined(names), 5)
+    assert len({machine.membership.digest for machine in sim}) == 1
+    last = sim.nodes[names[0]].of(MembersChanged)[-1]
+    assert last.members == {name: name for name in names}
+
+
+@over_seeds(60)
+def test_two_clusters_that_meet_are_one(seed: int) -> None:
+    sim = Sim(seed, network=Network(longest=0.3))
+    for number in range(3):
+        sim.add(f"a{number}", join="a0" if number else "")
+        sim.add(f"b{number}", join="b0" if number else "")
+    sim.run(5)
+    sim.ask("a2", lambda: sim["a2"].join("b1"))
+    sim.until(lambda: sim.is_joined(list(sim.nodes)), 30)
+
+
+@over_seeds(40)
+def test_the_dead_are_down_and_up_again(seed: int) -> None:
+    sim = Sim(seed)
+    names = sim.cluster(4)
+    dead, others = names[1], [names[0], *names[2:]]
+    sim.crash(dead, power=seed % 2 == 1)
+    sim.until(lambda: all(dead in sim[name].detector.down for name in others), 6)
+    assert all(sim[name].membership.incarnation(dead) for name in others)
+    sim.restart(dead)
+    sim.until(lambda: sim.is_joined(names), 10)
+    for name in others:
+        assert [effect.peer for effect in sim.nodes[name].of(PeerDown)] == [dead]
+        assert [effect.peer for effect in sim.nodes[name].of(PeerUp)].count(dead) == 2
+
+
+@over_seeds(60)
+def test_a_member_leaves_and_its_writes_stay(seed: int) -> None:
+    sim = Sim(seed, network=Network(loss=0.1, longest=0.2))
+    names = sim.cluster(sim.random.randint(2, 5))
+    leaver, others = names[-1], names[:-1]
+    sim.network.loss = 0.6
+    sim.ask(leaver, lambda: sim[leaver].metadata.put("p", b"k", b"v"))
+    sim.ask(leaver, lambda: sim[leaver].leave(sim.now))
+    sim.run(1)
+    sim.network.loss = 0.1
+    sim.until(lambda: bool(sim.nodes[leaver].of(Left)), 25)
+    sim.stop(leaver)
+    assert sim.nodes[leaver].of(Left) == [Left(complete=True)]
+    assert any(sim[name].metadata.get("p", b"k") == b"v" for name in others)
+    sim.until(lambda: sim.is_joined(others), 10)
+    # It stays out when it starts again, until it is told to join.
+    sim.restart(leaver)
+    sim.run(3)
+    assert sim[leaver].membership.others == []
+    assert sim.is_joined(others)
+    sim.ask(leaver, lambda: sim[leaver].join(names[0]))
+    sim.until(lambda: sim.is_joined(names), 20)
+
+
+def test_the_last_member_may_leave() -> None:
+    sim = Sim(0)
+    machine = sim.add("a")
+    machine.leave(sim.now)
+    sim.run(1)
+    assert sim.nodes["a"].of(Left) == [Left(complete=True)]
+    with pytest.raises(ClusterError, match="does not belong"):
+        machine.leave(sim.now)
+
+
+@over_seeds(60)
+def test_who_was_removed_stays_out_until_it_joins(seed: int) -> None:
+    sim = Sim(seed, network=Network(longest=0.1))
+    names = sim.cluster(4)
+    dead, others = names[2], [*names[:2], names[3]]
+    with pytest.raises(ClusterError, match="is alive"):
+        sim[names[0]].remove(dead)
+    alive_behind_a_cut = seed % 2 == 0
+    if alive_behind_a_cut:
+        sim.split([dead], others)
+    else:
+        sim.crash(dead)
+    sim.run(6)
+    sim.ask(names[0], lambda: sim[names[0]].remove(dead))
+    sim.until(lambda: sim.is_joined(others), 5)
+    sim.heal()
+    if not alive_behind_a_cut:
+        sim.restart(dead)
+    sim.until(lambda: bool(sim.nodes[dead].of(Excluded)), 5)
+    sim.run(5)
+    assert sim.is_joined(others)
+    assert sim[dead].membership.others == []
+    before = sim[dead].identity.incarnation
+    sim.ask(dead, lambda: sim[dead].join(names[3]))
+    sim.until(lambda: sim.is_joined(names), 20)
+    assert sim[dead].identity.incarnation > before
+
+
+@over_seeds(60)
+def test_a_wiped_node_is_another_life_however_wrong_its_clock(seed: int) -> None:
+    sim = Sim(seed)
+    names = sim.cluster(3)
+    name = names[1]
+    before = sim[name].identity.incarnation
+    sim.crash(name)
+    sim.nodes[name].skew = sim.random.choice([-(10**9), 0, 10**9])
+    machine = sim.restart(name, wipe=True)
+    sim.ask(name, lambda: machine.join(names[0]))
+    sim.until(lambda: len({each.membership.digest for each in sim}) == 1, 20)
+    sim.until(lambda: sim.is_joined(names), 20)
+    assert machine.identity.incarnation > before
+
+
+@over_seeds(60)
+def test_the_long_dead_are_taken_out_and_come_back_by_themselves(seed: int) -> None:
+    options = replace(OPTIONS, dead_node_timeout=6.0)
+    sim = Sim(seed, options)
+    names = sim.cluster(5)
+    minority, majority = names[:2], names[2:]
+    sim.split(minority, majority)
+    sim.until(lambda: sim.is_joined(majority), 15)
+    sim.run(10)
+    # The smaller side does not take the larger one for dead.
+    assert all(len(sim[name].membership.others) == 4 for name in minority)
+    sim.heal()
+    sim.until(lambda: sim.is_joined(names), 30)
+    assert all(sim.nodes[name].of(Renewed) for name in minority)
+
+
+@over_seeds(20)
+def test_even_sides_take_each_other_out_and_find_each_other_again(seed: int) -> None:
+    sim = Sim(seed, replace(OPTIONS, dead_node_timeout=6.0))
+    names = sim.cluster(4)
+    sim.split(names[:2], names[2:])
+    sim.until(lambda: sim.is_joined(names[:2]) and sim.is_joined(names[2:]), 20)
+    sim.run(sim.random.uniform(0, 10))
+    sim.heal()
+    sim.until(lambda: sim.is_joined(names), 30)
+
+
+def test_an_expired_member_can_be_removed_for_good() -> None:
+    made = membership()
+    made.merge([MemberRecord("a", 5, Status.JOINED, 0, "x")], "a", 1)
+    made.exclude("a", Status.EXPIRED)
+    assert made.expired == ["x"]
+    made.exclude("a", Status.REMOVED)
+    assert made.expired == []
+    for name in ("a", "me", "nobody"):
+        with pytest.raises(ClusterError, match="no other member"):
+            made.exclude(name, Status.REMOVED)
+
+
+def test_who_was_taken_out_is_told_so_at_its_last_address_and_a_stranger_nothing() -> None:
+    sim = Sim(0)
+    names = sim.cluster(3)
+    machine = sim[names[0]]
+    epoch = sim[names[2]].identity.epoch
+    sim.ask(names[0], lambda: machine.remove(names[2], force=True))
+    (answer,) = machine.receive(Frame(1, names[2], epoch, 10**6, [Heartbeat(0)]), sim.now)
+    assert isinstance(answer, Contact)
+    assert answer.address == names[2]
+    assert [type(message) for message in answer.frame.messages] == [Members]
+    assert not machine.receive(Frame(1, "stranger", 1, 1, [Heartbeat(0)]), sim.now)
+    assert machine.membership.others == [names[1]]
+
+
+def test_a_life_that_counts_too_low_is_told_so_where_it_says_it_is() -> None:
+    sim = Sim(0)
+    names = sim.cluster(2)
+    machine = sim[names[0]]
+    knock = Members([MemberRecord(names[1], 5, 0, 0, "elsewhere")], asks=True)
+    (answer,) = machine.receive(Frame(1, names[1], 1, 1, [knock]), sim.now)
+    assert isinstance(answer, Contact)
+    assert answer.address == "elsewhere"
+    assert answer.frame.messages == [StaleEpoch(sim[names[1]].identity.epoch)]
+
+
+def test_a_clone_of_the_storage_does_not_write_the_same_dots() -> None:
+    sim = Sim(0)
+    names = sim.cluster(3)
+    node = sim.nodes[names[0]]
+    copy = MemoryStorage(crashes=True)
+    sim.stop(names[0])
+    copy.write(dict(node.storage.scan(b"", b"\xff")), sync=True)
+    machine = sim.restart(names[0])
+    before = machine.identity.incarnation
+    sim.ask(names[0], lambda: machine.metadata.put("p", b"k", b"v"))
+    sim.run(8)
+    sim.stop(names[0])
+    node.storage = copy
+    machine = sim.restart(names[0])
+    assert machine.identity.incarnation == before
+    sim.until(lambda: machine.identity.incarnation > before, 10)
+    sim.until(lambda: sim.is_joined(names), 20)
+    assert machine.metadata.get("p", b"k") == b"v"

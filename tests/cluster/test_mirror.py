@@ -1,0 +1,36 @@
+"""Tests mirror files: vmq_cluster/X.py is tested by tests/cluster/test_X.py, or stands in the list below."""
+
+from pathlib import Path
+
+import vmq_cluster
+
+SOURCES = Path(vmq_cluster.__file__).parent
+TESTS = Path(__file__).parent
+
+#: Modules without a test file of their own, and where they are tested.
+ELSEWHERE = {
+    "__init__.py": "there is only a docstring in it",
+    "detector.py": "test_membership.py: deaths and returns are seen by it",
+    "effects.py": "has no behaviour",
+    "errors.py": "has no behaviour",
+    "leveldb.py": "test_storage.py: beside the one in memory",
+    "order.py": "test_channels.py and test_sim.py: frames that come twice or late",
+    "rollcall.py": "test_membership.py: how nodes meet and part",
+    "sockets.py": "test_link.py: the sockets of the link",
+    "records.py": "test_metadata.py: seen in what is stored",
+}
+
+#: Test files that mirror no module, and why.
+NO_MIRROR = {"test_mirror.py": "the rule itself", "test_sim.py": "the simulator"}
+
+
+def test_every_module_has_its_test_file_or_a_reason() -> None:
+    modules = {path.name for path in SOURCES.glob("*.py")}
+    missing = {name for name in modules if not (TESTS / f"test_{name}").is_file()}
+    assert missing == set(ELSEWHERE)
+
+
+def test_every_test_file_has_its_module_or_a_reason() -> None:
+    files = {path.name for path in TESTS.glob("test_*.py")}
+    mirrored = {f"test_{path.name}" for path in SOURCES.glob("*.py")}
+    assert files - mirrored == set(NO_MIRROR)

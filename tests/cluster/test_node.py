@@ -1,0 +1,361 @@
+"""Nodes on asyncio's loop, and in processes with uvloop's: killed, frozen, restarted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vmq_cluster
+from tests.cluster.program import OPTIONS
+from vmq_cluster.addresses import generate_key
+from vmq_cluster.effects import Acknowledged, Arrived, Delivered
+from vmq_cluster.errors import ClusterError, StorageError
+from vmq_cluster.node import ClusterNode, this_boot
+from vmq_cluster.storage import Batch, MemoryStorage
+
+LOOPBACK = "tcp://127.0.0.1:0"
+KEY = generate_key()
+#: Seconds that a test waits for something that comes within a moment.
+PATIENCE = 30.0
+
+
+class Process:
+    """A node in a process of its own."""
+
+    def __init__(self, name: str, listen: str, folder: Path) -> None:
+        self.name = name
+        self.listen = listen
+        self.folder = folder
+        self.process: asyncio.subprocess.Process | None = None
+        self.address = ""
+        #: Everything that it told, in all its lives.
+        self.events: list[dict[str, Any]] = []
+
+    async def start(self) -> None:
+        package = Path(vmq_cluster.__file__).parent.parent
+        paths = [str(Path(__file__).parent.parent.parent), str(package)]
+        self.process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "tests.cluster.program", self.name, self.listen, str(self.folder), KEY),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        )
+        ready = await self.told(lambda event: event["event"] == "ready", fresh=True)
+        self.address = self.listen = ready["address"]
+
+    def say(self, *words: object) -> None:
+        assert self.process is not None
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps([str(word) for word in words]).encode() + b"\n")
+
+    async def told(
+        self, wanted: Callable[[dict[str, Any]], bool], fresh: bool = False
+    ) -> dict[str, Any]:
+        """Waits until it has told something; with `fresh` what it told before does not count."""
+        assert self.process is not None
+        assert self.process.stdout is not None
+        if not fresh:
+            for event in self.events:
+                if wanted(event):
+                    return event
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                line = await self.process.stdout.readline()
+                assert line, f"{self.name} ended"
+                self.events.append(json.loads(line))
+                if wanted(self.events[-1]):
+                    return self.events[-1]
+
+    async def until(self, question: str, *words: object, **wanted: object) -> None:
+        """Asks until the answer is as wanted; each answer to a question comes after a pass of its loop."""
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                self.say(question, *words)
+                answer = await self.told(lambda event: event["event"] == question, fresh=True)
+                if wanted.items() <= answer.items():
+                    return
+
+    async def kill(self) -> None:
+        assert self.process is not None
+        if self.process.returncode is None:
+            self.process.kill()
+        await self.process.wait()
+
+    async def end(self) -> int:
+        assert self.process is not None
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        return await asyncio.wait_for(self.process.wait(), PATIENCE)
+
+
+@pytest.fixture
+async def three(tmp_path: Path) -> AsyncIterator[list[Process]]:
+    """A cluster of three processes: two on TCP, one on a socket of this machine."""
+    listens = [LOOPBACK, LOOPBACK, f"ipc://{tmp_path}/socket"]
+    found = [
+        Process(name, listen, tmp_path / name) for name, listen in zip("abc", listens, strict=True)
+    ]
+    try:
+        for each in found:
+            await each.start()
+        for each in found[1:]:
+            each.say("join", found[0].address)
+        await together(found)
+        yield found
+    finally:
+        for each in found:
+            if each.process is not None:
+                await each.kill()
+
+
+async def together(nodes: list[Process]) -> None:
+    names = sorted(node.name for node in nodes)
+    for node in nodes:
+        others = [name for name in names if name != node.name]
+        await node.until("members", members=names, up=others)
+
+
+def changed(key: str, value: str | None) -> Callable[[dict[str, Any]], bool]:
+    return lambda event: event == {"event": "changed", "key": key, "value": value}
+
+
+async def test_three_processes_one_of_which_is_killed(three: list[Process]) -> None:
+    a, b, c = three
+    a.say("put", "k", "1")
+    for node in three:
+        await node.told(changed("k", "1"))
+    a.say("fill", 2000)
+    await c.until("items", "fill", count=2000)
+    a.say("send", "b", "before")
+    await a.told(lambda event: event == {"event": "acknowledged", "tickets": ["before"]})
+    await b.told(lambda event: event["event"] == "arrived")
+    await b.kill()
+    for node in (a, c):
+        await node.told(lambda event: event == {"event": "down", "peer": "b"})
+    # Nobody is stopped by it.
+    c.say("delete", "k")
+    await a.told(changed("k", None))
+    a.say("put", "later", "2")
+    a.say("send", "b", "meanwhile")
+    a.say("broadcast", "to all who live")
+    await c.told(lambda event: event == {"event": "broadcast", "payload": "to all who live"})
+    await b.start()
+    await together(three)
+    await b.told(changed("k", None))
+    await b.told(changed("later", "2"))
+    await b.told(
+        lambda event: event == {"event": "arrived", "peer": "a", "payloads": ["meanwhile"]}
+    )
+    await b.until("items", "fill", count=2000)
+    arrived = [event["payloads"] for event in b.events if event["event"] == "arrived"]
+    assert arrived == [["before"], ["meanwhile"]]
+
+
+async def test_all_processes_are_killed_and_nothing_is_lost(three: list[Process]) -> None:
+    for number, node in enumerate(three):
+        node.say("put", f"k{number}", "v")
+        await node.told(changed(f"k{number}", "v"))
+    for node in three:
+        await node.kill()
+    for node in three:
+        await node.start()
+    await together(three)
+    for node in three:
+        await node.until("items", "p", count=3)
+
+
+async def test_a_frozen_process_is_down_and_comes_back(three: list[Process]) -> None:
+    a, b, c = three
+    assert b.process is not None
+    b.process.send_signal(signal.SIGSTOP)
+    try:
+        for node in (a, c):
+            await node.told(lambda event: event == {"event": "down", "peer": "b"})
+        a.say("put", "k", "1")
+        await c.told(changed("k", "1"))
+    finally:
+        b.process.send_signal(signal.SIGCONT)
+    await together(three)
+    await b.told(changed("k", "1"))
+
+
+async def test_a_process_leaves_in_order_and_a_dead_one_is_removed(three: list[Process]) -> None:
+    a, b, c = three
+    b.say("put", "k", "last words")
+    b.say("leave")
+    await b.told(lambda event: event == {"event": "left", "complete": True})
+    assert await b.end() == 0
+    await together([a, c])
+    await a.told(changed("k", "last words"))
+    await c.kill()
+    await a.told(lambda event: event == {"event": "down", "peer": "c"})
+    a.say("remove", "c")
+    await a.until("members", members=["a"])
+    assert await a.end() == 0
+
+
+# --- in one process
+
+
+@pytest.fixture
+async def nodes() -> AsyncIterator[list[ClusterNode]]:
+    found: list[ClusterNode] = []
+    yield found
+    for node in found:
+        await asyncio.wait_for(node.stop(), PATIENCE)
+
+
+async def started(nodes: list[ClusterNode], name: str, **more: Any) -> ClusterNode:
+    more = {"listen": LOOPBACK, "storage": MemoryStorage(), "options": OPTIONS, **more}
+    node = ClusterNode(name, **more)
+    await node.start()
+    nodes.append(node)
+    return node
+
+
+async def joined(nodes: list[ClusterNode], count: int, **more: Any) -> list[ClusterNode]:
+    """So many nodes as one cluster, each of which reaches all."""
+    found = [await started(nodes, f"n{number}", **more) for number in range(count)]
+    missing = count * (count - 1)
+    done = asyncio.Event()
+
+    def one_more(_: str) -> None:
+        nonlocal missing
+        missing -= 1
+        if not missing:
+            done.set()
+
+    for node in found:
+        node.on_peer_up(one_more)
+    for node in found[1:]:
+        node.join(found[0].address)
+    await asyncio.wait_for(done.wait(), PATIENCE)
+    return found
+
+
+async def test_the_api_from_end_to_end(nodes: list[ClusterNode]) -> None:
+    one, two, three = await joined(nodes, 3, key=KEY)
+    heard: asyncio.Queue[object] = asyncio.Queue()
+    two.watch("p", heard.put_nowait)
+    for kind in (Delivered, Arrived):
+        two.on(kind, heard.put_nowait)
+    one.on(Acknowledged, heard.put_nowait)
+
+    async def hears() -> Any:
+        return await asyncio.wait_for(heard.get(), PATIENCE)
+
+    one.put("p", b"k", b"v")
+    assert one.get("p", b"k") == b"v"
+    assert (await hears()).value == b"v"
+    assert list(two.items("p")) == [(b"k", b"v")]
+    one.put("other", b"k", b"unwatched")
+    assert three.delete("p", b"none") is False
+    two.delete("p", b"k")
+    assert (await hears()).local
+    one.broadcast(b"all")
+    assert (await hears()).payload == b"all"
+    assert one.send_unreliable("n1", b"maybe")
+    assert (await hears()) == Arrived("n0", reliable=False, payloads=[b"maybe"])
+    ticket = object()
+    assert one.send("n1", b"surely", ticket)
+    assert (await hears()) == Arrived("n0", reliable=True, payloads=[b"surely"])
+    assert (await hears()).tickets == [ticket]
+    assert sorted(one.members) == ["n0", "n1", "n2"]
+    assert one.members["n1"] == two.address
+    assert one.up == ["n1", "n2"]
+
+
+async def test_a_pass_of_the_loop_is_one_batch_and_one_frame(nodes: list[ClusterNode]) -> None:
+    storage = MemoryStorage(crashes=True)
+    one = await started(nodes, "one", storage=storage)
+    before = storage.unsynced
+    for number in range(100):
+        one.put("p", b"%d" % number, b"v")
+    assert storage.unsynced == before
+    flushed = asyncio.Event()
+    asyncio.get_running_loop().call_soon(flushed.set)
+    await flushed.wait()
+    assert storage.unsynced <= before + 2
+
+
+async def test_a_callback_that_fails_harms_nobody(
+    nodes: list[ClusterNode], caplog: pytest.LogCaptureFixture
+) -> None:
+    one = await started(nodes, "one")
+    heard: asyncio.Queue[object] = asyncio.Queue()
+
+    def fails(_: object) -> None:
+        raise RuntimeError("the application's")
+
+    one.watch("p", fails)
+    one.watch("p", heard.put_nowait)
+    one.put("p", b"k", b"v")
+    await asyncio.wait_for(heard.get(), PATIENCE)
+    assert "a callback for Changed failed" in caplog.text
+
+
+class FullDisk(MemoryStorage):
+    """Fails to write from some time on."""
+
+    is_full = False
+
+    def write(self, batch: Batch, sync: bool) -> None:
+        if self.is_full:
+            raise StorageError("no space left")
+        super().write(batch, sync)
+
+
+async def test_a_node_that_cannot_store_falls_silent_and_the_others_go_on(
+    nodes: list[ClusterNode], caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = FullDisk()
+    one, two = await joined(nodes, 2)
+    broken = await started(nodes, "broken", storage=disk)
+    up, down = asyncio.Event(), asyncio.Event()
+    one.on_peer_up(lambda peer: up.set() if peer == "broken" else None)
+    one.on_peer_down(lambda peer: down.set() if peer == "broken" else None)
+    broken.join(one.address)
+    await asyncio.wait_for(up.wait(), PATIENCE)
+    disk.is_full = True
+    broken.put("p", b"k", b"never stored")
+    await asyncio.wait_for(down.wait(), PATIENCE)
+    assert isinstance(broken.failure, StorageError)
+    assert "the node stops: no space left" in caplog.text
+    with pytest.raises(ClusterError, match="does not run"):
+        broken.put("p", b"k", b"v")
+    one.put("p", b"k", b"v")
+    assert two.get("p", b"k") in (None, b"v")
+
+
+async def test_a_node_that_cannot_start_leaves_nothing_behind(nodes: list[ClusterNode]) -> None:
+    one = await started(nodes, "one")
+    storage = MemoryStorage()
+    for name, listen in (("two", one.address), ("", LOOPBACK), ("two", "tcp://192.0.2.1:1")):
+        node = ClusterNode(name, listen, storage)
+        with pytest.raises(ClusterError):
+            await node.start()
+        await node.stop()
+    wild = ClusterNode("two", "tcp://0.0.0.0:0", storage, KEY)
+    with pytest.raises(ClusterError, match="say which to advertise"):
+        await wild.start()
+
+
+async def test_another_address_may_be_advertised(nodes: list[ClusterNode]) -> None:
+    node = await started(
+        nodes, "one", listen="tcp://0.0.0.0:0", key=KEY, advertise="tcp://example.org:44053"
+    )
+    assert node.address == "tcp://example.org:44053"
+
+
+def test_the_boot_of_this_machine_has_a_name() -> None:
+    assert this_boot() == this_boot()
+    assert not Path("/proc/sys/kernel/random/boot_id").exists() or this_boot()
