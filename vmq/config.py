@@ -14,8 +14,10 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from vmq import config_streams
 from vmq.config_listeners import Certificate, ListenerOptions, problems_of
 from vmq.config_sources import ConfigError, Problem, Sources, type_problems
+from vmq.config_streams import StreamOptions
 from vmq.config_values import (
     DURATION_FORMS,
     DURATION_PATTERN,
@@ -41,6 +43,7 @@ __all__ = [
     "QueueOptions",
     "SessionOptions",
     "StoreOptions",
+    "StreamOptions",
     "changed",
     "check",
     "is_loopback",
@@ -379,6 +382,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     limits: LimitOptions = LimitOptions()
     store: StoreOptions = StoreOptions()
     network: NetworkOptions = NetworkOptions()
+    streams: dict[str, StreamOptions] = msgspec.field(default_factory=dict)
 
     def anonymous_allowed(self, listener: str) -> bool:
         """Whether clients without credentials may connect at this listener (a key of `listeners`)."""
@@ -482,7 +486,7 @@ def check(config: Config, origin: Callable[[str], str | None] = lambda _key: Non
     """
     problems = type_problems(config, origin)
     if not problems:
-        problems = _listener_problems(config, origin)
+        problems = _listener_problems(config, origin) + _stream_problems(config, origin)
     if problems:
         raise ConfigError(problems)
 
@@ -530,6 +534,15 @@ def _listener_problems(config: Config, origin: Callable[[str], str | None]) -> l
         which = " for MQTT" if schemes else ""
         what = f"there is no listener{which}, so no client could connect; add one, as in [listeners.tcp]"
         problems.append(Problem("listeners", what, origin("listeners")))
+    return problems
+
+
+def _stream_problems(config: Config, origin: Callable[[str], str | None]) -> list[Problem]:
+    problems: list[Problem] = []
+    for name, options in config.streams.items():
+        for option, what in config_streams.problems_of(options):
+            key = f"streams.{name}.{option}"
+            problems.append(Problem(key, what, origin(key), getattr(options, option)))
     return problems
 
 

@@ -22,6 +22,12 @@ _HEAD = """\
 # Written by `make reference`; the meanings stand in vmq/config.py.
 """
 
+# What is said above the tables of a section that has any number of them.
+_TABLES = {
+    "listeners": "# Listeners: [listeners.NAME] each. A file that names any replaces all of these.\n",
+    "streams": "# Streams: [streams.NAME] each; none by default. They need vmq[streams].\n",
+}
+
 
 def reference() -> str:
     """The text of `config/vmq.toml`."""
@@ -32,9 +38,9 @@ def reference() -> str:
         if not named:
             parts.append(_section(name, struct, options))
             continue
-        parts.append(
-            f"# Listeners: [{name}.NAME] each. A file that names any replaces all of these.\n"
-        )
+        parts.append(_TABLES[name])
+        if not options:
+            parts.append(_outline(f"{name}.NAME", struct))
         for number, (table, table_options) in enumerate(options.items()):
             header = f"{name}.{table}"
             parts.append(_section(header, struct, table_options, explained=number == 0))
@@ -56,6 +62,16 @@ def _section(header: str, struct: type[Struct], options: Struct, *, explained: b
         lines.append(
             f"{field.name} = {toml_value(value)}" if value is not None else f"# {field.name} ="
         )
+    return "\n".join(lines) + "\n"
+
+
+def _outline(header: str, struct: type[Struct]) -> str:
+    """A table that is not there by default, as comments."""
+    lines = [f"# [{header}]"]
+    for field in msgspec.structs.fields(struct):
+        lines.append(f"# {described(field.type)} Accepts: {accepted(field.type)}.")
+        value = "..." if field.required else toml_value(field.default)
+        lines.append(f"# {field.name} = {value}")
     return "\n".join(lines) + "\n"
 
 

@@ -121,6 +121,7 @@ def test_the_defaults_are_those_that_the_documentation_promises() -> None:
             "cache_size": 16777216,
         },
         "network": {"write_buffer": 262144, "backlog": 4096, "topic_cache": 65536},
+        "streams": {},
     }
 
 
