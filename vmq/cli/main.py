@@ -20,6 +20,7 @@ from vmq.cli import (
     session,
     start,
     store,
+    stream,
     sub,
     why,
 )
@@ -78,6 +79,7 @@ app.command("bench")(bench.bench)
 app.command("health")(health.health)
 app.add_typer(config.app, name="config")
 app.add_typer(store.app, name="store")
+app.add_typer(stream.app, name="stream")
 
 
 def main(arguments: Sequence[str]) -> int:
