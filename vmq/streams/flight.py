@@ -34,6 +34,7 @@ from vmq.streams.flight_access import (
     Tokens,
 )
 from vmq.streams.flight_put import BadPutError, Put
+from vmq.streams.flight_sink import BatchQuery, PartQuery, Sink, publish, stage
 from vmq.streams.schema import READ, projected
 from vmq.streams.tickets import (
     BadTicketError,
@@ -58,6 +59,10 @@ MOST_WAITS: Final = 64
 _SLICE: Final = 0.25
 
 _ACTIONS: Final = {
+    "streams": "The topic filters of each stream that the caller may read. Body: {}",
+    "publish": """Publishes staged messages once. \
+Body: {"query": NAME, "batch": NUMBER, "parts": [[PART, ATTEMPT], ...]}""",
+    "discard": 'Throws staged messages away. Body: {"query": NAME, "batch": NUMBER}',
     "earliest": 'The first offset of each partition. Body: {"stream": NAME}',
     "latest": """The offset behind the last durable row of each partition. Body: {"stream": NAME, \
 "after": {PARTITION: OFFSET}, "wait": SECONDS}, the last two optional: wait until one is passed""",
@@ -136,6 +141,7 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         access: who may do what; None = anybody everything, accepted on loopback only.
         tls: certificate and key (PEM); None = no TLS.
         most_calls: gets and puts at a time.
+        sink: publishes staged messages; None = there is no broker.
 
     Raises:
         StreamError: the address is not on loopback, and there is no `access`.
@@ -150,6 +156,7 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         access: Access | None = None,
         tls: tuple[bytes, bytes] | None = None,
         most_calls: int = MOST_CALLS,
+        sink: Sink | None = None,
     ) -> None:
         if access is None and not is_loopback(host):
             raise StreamError(
@@ -157,6 +164,7 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
                 "access rules: an address on loopback (127.0.0.1, ::1, localhost)"
             )
         self.catalog = catalog
+        self.sink = sink
         self.access: Access = access or Anybody()
         self.calls = threading.Semaphore(most_calls)
         self.waits = threading.Semaphore(MOST_WAITS)
@@ -226,6 +234,14 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
     @answers
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Appends rows to a stream; each batch is answered with {"rows": N} once it is durable."""
+        if descriptor.command and b'"query"' in descriptor.command:
+            part = decode(descriptor.command, PartQuery, "command")
+            slot = Slot(self.calls, "writes")
+            try:
+                stage(self.sink_of(), self.access, user_of(context), part, reader)
+            finally:
+                slot.free()
+            return
         query = query_of(descriptor)
         stream = self.catalog.get(query.stream)
         slot = Slot(self.calls, "writes")
@@ -254,6 +270,16 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
             asked = decode(body, TimeQuery, "body of by-timestamp")
             stream = self.readable(context, asked.stream)
             offsets = [offset_at(each, asked.time) for each in stream.partitions]
+        elif action.type == "streams":
+            user = user_of(context)
+            readable = {
+                name: each.options.filters
+                for name, each in self.catalog.streams.items()
+                if self.access.may_read(user, each.options.filters)
+            }
+            return [json.dumps(readable).encode()]
+        elif action.type in {"publish", "discard"}:
+            return [json.dumps(self.settle(action.type, body)).encode()]
         else:
             known = ", ".join(_ACTIONS)
             raise BadTicketError(f"there is no action {action.type!r:.80}; accepted: {known}")
@@ -263,6 +289,20 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         return list(_ACTIONS.items())
 
     # How
+
+    def sink_of(self) -> Sink:
+        """What publishes; a server without one only serves streams."""
+        if self.sink is None:
+            raise StreamError("this server publishes nothing: no broker is behind it")
+        return self.sink
+
+    def settle(self, action: str, body: bytes) -> dict[str, int]:
+        """Publishes a staged batch, or throws it away. Who may stage its parts may do both."""
+        wanted = decode(body, BatchQuery, f"body of {action}")
+        if action == "publish":
+            return {"published": publish(self.sink_of(), wanted)}
+        self.sink_of().staging.discard(wanted.query, wanted.batch)
+        return {}
 
     def readable(self, context: Any, name: str) -> Stream:
         """A stream that the caller may read; whoever may not is not told whether it exists."""

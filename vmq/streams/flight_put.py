@@ -98,20 +98,11 @@ class Put:
         for topic in topics.unique().to_pylist():
             if topic in self.allowed:
                 continue
-            if not topic or any(each in topic for each in "+#\0"):
-                raise BadPutError(f"{topic!r:.120} is no topic name; accepted: one without + and #")
-            if len(topic.encode()) > LONGEST_TOPIC:
-                raise BadPutError(f"a topic is too long; accepted: {LONGEST_TOPIC} bytes")
+            check_topic(topic, self.access, self.user)
             if not self.stream.matches(topic):
                 filters = ", ".join(self.stream.options.filters)
                 raise BadPutError(
                     f"topic {topic!r:.120} is not of stream {self.stream.name!r}; accepted: {filters:.500}"
-                )
-            if not self.access.may_write(self.user, topic):
-                raise flight.FlightUnauthorizedError(
-                    f"{'anonymous callers' if self.user is None else repr(self.user)} "
-                    f"may not publish to {topic!r:.120}",
-                    b'{"code": "no_permission"}',
                 )
             if len(self.allowed) < LONGEST_TOPIC:
                 self.allowed.add(topic)
@@ -127,6 +118,24 @@ class Put:
         numbers = pc.take(numbers, encoded.indices)
         parts = ((number, rows.filter(pc.equal(numbers, number))) for number in range(count))
         return [(number, part) for number, part in parts if part.num_rows]
+
+
+def check_topic(topic: str, access: Access, user: str | None) -> None:
+    """Whether this is a topic, and the user may publish to it.
+
+    Raises:
+        BadPutError: it is no topic name.
+        FlightUnauthorizedError: the user may not.
+    """
+    if not topic or any(each in topic for each in "+#\0"):
+        raise BadPutError(f"{topic!r:.120} is no topic name; accepted: one without + and #")
+    if len(topic.encode()) > LONGEST_TOPIC:
+        raise BadPutError(f"a topic is too long; accepted: {LONGEST_TOPIC} bytes")
+    if not access.may_write(user, topic):
+        raise flight.FlightUnauthorizedError(
+            f"{'anonymous callers' if user is None else repr(user)} may not publish to {topic!r:.120}",
+            b'{"code": "no_permission"}',
+        )
 
 
 def column(batch: pa.RecordBatch, name: str, default: Any) -> pa.Array:
