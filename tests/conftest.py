@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,6 +11,13 @@ from typing import Protocol
 import pytest
 
 from tests.support.broker_process import BrokerProcess
+
+# On a bare checkout the programs that tests start find the packages of the shelves as the tests do.
+_SHELF = Path(__file__).parents[1] / "hooks"
+if _SHELF.is_dir():
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        [str(_SHELF), *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
 
 
 class BrokerFactory(Protocol):

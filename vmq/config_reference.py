@@ -4,10 +4,16 @@
 """
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 import msgspec
 from msgspec import Struct
+from vmq_acl import AclConfig
+from vmq_graphite import GraphiteConfig
+from vmq_passwd import PasswdConfig
+from vmq_systree import SystreeConfig
 
 from vmq.config import Config
 from vmq.config_sources import sections
@@ -18,7 +24,8 @@ _HEAD = """\
 #
 # Later wins: this file, the environment (VMQ_QUEUE__DROP=oldest), the command line.
 # `vmq config show` prints the values in force and where each comes from.
-# Options marked (live) change while the broker runs: on SIGHUP it reads the file again. The others need a restart.
+# Options marked (live) change while the broker runs: on SIGHUP it reads the file again, and `vmq set` changes one until
+# its value in this file does, or the broker stops. The others need a restart.
 # Written by `make reference`; the meanings stand in vmq/config.py.
 """
 
@@ -26,6 +33,15 @@ _HEAD = """\
 _TABLES = {
     "listeners": "# Listeners: [listeners.NAME] each. A file that names any replaces all of these.\n",
     "streams": "# Streams: [streams.NAME] each; none by default. They need vmq[streams].\n",
+}
+
+
+#: The plugins that come with vmq, and what each may be told.
+_IN_THE_BOX: Final[Mapping[str, type[Struct]]] = {
+    "vmq_passwd": PasswdConfig,
+    "vmq_acl": AclConfig,
+    "vmq_systree": SystreeConfig,
+    "vmq_graphite": GraphiteConfig,
 }
 
 
@@ -37,6 +53,10 @@ def reference() -> str:
         options = getattr(defaults, name)
         if not named:
             parts.append(_section(name, struct, options))
+            continue
+        if name == "plugins":
+            parts.append(_plugins(struct))
+            parts += [_plugin(name, own) for name, own in _IN_THE_BOX.items()]
             continue
         parts.append(_TABLES[name])
         if not options:
@@ -72,6 +92,29 @@ def _outline(header: str, struct: type[Struct]) -> str:
         lines.append(f"# {described(field.type)} Accepts: {accepted(field.type)}.")
         value = "..." if field.required else toml_value(field.default)
         lines.append(f"# {field.name} = {value}")
+    return "\n".join(lines) + "\n"
+
+
+def _plugins(struct: type[Struct]) -> str:
+    """None comes with the defaults, so the options stand in comments."""
+    lines = [
+        "# Plugins: [plugins.NAME] each. Other keys than these are the plugin's own.",
+        "# [plugins.NAME]",
+    ]
+    for field in msgspec.structs.fields(struct):
+        if described(field.type):
+            lines.append(f"# # {described(field.type)} Accepts: {accepted(field.type)}. (live)")
+            value = "" if field.default is None else f" {toml_value(field.default)}"
+            lines.append(f"# {field.name} ={value}")
+    return "\n".join(lines) + "\n"
+
+
+def _plugin(name: str, struct: type[Struct]) -> str:
+    """A plugin in the box: in comments, since none runs unless it is named."""
+    lines = [f"# [plugins.{name}]"]
+    for field in msgspec.structs.fields(struct):
+        lines.append(f"# # {described(field.type)} Accepts: {accepted(field.type)}. (live)")
+        lines.append(f"# {field.name} = {toml_value(field.default)}")
     return "\n".join(lines) + "\n"
 
 

@@ -36,6 +36,9 @@ _NAME_FORM: Final = "a name of lower-case letters and digits, joined by single _
 
 _ABSENT: Final = object()
 
+# Where a table that takes options unknown to us keeps them; a Struct with this field is such a table.
+_OWN: Final = "own_options"
+
 
 class Problem(Struct, frozen=True):
     """One thing that is wrong: where (`key` in `source`), what, and the offending value where there is one."""
@@ -86,6 +89,8 @@ class Sources(Generic[T]):
         self._stated: dict[
             str, str | None
         ] = {}  # sections of named tables and who states them whole
+        # Sections of plugins: options that only the plugin knows, by the name of its table.
+        self._own: dict[Key, dict[str, object]] = {}
         self._problems: list[Problem] = []
         for name, (_, named) in self._sections.items():
             if named:
@@ -117,7 +122,7 @@ class Sources(Generic[T]):
         self._set(tuple(key.split(".")), _Leaf("", _readings(text)))
 
     def add_overrides(self, overrides: Mapping[str, object]) -> None:
-        """Read the command line's values; `vmq.config.load` tells their form."""
+        """Read the command line's values; `vmq.config_load.load` tells their form."""
         for text, value in overrides.items():
             if self._is_named(text):
                 urls = value if isinstance(value, list | tuple) else ()
@@ -132,6 +137,7 @@ class Sources(Generic[T]):
             if self._is_named(name):
                 self._leaves = {k: leaf for k, leaf in self._leaves.items() if k[0] != name}
                 self._tables = {k: first for k, first in self._tables.items() if k[0] != name}
+                self._own = {k: own for k, own in self._own.items() if k[0] != name}
                 self._stated[name] = source(name)
             self._lay(name, value, source)
 
@@ -169,6 +175,10 @@ class Sources(Generic[T]):
             self._tables.setdefault(key[:2], leaf.source)
             if len(key) == 2 and leaf.readings == ({},):
                 return  # an empty named table: it exists, and lacks what it must have
+            fields = section[0].__struct_fields__
+            if len(key) == 3 and _OWN in fields and key[2] not in fields:
+                self._own.setdefault(key[:2], {})[key[2]] = leaf.readings[0]
+                return
         self._leaves[key] = leaf
 
     def _resolve(self) -> tuple[dict[str, object], dict[str, str], list[Problem]]:
@@ -187,7 +197,12 @@ class Sources(Generic[T]):
                 if not _NAME.match(key[1]):
                     what = f"not a usable name; accepted: {_NAME_FORM}"
                     problems.append(Problem(".".join(key), what, first))
-                tables[key[1]] = _options(key, struct, left, origins, problems, first)
+                tables[key[1]] = table = _options(key, struct, left, origins, problems, first)
+                if _OWN in struct.__struct_fields__:
+                    known = table.get(_OWN, {})
+                    assert isinstance(known, dict)
+                    table[_OWN] = {**known, **self._own.get(key, {})}
+                    table.setdefault("stated_in", first)
         problems.extend(self._unknown(key, leaf) for key, leaf in left.items())
         return plain, origins, problems
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from vmq.connection import Connection
+from vmq.hooks import Hooks
 from vmq.mqtt import encoder
 from vmq.mqtt.decoder import Decoder, read_packet_id
 from vmq.mqtt.packets import (
@@ -30,13 +31,15 @@ from vmq.registry import Registry
 class ReceivedMessage:
     """A message as a subscriber inside the process gets it."""
 
-    __slots__ = ("payload", "qos", "retain", "topic")
+    __slots__ = ("acknowledgement", "payload", "qos", "retain", "topic")
 
     def __init__(self, topic: str, payload: bytes, qos: int, retain: bool) -> None:
         self.topic = topic
         self.payload = payload
         self.qos = qos
         self.retain = retain
+        #: What a durable session still has to answer.
+        self.acknowledgement = b""
 
     def __repr__(self) -> str:
         return (
@@ -54,10 +57,17 @@ class LocalClient:
         client_id: str,
         limit: int,
         closed: "Callable[[LocalClient], None] | None" = None,
+        *,
+        clean: bool = True,
     ) -> None:
-        """`limit` messages are held for a slow reader; `closed` is told of the end."""
+        """`limit` messages are held for a slow reader; `closed` is told of the end.
+
+        With `clean=False` the session is durable, and a message is acknowledged when the reader asks
+        for the next one.
+        """
+        self._clean = clean
         self._on_closed = closed
-        self._largest = registry.core.options.max_packet_size
+        self._options = registry.core.options
         self._limit = limit
         self._decoder = Decoder()
         self._messages: asyncio.Queue[ReceivedMessage | None] = asyncio.Queue()
@@ -71,9 +81,12 @@ class LocalClient:
         self._closed = False
         self._received: set[int] = set()
         self._connection = Connection(registry, True, client_id, _ignore, _ignore)
+        # What the process itself publishes is nobody's to judge, and a plugin that publishes is not told of it.
+        self._connection.session.hooks = Hooks()
         self._connection.connection_made(self)
         request = Connect()
         request.client_id = client_id
+        request.clean_session = clean
         self._connection.data_received(encoder.connect(request))
 
     # The transport's side
@@ -92,6 +105,8 @@ class LocalClient:
         if not self._connection.closing:
             self._connection.data_received(encoder.DISCONNECT)  # comes back as a close
             return
+        # What the broker wrote in this same pass is still the client's.
+        self._handle_input()
         self._closed = True
         if self._on_closed is not None:
             self._on_closed(self)
@@ -136,9 +151,9 @@ class LocalClient:
         packet_id = self._next_id() if qos else 0
         if len(raw) > 65_535:
             raise ValueError("topic name of more than 65,535 bytes")
-        if len(raw) + len(payload) + 4 > self._largest:
-            raise ValueError("topic and payload do not fit into a packet of max_packet_size")
         packet = encoder.publish(raw, payload, qos, packet_id, retain, False)
+        if len(packet) > self._options.max_packet_size:
+            raise ValueError("topic and payload do not fit into a packet of max_packet_size")
         if qos == 0:
             self._send(packet)
             return
@@ -166,12 +181,16 @@ class LocalClient:
 
     async def messages(self) -> AsyncIterator[ReceivedMessage]:
         """The messages in order, until the client or the broker closes."""
+        acknowledgement = b""
         while True:
+            if acknowledgement and not self._closed:
+                self._connection.data_received(acknowledgement)
             message = await self._messages.get()
             if message is None:
                 return
+            acknowledgement = message.acknowledgement
             self._unread -= 1
-            if self._connection.blocked and self._unread <= self._limit // 2:
+            if self._connection.socket_full and self._unread <= self._limit // 2:
                 self._connection.resume_writing()
             yield message
 
@@ -210,7 +229,7 @@ class LocalClient:
         replies: list[bytes] = []
         while decoder.next():
             self._handle_packet(decoder.head, decoder.data[decoder.body : decoder.end], replies)
-        if replies and not self._closed:
+        if replies and not self._connection.closing:
             self._connection.data_received(b"".join(replies))
 
     def _handle_packet(self, head: int, body: bytes, replies: list[bytes]) -> None:
@@ -233,20 +252,27 @@ class LocalClient:
 
     def _on_publish(self, head: int, body: bytes, replies: list[bytes]) -> None:
         qos = head >> 1 & 3
+        acknowledgement = b""
         end = 2 + (body[0] << 8 | body[1])
         topic = body[2:end].decode()
         if qos:
             raw_id = body[end : end + 2]
             end += 2
-            replies.append((encoder.PUBACK_HEAD if qos == 1 else encoder.PUBREC_HEAD) + raw_id)
+            acknowledgement = (encoder.PUBACK_HEAD if qos == 1 else encoder.PUBREC_HEAD) + raw_id
             if qos == 2:
                 packet_id = int.from_bytes(raw_id, "big")
                 if packet_id in self._received:
+                    replies.append(acknowledgement)
                     return
                 self._received.add(packet_id)
-        self._messages.put_nowait(ReceivedMessage(topic, body[end:], qos, bool(head & 1)))
+        message = ReceivedMessage(topic, body[end:], qos, bool(head & 1))
+        if self._clean:
+            replies.append(acknowledgement)
+        else:
+            message.acknowledgement = acknowledgement
+        self._messages.put_nowait(message)
         self._unread += 1
-        if self._unread >= self._limit and not self._connection.blocked:
+        if self._unread >= self._limit and not self._connection.socket_full:
             self._connection.pause_writing()
 
 

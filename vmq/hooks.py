@@ -1,71 +1,98 @@
 """The places where plugins are called. Without a plugin a site is None and costs one comparison.
 
-Names and meanings are VerneMQ's. `topic` is text, `client_id` names the subscriber. A plain site
-is called for its information. An `auth_` site refuses by raising `Refused`.
+Names, meanings and arguments are those of `vmq_hooks.specs`. What stands behind a site never raises:
+whoever sets it sees to that. A plain site is called for its information. An `auth_` site answers
+
+- None: accepted as it is; `Kept` if that holds for a while;
+- modifiers, or a list of subscriptions: accepted with these changes;
+- `Refuse`: refused, with the reason for the log;
+- `Pending`: the verdict is still to come.
 """
 
 from collections.abc import Callable
+from typing import Any
+
+from vmq_hooks.modifiers import DeliverModifiers
+from vmq_hooks.types import Message, Peer, SubscriberId, Subscription
+
+#: What an `auth_` site answers, and what `Pending` brings in the end.
+Answer = Any
 
 
-class Refused(Exception):
-    """An auth hook's refusal, with the reason for the log.
+class Kept:
+    """Accepted as it is, and so is every publish of the session that is alike in topic, QoS and RETAIN.
 
-    `bad_credentials` makes a refused CONNECT answer code 4 instead of 5.
+    `until` is by the core's clock.
     """
 
-    def __init__(self, reason: str, bad_credentials: bool = False) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.bad_credentials = bad_credentials
+    def __init__(self, until: float) -> None:
+        self.until = until
+
+
+class Pending:
+    """A verdict that is still to come. Whoever asked sets `then`, and may `cancel`."""
+
+    def __init__(self, cancel: Callable[[], object]) -> None:
+        self.cancel = cancel
+        self.then: Callable[[Answer], None] | None = None
+
+    def finish(self, answer: Answer) -> None:
+        """Brings the answer. Never called within the call of the site."""
+        then = self.then
+        if then is not None:
+            self.then = None
+            then(answer)
 
 
 class Hooks:
-    """Every hook's call site.
+    """Every hook's call site, for the clients of one listener or for all.
 
-    `in_publish_path` is True when a hook wants to see each PUBLISH or each delivery: the fast path
-    for bursts is closed then. Whoever sets a site calls `resolve()` afterwards.
+    Whoever sets a site calls `resolve()` afterwards.
     """
 
     def __init__(self) -> None:
-        #: (peer, client_id, username, password, clean_session)
-        self.auth_on_register: Callable[[str, str, str | None, bytes | None, bool], None] | None = (
-            None
-        )
-        #: (peer, client_id, username)
-        self.on_register: Callable[[str, str, str | None], None] | None = None
-        #: (username, client_id, qos, topic, payload, retain); also for the will at CONNECT
-        self.auth_on_publish: Callable[[str | None, str, int, str, bytes, bool], None] | None = None
+        #: (peer, subscriber id, username, password, clean session)
+        self.auth_on_register: (
+            Callable[[Peer, SubscriberId, str | None, bytes | None, bool], Answer] | None
+        ) = None
+        self.on_register: Callable[[Peer, SubscriberId, str | None], None] | None = None
+        #: (username, subscriber id, message); also for the will at CONNECT
+        self.auth_on_publish: Callable[[str | None, SubscriberId, Message], Answer] | None = None
         #: the same, after routing
-        self.on_publish: Callable[[str | None, str, int, str, bytes, bool], None] | None = None
-        #: (username, client_id, [(filter, qos)]) -> granted QoS for each, 128 refuses that one
+        self.on_publish: Callable[[str | None, SubscriberId, Message], None] | None = None
+        #: (username, subscriber id, what is asked for) -> as many subscriptions, QoS 128 refuses one
         self.auth_on_subscribe: (
-            Callable[[str | None, str, list[tuple[str, int]]], list[int]] | None
+            Callable[[str | None, SubscriberId, list[Subscription]], Answer] | None
         ) = None
-        self.on_subscribe: Callable[[str | None, str, list[tuple[str, int]]], None] | None = None
-        #: (username, client_id, filters)
-        self.on_unsubscribe: Callable[[str | None, str, list[str]], None] | None = None
-        #: (client_id, filters), after the fact, also when a session ends
-        self.on_topic_unsubscribed: Callable[[str, list[str]], None] | None = None
-        #: (client_id, qos, topic, payload, retain) -> (topic, payload) to deliver, or None
-        self.on_deliver: Callable[[str, int, str, bytes, bool], tuple[str, bytes] | None] | None = (
+        self.on_subscribe: Callable[[str | None, SubscriberId, list[Subscription]], None] | None = (
             None
         )
-        #: (client_id, qos, topic, payload, retain)
-        self.on_offline_message: Callable[[str, int, str, bytes, bool], None] | None = None
-        #: (client_id, lazy (topic, qos, payload), reason)
-        self.on_message_drop: (
-            Callable[[str, Callable[[], tuple[str, int, bytes]], str], None] | None
+        #: (username, subscriber id, filters) -> the filters instead, None, or Pending
+        self.on_unsubscribe: Callable[[str | None, SubscriberId, list[str]], Answer] | None = None
+        #: (subscriber id, filters), after the fact, also when a session ends
+        self.on_topic_unsubscribed: Callable[[SubscriberId, list[str]], None] | None = None
+        #: (username, subscriber id, message) -> changes, or None
+        self.on_deliver: (
+            Callable[[str | None, SubscriberId, Message], DeliverModifiers | None] | None
         ) = None
-        self.on_client_wakeup: Callable[[str], None] | None = None
-        self.on_client_offline: Callable[[str], None] | None = None
-        self.on_client_gone: Callable[[str], None] | None = None
-        self.on_session_expired: Callable[[str], None] | None = None
+        self.on_offline_message: Callable[[SubscriberId, Message], None] | None = None
+        #: (subscriber id, lazy message, reason)
+        self.on_message_drop: Callable[[SubscriberId, Callable[[], Message], str], None] | None = (
+            None
+        )
+        self.on_client_wakeup: Callable[[SubscriberId], None] | None = None
+        self.on_client_offline: Callable[[SubscriberId], None] | None = None
+        self.on_client_gone: Callable[[SubscriberId], None] | None = None
+        self.on_session_expired: Callable[[SubscriberId], None] | None = None
+        #: A hook wants to be asked about PUBLISH: a run passes only by a kept verdict.
         self.in_publish_path = False
+        #: A hook wants to see each PUBLISH or each delivery: runs never pass.
+        self.sees_each = False
+        #: Another number whenever kept verdicts hold no longer.
+        self.generation: int = 0
 
     def resolve(self) -> None:
-        """Works out anew which paths are free of hooks."""
-        self.in_publish_path = (
-            self.auth_on_publish is not None
-            or self.on_publish is not None
-            or self.on_deliver is not None
-        )
+        """Works out anew which paths are free of hooks, and ends what was kept."""
+        self.sees_each = self.on_publish is not None or self.on_deliver is not None
+        self.in_publish_path = self.sees_each or self.auth_on_publish is not None
+        self.generation += 1

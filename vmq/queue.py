@@ -1,4 +1,4 @@
-"""One subscriber's queue: what waits, what is in flight, and which limits hold.
+"""One subscriber's queue: what waits, and which limits hold. The sending itself is `vmq.sender`'s.
 
 A queue outlives the connection of a durable session. Its parts, in the order of their sending:
 
@@ -16,10 +16,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from vmq_hooks.types import Message as SeenMessage
+
+from vmq.burst import Bursts
 from vmq.core import Core
 from vmq.message import Delivery, Message
-from vmq.mqtt.encoder import PACKET_IDS, PUBREL_HEAD, publish
 from vmq.output import Output
+from vmq.sender import Sender
+from vmq.store import StoreError
 
 #: How many messages of a durable session wait in memory as well; the rest is loaded when needed.
 PENDING_IN_MEMORY: Final = 1000
@@ -32,46 +36,27 @@ QUEUE_FULL: Final = "queue_full"
 EXPIRED: Final = "expired"
 
 
-class Burst:
-    """Retained messages for one new subscription, and how far they are sent."""
-
-    def __init__(self, messages: list[Message], granted: int) -> None:
-        self.messages = messages
-        self.granted = granted
-        self.position: int = 0
-
-
-class Queue:
+class Queue(Sender):
     """The queue of one subscriber.
 
-    `session` is the number of its durable session in the store, or empty. `wake` asks for a call
-    of `drain_step` soon, outside the present pass.
+    `wake` asks for a call of `drain_step` soon, outside the present pass.
     """
 
     def __init__(
         self, client_id: str, core: Core, session: bytes, wake: "Callable[[Queue], None]"
     ) -> None:
-        self.client_id = client_id
-        self.core = core
-        self.session = session
+        """`session` is the number of the durable session in the store, or empty."""
+        super().__init__(client_id, core, session)
         self.wake = wake
-        self.durable = len(session) > 0 and core.store is not None
         self.online = False
         #: A QoS 0 message may go straight to the output.
         self.fast = False
-        self.offline_output = Output(core.outbox)
-        self.output: Output = self.offline_output
-        self.inflight: dict[int, Delivery] = {}
-        self.burst: deque[Burst] | None = None
+        self.burst: Bursts | None = None
         self.quick: deque[Delivery] | None = None
         self.pending: deque[Delivery] | None = None
         self.backlog: int = 0
         self.first: int = 0
         self.last: int = 0
-        self.next_seq: int = 1
-        self.next_order: int = 1
-        self.last_packet_id: int = 0
-        self.inflight_is_stored = False
         self.dropped: int = 0
         #: Connections that stopped reading until this queue has room again.
         self.paused_publishers: list[Output] | None = None
@@ -89,20 +74,15 @@ class Queue:
 
     def has_waiting(self) -> bool:
         """Whether a QoS 1 or 2 message has to queue up behind others."""
-        return bool(self.pending) or self.backlog > 0 or bool(self.burst)
-
-    def window_open(self) -> bool:
-        limit = self.core.options.max_inflight_messages
-        count = len(self.inflight)
-        return count < limit if limit else count < 65535
+        return bool(self.pending) or self.backlog > 0 or self.burst is not None
 
     def update_fast(self) -> None:
         self.fast = (
             self.online
             and not self.output.blocked
             and not self.quick
-            and not self.burst
-            and not self.core.options.upgrade_outgoing_qos
+            and self.burst is None
+            and not self.options.upgrade_outgoing_qos
         )
 
     # Messages come
@@ -122,17 +102,17 @@ class Queue:
         ):
             self.send(delivery)
         else:
-            self.wait(delivery, False)
+            self.wait(delivery, 0)
 
     def deliver_quick(self, message: Message, retain: bool, group: str) -> None:
         """QoS 0: sent at once, or kept while the socket is full, or gone."""
         if not self.online:
             return
-        if self.output.blocked or self.quick or self.burst:
-            limit = self.core.options.max_online_messages
+        if self.output.blocked or self.quick or self.burst is not None:
+            limit = self.options.max_online_messages
             delivery = Delivery(message, 0, retain, group)
             if limit >= 0 and self.waiting() >= limit and not self.pause_publisher():
-                if not (self.core.options.drop_oldest and self.quick):
+                if not (self.options.drop_oldest and self.quick):
                     self.drop(delivery, QUEUE_FULL)
                     return
                 self.drop(self.quick.popleft(), QUEUE_FULL)
@@ -144,36 +124,49 @@ class Queue:
         else:
             self.send_quick(message, retain)
 
-    def deliver_retained(self, messages: list[Message], granted: int) -> None:
+    def deliver_retained(
+        self, topic_filter: str, messages: list[Message], granted: int, allowance: int
+    ) -> None:
         """Takes the retained messages that a new subscription brings [MQTT-3.3.1-6].
 
-        They are no part of the queue's limits. Those that a durable session must not lose go into
-        its stored queue at once; the rest only holds references until the socket takes them.
+        Whatever the queue's limits are, `allowance` of them may wait. Those that a durable session
+        must not lose go into its stored queue at once, or are dropped by policy above that; the
+        rest only holds references until the socket takes them, and ends the connection above that.
+
+        Called with no messages when the subscription ends: what is left of its burst goes.
         """
+        burst = self.burst
+        if burst is not None:
+            burst.drop(topic_filter)
+            if burst.unsent == 0:
+                self.burst = burst = None
         rest: list[Message] = []
         for message in messages:
             qos = min(message.qos, granted)
-            if self.core.options.upgrade_outgoing_qos:
+            if self.options.upgrade_outgoing_qos:
                 qos = granted
             if qos and self.durable:
                 delivery = Delivery(message, qos, True, "")
                 if self.has_waiting() or not self.window_open() or self.output.blocked:
-                    self.wait(delivery, True)
+                    self.wait(delivery, allowance)
                 else:
                     self.send(delivery)
             else:
                 rest.append(message)
         if rest:
-            burst = self.burst
             if burst is None:
-                self.burst = burst = deque()
-            burst.append(Burst(rest, granted))
+                self.burst = burst = Bursts()
+            if burst.unsent + len(rest) > allowance:
+                self.core.counters.retain_bursts_refused += 1
+                self.output.close("too many retained messages wait unread for its subscriptions")
+                return
+            burst.add(topic_filter, rest, granted)
             self.fast = False
         self.pump()
 
-    def wait(self, delivery: Delivery, unlimited: bool) -> None:
-        """Queues a QoS 1 or 2 delivery, within the limits."""
-        if not unlimited and not self.make_room():
+    def wait(self, delivery: Delivery, allowance: int) -> None:
+        """Queues a QoS 1 or 2 delivery, within the limits or while fewer than `allowance` wait."""
+        if not self.make_room(allowance):
             self.drop(delivery, QUEUE_FULL)
             return
         if self.durable:
@@ -185,7 +178,7 @@ class Queue:
         if not self.online:
             self.tell_offline(delivery)
         pending = self.pending
-        lifo = self.core.options.lifo
+        lifo = self.options.lifo
         if not self.durable or (self.online and (lifo or self.backlog == 0)):
             if pending is None:
                 self.pending = pending = deque()
@@ -207,16 +200,17 @@ class Queue:
             self.last = max(self.last, seq)
         self.backlog += 1
 
-    def make_room(self) -> bool:
+    def make_room(self, allowance: int) -> bool:
         """Whether one more message may wait; drops the oldest for it if the options say so."""
-        options = self.core.options
+        options = self.options
         limit = options.max_offline_messages
         if self.online:
             # While it still drains what it collected offline, the larger limit holds.
             online = options.max_online_messages
             if self.backlog == 0 or online < 0 or (limit >= 0 and online > limit):
                 limit = online
-        if limit < 0 or self.waiting() < limit or self.pause_publisher():
+        count = self.waiting()
+        if limit < 0 or count < limit or count < allowance or self.pause_publisher():
             return True
         return options.drop_oldest and limit > 0 and self.drop_oldest()
 
@@ -228,7 +222,7 @@ class Queue:
         """
         core = self.core
         publisher = core.publisher
-        if not core.options.pause_publisher or not self.online or publisher is None:
+        if not self.options.pause_publisher or not self.online or publisher is None:
             return False
         if publisher is self.output:
             return False  # unread, it could not acknowledge what its own queue waits for
@@ -255,7 +249,7 @@ class Queue:
         """Drops the message that waits longest; False if there is none of QoS 1 or 2."""
         store = self.core.store
         pending = self.pending
-        stored_first = self.core.options.lifo and self.backlog > 0
+        stored_first = self.options.lifo and self.backlog > 0
         if pending and not stored_first:
             oldest = pending.popleft()
             if oldest.seq and store is not None:
@@ -291,80 +285,6 @@ class Queue:
 
     # Messages go
 
-    def send_quick(self, message: Message, retain: bool) -> None:
-        if self.core.hooks.on_deliver is not None:
-            message = self.rewrite(message, 0, retain)
-        if retain:
-            frame = publish(message.topic, message.payload, 0, 0, True, False)
-        else:
-            frame = message.frame()
-        self.core.counters.mqtt_publish_sent += 1
-        self.output.add(frame)
-
-    def send(self, delivery: Delivery) -> None:
-        """Sends a QoS 1 or 2 delivery for the first time [MQTT-4.3.2-1] [MQTT-4.3.3-1]."""
-        inflight = self.inflight
-        packet_id = self.last_packet_id
-        while True:
-            packet_id = 1 if packet_id >= 65535 else packet_id + 1
-            if packet_id not in inflight:
-                break
-        self.last_packet_id = packet_id
-        delivery.packet_id = packet_id
-        inflight[packet_id] = delivery
-        output = self.output
-        if self.durable:
-            store = self.core.store
-            assert store is not None
-            if delivery.seq == self.next_seq - 1 and delivery.seq:
-                # The last place is free again: so newest-first sending leaves no empty places.
-                self.next_seq = delivery.seq
-            delivery.order = self.next_order
-            self.next_order += 1
-            store.put_inflight(self.session, delivery)
-            output.barrier = store.barrier()
-        core = self.core
-        if core.options.retry_interval:
-            delivery.sent_at = core.clock()
-        core.counters.mqtt_publish_sent += 1
-        message = delivery.message
-        if core.hooks.on_deliver is not None:
-            message = self.rewrite(message, delivery.qos, delivery.retain)
-        pieces = output.pieces
-        if delivery.retain:
-            pieces.append(
-                publish(message.topic, message.payload, delivery.qos, packet_id, True, False)
-            )
-        else:
-            pieces.append(message.head(delivery.qos))
-            pieces.append(PACKET_IDS[packet_id])
-            pieces.append(message.payload)
-        output.touch()
-
-    def send_again(self, delivery: Delivery) -> None:
-        """Repeats what is unacknowledged: PUBREL, or PUBLISH with DUP [MQTT-4.4.0-1]."""
-        core = self.core
-        if core.options.retry_interval:
-            delivery.sent_at = core.clock()
-        if delivery.released:
-            core.counters.mqtt_pubrel_sent += 1
-            self.output.add(PUBREL_HEAD + PACKET_IDS[delivery.packet_id])
-            return
-        message = delivery.message
-        if core.hooks.on_deliver is not None:
-            message = self.rewrite(message, delivery.qos, delivery.retain)
-        core.counters.mqtt_publish_sent += 1
-        self.output.add(
-            publish(
-                message.topic,
-                message.payload,
-                delivery.qos,
-                delivery.packet_id,
-                delivery.retain,
-                True,
-            )
-        )
-
     def pump(self) -> bool:
         """Sends what waits as far as socket and window allow, at most one step of it.
 
@@ -372,10 +292,10 @@ class Queue:
         """
         if not self.online:
             return False
-        room = self.core.options.max_msgs_per_drain_step
+        room = self.options.max_msgs_per_drain_step
         while room > 0 and not self.output.blocked:
-            if self.burst:
-                if not self.send_from_burst():
+            if self.burst is not None:
+                if not self.send_from_burst(self.burst):
                     return False
             elif self.quick:
                 delivery = self.quick.popleft()
@@ -384,7 +304,7 @@ class Queue:
                 break
             elif self.pending:
                 pending = self.pending
-                self.send(pending.pop() if self.core.options.lifo else pending.popleft())
+                self.send(pending.pop() if self.options.lifo else pending.popleft())
             elif self.backlog:
                 self.wake(self)
                 return True
@@ -392,21 +312,19 @@ class Queue:
                 break
             room -= 1
         self.update_fast()
-        if self.paused_publishers and self.waiting() <= self.core.options.max_online_messages // 2:
+        if self.paused_publishers and self.waiting() <= self.options.max_online_messages // 2:
             self.resume_publishers()
-        if room == 0 and (self.burst or self.quick or self.pending or self.backlog):
+        if room == 0 and (self.quick or self.has_waiting()):
             self.wake(self)
             return True
         return False
 
-    def send_from_burst(self) -> bool:
+    def send_from_burst(self, bursts: Bursts) -> bool:
         """Sends the next retained message; False if the window has no place for it."""
-        bursts = self.burst
-        assert bursts is not None
-        burst = bursts[0]
+        burst = bursts.first()
         message = burst.messages[burst.position]
         qos = burst.granted
-        if message.qos < qos and not self.core.options.upgrade_outgoing_qos:
+        if message.qos < qos and not self.options.upgrade_outgoing_qos:
             qos = message.qos
         if qos == 0:
             self.send_quick(message, True)
@@ -414,77 +332,41 @@ class Queue:
             self.send(Delivery(message, qos, True, ""))
         else:
             return False
-        burst.position += 1
-        if burst.position == len(burst.messages):
-            bursts.popleft()
+        bursts.step(burst)
+        if bursts.unsent == 0:
+            self.burst = None
         return True
 
     def drain_step(self) -> bool:
         """Loads a step of the backlog and sends; True if it wants another call."""
         if not self.online:
             return False
-        store = self.core.store
-        if store is not None and not self.pending:
-            pending: deque[Delivery] = deque()
-            lifo = self.core.options.lifo
-            room = self.core.options.max_msgs_per_drain_step
-            while self.backlog > 0 and room > 0:
-                found = store.load_waiting(self.session, self.last if lifo else self.first)
-                self.step_backlog(not lifo, found is not None)
-                room -= 1
-                if found is None:
-                    continue
-                if lifo:
-                    pending.appendleft(found)
-                else:
-                    pending.append(found)
-            self.pending = pending
+        if not self.pending:
+            self.load_pending(self.options.max_msgs_per_drain_step)
         return self.pump()
 
-    # Acknowledgements
-
-    def on_puback(self, packet_id: int) -> None:
-        """QoS 1 is done; an unknown id is ignored."""
-        delivery = self.inflight.get(packet_id)
-        if delivery is None or delivery.qos != 1:
-            return
-        del self.inflight[packet_id]
-        self.finish(delivery)
-
-    def on_pubrec(self, packet_id: int) -> None:
-        """QoS 2: answers PUBREL, also for an id that is unknown [MQTT-4.3.3-1]."""
-        delivery = self.inflight.get(packet_id)
-        if delivery is not None and delivery.qos == 2 and not delivery.released:
-            # At the end of the dict, so that PUBRELs are repeated in the order of their PUBRECs
-            # [MQTT-4.6.0-4].
-            del self.inflight[packet_id]
-            self.inflight[packet_id] = delivery
-            store = self.core.store
-            if delivery.order and store is not None:
-                order = self.next_order
-                self.next_order = order + 1
-                store.put_released(self.session, delivery, order)
-                self.output.barrier = store.barrier()
-            delivery.released = True
-        output = self.output
-        self.core.counters.mqtt_pubrel_sent += 1
-        output.pieces.append(PUBREL_HEAD)
-        output.pieces.append(PACKET_IDS[packet_id])
-        output.touch()
-
-    def on_pubcomp(self, packet_id: int) -> None:
-        """QoS 2 is done; an unknown id is ignored."""
-        delivery = self.inflight.get(packet_id)
-        if delivery is None or not delivery.released:
-            return
-        del self.inflight[packet_id]
-        self.finish(delivery)
-
-    def finish(self, delivery: Delivery) -> None:
+    def load_pending(self, room: int) -> None:
+        """Takes the next of the backlog into memory, so many places of it at most."""
         store = self.core.store
-        if delivery.order and store is not None:
-            store.remove_inflight(self.session, delivery)
-        if self.pending or self.backlog or self.burst:
+        if store is None or self.backlog == 0:
+            return
+        pending = self.pending
+        if pending is None:
+            self.pending = pending = deque()
+        lifo = self.options.lifo
+        while self.backlog > 0 and room > 0:
+            found = store.load_waiting(self.session, self.last if lifo else self.first)
+            self.step_backlog(not lifo, found is not None)
+            room -= 1
+            if found is None:
+                continue
+            if lifo:
+                pending.appendleft(found)
+            else:
+                pending.append(found)
+
+    def on_window_open(self) -> None:
+        if self.has_waiting():
             self.pump()
 
     # Connections come and go
@@ -498,16 +380,6 @@ class Queue:
         self.next_order = last_order + 1
         self.inflight_is_stored = True
         self.core.counters.queue_initialized_from_storage += 1
-
-    def load_inflight(self) -> None:
-        """Loads the unacknowledged deliveries of before the broker's start, once."""
-        store = self.core.store
-        if not self.inflight_is_stored or store is None:
-            return
-        self.inflight_is_stored = False
-        for delivery in store.load_inflight(self.session):
-            self.inflight[delivery.packet_id] = delivery
-            self.last_packet_id = delivery.packet_id
 
     def go_online(self, output: Output) -> None:
         """A connection takes the queue: repeats what is unacknowledged, then sends what waits."""
@@ -543,7 +415,8 @@ class Queue:
     def take_shared(self, groups: set[str]) -> list[Delivery]:
         """Removes and returns what other members of these share groups should get instead.
 
-        That is what was never sent or not acknowledged. A QoS 2 message that was sent to a durable
+        That is what was never sent or not acknowledged, as far as it is in memory or next to be
+        loaded: looking through a long backlog would keep all others waiting. A QoS 2 message that was sent to a durable
         session stays with it: the client may own it already, and comes back for the rest.
         """
         taken: list[Delivery] = []
@@ -556,6 +429,10 @@ class Queue:
                 if delivery.order and store is not None:
                     store.remove_inflight(self.session, delivery)
                 taken.append(delivery)
+        try:
+            self.load_pending(PENDING_IN_MEMORY - (len(self.pending) if self.pending else 0))
+        except StoreError:
+            pass  # what cannot be read stays where it is
         self.pending = self.without(groups, self.pending, taken)
         self.quick = self.without(groups, self.quick, taken)
         return taken
@@ -577,15 +454,6 @@ class Queue:
             taken.append(delivery)
         return stays
 
-    def retry(self, now: float) -> None:
-        """Repeats what was sent `retry_interval` ago or longer and is not acknowledged."""
-        if self.output.blocked:
-            return
-        oldest = now - self.core.options.retry_interval
-        for delivery in list(self.inflight.values()):
-            if delivery.sent_at <= oldest:
-                self.send_again(delivery)
-
     # Hooks
 
     def drop(self, delivery: Delivery, reason: str) -> None:
@@ -596,9 +464,12 @@ class Queue:
         if hook is not None:
             message = delivery.message
             qos = delivery.qos
-            hook(
-                self.client_id,
-                lambda: (message.topic.decode(), qos, message.payload),
+            retain = delivery.retain
+            self.core.tell(
+                "on_message_drop",
+                hook,
+                self.subscriber_id(),
+                lambda: SeenMessage(message.topic.decode(), message.payload, qos, retain),
                 reason,
             )
 
@@ -606,20 +477,9 @@ class Queue:
         hook = self.core.hooks.on_offline_message
         if hook is not None:
             message = delivery.message
-            hook(
-                self.client_id,
-                delivery.qos,
-                message.topic.decode(),
-                message.payload,
-                delivery.retain,
+            self.core.tell(
+                "on_offline_message",
+                hook,
+                self.subscriber_id(),
+                SeenMessage(message.topic.decode(), message.payload, delivery.qos, delivery.retain),
             )
-
-    def rewrite(self, message: Message, qos: int, retain: bool) -> Message:
-        """What on_deliver makes of a message; the queue keeps the original."""
-        hook = self.core.hooks.on_deliver
-        if hook is None:
-            return message
-        changed = hook(self.client_id, qos, message.topic.decode(), message.payload, retain)
-        if changed is None:
-            return message
-        return Message(changed[0].encode(), changed[1], message.qos, message.retain)

@@ -7,6 +7,9 @@ session 1 as long as its connection, else until it expires or the client asks fo
 import logging
 from collections.abc import Callable
 
+from vmq_hooks.types import SubscriberId
+
+from vmq.burst import allowance_for
 from vmq.core import Core
 from vmq.limits import Flapping
 from vmq.message import Delivery, Message
@@ -33,6 +36,10 @@ class Subscriber:
         #: Packet ids of QoS 2 messages received and not released [MQTT-4.3.3-2].
         self.received: set[int] | None = None
         self.received_is_stored = False
+        #: Its client has been here since the broker's start, so that its user name is known.
+        self.is_known = False
+        #: Its subscriptions are to be authorised anew when its client is here.
+        self.recheck = False
 
     def received_ids(self, core: Core) -> set[int]:
         """The QoS 2 packet ids, loaded from the store when first asked for after a restart."""
@@ -76,6 +83,12 @@ class Registry:
         #: client id -> milliseconds of wall clock time.
         self.offline: dict[str, int] = {}
 
+    def named(self, client_id: str) -> tuple[str, tuple[str, ...]]:
+        """How the log names a client: a template, and its values. The default mountpoint goes without saying."""
+        if not self.mountpoint:
+            return "client=%s", (client_id,)
+        return "client=%s mountpoint=%s", (client_id, self.mountpoint)
+
     # Sessions
 
     def register(self, client_id: str, clean: bool, output: Output) -> tuple[Subscriber, bool]:
@@ -109,7 +122,9 @@ class Registry:
         number = b""
         if not clean and store is not None:
             number = store.create_session(self.scope + client_id)
-        subscriber = Subscriber(client_id, Queue(client_id, self.core, number, self.wake))
+        queue = Queue(client_id, self.core, number, self.wake)
+        queue.mountpoint = self.mountpoint
+        subscriber = Subscriber(client_id, queue)
         self.subscribers[client_id] = subscriber
         self.core.counters.queue_setup += 1
         return subscriber
@@ -117,6 +132,7 @@ class Registry:
     def restore(self, stored: StoredSession) -> None:
         """Brings back a durable session at the start of the broker."""
         queue = Queue(stored.client_id, self.core, stored.number, self.wake)
+        queue.mountpoint = self.mountpoint
         queue.restore(stored.first, stored.last, stored.last_order)
         subscriber = Subscriber(stored.client_id, queue)
         subscriber.received_is_stored = True
@@ -140,13 +156,13 @@ class Registry:
                 store.put_session(self.scope + subscriber.client_id, queue.session, now)
             hook = self.core.hooks.on_client_offline
             if hook is not None:
-                hook(subscriber.client_id)
+                self.core.tell("on_client_offline", hook, queue.subscriber_id())
         else:
             queue.leave_output()
             self.end_session(subscriber)
             gone = self.core.hooks.on_client_gone
             if gone is not None:
-                gone(subscriber.client_id)
+                self.core.tell("on_client_gone", gone, queue.subscriber_id())
         for delivery in shared:
             self.redeliver(delivery)
 
@@ -187,7 +203,7 @@ class Registry:
             self.purge(queue.session)
         hook = self.core.hooks.on_topic_unsubscribed
         if hook is not None and filters:
-            hook(client_id, filters)
+            self.core.tell("on_topic_unsubscribed", hook, queue.subscriber_id(), filters)
 
     def expire(self) -> int:
         """Ends the durable sessions that were away too long; returns how many."""
@@ -201,7 +217,8 @@ class Registry:
             self.core.counters.client_expired += 1
             hook = self.core.hooks.on_session_expired
             if hook is not None:
-                hook(client_id)
+                who = SubscriberId(client_id, self.mountpoint)
+                self.core.tell("on_session_expired", hook, who)
         return len(expired)
 
     def now_ms(self) -> int:
@@ -240,6 +257,8 @@ class Registry:
         self.routes.filter_changed(topic_filter)
         store = self.core.store
         queue = subscriber.queue
+        if queue.burst is not None:
+            queue.deliver_retained(topic_filter, [], 0, 0)
         if queue.durable and store is not None:
             store.remove_subscription(queue.session, topic_filter)
             if subscriber.output is not None:
@@ -251,8 +270,8 @@ class Registry:
         if split_shared(topic_filter)[0]:
             return
         found = self.retained.match(topic_filter)
-        if found:
-            subscriber.queue.deliver_retained(found, qos)
+        allowance = allowance_for(self.retained.count)
+        subscriber.queue.deliver_retained(topic_filter, found, qos, allowance)
 
     # Messages
 
@@ -284,7 +303,7 @@ class Registry:
             message.share = True
         for target in route.targets:
             qos = target.qos
-            if published < qos and not options.upgrade_outgoing_qos:
+            if published < qos and not target.queue.options.upgrade_outgoing_qos:
                 qos = published
             queue = target.queue
             if qos == 0 and queue.fast:
@@ -343,12 +362,9 @@ class Registry:
         else:
             return True
         self.core.counters.subscriptions_refused += 1
-        log.warning(
-            'subscription refused client=%s filter="%s": %s is reached',
-            subscriber.client_id,
-            topic_filter[:200],
-            reason,
-        )
+        name, values = self.named(subscriber.client_id)
+        text = "subscription refused " + name + ' filter="%s": %s is reached'
+        log.warning(text, *values, topic_filter[:200], reason)
         return False
 
     def deliver_to_member(self, group: Group, message: Message) -> bool:
@@ -377,7 +393,7 @@ class Registry:
         if chosen is None:
             return False
         qos = chosen.qos
-        if message.qos < qos and not self.core.options.upgrade_outgoing_qos:
+        if message.qos < qos and not chosen.queue.options.upgrade_outgoing_qos:
             qos = message.qos
         chosen.queue.deliver(message, qos, False, group.name)
         return True

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from vmq_hooks import Refuse
 
 from tests.support.wire import (
     DISCONNECT_BYTES,
@@ -23,9 +24,14 @@ from tests.support.wire import (
 )
 from tests.vmq.support import check_packet
 from vmq.broker import Broker, StartError, new_client_id, options_of
-from vmq.config import Config, ConfigError, ListenerOptions, QueueOptions, SessionOptions
+from vmq.config import (
+    Config,
+    ConfigError,
+    ListenerOptions,
+    QueueOptions,
+    SessionOptions,
+)
 from vmq.embedded import ReceivedMessage
-from vmq.hooks import Refused
 from vmq.store_open import ended_sessions
 
 TIMEOUT = 10.0
@@ -353,16 +359,12 @@ async def test_wrong_arguments_are_value_errors(
     await broker.publish("a", b"x", qos=1)
 
 
-async def test_a_refused_publish_does_not_end_publishing(broker: Broker) -> None:
-    def refuse(*arguments: object) -> None:
-        if arguments[3] == "no":
-            raise Refused("no")
-
-    broker.hooks.auth_on_publish = refuse
+async def test_publishing_from_inside_asks_no_plugin(broker: Broker) -> None:
+    broker.hooks.auth_on_publish = lambda *_arguments: Refuse("no")
     broker.hooks.resolve()
-    with pytest.raises(ConnectionError):
-        await broker.publish("no", b"x", qos=1)
-    await broker.publish("yes", b"x", qos=1)
+    async with broker.subscribe("a") as messages:
+        await broker.publish("a", b"x", qos=1)
+        assert (await anext(messages)).payload == b"x"
 
 
 async def test_a_publish_that_is_too_large_is_an_error_and_does_not_end_publishing(
@@ -456,7 +458,7 @@ async def test_the_write_buffer_is_the_configured_one(tmp_path: Path) -> None:
     config = msgspec.structs.replace(config, network=network)
     async with Broker(config) as broker, peer_of(broker) as peer:
         await peer.connect("c")
-        [connection] = broker._tasks
+        [connection] = broker._watches
         assert connection.transport.get_write_buffer_limits()[1] == 4096
         assert connection.reply_limit == 4 * 4096
 

@@ -2,7 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from vmq.config import Config, ConfigError, ListenerOptions, StreamOptions, check, load
+from vmq.config import Config, ConfigError, ListenerOptions, StreamOptions
+from vmq.config_checks import check
+from vmq.config_load import load
 from vmq.config_streams import from_plain
 
 

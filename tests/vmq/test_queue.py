@@ -1,4 +1,4 @@
-"""One subscriber's queue: what is sent at once, what waits, what is dropped, what is repeated.
+"""One subscriber's queue: what is sent at once, what waits, what is dropped.
 
 The random walks over all of this together are in test_flows.
 """
@@ -10,15 +10,9 @@ import pytest
 
 from tests.support.wire import (
     PUBLISH,
-    PUBREL,
-    Packet,
-    puback_packet,
-    pubcomp_packet,
     publish_packet,
-    pubrec_packet,
 )
 from tests.vmq.support import (
-    Client,
     House,
     keep_retained,
     publish_numbers,
@@ -39,129 +33,6 @@ def durable(tmp_path: Path) -> Iterator[House]:
     """A house with a store."""
     with stored_house(tmp_path) as house:
         yield house
-
-
-# --- the inflight window
-
-
-@pytest.mark.parametrize("qos", (1, 2))
-def test_the_window_lets_so_many_out_and_each_end_of_an_exchange_one_more(
-    house: House, qos: int
-) -> None:
-    house.options.max_inflight_messages = 2
-    client = subscribed(house)
-    publish_numbers(house, 0, 1, 2, 3, qos=qos)
-    first, second = client.take()
-    assert (first.payload, second.payload) == (b"0", b"1")
-    client.acknowledge(first)
-    assert take_numbers(client) == [2]
-    client.acknowledge(second)
-    assert take_numbers(client) == [3]
-    assert len(client.queue.inflight) == 2
-
-
-def test_a_qos_2_exchange_holds_its_place_until_pubcomp(house: House) -> None:
-    house.options.max_inflight_messages = 1
-    client = subscribed(house)
-    publish_numbers(house, 0, 1, qos=2)
-    pid = client.take_one(PUBLISH).packet_id
-    client.send(pubrec_packet(pid))
-    assert client.take_one(PUBREL).packet_id == pid
-    assert client.queue.waiting() == 1
-    client.send(pubcomp_packet(pid))
-    assert take_numbers(client) == [1]
-
-
-def test_acknowledgements_may_come_in_any_order(house: House) -> None:
-    house.options.max_inflight_messages = 3
-    client = subscribed(house)
-    publish_numbers(house, *range(6))
-    packets = client.take()
-    for packet in reversed(packets):
-        client.acknowledge(packet)
-    assert take_numbers(client) == [3, 4, 5]
-
-
-def test_a_window_of_0_is_no_limit_but_that_of_packet_ids(house: House) -> None:
-    house.options.max_inflight_messages = 0
-    client = subscribed(house)
-    publish_numbers(house, *range(200))
-    assert take_numbers(client) == list(range(200))
-
-
-def test_qos_0_does_not_wait_for_the_window(house: House) -> None:
-    house.options.max_inflight_messages = 1
-    client = subscribed(house)
-    publish_numbers(house, 0, 1)
-    publish_numbers(house, 2, qos=0)
-    assert take_numbers(client) == [0, 2]
-
-
-def test_packet_ids_go_round_and_pass_over_those_in_use(house: House) -> None:
-    client = subscribed(house)
-    publish_numbers(house, 0)
-    [held] = client.take()
-    assert held.packet_id == 1
-    client.queue.last_packet_id = 65_534
-    publish_numbers(house, 1, 2)
-    assert [packet.packet_id for packet in client.take()] == [65_535, 2]
-
-
-def test_all_packet_ids_in_use_is_a_closed_window(house: House) -> None:
-    house.options.max_inflight_messages = 0
-    house.options.max_online_messages = 1
-    client = subscribed(house)
-    house.patient = True
-    for _ in range(65_537):
-        house.publish("t", b"", 1)
-    house.settle()
-    packets = client.take()
-    assert len({packet.packet_id for packet in packets}) == len(packets) == 65_535
-    assert client.queue.dropped == 1
-    client.send(puback_packet(777))
-    assert client.take_one(PUBLISH).packet_id == 777
-
-
-# --- acknowledgements that mean nothing
-
-
-def test_an_unknown_puback_or_pubcomp_is_ignored(house: House) -> None:
-    client = subscribed(house)
-    client.send(puback_packet(9), pubcomp_packet(9))
-    client.expect()
-    client.ping()
-
-
-def test_an_unknown_pubrec_is_answered(house: House) -> None:
-    client = subscribed(house)
-    client.send(pubrec_packet(9))
-    assert client.take_one(PUBREL).packet_id == 9
-
-
-def test_a_puback_does_not_end_a_qos_2_exchange_nor_pubcomp_one_that_is_not_released(
-    house: House,
-) -> None:
-    client = subscribed(house)
-    publish_numbers(house, 0, qos=2)
-    pid = client.take_one(PUBLISH).packet_id
-    client.send(puback_packet(pid), pubcomp_packet(pid))
-    assert list(client.queue.inflight) == [pid]
-
-
-def test_a_pubrec_does_not_end_a_qos_1_exchange(house: House) -> None:
-    client = subscribed(house)
-    publish_numbers(house, 0)
-    pid = client.take_one(PUBLISH).packet_id
-    client.send(pubrec_packet(pid), pubcomp_packet(pid))
-    assert list(client.queue.inflight) == [pid]
-
-
-def test_a_second_pubrec_is_answered_again(house: House) -> None:
-    client = subscribed(house)
-    publish_numbers(house, 0, qos=2)
-    pid = client.take_one(PUBLISH).packet_id
-    client.send(pubrec_packet(pid), pubrec_packet(pid))
-    assert [packet.type for packet in client.take()] == [PUBREL, PUBREL]
 
 
 # --- a socket that is full
@@ -343,132 +214,6 @@ def test_a_client_that_never_reads_costs_a_bounded_amount(house: House) -> None:
         publish_numbers(house, number, qos=number % 3)
     assert client.queue.waiting() == 50
     assert client.take_bytes() == b""
-
-
-# --- repeats
-
-
-def repeated(packets: list[Packet]) -> list[tuple[int, bool]]:
-    return [(packet.packet_id, packet.dup) for packet in packets]
-
-
-def test_what_is_unacknowledged_comes_again_in_order_with_dup_and_its_id(durable: House) -> None:
-    client = subscribed(durable, clean=False)
-    publish_numbers(durable, 0, 1, qos=1)
-    publish_numbers(durable, 2, qos=2)
-    before = client.take()
-    assert not any(packet.dup for packet in before)
-    client.lose()
-    again = durable.client("s", clean=False).take()
-    assert repeated(again) == [(packet.packet_id, True) for packet in before]
-    assert [packet.payload for packet in again] == [b"0", b"1", b"2"]
-
-
-def test_after_pubrec_only_the_pubrel_comes_again_in_the_order_of_the_pubrecs(
-    durable: House,
-) -> None:
-    client = subscribed(durable, clean=False)
-    publish_numbers(durable, 0, 1, 2, qos=2)
-    first, second, third = (packet.packet_id for packet in client.take())
-    client.send(pubrec_packet(third), pubrec_packet(first))
-    client.lose()
-    for _ in range(2):
-        client = durable.client("s", clean=False)
-        packets = client.take()
-        assert [(packet.type, packet.packet_id) for packet in packets] == [
-            (PUBLISH, second),
-            (PUBREL, third),
-            (PUBREL, first),
-        ]
-        client.lose()
-        durable.restart()
-
-
-def test_a_repeat_of_a_retained_message_is_still_marked_as_one(durable: House) -> None:
-    keep_retained(durable, 1, qos=1)
-    client = durable.client("s", clean=False)
-    client.subscribe(("r/#", 1))
-    client.lose()
-    packet = durable.client("s", clean=False).take_one(PUBLISH)
-    assert (packet.retain, packet.dup) == (True, True)
-
-
-def test_a_restart_goes_on_where_the_broker_was(durable: House) -> None:
-    durable.options.max_inflight_messages = 2
-    client = subscribed(durable, clean=False)
-    publish_numbers(durable, *range(5), qos=2)
-    first = client.take()[0]
-    client.send(pubrec_packet(first.packet_id))
-    durable.restart()
-    publish_numbers(durable, 5, qos=2)
-    client = durable.client("s", clean=False)
-    packets = client.take()
-    assert [packet.type for packet in packets] == [PUBLISH, PUBREL]
-    assert (packets[0].payload, packets[0].dup) == (b"1", True)
-    client.acknowledge(packets[0])
-    client.send(pubcomp_packet(packets[1].packet_id))
-    assert read_on(client) == [2, 3, 4, 5]
-
-
-def test_a_lifo_queue_repeats_in_the_order_of_sending_after_a_restart(durable: House) -> None:
-    durable.options.lifo = True
-    durable.options.max_inflight_messages = 2
-    client = subscribed(durable, clean=False)
-    publish_numbers(durable, *range(4))
-    client.acknowledge(*client.take())
-    assert take_numbers(client) == [3, 2]
-    durable.restart()
-    assert take_numbers(durable.client("s", clean=False)) == [3, 2]
-
-
-# --- retry_interval
-
-
-def test_without_retry_interval_nothing_is_repeated_on_a_connection(house: House) -> None:
-    client = subscribed(house)
-    publish_numbers(house, 0)
-    assert client.queue.inflight[1].sent_at == 0.0
-
-
-def test_a_retry_repeats_what_is_old_enough(house: House) -> None:
-    house.options.retry_interval = 10.0
-    client = subscribed(house)
-    publish_numbers(house, 0, qos=1)
-    publish_numbers(house, 1, qos=2)
-    house.clock.advance(6)
-    publish_numbers(house, 2, qos=2)
-    first, second, third = (packet.packet_id for packet in client.take())
-    client.send(pubrec_packet(second))
-    assert client.take_one(PUBREL).packet_id == second
-    house.clock.advance(4)
-    retry(house, client)
-    assert [(p.type, p.packet_id, p.dup) for p in client.take()] == [
-        (PUBLISH, first, True),
-        (PUBREL, second, False),
-    ]
-    house.clock.advance(6)
-    retry(house, client)
-    assert repeated(client.take()) == [(third, True)]
-    house.clock.advance(4)
-    retry(house, client)
-    assert [packet.packet_id for packet in client.take()] == [first, second]
-
-
-def test_a_retry_leaves_a_full_socket_alone(house: House) -> None:
-    house.options.retry_interval = 1.0
-    client = subscribed(house)
-    publish_numbers(house, 0)
-    client.take()
-    client.block()
-    for _ in range(5):
-        house.clock.advance(2)
-        retry(house, client)
-    assert client.take_bytes() == b""
-
-
-def retry(house: House, client: Client) -> None:
-    client.queue.retry(house.clock())
-    house.settle()
 
 
 # --- upgrade_outgoing_qos

@@ -14,6 +14,8 @@ from vmq.cli import (
     config,
     health,
     listener,
+    passwd,
+    plugin,
     pub,
     queue,
     retain,
@@ -22,6 +24,7 @@ from vmq.cli import (
     store,
     stream,
     sub,
+    trace_client,
     why,
 )
 from vmq.cli.console import CliError, error
@@ -71,6 +74,8 @@ app.add_typer(session.app, name="session")
 app.add_typer(queue.app, name="queue")
 app.add_typer(retain.app, name="retain")
 app.add_typer(listener.app, name="listener")
+app.add_typer(plugin.app, name="plugin")
+app.add_typer(trace_client.app, name="trace")
 app.command("metrics")(admin.metrics)
 app.command("set")(admin.set_option)
 app.command("why")(why.why)
@@ -80,6 +85,7 @@ app.command("health")(health.health)
 app.add_typer(config.app, name="config")
 app.add_typer(store.app, name="store")
 app.add_typer(stream.app, name="stream")
+app.add_typer(passwd.app, name="passwd")
 
 
 def main(arguments: Sequence[str]) -> int:

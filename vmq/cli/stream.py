@@ -10,7 +10,7 @@ import typer
 
 from vmq.cli import settings
 from vmq.cli.console import FAILURE, CliError, UsageError, error, table, warning
-from vmq.cli.rows import JsonOption, clean, show_one, show_rows
+from vmq.cli.rows import Columns, JsonOption, clean, print_json, show_one, show_rows
 from vmq.cli.settings import ConfigOption, DataDirOption
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def list_streams(
 
         rows = [_row(stored.StoredStream(folder, name)) for name in stored.names(folder)]
     columns = ("stream", "filters", "partitions", "messages", "bytes")
-    show_rows({"rows": rows}, columns, as_json=as_json)
+    show_rows({"rows": rows}, Columns(columns), as_json=as_json)
 
 
 @app.command("show")
@@ -70,10 +70,12 @@ def show(
     shown = {**row, **options, "filters": row["filters"], "partitions": row["partitions"]}
     if as_json:
         shown |= {"filters": options["filters"], "partitions": partitions}
-    show_one(shown, as_json=as_json)
-    if not as_json:
+    if as_json:
+        print_json(shown)
+    else:
+        show_one(shown)
         columns = ("partition", "earliest", "end", "segments", "bytes")
-        show_rows({"rows": partitions}, columns, as_json=False)
+        show_rows({"rows": partitions}, Columns(columns), as_json=False)
 
 
 @app.command("verify")

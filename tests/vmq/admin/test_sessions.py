@@ -1,6 +1,7 @@
 """Sessions as rows, and their ends."""
 
 import pytest
+from vmq_hooks import SubscriberId
 
 from tests.support.peer import Peer
 from vmq.admin.errors import NotFoundError
@@ -100,7 +101,7 @@ async def test_cleanup_ends_a_connected_session_for_good(node: Broker) -> None:
 
 
 async def test_unsubscribe_is_for_that_filter_only(node: Broker) -> None:
-    told: list[tuple[str, list[str]]] = []
+    told: list[tuple[SubscriberId, list[str]]] = []
     node.hooks.on_topic_unsubscribed = lambda client, filters: told.append((client, filters))
     me = Peer(node.registry(), "me")
     me.subscribe(("a", 0), ("b", 0))
@@ -110,7 +111,7 @@ async def test_unsubscribe_is_for_that_filter_only(node: Broker) -> None:
     me.publish("b", b"yes")
     assert b"yes" in me.received
     assert b"no" not in me.received
-    assert told == [("me", ["a"])]
+    assert told == [(SubscriberId("me"), ["a"])]
     with pytest.raises(NotFoundError, match="no subscription to 'a'; it has: b"):
         unsubscribe(node, "me", "a")
 

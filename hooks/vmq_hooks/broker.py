@@ -1,0 +1,108 @@
+"""What a plugin may ask of the broker: the handle that `Plugin.start` receives."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+from vmq_hooks.types import Message, SubscriberId
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Counter(Protocol):
+    """A figure that only grows; it appears in /metrics under the plugin's name."""
+
+    def add(self, amount: int = 1) -> None: ...
+
+
+class Metric(Protocol):
+    """One of the broker's figures."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def labels(self) -> Mapping[str, str]: ...
+    @property
+    def value(self) -> float: ...
+    @property
+    def help(self) -> str: ...
+
+
+class Broker(Protocol):
+    """The broker as a plugin sees it. To be used in the event loop only, but for `run_in_thread`'s work."""
+
+    @property
+    def node_name(self) -> str: ...
+
+    @property
+    def version(self) -> str: ...
+
+    @property
+    def log(self) -> logging.Logger:
+        """A logger with the plugin's name."""
+
+    @property
+    def data_dir(self) -> Path:
+        """A folder for this plugin alone; made when first asked for."""
+
+    @property
+    def config_dir(self) -> Path:
+        """Where relative paths in the plugin's configuration start: the configuration file's folder."""
+
+    async def publish(
+        self,
+        topic: str,
+        payload: bytes,
+        *,
+        qos: int = 0,
+        retain: bool = False,
+        mountpoint: str = "",
+    ) -> None:
+        """Publishes a message; at QoS 1 and 2 it returns when the broker has it as safe as a client's.
+
+        Auth hooks are not asked.
+        """
+
+    def subscribe(
+        self,
+        *topic_filters: str,
+        qos: int = 0,
+        mountpoint: str = "",
+        client_id: str | None = None,
+        clean_session: bool = True,
+    ) -> AbstractAsyncContextManager[AsyncIterator[Message]]:
+        """Subscribes for as long as the context lasts.
+
+        With `clean_session=False` and a client id the session is durable, and a message counts as
+        received when the next one is asked for.
+        """
+
+    async def disconnect(self, subscriber_id: SubscriberId, *, cleanup: bool = False) -> bool:
+        """Ends a client's connection, with `cleanup` its session as well. False if there is none."""
+
+    async def reauthorize(self, subscriber_id: SubscriberId | None = None) -> int:
+        """Asks auth_on_subscribe again about the live subscriptions of one client, or of all.
+
+        Those that are no longer allowed end. Returns how many ended.
+        """
+
+    def forget_verdicts(self) -> None:
+        """Verdicts that this plugin allowed to be kept hold no longer."""
+
+    def metrics(self) -> Sequence[Metric]:
+        """All figures of the broker at this moment, those of plugins included."""
+
+    def counter(self, name: str, description: str) -> Counter:
+        """A counter of the plugin's own, in /metrics as `vmq_plugin_NAME`."""
+
+    def spawn(self, work: Coroutine[Any, Any, Any], name: str = "") -> "asyncio.Task[Any]":
+        """Runs a coroutine until it ends or the plugin stops; an error of it is logged."""
+
+    async def run_in_thread(
+        self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Runs what blocks or computes for long (hashing, files) outside the event loop."""

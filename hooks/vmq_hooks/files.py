@@ -1,0 +1,133 @@
+"""A plugin's own files (rules, passwords), read again when they change."""
+
+import asyncio
+import hashlib
+import os
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final, Generic, TypeVar
+
+from vmq_hooks.broker import Broker
+
+Content = TypeVar("Content")
+
+#: Larger files are refused: a mistyped path is more likely than so many rules.
+MAX_FILE_BYTES: Final = 64 << 20
+
+#: A changed file is taken up when it has been the same for this long.
+SETTLE_SECONDS: Final = 0.2
+
+#: A file changed this short ago may change again without a new time stamp, so it is read again.
+_TIMESTAMP_TRUST_NS: Final = 2_000_000_000
+
+
+class FileError(ValueError):
+    """A file that cannot be used; the text names file, line and what is accepted."""
+
+    def __init__(self, path: Path, line: int, problem: str) -> None:
+        super().__init__(f"{path}, line {line}: {problem}" if line else f"{path}: {problem}")
+
+
+class WatchedFile(Generic[Content]):
+    """A file and what was read from it last.
+
+    A change is noticed whether the file is written in place or replaced by another one of its name. A
+    file that cannot be read, or not be parsed, changes nothing: `content` stays what it was.
+
+    Args:
+        path: the file.
+        parse: makes the content out of the bytes; raises FileError. Called outside the event loop.
+    """
+
+    def __init__(self, path: Path, parse: Callable[[bytes], Content]) -> None:
+        self.path = path
+        self._parse = parse
+        self._content: Content | None = None
+        self._seen: tuple[int, ...] | None = None
+        self._digest = b""
+        self._complaint = ""
+
+    @property
+    def content(self) -> Content:
+        """What the last good reading gave. `load` comes first."""
+        assert self._content is not None, f"{self.path} is not loaded"
+        return self._content
+
+    def load(self) -> bool:
+        """Read the file if it may have changed; True says that there is new content.
+
+        Raises:
+            FileError: it cannot be read or parsed.
+        """
+        data = self._read()
+        return data is not None and self._take(data)
+
+    def _read(self) -> bytes | None:
+        """The file's bytes; None if it is certainly the same as before."""
+        try:
+            with self.path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                seen = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+                if seen == self._seen:
+                    return None
+                data = file.read(MAX_FILE_BYTES + 1)
+        except OSError as error:
+            raise FileError(self.path, 0, error.strerror or str(error)) from None
+        if len(data) > MAX_FILE_BYTES:
+            raise FileError(self.path, 0, f"larger than {MAX_FILE_BYTES} bytes")
+        is_old = time.time_ns() - status.st_mtime_ns > _TIMESTAMP_TRUST_NS
+        self._seen = seen if is_old else None
+        return data
+
+    def _take(self, data: bytes) -> bool:
+        """Parses what was read, if it is new."""
+        digest = hashlib.blake2b(data).digest()
+        if digest == self._digest:
+            return False
+        try:
+            self._content = self._parse(data)
+        except FileError:
+            self._seen = None
+            raise
+        self._digest = digest
+        return True
+
+    async def watch(
+        self, broker: Broker, seconds: float, on_change: Callable[[], Awaitable[object]]
+    ) -> None:
+        """Look at the file every so many seconds, for ever; for `broker.spawn`.
+
+        `on_change` is called when new content is in force. A file that is refused is logged once.
+        """
+        while True:
+            await asyncio.sleep(seconds)
+            await self.look(broker, on_change)
+
+    async def look(self, broker: Broker, on_change: Callable[[], Awaitable[object]]) -> None:
+        """One look at the file, as `watch` takes it."""
+        try:
+            data = await broker.run_in_thread(self._read)
+            if data is None or hashlib.blake2b(data).digest() == self._digest:
+                self._complaint = ""
+                return
+            data = await self._wait_written(broker, data)
+            is_new = await broker.run_in_thread(self._take, data)
+        except FileError as error:
+            if str(error) != self._complaint:
+                self._complaint = str(error)
+                broker.log.error("%s; what was read before stays in force", error)
+            return
+        self._complaint = ""
+        if is_new:
+            broker.log.info("%s: new content is in force", self.path)
+            await on_change()
+
+    async def _wait_written(self, broker: Broker, data: bytes) -> bytes:
+        """What the file holds when nobody writes any more: an editor may just have emptied it."""
+        while True:
+            await asyncio.sleep(SETTLE_SECONDS)
+            again = await broker.run_in_thread(self._read)
+            if again is None or again == data:
+                return data
+            data = again

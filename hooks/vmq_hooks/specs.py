@@ -1,0 +1,158 @@
+"""The hooks, with VerneMQ's names and meanings.
+
+How a hook is called stands in `CHAINS`: `all` calls every plugin and ignores what it returns;
+`all_till_ok` goes from plugin to plugin until one accepts or refuses (when all of them said next,
+that is a refusal); `only` asks the first plugin.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
+
+import pluggy
+
+from vmq_hooks.modifiers import DeliverModifiers
+from vmq_hooks.plugin import PROJECT
+from vmq_hooks.types import (
+    DropReason,
+    LazyMessage,
+    Message,
+    Peer,
+    SubscriberId,
+    Subscription,
+)
+from vmq_hooks.verdicts import PublishVerdict, RegisterVerdict, SubscribeVerdict
+
+spec: Final = pluggy.HookspecMarker(PROJECT)
+
+Chain = Literal["all", "all_till_ok", "only"]
+
+#: How each hook is called.
+CHAINS: Final[Mapping[str, Chain]] = {
+    "auth_on_register": "all_till_ok",
+    "auth_on_publish": "all_till_ok",
+    "auth_on_subscribe": "all_till_ok",
+    "on_register": "all",
+    "on_publish": "all",
+    "on_subscribe": "all",
+    "on_unsubscribe": "all_till_ok",
+    "on_topic_unsubscribed": "all",
+    "on_deliver": "all_till_ok",
+    "on_offline_message": "all",
+    "on_message_drop": "all",
+    "on_client_wakeup": "all",
+    "on_client_offline": "all",
+    "on_client_gone": "all",
+    "on_session_expired": "all",
+    "on_config_change": "all",
+}
+
+
+class Specs:
+    """One method a hook; its docstring is the hook's documentation."""
+
+    @spec
+    def auth_on_register(
+        self,
+        peer: Peer,
+        subscriber_id: SubscriberId,
+        username: str | None,
+        password: bytes | None,
+        clean_session: bool,
+    ) -> RegisterVerdict:
+        """May this client connect? Not called where `allow_anonymous` lets everybody in.
+
+        Refused: CONNACK 4 for bad credentials, else 5, and the connection is closed.
+        """
+
+    @spec
+    def auth_on_publish(
+        self, username: str | None, subscriber_id: SubscriberId, message: Message
+    ) -> PublishVerdict:
+        """May this client publish this? Called for the will, too, when the client connects.
+
+        Refused: an MQTT 3.1.1 client is disconnected, an MQTT 3.1 client is acknowledged and the
+        message dropped; with a refused will the CONNECT is refused.
+        """
+
+    @spec
+    def auth_on_subscribe(
+        self,
+        username: str | None,
+        subscriber_id: SubscriberId,
+        subscriptions: Sequence[Subscription],
+    ) -> SubscribeVerdict:
+        """May this client subscribe? One call for all filters of a SUBSCRIBE.
+
+        An answer with subscriptions replaces the list, one for one; QoS 128 refuses that one.
+        Refused: return code 0x80 for every filter.
+        """
+
+    @spec
+    def on_register(self, peer: Peer, subscriber_id: SubscriberId, username: str | None) -> None:
+        """A client has connected: its CONNACK is on the way."""
+
+    @spec
+    def on_publish(
+        self, username: str | None, subscriber_id: SubscriberId, message: Message
+    ) -> None:
+        """A message was routed, with the values that auth_on_publish gave it."""
+
+    @spec
+    def on_subscribe(
+        self,
+        username: str | None,
+        subscriber_id: SubscriberId,
+        subscriptions: Sequence[Subscription],
+    ) -> None:
+        """Subscriptions were made, with the QoS that was granted; refused ones are left out."""
+
+    @spec
+    def on_unsubscribe(
+        self, username: str | None, subscriber_id: SubscriberId, topic_filters: Sequence[str]
+    ) -> Sequence[str] | None:
+        """A client unsubscribes. An answer replaces the filters; None asks the next plugin."""
+
+    @spec
+    def on_topic_unsubscribed(
+        self, subscriber_id: SubscriberId, topic_filters: Sequence[str]
+    ) -> None:
+        """Subscriptions have ended: by the client, with its session, or because they are no longer allowed."""
+
+    @spec
+    def on_deliver(
+        self, username: str | None, subscriber_id: SubscriberId, message: Message
+    ) -> DeliverModifiers | Mapping[str, Any] | None:
+        """A message goes to a client. May change topic and payload; cannot keep it back.
+
+        The first plugin that changes something ends the chain.
+        """
+
+    @spec
+    def on_offline_message(self, subscriber_id: SubscriberId, message: Message) -> None:
+        """A message was queued for a durable session whose client is away."""
+
+    @spec
+    def on_message_drop(
+        self, subscriber_id: SubscriberId, message: LazyMessage, reason: DropReason
+    ) -> None:
+        """A message to a client was dropped. `message()` loads it."""
+
+    @spec
+    def on_client_wakeup(self, subscriber_id: SubscriberId) -> None:
+        """A client's queue is ready: what was queued before is on the way."""
+
+    @spec
+    def on_client_offline(self, subscriber_id: SubscriberId) -> None:
+        """A client with a durable session lost its connection."""
+
+    @spec
+    def on_client_gone(self, subscriber_id: SubscriberId) -> None:
+        """A client with a clean session lost its connection, and its session with it."""
+
+    @spec
+    def on_session_expired(self, subscriber_id: SubscriberId) -> None:
+        """A durable session was away for too long and is forgotten."""
+
+    @spec
+    def on_config_change(self, changed: Mapping[str, Any]) -> None:
+        """Options changed in the running broker: `section.option` and the new value."""

@@ -1,0 +1,28 @@
+"""The test kit for plugins."""
+
+from vmq_hooks.testing.calls import call, call_async
+from vmq_hooks.testing.fake_broker import (
+    Disconnected,
+    FakeBroker,
+    FakeCounter,
+    Figure,
+    Published,
+)
+from vmq_hooks.testing.recording import Recorder, ReplayError, read_trace, replay
+from vmq_hooks.testing.running import RunningBroker, running_broker
+
+__all__ = [
+    "Disconnected",
+    "FakeBroker",
+    "FakeCounter",
+    "Figure",
+    "Published",
+    "Recorder",
+    "ReplayError",
+    "RunningBroker",
+    "call",
+    "call_async",
+    "read_trace",
+    "replay",
+    "running_broker",
+]

@@ -1,0 +1,63 @@
+"""Calling one hook of one plugin, as the broker would: only with the arguments it takes, its answer checked."""
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from vmq_hooks.answers import read_delivery, read_filters, read_verdict
+from vmq_hooks.plugin import Plugin
+from vmq_hooks.specs import CHAINS, Specs
+from vmq_hooks.verdicts import Refuse
+
+
+def call(plugin: Plugin, hook: str, /, **arguments: Any) -> Any:
+    """Calls a hook and returns what the broker would make of its answer.
+
+    Of an auth hook that is `Accept`, `Next` or `Refuse`, raised or returned; of on_deliver and
+    on_unsubscribe the change or None. An `async def` is run to its end; inside a running event loop
+    use `call_async`.
+
+    Raises:
+        AnswerError: the answer is none for this hook.
+        TypeError: the arguments are not those of the hook, or the plugin does not implement it.
+    """
+    return asyncio.run(call_async(plugin, hook, **arguments))
+
+
+async def call_async(plugin: Plugin, hook: str, /, **arguments: Any) -> Any:
+    """Like `call`, for tests that are coroutines themselves."""
+    function = implementation(plugin, hook)
+    known = inspect.signature(getattr(Specs, hook)).parameters
+    wrong = [name for name in known if name != "self" and name not in arguments]
+    wrong += [name for name in arguments if name not in known]
+    if wrong:
+        raise TypeError(f"{hook}: arguments missing or unknown: {', '.join(wrong)}")
+    taken = inspect.signature(function).parameters
+    try:
+        returned = function(**{name: arguments[name] for name in taken})
+        if inspect.isawaitable(returned):
+            returned = await returned
+    except Refuse as refusal:
+        returned = refusal
+    if hook == "on_deliver":
+        return read_delivery(returned)
+    if hook == "on_unsubscribe":
+        return read_filters(returned)
+    if CHAINS[hook] == "all":
+        return None
+    return read_verdict(hook, returned, arguments.get("subscriptions", ()))
+
+
+def implementation(plugin: Plugin, hook: str) -> Callable[..., Any]:
+    """The plugin's function for a hook.
+
+    Raises:
+        TypeError: there is no such hook, or the plugin does not implement it.
+    """
+    if hook not in CHAINS:
+        raise TypeError(f"there is no hook {hook!r}; accepted: {', '.join(CHAINS)}")
+    found: Any = getattr(plugin, hook, None)
+    if found is None or not hasattr(found, "vmq_impl"):
+        raise TypeError(f"{type(plugin).__name__} does not implement {hook} (marked with @hook)")
+    return found  # type: ignore[no-any-return]

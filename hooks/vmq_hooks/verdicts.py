@@ -1,0 +1,71 @@
+"""What auth hooks answer.
+
+`None` or `Next()` asks the next plugin; `True`, `Accept(...)` or modifiers accept; `Refuse(reason)`,
+returned or raised, refuses. Anything else is a defect of the plugin, and refuses.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from vmq_hooks.modifiers import PublishModifiers, RegisterModifiers
+from vmq_hooks.types import Subscription
+
+#: What a verdict may depend on besides the hook. Never the payload: what looks at it cannot be kept.
+Dependency = Literal["peer", "username", "client_id", "password", "topic", "qos", "retain"]
+
+
+class Cache(msgspec.Struct, frozen=True):
+    """For how long a verdict holds, and for which calls besides this one.
+
+    Args:
+        seconds: how long the broker may answer from memory.
+        by: the facts that the plugin looked at. Calls alike in these get the same verdict.
+    """
+
+    seconds: float
+    by: frozenset[Dependency] = frozenset({"username", "client_id", "topic"})
+
+
+class Accept(msgspec.Struct, frozen=True):
+    """Yes, perhaps with changes, perhaps for a while."""
+
+    modifiers: "RegisterModifiers | PublishModifiers | Mapping[str, Any] | None" = None
+    #: auth_on_subscribe: what to subscribe to instead; QoS 128 refuses that one.
+    subscriptions: Sequence[Subscription] | None = None
+    cache: Cache | None = None
+
+
+class Next(msgspec.Struct, frozen=True):
+    """No opinion: the next plugin decides. Like None, but it may be kept for a while."""
+
+    cache: Cache | None = None
+
+
+class Refuse(Exception):  # noqa: N818 - it is a verdict first
+    """No.
+
+    Args:
+        reason: for the log; no secrets.
+        bad_credentials: at CONNECT: return code 4, bad user name or password, instead of 5.
+        cache: how long the refusal holds.
+    """
+
+    def __init__(
+        self, reason: str, *, bad_credentials: bool = False, cache: Cache | None = None
+    ) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.bad_credentials = bad_credentials
+        self.cache = cache
+
+
+#: None and False differ: None asks the next plugin, False is no verdict.
+RegisterVerdict = (
+    Literal[True] | Accept | Next | Refuse | RegisterModifiers | Mapping[str, Any] | None
+)
+PublishVerdict = (
+    Literal[True] | Accept | Next | Refuse | PublishModifiers | Mapping[str, Any] | None
+)
+SubscribeVerdict = Literal[True] | Accept | Next | Refuse | Sequence[Subscription] | None

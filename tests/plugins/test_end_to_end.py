@@ -1,0 +1,408 @@
+"""Passwords and rights as real clients meet them, over TCP and TLS."""
+
+from __future__ import annotations
+
+import queue
+import re
+import socket
+import sqlite3
+import ssl
+import subprocess
+from pathlib import Path
+from typing import Self
+
+import paho.mqtt.client as paho
+import pytest
+from paho.mqtt.enums import CallbackAPIVersion
+from vmq_passwd import editing
+from vmq_passwd.hashes import make_hash
+
+from tests.listeners.conftest import ListenerFactory, authority, server, start, tls
+from tests.plugins.examples.test_sql_auth import SCHEMA
+from tests.support.authority import Authority, Issued
+from tests.support.broker_process import BrokerProcess, BrokerStartError
+from vmq.cli.main import main
+
+__all__ = ["authority", "server", "start"]
+
+TIMEOUT = 15.0
+USERS = {"alice": b"1", "bob": b"2"}
+ACL = """\
+user alice
+topic read news/#
+topic read end
+topic write home/alice/#
+user bob
+topic bobs
+topic news/#
+topic end
+pattern write of/%c
+"""
+#: Looks often, so that a test does not wait long.
+PLUGINS = """
+[plugins.vmq_passwd]
+file = "{folder}/passwd"
+reload_interval = 0.05
+[plugins.vmq_acl]
+file = "{folder}/acl"
+reload_interval = 0.05
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """The folder with the files of users and rules."""
+    for name, password in USERS.items():
+        editing.add(tmp_path / "passwd", name, password)
+    (tmp_path / "acl").write_text(ACL)
+    return tmp_path
+
+
+@pytest.fixture
+def guarded(start: ListenerFactory, server: Issued, files: Path) -> BrokerProcess:
+    """A broker on TCP and TLS that asks both plugins."""
+    return start(
+        {"tcp": {"url": "tcp://127.0.0.1:0"}, "tls": tls(server)},
+        rest=PLUGINS.format(folder=files),
+    )
+
+
+class Client:
+    """A paho client whose events a test waits for."""
+
+    def __init__(
+        self,
+        broker: BrokerProcess,
+        name: str | None,
+        password: bytes | None = None,
+        *,
+        client_id: str = "",
+        cafile: Path | None = None,
+        certificate: Issued | None = None,
+        clean: bool = True,
+    ) -> None:
+        self.messages: queue.Queue[tuple[str, bytes]] = queue.Queue()
+        self._codes: queue.Queue[int] = queue.Queue()
+        self._granted: queue.Queue[list[int]] = queue.Queue()
+        self._ended: queue.Queue[int] = queue.Queue()
+        self._published: queue.Queue[int] = queue.Queue()
+        self._paho = paho.Client(
+            CallbackAPIVersion.VERSION2,
+            client_id=client_id,
+            clean_session=clean,
+            reconnect_on_failure=False,
+        )
+        if name is not None:
+            secret = USERS.get(name, b"") if password is None else password
+            self._paho.username_pw_set(name, secret.decode())
+        if cafile is not None:
+            context = ssl.create_default_context(cafile=cafile)
+            self._paho.tls_set_context(
+                certificate.load_into(context) if certificate is not None else context
+            )
+            self._paho.tls_insecure_set(True)
+        self._paho.on_connect = lambda c, d, flags, code, p: self._codes.put(code.value)
+        self._paho.on_subscribe = lambda c, d, mid, codes, p: self._granted.put(
+            [code.value for code in codes]
+        )
+        self._paho.on_message = lambda c, d, each: self.messages.put(
+            (each.topic, bytes(each.payload))
+        )
+        self._paho.on_publish = lambda c, d, mid, code, p: self._published.put(mid)
+        self._paho.on_disconnect = lambda c, d, flags, code, p: self._ended.put(code.value)
+        url = next(each for each in broker.urls if each.startswith("tls" if cafile else "tcp"))
+        host, port = url.split("//")[1].split(":")
+        self._paho.connect(host, int(port))
+        self._paho.loop_start()
+        #: The reason code that MQTT 5 has for the return code of CONNACK.
+        self.code = self._codes.get(timeout=TIMEOUT)
+
+    def subscribe(self, *filters: str) -> list[int]:
+        self._paho.subscribe([(each, 1) for each in filters])
+        return self._granted.get(timeout=TIMEOUT)
+
+    def publish(self, topic: str, payload: bytes = b"") -> None:
+        self._paho.publish(topic, payload, qos=1)
+        self._published.get(timeout=TIMEOUT)
+
+    def publish_unasked(self, topic: str) -> None:
+        """Without waiting for its acknowledgement."""
+        self._paho.publish(topic, b"", qos=1)
+
+    def wait_disconnected(self) -> None:
+        self._ended.get(timeout=TIMEOUT)
+
+    def receive(self) -> tuple[str, bytes]:
+        return self.messages.get(timeout=TIMEOUT)
+
+    def close(self) -> None:
+        self._paho.disconnect()
+        self._paho.loop_stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+#: CONNACK codes 0, 4 and 5 as paho gives them, in MQTT 5's reason codes.
+ACCEPTED, BAD_CREDENTIALS, NOT_AUTHORISED = 0, 134, 135
+REFUSED = 128
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_who_knows_the_password_gets_what_the_rules_grant(
+    guarded: BrokerProcess, authority: Authority, secure: bool
+) -> None:
+    cafile = authority.cafile if secure else None
+    for name, password, code in (
+        ("alice", b"2", BAD_CREDENTIALS),
+        ("alice", b"", BAD_CREDENTIALS),
+        ("mallory", b"1", BAD_CREDENTIALS),
+        (None, None, NOT_AUTHORISED),
+    ):
+        with Client(guarded, name, password, cafile=cafile) as refused:
+            assert refused.code == code, name
+    with (
+        Client(guarded, "alice", cafile=cafile) as alice,
+        Client(guarded, "bob", client_id="lamp", cafile=cafile) as bob,
+    ):
+        assert (alice.code, bob.code) == (ACCEPTED, ACCEPTED)
+        asked = ("news/#", "#", "home/alice/#", "$share/g/news/1", "$share/g/#")
+        assert alice.subscribe(*asked) == [1, REFUSED, REFUSED, 1, REFUSED]
+        bob.publish("news/2", b"x")
+        assert alice.receive() == ("news/2", b"x")
+        bob.publish("of/lamp")
+        bob.publish_unasked("of/door")
+        bob.wait_disconnected()
+        alice.publish("home/alice/x")
+        alice.publish_unasked("news/2")
+        alice.wait_disconnected()
+
+
+def mosquitto_pub(
+    broker: BrokerProcess, topic: str, *options: str
+) -> subprocess.CompletedProcess[bytes]:
+    secure = "--cafile" in options
+    url = next(each for each in broker.urls if each.startswith("tls" if secure else "tcp"))
+    host, port = url.split("//")[1].split(":")
+    command = ["mosquitto_pub", "-h", host, "-p", port, "-t", topic, "-m", "x", "-q", "1", *options]
+    return subprocess.run(command, capture_output=True, check=False, timeout=TIMEOUT)
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_mosquittos_client_is_let_in_or_told_why_not(
+    guarded: BrokerProcess, authority: Authority, secure: bool
+) -> None:
+    tls_options = ["--cafile", str(authority.cafile), "--insecure"] if secure else []
+    allowed = mosquitto_pub(guarded, "news/1", "-u", "bob", "-P", "2", *tls_options)
+    assert allowed.returncode == 0, allowed.stderr
+    wrong = mosquitto_pub(guarded, "news/1", "-u", "bob", "-P", "1", *tls_options)
+    assert wrong.returncode != 0
+    assert b"bad user name or password" in wrong.stderr
+    nobody = mosquitto_pub(guarded, "news/1", *tls_options)
+    assert b"not authorised" in nobody.stderr
+    will = ["--will-topic", "news/1", "--will-payload", "gone"]
+    refused = mosquitto_pub(guarded, "home/alice/1", "-u", "alice", "-P", "1", *will, *tls_options)
+    assert b"not authorised" in refused.stderr
+
+
+def test_new_rules_end_what_they_do_not_allow_and_nothing_else(
+    guarded: BrokerProcess, files: Path
+) -> None:
+    with Client(guarded, "alice") as alice, Client(guarded, "bob") as bob:
+        assert alice.subscribe("news/1", "news/2", "end") == [1, 1, 1]
+        bob.publish("news/1", b"before")
+        assert alice.receive() == ("news/1", b"before")
+        (files / "acl").write_text(ACL.replace("topic read news/#", "topic read news/2", 1))
+        guarded.wait_log("subscriptions ended that are no longer allowed: 1")
+        for topic in ("news/1", "news/2", "end"):
+            bob.publish(topic, b"after")
+        assert [alice.receive()[0] for _ in range(2)] == ["news/2", "end"]
+        assert alice.subscribe("news/1", "news/2") == [REFUSED, 1]
+
+
+def test_a_verdict_that_was_kept_ends_with_the_rules(guarded: BrokerProcess, files: Path) -> None:
+    with Client(guarded, "bob") as bob:
+        for _ in range(3):
+            bob.publish("news/1")
+        (files / "acl").write_text(ACL + "user bob\ntopic deny news/1\n")
+        guarded.wait_log("acl: new content is in force")
+        bob.publish("news/2")
+        bob.publish_unasked("news/1")
+        bob.wait_disconnected()
+
+
+def test_rules_change_under_traffic_and_nothing_is_lost(
+    guarded: BrokerProcess, files: Path
+) -> None:
+    sent = 0
+    with Client(guarded, "alice") as alice, Client(guarded, "bob") as bob:
+        assert alice.subscribe("news/#") == [1]
+        for change in range(1, 4):
+            (files / "acl").write_text(f"{ACL}user carol\ntopic {change}\n")
+            while guarded.stderr_text().count("acl: new content is in force") < change:
+                bob.publish("news/2", b"%d" % sent)
+                sent += 1
+        assert [int(alice.receive()[1]) for _ in range(sent)] == list(range(sent))
+
+
+@pytest.mark.parametrize("name", ["vmq_acl", "vmq_passwd"])
+def test_they_are_reloaded_while_clients_are_connected(
+    guarded: BrokerProcess, files: Path, name: str
+) -> None:
+    with Client(guarded, "bob") as bob:
+        assert main(["plugin", "reload", name, "--data-dir", str(guarded.data_dir)]) == 0
+        bob.publish("news/1")
+        with Client(guarded, "alice") as alice, Client(guarded, "alice", b"2") as refused:
+            assert alice.subscribe("news/1", "#") == [1, REFUSED]
+            assert refused.code == BAD_CREDENTIALS
+        (files / "acl").write_text("topics\n")
+        assert main(["plugin", "reload", name, "--data-dir", str(guarded.data_dir)]) == int(
+            name == "vmq_acl"
+        )
+        bob.publish("news/1")
+
+
+def test_passwords_alone_leave_topics_free(start: ListenerFactory, files: Path) -> None:
+    rest = f'[plugins.vmq_passwd]\nfile = "{files}/passwd"\n'
+    broker = start({"tcp": {"url": "tcp://127.0.0.1:0"}}, rest=rest)
+    with Client(broker, "bob") as bob:
+        assert bob.subscribe("#") == [1]
+        bob.publish("anything")
+
+
+def test_new_users_count_without_a_restart(guarded: BrokerProcess, files: Path) -> None:
+    with Client(guarded, "bob") as bob:
+        editing.add(files / "passwd", "carol", b"3")
+        guarded.wait_log("passwd: new content is in force")
+        with Client(guarded, "carol", b"3") as carol:
+            assert carol.code == ACCEPTED
+        bob.publish("news/1")  # undisturbed
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("acl", "user alice\ntopics a\n", "acl, line 2: 'topics' begins no rule"),
+        ("passwd", "alice:1\n", "passwd, line 1: user 'alice': no hash of a password"),
+    ],
+)
+def test_a_file_with_a_mistake_changes_nothing(
+    guarded: BrokerProcess, files: Path, name: str, text: str, problem: str
+) -> None:
+    (files / name).write_text(text)
+    guarded.wait_log(problem)
+    with Client(guarded, "alice") as alice:
+        assert alice.code == ACCEPTED
+        assert alice.subscribe("news/1", "#") == [1, REFUSED]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [("acl", "topics a\n", "acl, line 1"), ("passwd", "alice\n", "passwd, line 1")],
+)
+def test_nor_does_a_broker_start_with_it(
+    start: ListenerFactory, files: Path, name: str, text: str, problem: str
+) -> None:
+    (files / name).write_text(text)
+    with pytest.raises(BrokerStartError, match=problem):
+        start({"tcp": {"url": "tcp://127.0.0.1:0"}}, rest=PLUGINS.format(folder=files))
+
+
+def test_rules_that_changed_while_the_broker_was_down_end_durable_subscriptions(
+    start: ListenerFactory, files: Path, tmp_path: Path
+) -> None:
+    listeners = {"tcp": {"url": "tcp://127.0.0.1:0"}}
+    data, rest = tmp_path / "data", PLUGINS.format(folder=files)
+    broker = start(listeners, data, rest)
+    with Client(broker, "alice", client_id="a", clean=False) as alice:
+        assert alice.subscribe("news/1", "end") == [1, 1]
+    broker.terminate()
+    (files / "acl").write_text(ACL.replace("topic read news/#\n", "", 1))
+    broker = start(listeners, data, rest)
+    with (
+        Client(broker, "bob") as bob,
+        Client(broker, "alice", client_id="a", clean=False) as alice,
+    ):
+        broker.wait_log("subscriptions ended client=a count=1")
+        bob.publish("news/1")
+        bob.publish("end")
+        assert alice.receive()[0] == "end"
+
+
+def test_the_brokers_figures_are_messages(start: ListenerFactory) -> None:
+    broker = start(
+        {"tcp": {"url": "tcp://127.0.0.1:0"}}, rest="[plugins.vmq_systree]\ninterval = 0.1"
+    )
+    with Client(broker, None) as client:
+        client.subscribe("$SYS/+/mqtt/connect/received")
+        topic, payload = client.receive()
+        assert topic.startswith("$SYS/")
+        assert int(payload) >= 1
+
+
+def test_a_session_that_changes_hands_is_judged_by_its_new_user(guarded: BrokerProcess) -> None:
+    with Client(guarded, "bob", client_id="shared", clean=False) as bob:
+        assert bob.subscribe("bobs", "end") == [1, 1]
+    with (
+        Client(guarded, "alice", client_id="shared", clean=False) as alice,
+        Client(guarded, "bob") as bob,
+    ):
+        guarded.wait_log("subscriptions ended client=shared count=1")
+        bob.publish("bobs")
+        bob.publish("end")
+        assert alice.receive()[0] == "end"
+
+
+def test_an_example_plugin_in_a_broker(start: ListenerFactory, tmp_path: Path) -> None:
+    example = Path(__file__).parents[2] / "docs/examples/sql_auth.py"
+    database = tmp_path / "users.db"
+    connection = sqlite3.connect(database)
+    connection.executescript(SCHEMA)
+    connection.executemany("INSERT INTO mqtt_users VALUES (?, ?)", [("bob", make_hash(b"2"))])
+    rights = [("bob", "read", "a/+"), ("bob", "write", "a/1")]
+    connection.executemany("INSERT INTO mqtt_rights VALUES (?, ?, ?)", rights)
+    connection.commit()
+    connection.close()
+    rest = f'[plugins.sql]\npath = "{example}"\ndatabase = "sqlite:{database}"\n'
+    broker = start({"tcp": {"url": "tcp://127.0.0.1:0"}}, rest=rest)
+    with Client(broker, "bob", b"1") as refused:
+        assert refused.code == BAD_CREDENTIALS
+    with Client(broker, "bob") as bob:
+        assert bob.subscribe("a/+", "a/#") == [1, REFUSED]
+        bob.publish("a/1", b"x")
+        assert bob.receive() == ("a/1", b"x")
+        bob.publish_unasked("a/2")
+        bob.wait_disconnected()
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+def test_a_certificate_stands_for_a_password_if_it_may(
+    start: ListenerFactory, authority: Authority, server: Issued, files: Path, accepted: bool
+) -> None:
+    rest = PLUGINS.format(folder=files).replace(
+        "[plugins.vmq_acl]", f"accept_certificates = {str(accepted).lower()}\n[plugins.vmq_acl]"
+    )
+    options = tls(
+        server, cafile=authority.cafile, require_certificate=True, use_identity_as_username=True
+    )
+    broker = start({"tls": options}, rest=rest)
+    lamp = authority.issue("alice")
+    with Client(broker, None, cafile=authority.cafile, certificate=lamp) as client:
+        assert client.code == (ACCEPTED if accepted else BAD_CREDENTIALS)
+        if accepted:
+            assert client.subscribe("news/#", "#") == [1, REFUSED]
+
+
+def test_graphite_gets_the_brokers_figures(start: ListenerFactory) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as graphite:
+        graphite.settimeout(TIMEOUT)
+        port = graphite.getsockname()[1]
+        rest = f'[plugins.vmq_graphite]\nhost = "127.0.0.1"\nport = {port}\ninterval = 0.1\n'
+        start({"tcp": {"url": "tcp://127.0.0.1:0"}}, rest=rest)
+        connection, _ = graphite.accept()
+        with connection, connection.makefile("rb") as lines:
+            line = next(each for each in lines if b".mqtt.publish.received " in each)
+    assert re.fullmatch(rb"vmq\.[\w-]+\.mqtt\.publish\.received 0 \d+\n", line)

@@ -1,0 +1,104 @@
+"""The plugin's verdicts, and its taking up of a changed file."""
+
+# ruff: noqa: ASYNC240 - files of a test's own folder block nobody
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from vmq_hooks import Peer, Refuse
+from vmq_hooks.files import FileError
+from vmq_hooks.testing import FakeBroker
+from vmq_passwd import PasswdConfig, PasswdPlugin, editing
+
+PEER = Peer("127.0.0.1", 1883)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "passwd"
+    editing.add(path, "bob", b"1")
+    return path
+
+
+def started(broker: FakeBroker, config: PasswdConfig | None = None) -> PasswdPlugin:
+    plugin = PasswdPlugin()
+    plugin.start(broker, config or PasswdConfig())
+    return plugin
+
+
+@pytest.mark.usefixtures("path")
+class TestVerdicts:
+    async def test_of_passwords(self, tmp_path: Path) -> None:
+        async with FakeBroker(tmp_path) as broker:
+            plugin = started(broker)
+            assert await plugin.auth_on_register(PEER, "bob", b"1") is True
+            for name, password, reason in (
+                ("bob", b"2", "wrong password"),
+                ("bob", None, "wrong password"),
+                ("eve", b"1", "unknown user"),
+                ("", b"1", "unknown user"),
+            ):
+                verdict = await plugin.auth_on_register(PEER, name, password)
+                assert isinstance(verdict, Refuse)
+                assert verdict.bad_credentials
+                assert verdict.reason == reason
+
+    async def test_without_a_name_the_next_plugin_is_asked(self, tmp_path: Path) -> None:
+        async with FakeBroker(tmp_path) as broker:
+            assert await started(broker).auth_on_register(PEER, None, None) is None
+
+    async def test_unknown_users_may_be_the_next_plugins(self, tmp_path: Path) -> None:
+        async with FakeBroker(tmp_path) as broker:
+            plugin = started(broker, PasswdConfig(unknown_users="next"))
+            assert await plugin.auth_on_register(PEER, "eve", b"1") is None
+            assert isinstance(await plugin.auth_on_register(PEER, "bob", b"2"), Refuse)
+
+    async def test_a_certificate_stands_for_the_password_if_asked_to(self, tmp_path: Path) -> None:
+        peer = Peer("127.0.0.1", 8883, transport="tls", common_name="lamp")
+        async with FakeBroker(tmp_path) as broker:
+            plugin = started(broker)
+            assert isinstance(await plugin.auth_on_register(peer, "lamp", None), Refuse)
+            plugin = started(broker, PasswdConfig(accept_certificates=True))
+            assert await plugin.auth_on_register(peer, "lamp", None) is True
+            assert isinstance(await plugin.auth_on_register(peer, "door", None), Refuse)
+            assert await plugin.auth_on_register(peer, None, None) is None
+
+    async def test_whoever_is_too_many_is_refused_and_counted(self, tmp_path: Path) -> None:
+        async with FakeBroker(tmp_path) as broker:
+            plugin = started(broker, PasswdConfig(threads=1, max_waiting=0))
+            first = asyncio.ensure_future(plugin.auth_on_register(PEER, "bob", b"1"))
+            await asyncio.sleep(0)
+            verdict = await plugin.auth_on_register(PEER, "bob", b"2")
+            assert isinstance(verdict, Refuse)
+            assert not verdict.bad_credentials
+            assert broker.counters["passwd_busy"].value == 1
+            assert await first is True
+
+
+class TestTheFile:
+    async def test_without_a_good_file_the_plugin_does_not_start(self, tmp_path: Path) -> None:
+        async with FakeBroker(tmp_path) as broker:
+            with pytest.raises(FileError, match="passwd: No such file"):
+                started(broker)
+            (tmp_path / "passwd").write_text("bob\n")
+            with pytest.raises(FileError, match="passwd, line 1: accepted: NAME:HASH"):
+                started(broker)
+
+    async def test_a_change_counts_and_a_mistake_does_not(
+        self, path: Path, heard: asyncio.Queue[str]
+    ) -> None:
+        async with FakeBroker(path.parent) as broker, asyncio.timeout(20):
+            plugin = started(broker, PasswdConfig(reload_interval=0.01))
+            assert await plugin.auth_on_register(PEER, "bob", b"1") is True
+            editing.add(path, "bob", b"3")
+            assert "new content is in force" in await heard.get()
+            assert await plugin.auth_on_register(PEER, "bob", b"3") is True
+            assert isinstance(await plugin.auth_on_register(PEER, "bob", b"1"), Refuse)
+            path.write_text("bob:secret\n")
+            complaint = await heard.get()
+            assert "line 1: user 'bob': no hash of a password" in complaint
+            assert "secret" not in complaint
+            assert await plugin.auth_on_register(PEER, "bob", b"3") is True

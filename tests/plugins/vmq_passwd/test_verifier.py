@@ -1,0 +1,201 @@
+"""How often, and how many at a time, passwords are hashed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from vmq_passwd.users import Users
+from vmq_passwd.verifier import BusyError, Verifier
+
+
+class Stored:
+    """A hash that counts how often it is asked."""
+
+    def __init__(self, password: bytes) -> None:
+        self.password = password
+        self.asked = 0
+
+    def __repr__(self) -> str:
+        return f"Stored({self.password!r})"
+
+    def verify(self, password: bytes) -> bool:
+        self.asked += 1
+        return password == self.password
+
+
+class Bench:
+    """A verifier whose threads the test holds back and lets go."""
+
+    def __init__(
+        self,
+        *,
+        cache_size: int = 10,
+        max_waiting: int = 10,
+        threads: int = 2,
+        max_wait: float = 60.0,
+    ) -> None:
+        self.now = 0.0
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.begun: asyncio.Queue[None] = asyncio.Queue()
+        self.running = self.most_running = 0
+        self.verifier = Verifier(
+            self.run,
+            lambda: self.now,
+            threads=threads,
+            max_waiting=max_waiting,
+            max_wait=max_wait,
+            cache_size=cache_size,
+            cache_seconds=60.0,
+        )
+        self.bob = Stored(b"1")
+        self.users = Users({"bob": self.bob})
+
+    async def run(self, function: Callable[[], bool]) -> bool:
+        self.running += 1
+        self.begun.put_nowait(None)
+        self.most_running = max(self.most_running, self.running)
+        await self.gate.wait()
+        self.running -= 1
+        return function()
+
+    async def verify(self, name: str, password: bytes, users: Users | None = None) -> bool:
+        return await self.verifier.verify(self.users if users is None else users, name, password)
+
+
+async def test_right_and_wrong() -> None:
+    bench = Bench()
+    assert await bench.verify("bob", b"1")
+    assert not await bench.verify("bob", b"2")
+    assert not await bench.verify("eve", b"1")
+
+
+class TestRemembering:
+    async def test_a_right_password_is_hashed_once(self) -> None:
+        bench = Bench()
+        assert [await bench.verify("bob", b"1") for _ in range(3)] == [True] * 3
+        assert bench.bob.asked == 1
+
+    async def test_a_wrong_one_each_time(self) -> None:
+        bench = Bench()
+        for _ in range(3):
+            assert not await bench.verify("bob", b"2")
+        assert bench.bob.asked == 3
+
+    async def test_it_ends(self) -> None:
+        bench = Bench()
+        await bench.verify("bob", b"1")
+        bench.now = 60.0
+        await bench.verify("bob", b"1")
+        assert bench.bob.asked == 2
+
+    async def test_a_new_password_ends_it(self) -> None:
+        bench = Bench()
+        await bench.verify("bob", b"1")
+        assert not await bench.verify("bob", b"1", Users({"bob": Stored(b"2")}))
+        assert not await bench.verify("bob", b"1", Users({}))
+
+    async def test_the_least_recently_used_is_forgotten_first(self) -> None:
+        bench = Bench(cache_size=2)
+        stored = {name: Stored(b"1") for name in "abc"}
+        for name in "abaca":
+            assert await bench.verify(name, b"1", Users(stored))
+        assert {name: each.asked for name, each in stored.items()} == {"a": 1, "b": 1, "c": 1}
+        await bench.verify("b", b"1", Users(stored))
+        assert stored["b"].asked == 2
+
+    async def test_it_can_be_switched_off(self) -> None:
+        bench = Bench(cache_size=0)
+        for _ in range(2):
+            assert await bench.verify("bob", b"1")
+        assert bench.bob.asked == 2
+
+    async def test_names_and_passwords_are_not_run_together(self) -> None:
+        bench = Bench()
+        users = Users({"a": Stored(b"bc"), "ab": Stored(b"bc")})
+        assert await bench.verify("a", b"bc", users)
+        assert not await bench.verify("ab", b"c", users)
+
+    async def test_no_password_is_kept_in_memory(self) -> None:
+        bench = Bench()
+        bench.users = Users({"bob": Stored(b"correct horse")})
+        assert await bench.verify("bob", b"correct horse")
+        assert b"correct horse" not in repr(vars(bench.verifier)).encode()
+
+
+class TestUnknownUsers:
+    async def test_they_cost_a_hash_too(self) -> None:
+        bench = Bench()
+        for _ in range(2):
+            assert not await bench.verify("eve", b"2")
+        assert bench.bob.asked == 2
+
+    async def test_somebody_elses_password_does_not_help(self) -> None:
+        bench = Bench()
+        for _ in range(2):
+            assert not await bench.verify("eve", b"1")
+
+    async def test_the_same_hash_stands_in_each_time(self) -> None:
+        bench = Bench()
+        stored = [Stored(bytes([index])) for index in range(20)]
+        users = Users({f"user{index}": each for index, each in enumerate(stored)})
+        for _ in range(3):
+            await bench.verify("eve", b"x", users)
+        assert sorted(each.asked for each in stored)[-2:] == [0, 3]
+
+    async def test_where_nobody_is_known(self) -> None:
+        assert not await Bench().verify("eve", b"1", Users({}))
+
+
+class TestManyAtOnce:
+    async def test_only_so_many_are_hashed_at_a_time(self) -> None:
+        bench = Bench(threads=2)
+        bench.gate.clear()
+        work = [asyncio.ensure_future(bench.verify("bob", bytes([index]))) for index in range(6)]
+        for _ in range(2):
+            await bench.begun.get()
+        bench.gate.set()
+        await asyncio.gather(*work)
+        assert bench.most_running == 2
+
+    async def test_further_ones_are_turned_away(self) -> None:
+        bench = Bench(threads=1, max_waiting=2)
+        bench.gate.clear()
+        work = [asyncio.ensure_future(bench.verify("bob", bytes([index]))) for index in range(3)]
+        await bench.begun.get()
+        with pytest.raises(BusyError):
+            await bench.verify("bob", b"1")
+        bench.gate.set()
+        await asyncio.gather(*work)
+        assert await bench.verify("bob", b"1")
+
+    async def test_the_same_credentials_are_hashed_once(self) -> None:
+        bench = Bench(threads=1, max_waiting=0, cache_size=0)
+        bench.gate.clear()
+        work = [asyncio.ensure_future(bench.verify("bob", b"1")) for _ in range(50)]
+        await bench.begun.get()
+        bench.gate.set()
+        assert await asyncio.gather(*work) == [True] * 50
+        assert bench.bob.asked == 1
+
+    async def test_a_client_that_goes_away_takes_nobody_with_it(self) -> None:
+        bench = Bench(threads=1)
+        bench.gate.clear()
+        leaves, stays = (asyncio.ensure_future(bench.verify("bob", b"1")) for _ in range(2))
+        await bench.begun.get()
+        leaves.cancel()
+        bench.gate.set()
+        assert await stays
+        assert leaves.cancelled()
+
+    async def test_who_waited_for_too_long_is_remembered_when_it_comes_back(self) -> None:
+        bench = Bench(max_wait=0.01)
+        bench.gate.clear()
+        with pytest.raises(BusyError):
+            await bench.verify("bob", b"1")
+        bench.gate.set()
+        assert await bench.verify("bob", b"1")
+        assert await bench.verify("bob", b"1")
+        assert bench.bob.asked == 1

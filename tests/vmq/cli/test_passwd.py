@@ -1,0 +1,111 @@
+"""`vmq passwd`: where the password comes from, and how the commands exit."""
+
+from __future__ import annotations
+
+import getpass
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from vmq.cli import passwd
+from vmq.cli.main import main
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "passwd"
+
+
+def typed(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    """Standard input is a pipe with this in it."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch, command: str, file: Path, user: str, password: bytes = b""
+) -> int:
+    typed(monkeypatch, password + b"\n")
+    return main(["passwd", command, str(file), user])
+
+
+def test_added_checked_and_deleted(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "add", file, "bob", b"secret") == 0
+    assert run(monkeypatch, "check", file, "bob", b"secret") == 0
+    assert run(monkeypatch, "add", file, "bob", b"other") == 0
+    assert run(monkeypatch, "check", file, "bob", b"other") == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines() == ["bob: added", "bob: ok", "bob: new password", "bob: ok"]
+    assert err == ""
+    assert run(monkeypatch, "check", file, "bob", b"secret") == 1
+    assert run(monkeypatch, "check", file, "eve", b"secret") == 1
+    assert run(monkeypatch, "delete", file, "bob") == 0
+    assert run(monkeypatch, "delete", file, "bob") == 1
+    out, err = capsys.readouterr()
+    assert out.splitlines() == ["bob: deleted"]
+    assert [line.removeprefix("vmq: error: ") for line in err.splitlines()] == [
+        "bob: wrong password",
+        f"{file} has no user 'eve'",
+        f"{file} has no user 'bob'",
+    ]
+    assert b"secret" not in file.read_bytes()
+
+
+def test_only_the_first_line_of_a_pipe_counts(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(monkeypatch, "add", file, "bob", b" two words \r\nmore") == 0
+    assert run(monkeypatch, "check", file, "bob", b" two words ") == 0
+
+
+def test_a_terminal_is_asked_twice(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = ["a", "b", "a", "a", "a"]
+    monkeypatch.setattr(passwd, "is_terminal", lambda stream: True)
+    monkeypatch.setattr(getpass, "getpass", lambda prompt: answers.pop(0))
+    assert main(["passwd", "add", str(file), "bob"]) == 1
+    assert "the passwords differ" in capsys.readouterr().err
+    assert not file.exists()
+    assert main(["passwd", "add", str(file), "bob"]) == 0
+    assert main(["passwd", "check", str(file), "bob"]) == 0
+    assert not answers
+
+
+def test_a_password_on_the_command_line_is_taken_with_a_warning(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["passwd", "add", str(file), "bob", "--password", "1"]) == 0
+    assert "can be read by other users" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("user", "password", "problem"),
+    [
+        ("bob", b"", "the password is empty"),
+        ("bob", b"a" * 65536, "the password is longer than 65535 bytes"),
+        ("b:b", b"1", "a user name has no colon"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    user: str,
+    password: bytes,
+    problem: str,
+) -> None:
+    assert run(monkeypatch, "add", file, user, password) == 1
+    assert problem in capsys.readouterr().err
+    assert not file.exists()
+
+
+def test_a_broken_or_missing_file_is_named(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "check", file, "bob", b"1") == 1
+    assert f"{file}: No such file" in capsys.readouterr().err
+    file.write_text("nonsense\n")
+    assert run(monkeypatch, "add", file, "bob", b"1") == 1
+    assert f"{file}, line 1: accepted: NAME:HASH" in capsys.readouterr().err

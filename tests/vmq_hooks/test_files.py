@@ -1,0 +1,188 @@
+"""A watched file: what is new counts, what is broken changes nothing."""
+
+# ruff: noqa: ASYNC240 - files of a test's own folder block nobody
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from vmq_hooks.files import MAX_FILE_BYTES, FileError, WatchedFile
+from vmq_hooks.testing import FakeBroker
+
+
+def parse(data: bytes) -> list[str]:
+    if b"bad" in data:
+        raise FileError(Path("rules"), data[: data.index(b"bad")].count(b"\n") + 1, "a bad word")
+    return data.decode().split()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "rules"
+    path.write_text("one")
+    return path
+
+
+@pytest.fixture
+def file(path: Path) -> WatchedFile[list[str]]:
+    file = WatchedFile(path, parse)
+    assert file.load()
+    return file
+
+
+def age(path: Path) -> None:
+    """As if the file had been written long ago, which makes its time stamp count."""
+    os.utime(path, (1, 1))
+
+
+def test_what_is_read_is_new_once(file: WatchedFile[list[str]]) -> None:
+    assert file.content == ["one"]
+    assert not file.load()
+
+
+def test_a_file_written_in_place_is_seen(file: WatchedFile[list[str]], path: Path) -> None:
+    path.write_text("two")
+    assert file.load()
+    assert file.content == ["two"]
+
+
+def test_a_file_put_in_its_place_is_seen(file: WatchedFile[list[str]], path: Path) -> None:
+    age(path)
+    file.load()
+    other = path.with_name("new")
+    other.write_text("two")
+    age(other)
+    other.replace(path)
+    assert file.load()
+    assert file.content == ["two"]
+
+
+def test_a_file_written_twice_within_a_time_stamp_is_seen(
+    file: WatchedFile[list[str]], path: Path
+) -> None:
+    before = path.stat()
+    path.write_text("two")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert file.load()
+    assert file.content == ["two"]
+
+
+def test_an_old_file_is_not_read_again(file: WatchedFile[list[str]], path: Path) -> None:
+    age(path)
+    assert not file.load()  # read, and found to be the same
+    path.write_text("two")
+    age(path)
+    assert not file.load()  # same file, size and time stamp
+
+
+def test_touching_a_file_makes_nothing_new(file: WatchedFile[list[str]], path: Path) -> None:
+    age(path)
+    assert not file.load()
+
+
+def test_what_is_refused_leaves_the_content(file: WatchedFile[list[str]], path: Path) -> None:
+    path.write_text("two\nbad")
+    for _ in range(2):
+        with pytest.raises(FileError, match="rules, line 2: a bad word"):
+            file.load()
+    assert file.content == ["one"]
+    path.write_text("one")
+    assert not file.load()
+    path.write_text("three")
+    assert file.load()
+
+
+def test_a_missing_file_is_an_error_and_leaves_the_content(
+    file: WatchedFile[list[str]], path: Path
+) -> None:
+    path.unlink()
+    with pytest.raises(FileError, match="rules: No such file or directory"):
+        file.load()
+    assert file.content == ["one"]
+
+
+def test_a_huge_file_is_refused(path: Path) -> None:
+    os.truncate(path, MAX_FILE_BYTES + 1)
+    with pytest.raises(FileError, match="rules: larger than 67108864 bytes"):
+        WatchedFile(path, parse).load()
+
+
+class TestWatching:
+    async def test_new_content_is_told(
+        self, file: WatchedFile[list[str]], path: Path, tmp_path: Path
+    ) -> None:
+        told: list[list[str]] = []
+
+        async def on_change() -> None:
+            told.append(file.content)
+
+        async with FakeBroker(tmp_path) as broker:
+            await file.look(broker, on_change)
+            path.write_text("two")
+            await file.look(broker, on_change)
+            await file.look(broker, on_change)
+        assert told == [["two"]]
+
+    async def test_a_complaint_is_made_once_for_each_fault(
+        self,
+        file: WatchedFile[list[str]],
+        path: Path,
+        tmp_path: Path,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        async def on_change() -> None:
+            raise AssertionError("nothing new is in force")
+
+        caplog.set_level(logging.WARNING)
+        async with FakeBroker(tmp_path) as broker:
+            for text in ("bad", "bad", "\nbad", "one", "bad"):
+                path.write_text(text)
+                await file.look(broker, on_change)
+        assert [record.message.split(";")[0] for record in caplog.records] == [
+            "rules, line 1: a bad word",
+            "rules, line 2: a bad word",
+            "rules, line 1: a bad word",
+        ]
+
+    async def test_it_looks_again_and_again(
+        self, file: WatchedFile[list[str]], path: Path, tmp_path: Path
+    ) -> None:
+        changed = asyncio.Queue[str]()
+
+        async def on_change() -> None:
+            changed.put_nowait(file.content[0])
+
+        async with FakeBroker(tmp_path) as broker:
+            broker.spawn(file.watch(broker, 0.01, on_change))
+            for word in ("two", "three"):
+                path.write_text(word)
+                async with asyncio.timeout(10):
+                    assert await changed.get() == word
+
+    async def test_a_file_that_is_being_written_is_waited_for(
+        self, file: WatchedFile[list[str]], path: Path, tmp_path: Path
+    ) -> None:
+        contents = [b"", b"tw", b"two", b"two"]
+
+        class Writing(FakeBroker):
+            """Each reading finds the file as its writer has left it so far."""
+
+            async def run_in_thread(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+                if not args:
+                    path.write_bytes(contents.pop(0))
+                return function(*args, **kwargs)
+
+        told: list[list[str]] = []
+
+        async def on_change() -> None:
+            told.append(file.content)
+
+        async with Writing(tmp_path) as broker:
+            await file.look(broker, on_change)
+        assert told == [["two"]]
+        assert not contents

@@ -1,0 +1,63 @@
+"""The plugins of a running broker, for the operator."""
+
+from typing import TYPE_CHECKING
+
+from vmq.admin.errors import NotFoundError, RefusedError
+from vmq.plugins.manager import PluginError, Status
+
+if TYPE_CHECKING:
+    from vmq.broker import Broker
+
+#: A plugin: whether it runs, where its code comes from, which hooks it has, how it fares.
+PluginRow = Status
+
+
+def list_plugins(broker: "Broker") -> list[PluginRow]:
+    """The plugins of the configuration, those that run in the order in which they are asked."""
+    return broker.plugins.statuses()
+
+
+async def enable(broker: "Broker", name: str) -> PluginRow:
+    """Loads and starts a plugin.
+
+    Raises:
+        RefusedError: it runs already, or cannot be loaded or started.
+    """
+    try:
+        await broker.plugins.enable(name)
+    except PluginError as error:
+        raise RefusedError(str(error)) from error
+    return _row(broker, name)
+
+
+async def disable(broker: "Broker", name: str) -> PluginRow:
+    """Takes a plugin out of the chains and stops it.
+
+    Raises:
+        RefusedError: it does not run.
+    """
+    try:
+        await broker.plugins.disable(name)
+    except PluginError as error:
+        raise RefusedError(str(error)) from error
+    return _row(broker, name)
+
+
+async def reload(broker: "Broker", name: str) -> PluginRow:
+    """Starts a plugin's code as it is now in place of what runs; on failure the old goes on.
+
+    Raises:
+        RefusedError: it does not run, or the new code cannot be loaded or started.
+    """
+    try:
+        await broker.plugins.reload(name)
+    except PluginError as error:
+        raise RefusedError(str(error)) from error
+    return _row(broker, name)
+
+
+def _row(broker: "Broker", name: str) -> PluginRow:
+    for row in broker.plugins.statuses():
+        if row.name == name:
+            return row
+    raise NotFoundError(f"there is no plugin {name!r} any more")

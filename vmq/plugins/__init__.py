@@ -1,0 +1,1 @@
+"""Plugins: loading them, calling their hooks, changing them while the broker runs."""

@@ -1,0 +1,164 @@
+"""The three ways of calling a hook, each compiled into one callable when plugins change.
+
+`all` is a `NoticeChain`: everybody is told, in order. `all_till_ok` of the auth hooks is a
+`VerdictChain`: plugin after plugin until one accepts or refuses; when all of them said next, that is a
+refusal. `on_unsubscribe` and `on_deliver` are a `RewriteChain`: the first that changes something ends
+it. A chain goes through plain functions without a detour; at the first coroutine it answers `Pending`
+and goes on in a task of its own, plugin after plugin as before.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from vmq_hooks import Accept, Cache, Next, Refuse
+
+from vmq.hooks import Kept, Pending
+from vmq.plugins.kept import FOREVER, MISSING, KeptVerdicts, together
+from vmq.plugins.lanes import Lanes
+from vmq.plugins.steps import RewriteStep, Step, VerdictStep
+
+#: Verdict tasks that run; a task that nobody holds may vanish.
+_RUNNING: Final[set["asyncio.Task[None]"]] = set()
+
+
+class NoticeChain:
+    """Tells every plugin."""
+
+    def __init__(self, steps: Sequence[tuple[Step, Lanes]]) -> None:
+        self._steps = tuple(steps)
+
+    def __call__(self, *arguments: Any) -> None:
+        for step, lanes in self._steps:
+            if step.is_async:
+                lanes.put(step, arguments)
+                continue
+            guard = step.guard
+            if guard.failures and not guard.lets_through(step.hook):
+                continue
+            try:
+                step.call(*arguments)
+            except Exception as error:  # noqa: BLE001 - contained: whatever a plugin raises
+                guard.failed(step.hook, error)
+            else:
+                if guard.failures:
+                    guard.succeeded()
+
+
+class VerdictChain:
+    """Asks plugin after plugin for a verdict."""
+
+    def __init__(self, hook: str, steps: Sequence[VerdictStep], clock: Callable[[], float]) -> None:
+        self.hook = hook
+        self.kept = KeptVerdicts(hook, clock)
+        self._steps = tuple(steps)
+        self._publishes = hook == "auth_on_publish"
+
+    def __call__(self, *arguments: Any) -> Any:
+        found = self.kept.find(arguments)
+        if found is not MISSING:
+            return found
+        holds: Cache | None = FOREVER
+        for place, step in enumerate(self._steps):
+            verdict = step.ask(arguments)
+            if step.is_async and not isinstance(verdict, Refuse):
+                return self._later(place, verdict, arguments, holds)
+            if holds is not None:
+                holds = together(holds, verdict.cache)
+            if not isinstance(verdict, Next):
+                return self._answer(verdict, arguments, holds)
+        return self._answer(self._exhausted(), arguments, holds)
+
+    def forget(self) -> None:
+        """What was kept holds no longer."""
+        self.kept.forget()
+
+    def _later(
+        self, place: int, verdict: Any, arguments: tuple[Any, ...], holds: Cache | None
+    ) -> Pending:
+        return _in_a_task(self._go_on(place, verdict, arguments, holds), verdict)
+
+    async def _go_on(
+        self, place: int, verdict: Any, arguments: tuple[Any, ...], holds: Cache | None
+    ) -> Any:
+        verdict = await self._steps[place].settle(verdict, arguments)
+        for step in self._steps[place + 1 :]:
+            holds = together(holds, verdict.cache)
+            if not isinstance(verdict, Next):
+                return self._answer(verdict, arguments, holds)
+            verdict = step.ask(arguments)
+            if step.is_async and not isinstance(verdict, Refuse):
+                verdict = await step.settle(verdict, arguments)
+        holds = together(holds, verdict.cache)
+        if isinstance(verdict, Next):
+            verdict = self._exhausted()
+        return self._answer(verdict, arguments, holds)
+
+    def _exhausted(self) -> Refuse:
+        return Refuse("no plugin accepted it")
+
+    def _answer(
+        self, verdict: Accept | Refuse, arguments: tuple[Any, ...], holds: Cache | None
+    ) -> Any:
+        """What the core is told of a verdict; kept, if that is allowed."""
+        answer: Any = verdict
+        if isinstance(verdict, Accept):
+            answer = verdict.modifiers if verdict.subscriptions is None else verdict.subscriptions
+        if holds is None:
+            return answer
+        until = self.kept.until(holds)
+        if until:
+            if answer is None and self._publishes:
+                answer = Kept(until)
+            if isinstance(answer, Refuse):
+                answer = answer.with_traceback(None)
+            self.kept.keep(arguments, holds, until, answer)
+        return answer
+
+
+class RewriteChain:
+    """Asks plugin after plugin for a change."""
+
+    def __init__(self, steps: Sequence[RewriteStep]) -> None:
+        self._steps = tuple(steps)
+
+    def __call__(self, *arguments: Any) -> Any:
+        for place, step in enumerate(self._steps):
+            change = step.ask(arguments)
+            if change is None:
+                continue
+            if step.is_async:
+                return _in_a_task(self._go_on(place, change, arguments), change)
+            return change
+        return None
+
+    async def _go_on(self, place: int, change: Any, arguments: tuple[Any, ...]) -> Any:
+        found = await self._steps[place].settle(change)
+        for step in self._steps[place + 1 :]:
+            if found is not None:
+                return found
+            found = step.ask(arguments)
+            if step.is_async and found is not None:
+                found = await step.settle(found)
+        return found
+
+
+def _in_a_task(work: Any, first: Any) -> Pending:
+    """Runs the rest of a chain; the answer comes by way of what is returned."""
+    holder: list[Pending] = []
+    task = asyncio.get_running_loop().create_task(_bring(work, holder))
+    _RUNNING.add(task)
+
+    def done(_task: object) -> None:
+        _RUNNING.discard(task)
+        # Cancelled before it began, it has never touched them.
+        work.close()
+        first.close()
+
+    task.add_done_callback(done)
+    holder.append(Pending(task.cancel))
+    return holder[0]
+
+
+async def _bring(work: Any, holder: list[Pending]) -> None:
+    holder[0].finish(await work)

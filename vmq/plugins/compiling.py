@@ -1,0 +1,97 @@
+"""From plugins in their order to call sites: done when plugins change, never when a message comes."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+from vmq_hooks.specs import CHAINS
+
+from vmq.hooks import Hooks
+from vmq.plugins.chains import NoticeChain, RewriteChain, VerdictChain
+from vmq.plugins.lanes import Lanes
+from vmq.plugins.steps import RewriteStep, Step, VerdictStep
+
+_REWRITES: Final = ("on_unsubscribe", "on_deliver")
+_REGISTER: Final = ("auth_on_register",)
+_AUTHORISE: Final = ("auth_on_publish", "auth_on_subscribe")
+
+
+class Member(Protocol):
+    """What a chain needs of a loaded plugin."""
+
+    name: str
+    steps: dict[str, Step]
+    lanes: Lanes
+
+
+Wrap = Callable[[str, Any], Any]
+
+
+class Selection:
+    """The plugins that decide for the clients of one listener; None: all, by priority."""
+
+    def __init__(
+        self, auth: Sequence[str] | None = None, authz: Sequence[str] | None = None
+    ) -> None:
+        self.auth = auth
+        self.authz = authz
+        self.hooks = Hooks()
+
+    def names_for(self, hook: str) -> Sequence[str] | None:
+        """The plugins chosen for a hook, in their order."""
+        if hook in _REGISTER:
+            return self.auth
+        return self.authz if hook in _AUTHORISE else None
+
+
+def notices(members: Sequence[Member], hook: str) -> NoticeChain | None:
+    """The chain that tells everybody, or None if nobody listens."""
+    steps = [(each.steps[hook], each.lanes) for each in members if hook in each.steps]
+    return NoticeChain(steps) if steps else None
+
+
+def compile_into(
+    selection: Selection, members: Sequence[Member], clock: Callable[[], float], wrap: Wrap | None
+) -> list[VerdictChain]:
+    """Sets every site of a selection's hooks; returns the chains that keep verdicts."""
+    chains: list[VerdictChain] = []
+    for hook, kind in CHAINS.items():
+        if not hasattr(selection.hooks, hook):
+            continue  # the broker's own, no site of the core
+        site: Any
+        if kind == "all":
+            site = notices(members, hook)
+        elif hook in _REWRITES:
+            site = _rewrites(members, hook)
+        else:
+            site = _verdicts(selection, members, hook, clock)
+            if site is not None:
+                chains.append(site)
+        setattr(selection.hooks, hook, site if wrap is None or site is None else wrap(hook, site))
+    selection.hooks.resolve()
+    return chains
+
+
+def _rewrites(members: Sequence[Member], hook: str) -> RewriteChain | None:
+    steps = [each.steps[hook] for each in members if hook in each.steps]
+    if not steps:
+        return None
+    return RewriteChain([each for each in steps if isinstance(each, RewriteStep)])
+
+
+def _verdicts(
+    selection: Selection, members: Sequence[Member], hook: str, clock: Callable[[], float]
+) -> VerdictChain | None:
+    names = selection.names_for(hook)
+    if names is None:
+        chosen = [each for each in members if hook in each.steps]
+        if not chosen:
+            return None
+    else:
+        # Whoever was chosen and is not there cannot say yes: the chain stays, and refuses at its end.
+        by_name = {each.name: each for each in members}
+        chosen = [by_name[each] for each in names if each in by_name]
+        chosen = [each for each in chosen if hook in each.steps]
+        if not names:
+            return None
+    steps = [each.steps[hook] for each in chosen]
+    return VerdictChain(hook, [each for each in steps if isinstance(each, VerdictStep)], clock)

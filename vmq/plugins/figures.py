@@ -1,0 +1,50 @@
+"""What is counted of plugins, as metrics."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from vmq.metrics import Family, Sample
+from vmq.plugins.guard import Guard, State
+from vmq.plugins.handle import PluginCounter
+
+#: Counted by plugin and hook.
+BY_HOOK: Final[Mapping[str, tuple[str, str]]] = {
+    "plugin_hook_errors": ("errors", "Calls of a hook that raised or answered what is no answer."),
+    "plugin_hook_timeouts": ("timeouts", "Verdicts that did not come within the deadline."),
+    "plugin_hook_skipped": ("skipped", "Calls not made because the plugin's breaker was open."),
+    "plugin_hook_dropped": ("dropped", "Notices left out because too many waited for the plugin."),
+}
+
+
+def families(
+    guards: Mapping[str, Guard], counters: Mapping[str, Mapping[str, PluginCounter]]
+) -> Iterator[Family]:
+    """The metrics of plugins; those of which there is nothing to tell are left out."""
+    for name, (attribute, text) in BY_HOOK.items():
+        samples = tuple(
+            Sample((("plugin", plugin), ("hook", hook)), number)
+            for plugin, guard in guards.items()
+            for hook, number in getattr(guard, attribute).items()
+        )
+        if samples:
+            yield Family(name, "counter", text, samples)
+    if not guards:
+        return
+    opened = _each(guards, lambda guard: guard.opened)
+    yield Family("plugin_breaker_opened", "counter", "Times that a breaker opened.", opened)
+    is_open = _each(guards, lambda guard: int(guard.state is not State.CLOSED))
+    yield Family("plugin_breaker_open", "gauge", "1 while a plugin's breaker is open.", is_open)
+    yield from _own(counters)
+
+
+def _each(guards: Mapping[str, Guard], value: Callable[[Guard], int]) -> tuple[Sample, ...]:
+    return tuple(Sample((("plugin", name),), value(guard)) for name, guard in guards.items())
+
+
+def _own(counters: Mapping[str, Mapping[str, PluginCounter]]) -> Iterator[Family]:
+    """The counters that plugins made; one family for those of several plugins with one name."""
+    names = dict.fromkeys(name for own in counters.values() for name in own)
+    for name in names:
+        found = [(plugin, own[name]) for plugin, own in counters.items() if name in own]
+        samples = tuple(Sample((("plugin", plugin),), each.value) for plugin, each in found)
+        yield Family(f"vmq_plugin_{name}", "counter", found[0][1].help, samples)

@@ -1,0 +1,164 @@
+"""What stands between a plugin and the broker: errors are contained, counted, told, and end calls for a while.
+
+The circuit breaker of a plugin: closed, it lets calls through; after so many failures in a row it is
+open, and calls are answered without asking; after so many seconds it lets one call through, which
+closes it or opens it again.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import Enum
+from typing import Final
+
+log = logging.getLogger("vmq.plugins")
+
+#: Seconds between two lines on failures of one hook of one plugin.
+QUIET: Final = 5.0
+
+
+class State(Enum):
+    """What a breaker does with calls."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half-open"
+
+
+class Guard:
+    """One plugin's failures.
+
+    Args:
+        plugin: its name.
+        deadline: seconds that an async verdict may take.
+        limit: failures in a row that open the breaker; 0 is never.
+        pause: seconds that it stays open.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        plugin: str,
+        deadline: float = 5.0,
+        limit: int = 5,
+        pause: float = 30.0,
+        clock: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self.plugin = plugin
+        self.deadline = deadline
+        self.limit = limit
+        self.pause = pause
+        self.state = State.CLOSED
+        #: Failures in a row. While it is 0 nobody needs to look at the breaker.
+        self.failures = 0
+        self.errors: Counter[str] = Counter()
+        self.timeouts: Counter[str] = Counter()
+        self.skipped: Counter[str] = Counter()
+        self.dropped: Counter[str] = Counter()
+        self.opened = 0
+        #: Async verdicts under way.
+        self.under_way = 0
+        self._idle: asyncio.Future[None] | None = None
+        self._clock = clock
+        self._retry_at = 0.0
+        self._quiet: dict[str, tuple[float, int]] = {}
+
+    def lets_through(self, hook: str) -> bool:
+        """Whether a call may be made now; to be asked when there were failures."""
+        if self.state is State.CLOSED:
+            return True
+        if self.state is State.OPEN and self._clock() >= self._retry_at:
+            self.state = State.HALF_OPEN
+            # A probe that never tells its end must not keep the breaker open for ever.
+            self._retry_at = self._clock() + self.pause
+            return True
+        if self.state is State.HALF_OPEN and self._clock() >= self._retry_at:
+            self._retry_at = self._clock() + self.pause
+            return True
+        self.skipped[hook] += 1
+        return False
+
+    def succeeded(self) -> None:
+        """A call went well."""
+        self.failures = 0
+        if self.state is not State.CLOSED:
+            self.state = State.CLOSED
+            log.warning("breaker closed plugin=%s", self.plugin)
+
+    def failed(self, hook: str, error: BaseException | str) -> None:
+        """A call raised, or answered what is no answer."""
+        self.errors[hook] += 1
+        if isinstance(error, str):
+            self._tell(hook, f'answer="{error}"', None)
+        else:
+            self._tell(hook, f'error="{type(error).__name__}: {error}"', error)
+        self._count()
+
+    def timed_out(self, hook: str) -> None:
+        """An async verdict did not come in time."""
+        self.timeouts[hook] += 1
+        self._tell(hook, f"error=no verdict within {self.deadline:g} s", None)
+        self._count()
+
+    def overflowed(self, hook: str) -> None:
+        """An async notice was dropped: too many wait for the plugin."""
+        self.dropped[hook] += 1
+        self._tell(hook, "error=too many calls wait; one is left out", None)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """An async verdict is under way."""
+        self.under_way += 1
+        try:
+            yield
+        finally:
+            self.under_way -= 1
+            if not self.under_way and self._idle is not None and not self._idle.done():
+                self._idle.set_result(None)
+
+    async def wait_idle(self) -> None:
+        """Waits until no async verdict is under way; each has its deadline."""
+        while self.under_way:
+            self._idle = asyncio.get_running_loop().create_future()
+            await self._idle
+
+    def inherit(self, other: "Guard") -> None:
+        """Goes on with the counts of the guard of the plugin's code of before."""
+        self.errors, self.timeouts = other.errors, other.timeouts
+        self.skipped, self.dropped = other.skipped, other.dropped
+        self.opened = other.opened
+
+    def _count(self) -> None:
+        self.failures += 1
+        if not self.limit:
+            return
+        if self.state is State.HALF_OPEN or (
+            self.state is State.CLOSED and self.failures >= self.limit
+        ):
+            self.state = State.OPEN
+            self.opened += 1
+            self._retry_at = self._clock() + self.pause
+            log.error(
+                "breaker opened plugin=%s failures=%d seconds=%g",
+                self.plugin,
+                self.failures,
+                self.pause,
+            )
+
+    def _tell(self, hook: str, what: str, error: BaseException | None) -> None:
+        now = self._clock()
+        until, unsaid = self._quiet.get(hook, (now, 0))
+        if now < until:
+            self._quiet[hook] = (until, unsaid + 1)
+            return
+        self._quiet[hook] = (now + QUIET, 0)
+        log.error(
+            "hook failed plugin=%s hook=%s %s more=%d",
+            self.plugin,
+            hook,
+            what,
+            unsaid,
+            exc_info=error,
+        )

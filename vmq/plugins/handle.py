@@ -1,0 +1,172 @@
+"""The broker as one plugin sees it: `vmq_hooks.Broker`, made for each plugin."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
+
+from vmq_hooks import Message, SubscriberId
+from vmq_hooks import Metric as SeenMetric
+
+from vmq import __version__
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Host(Protocol):
+    """What the handles need of the broker; `vmq.broker.Broker` has it."""
+
+    @property
+    def node_name(self) -> str: ...
+
+    @property
+    def data_dir(self) -> Path: ...
+
+    async def publish(
+        self, topic: str, payload: bytes, qos: int = 0, retain: bool = False, mountpoint: str = ""
+    ) -> None: ...
+
+    def subscribe_for_plugin(
+        self, filters: Sequence[str], qos: int, mountpoint: str, client_id: str | None, clean: bool
+    ) -> AbstractAsyncContextManager[AsyncIterator[Message]]: ...
+
+    async def disconnect(self, subscriber_id: SubscriberId, cleanup: bool) -> bool: ...
+
+    async def reauthorize(self, subscriber_id: SubscriberId | None) -> int: ...
+
+    def figures(self) -> "list[Figure]": ...
+
+
+class Figure(NamedTuple):
+    """One figure of the broker."""
+
+    name: str
+    labels: Mapping[str, str]
+    value: float
+    help: str
+
+
+class PluginCounter:
+    """A counter of a plugin; it outlives reloads."""
+
+    __slots__ = ("help", "name", "value")
+
+    def __init__(self, name: str, description: str) -> None:
+        self.name = name
+        self.help = description
+        self.value = 0
+
+    def add(self, amount: int = 1) -> None:
+        if amount < 0:
+            raise ValueError(f"counter {self.name}: {amount} is negative; a counter only grows")
+        self.value += amount
+
+
+class Handle:
+    """The handle of one plugin, from its start to its stop."""
+
+    def __init__(
+        self,
+        name: str,
+        host: Host,
+        config_dir: Path,
+        counters: dict[str, PluginCounter],
+        forget: Callable[[], None],
+    ) -> None:
+        self._name = name
+        self._host = host
+        self._counters = counters
+        self._forget = forget
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._log = logging.getLogger(f"vmq.plugins.{name}")
+        self._config_dir = config_dir
+
+    @property
+    def node_name(self) -> str:
+        return self._host.node_name
+
+    @property
+    def version(self) -> str:
+        return __version__
+
+    @property
+    def log(self) -> logging.Logger:
+        return self._log
+
+    @property
+    def data_dir(self) -> Path:
+        folder = self._host.data_dir / "plugins" / self._name
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return folder
+
+    @property
+    def config_dir(self) -> Path:
+        return self._config_dir
+
+    async def publish(
+        self,
+        topic: str,
+        payload: bytes,
+        *,
+        qos: int = 0,
+        retain: bool = False,
+        mountpoint: str = "",
+    ) -> None:
+        await self._host.publish(topic, payload, qos, retain, mountpoint)
+
+    def subscribe(
+        self,
+        *topic_filters: str,
+        qos: int = 0,
+        mountpoint: str = "",
+        client_id: str | None = None,
+        clean_session: bool = True,
+    ) -> AbstractAsyncContextManager[AsyncIterator[Message]]:
+        return self._host.subscribe_for_plugin(
+            topic_filters, qos, mountpoint, client_id, clean_session
+        )
+
+    async def disconnect(self, subscriber_id: SubscriberId, *, cleanup: bool = False) -> bool:
+        return await self._host.disconnect(subscriber_id, cleanup)
+
+    async def reauthorize(self, subscriber_id: SubscriberId | None = None) -> int:
+        return await self._host.reauthorize(subscriber_id)
+
+    def forget_verdicts(self) -> None:
+        self._forget()
+
+    def metrics(self) -> Sequence[SeenMetric]:
+        return self._host.figures()
+
+    def counter(self, name: str, description: str) -> PluginCounter:
+        if not name.isidentifier() or not name.isascii():
+            raise ValueError(f"{name!r} is no name of a counter; accepted: letters, digits and _")
+        return self._counters.setdefault(name, PluginCounter(name, description))
+
+    def spawn(self, work: Coroutine[Any, Any, Any], name: str = "") -> "asyncio.Task[Any]":
+        task = asyncio.get_running_loop().create_task(work, name=name or f"plugin {self._name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._on_done)
+        return task
+
+    def _on_done(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._log.error("a task of the plugin failed: %s", task.get_name(), exc_info=error)
+
+    async def run_in_thread(
+        self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        return await asyncio.to_thread(function, *args, **kwargs)
+
+    async def close(self) -> None:
+        """Cancels the spawned work and waits for its end."""
+        current = asyncio.current_task()
+        tasks = [each for each in self._tasks if each is not current]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

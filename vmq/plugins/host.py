@@ -1,0 +1,109 @@
+"""The broker's side of the plugins' handles."""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from uuid import uuid4
+
+from vmq_hooks import Message, SubscriberId
+
+from vmq.connection import Connection
+from vmq.embedded import LocalClient
+from vmq.metrics import Metrics
+from vmq.plugins.handle import Figure
+from vmq.plugins.reauthorize import reauthorize
+from vmq.registry import Registry
+
+#: Messages held for a plugin that reads slowly, before its queue's limits apply.
+HELD = 1000
+
+Publish = Callable[[str, bytes, int, bool, str], "object"]
+
+
+class PluginHost:
+    """What handles ask for.
+
+    Args:
+        node_name: the node's name in a cluster, and in figures.
+        data_dir: the broker's.
+        registries: the topic trees by mountpoint.
+        registry: the topic tree of a mountpoint, made when first asked for.
+        metrics: the broker's figures.
+        clients: where clients inside the process are kept, to be closed at the end.
+    """
+
+    def __init__(
+        self,
+        node_name: str,
+        data_dir: Path,
+        registries: Mapping[str, Registry],
+        registry: Callable[[str], Registry],
+        metrics: Callable[[], Metrics],
+        clients: set[LocalClient],
+    ) -> None:
+        self.node_name = node_name
+        self.data_dir = data_dir
+        self._registries = registries
+        self._registry = registry
+        self._metrics = metrics
+        self._clients = clients
+        self._publishers: dict[str, LocalClient] = {}
+
+    async def publish(
+        self, topic: str, payload: bytes, qos: int = 0, retain: bool = False, mountpoint: str = ""
+    ) -> None:
+        publisher = self._publishers.get(mountpoint)
+        if publisher is None or publisher.is_closed:
+            publisher = self._client(mountpoint, "plugin-" + uuid4().hex, 1)
+            self._publishers[mountpoint] = publisher
+        await publisher.publish(topic, payload, qos, retain)
+
+    @asynccontextmanager
+    async def subscribe_for_plugin(
+        self, filters: Sequence[str], qos: int, mountpoint: str, client_id: str | None, clean: bool
+    ) -> AsyncIterator[AsyncIterator[Message]]:
+        if not clean and not client_id:
+            raise ValueError("a durable session needs a client id")
+        client = self._client(mountpoint, client_id or "plugin-" + uuid4().hex, HELD, clean=clean)
+        try:
+            await client.subscribe(filters, qos)
+            yield _seen(client)
+        finally:
+            client.close()
+
+    def _client(
+        self, mountpoint: str, client_id: str, limit: int, *, clean: bool = True
+    ) -> LocalClient:
+        client = LocalClient(
+            self._registry(mountpoint), client_id, limit, self._clients.discard, clean=clean
+        )
+        self._clients.add(client)
+        return client
+
+    async def disconnect(self, subscriber_id: SubscriberId, cleanup: bool) -> bool:
+        registry = self._registries.get(subscriber_id.mountpoint)
+        found = None if registry is None else registry.subscribers.get(subscriber_id.client_id)
+        if registry is None or found is None:
+            return False
+        output = found.output
+        if isinstance(output, Connection):
+            output.close("disconnected by a plugin")
+        if cleanup and registry.subscribers.get(subscriber_id.client_id) is found:
+            registry.end_session(found)
+        registry.core.outbox.flush()
+        return output is not None
+
+    async def reauthorize(self, subscriber_id: SubscriberId | None) -> int:
+        return await reauthorize(self._registries.values(), subscriber_id)
+
+    def figures(self) -> list[Figure]:
+        return [
+            Figure(family.name, dict(sample.labels), sample.value, family.help)
+            for family in self._metrics().families()
+            for sample in family.samples
+        ]
+
+
+async def _seen(client: LocalClient) -> AsyncIterator[Message]:
+    async for message in client.messages():
+        yield Message(message.topic, message.payload, message.qos, message.retain)

@@ -1,0 +1,72 @@
+"""Which hooks a plugin implements: found and checked by pluggy, and made into the steps of chains.
+
+pluggy compares names and arguments with the specifications; it takes no part in the calls.
+"""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pluggy
+from vmq_hooks import Plugin
+from vmq_hooks.answers import read_delivery, read_filters
+from vmq_hooks.plugin import PROJECT
+from vmq_hooks.specs import CHAINS, Specs
+
+from vmq.plugins.guard import Guard
+from vmq.plugins.loading import LoadError
+from vmq.plugins.steps import RewriteStep, Step, VerdictStep
+
+#: Chains that rewrite and give no verdict, with what reads their answers.
+_REWRITES: Final = {"on_unsubscribe": read_filters, "on_deliver": read_delivery}
+
+
+def arguments_of(hook: str) -> tuple[str, ...]:
+    """The names of a hook's arguments, in order."""
+    names = tuple(inspect.signature(getattr(Specs, hook)).parameters)
+    return names[1:]
+
+
+def steps_of(name: str, plugin: Plugin, guard: Guard) -> dict[str, Step]:
+    """The plugin's steps by hook.
+
+    Raises:
+        LoadError: a hook that there is not, or arguments that it does not have.
+    """
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(Specs)
+    try:
+        manager.register(plugin, name)
+        manager.check_pending()
+    except pluggy.PluginValidationError as error:
+        raise LoadError(f"plugin {name}: {error}") from None
+    steps: dict[str, Step] = {}
+    for caller in manager.get_hookcallers(plugin) or ():
+        for found in caller.get_hookimpls():
+            _check(name, caller.name, found)
+            steps[caller.name] = _step(caller.name, guard, found)
+    return steps
+
+
+def _check(name: str, hook: str, found: pluggy.HookImpl) -> None:
+    if found.wrapper or found.hookwrapper or found.tryfirst or found.trylast:
+        raise LoadError(
+            f"plugin {name}: hook {hook}: wrapper, tryfirst and trylast have no meaning here; "
+            f"the order is set by plugins.{name}.priority"
+        )
+    if inspect.isasyncgenfunction(found.function) or inspect.isgeneratorfunction(found.function):
+        raise LoadError(f"plugin {name}: hook {hook} is a generator; accepted: def or async def")
+    if hook == "on_deliver" and inspect.iscoroutinefunction(found.function):
+        raise LoadError(
+            f"plugin {name}: hook on_deliver stands on the way to the socket and cannot be async def"
+        )
+
+
+def _step(hook: str, guard: Guard, found: pluggy.HookImpl) -> Step:
+    given = arguments_of(hook)
+    rewrites: Mapping[str, Any] = _REWRITES
+    if hook in rewrites:
+        return RewriteStep(hook, guard, found.function, found.argnames, given, rewrites[hook])
+    if CHAINS[hook] == "all_till_ok":
+        return VerdictStep(hook, guard, found.function, found.argnames, given)
+    return Step(hook, guard, found.function, found.argnames, given)

@@ -1,0 +1,83 @@
+"""Async implementations of hooks that give information only: run behind the broker's back, in order.
+
+A client's notices reach a plugin one after the other; those of different clients do not wait for each
+other. What waits is bounded: beyond the limit notices are left out, counted and logged.
+"""
+
+import asyncio
+from collections import deque
+from typing import Any, Final
+
+from vmq_hooks import SubscriberId
+
+from vmq.plugins.guard import Guard
+from vmq.plugins.steps import Step
+
+#: Notices of one plugin that may wait.
+LIMIT: Final = 10_000
+
+Notice = tuple[Step, tuple[Any, ...]]
+
+
+class Lanes:
+    """The async notices of one plugin."""
+
+    def __init__(self, guard: Guard, limit: int = LIMIT) -> None:
+        self._guard = guard
+        self._limit = limit
+        self._waiting = 0
+        self._lanes: dict[object, deque[Notice]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def put(self, step: Step, arguments: tuple[Any, ...]) -> None:
+        """Has a step called soon, after what came before for the same client."""
+        if self._waiting >= self._limit:
+            self._guard.overflowed(step.hook)
+            return
+        self._waiting += 1
+        key = next((each for each in arguments if isinstance(each, SubscriberId)), None)
+        lane = self._lanes.get(key)
+        if lane is not None:
+            lane.append((step, arguments))
+            return
+        self._lanes[key] = lane = deque([(step, arguments)])
+        task = asyncio.get_running_loop().create_task(self._run(key, lane))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, key: object, lane: "deque[Notice]") -> None:
+        try:
+            while lane:
+                step, arguments = lane.popleft()
+                self._waiting -= 1
+                await self._tell(step, arguments)
+        finally:
+            self._waiting -= len(lane)
+            del self._lanes[key]
+
+    async def _tell(self, step: Step, arguments: tuple[Any, ...]) -> None:
+        guard = self._guard
+        if step.is_open():
+            return
+        try:
+            async with asyncio.timeout(guard.deadline) as limit:
+                await step.call(*arguments)
+        except TimeoutError as error:
+            if limit.expired():
+                guard.timed_out(step.hook)
+            else:
+                guard.failed(step.hook, error)
+        except Exception as error:  # noqa: BLE001 - contained: it is the plugin's, whatever it is
+            guard.failed(step.hook, error)
+        else:
+            if guard.failures:
+                guard.succeeded()
+
+    async def finish(self, seconds: float) -> None:
+        """Waits for what is under way, so long at most; then it is cancelled."""
+        if not self._tasks:
+            return
+        _, late = await asyncio.wait(self._tasks, timeout=seconds)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)

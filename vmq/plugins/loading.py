@@ -1,0 +1,167 @@
+"""Finding a plugin's class: in an installed package, or in a file or folder that the configuration names.
+
+Each load executes the plugin's code anew, so that a reload gets what stands in the files now; the
+modules of before stay whole for what still runs, and come back if the new code fails.
+"""
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import EntryPoint, entry_points
+from itertools import count
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from vmq_hooks import Plugin
+from vmq_hooks.plugin import ENTRY_POINTS
+
+_NUMBERS: Final = count(1)
+#: Begins the names of modules that come from a path.
+_PREFIX: Final = "vmq_plugin_"
+#: Packages that are never executed anew.
+_OURS: Final = frozenset({"vmq", "vmq_hooks", "vmq_cluster"})
+
+
+class LoadError(Exception):
+    """A plugin cannot be loaded; the text says which, and why."""
+
+
+def installed() -> list[str]:
+    """The names of the plugins that installed packages offer."""
+    return sorted({each.name for each in entry_points(group=ENTRY_POINTS)})
+
+
+def load(name: str, path: Path | None) -> type[Plugin]:
+    """The class of a plugin, from code that is read now.
+
+    Without a path: the entry point of the name in the group `vmq.plugins`, else the package vmq_NAME.
+
+    Raises:
+        LoadError: there is no such plugin, or its code fails.
+    """
+    try:
+        if path is not None:
+            return _from_path(name, path)
+        return _from_package(name)
+    except LoadError:
+        raise
+    except Exception as error:
+        raise LoadError(f"plugin {name}: {type(error).__name__}: {error}") from error
+
+
+def forget(kind: type[Plugin]) -> None:
+    """A plugin from a file has stopped: its modules are not needed any more."""
+    top = kind.__module__.partition(".")[0]
+    if top.startswith(_PREFIX):
+        _forget(top)
+
+
+def _from_path(name: str, path: Path) -> type[Plugin]:
+    module = _execute(name, path)
+    try:
+        return _class_in(module, name)
+    except BaseException:
+        _forget(module.__name__)
+        raise
+
+
+def _execute(name: str, path: Path) -> ModuleType:
+    """Executes a file, or a folder that is a package, under a name of its own."""
+    file = path / "__init__.py" if path.is_dir() else path
+    if not file.is_file():
+        raise LoadError(f"plugin {name}: there is no file {file}")
+    module_name = f"{_PREFIX}{name.replace('-', '_')}_{next(_NUMBERS)}"
+    folders = [str(path)] if path.is_dir() else None
+    spec = importlib.util.spec_from_file_location(
+        module_name, file, submodule_search_locations=folders
+    )
+    if spec is None or spec.loader is None:
+        raise LoadError(f"plugin {name}: {file} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    try:
+        with _from_source():
+            spec.loader.exec_module(module)
+    except BaseException:
+        _forget(module_name)
+        raise
+    return module
+
+
+def _from_package(name: str) -> type[Plugin]:
+    found = [each for each in entry_points(group=ENTRY_POINTS) if each.name == name]
+    package = f"vmq_{name.replace('-', '_')}"
+    if len({each.value for each in found}) > 1:
+        values = ", ".join(sorted({each.value for each in found}))
+        raise LoadError(f"plugin {name}: several packages offer it: {values}")
+    if found:
+        return _load_anew(name, found[0])
+    importlib.invalidate_caches()
+    if importlib.util.find_spec(package) is None:
+        there = ", ".join(installed()) or "none"
+        raise LoadError(
+            f"plugin {name}: not installed (installed: {there}); give plugins.{name}.path for a file"
+        )
+    return _load_anew(name, EntryPoint(name, package, ENTRY_POINTS))
+
+
+def _load_anew(name: str, entry_point: EntryPoint) -> type[Plugin]:
+    """Loads an entry point from modules that are executed anew; on failure the old ones come back."""
+    top = entry_point.module.partition(".")[0]
+    before = {} if top in _OURS else _forget(top)
+    try:
+        importlib.invalidate_caches()
+        with _from_source():
+            found = entry_point.load()
+        return _class_in(found, name) if isinstance(found, ModuleType) else _checked(found, name)
+    except BaseException:
+        _forget(top)
+        sys.modules.update(before)
+        raise
+
+
+def _forget(top: str) -> dict[str, ModuleType]:
+    """Takes a package's modules out of the list of loaded ones; returns them."""
+    names = [each for each in sys.modules if each == top or each.startswith(top + ".")]
+    return {each: sys.modules.pop(each) for each in names}
+
+
+@contextmanager
+def _from_source() -> Iterator[None]:
+    """Writes no bytecode: its time stamps are too coarse to tell two edits within a second apart."""
+    before = sys.dont_write_bytecode
+    sys.dont_write_bytecode = True
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = before
+
+
+def _class_in(module: ModuleType, name: str) -> type[Plugin]:
+    """The one plugin that a module defines, or names in `plugin`."""
+    named = getattr(module, "plugin", None)
+    if named is not None and not isinstance(named, ModuleType):
+        return _checked(named, name)
+    found = {
+        each
+        for each in vars(module).values()
+        if isinstance(each, type) and issubclass(each, Plugin) and each is not Plugin
+    }
+    # Bases that the plugin imports or refines are no plugins of their own.
+    found = {each for each in found if not any(each in other.__mro__[1:] for other in found)}
+    if len(found) != 1:
+        what = ", ".join(sorted(each.__name__ for each in found)) or "none"
+        raise LoadError(
+            f"plugin {name}: {module.__file__} has to define one subclass of vmq_hooks.Plugin "
+            f"(it defines: {what}), or name it as `plugin`"
+        )
+    return found.pop()
+
+
+def _checked(found: Any, name: str) -> type[Plugin]:
+    if not (isinstance(found, type) and issubclass(found, Plugin)):
+        raise LoadError(f"plugin {name}: {found!r} is no subclass of vmq_hooks.Plugin")
+    return found

@@ -1,0 +1,386 @@
+"""The plugins of one broker: loaded, started, swapped and stopped, at start and while it runs.
+
+Changes are made one after the other. A plugin that is being replaced serves until the new one has
+started; what it was asked before, it still answers. Whatever fails on the way leaves things as they
+were.
+"""
+
+import asyncio
+import inspect
+import logging
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+from vmq_hooks import Plugin
+
+from vmq.config_plugins import PluginOptions, own_config
+from vmq.config_sources import ConfigError
+from vmq.hooks import Hooks
+from vmq.plugins.chains import VerdictChain
+from vmq.plugins.compiling import Selection, Wrap, compile_into, notices
+from vmq.plugins.guard import Guard, State
+from vmq.plugins.handle import Handle, Host, PluginCounter
+from vmq.plugins.implementations import steps_of
+from vmq.plugins.lanes import Lanes
+from vmq.plugins.loading import LoadError, forget, installed, load
+
+log = logging.getLogger("vmq.plugins")
+
+#: Seconds that a plugin has to start, and to stop.
+START_TIMEOUT: Final = 30.0
+STOP_TIMEOUT: Final = 10.0
+
+
+class PluginError(Exception):
+    """A change of plugins that was not made; the text is for the operator."""
+
+
+class Loaded:
+    """A plugin that serves."""
+
+    def __init__(self, name: str, options: PluginOptions, plugin: Plugin, guard: Guard) -> None:
+        self.name = name
+        self.options = options
+        self.plugin = plugin
+        self.guard = guard
+        self.lanes = Lanes(guard)
+        self.steps = steps_of(name, plugin, guard)
+        self.handle: Handle | None = None
+
+
+class Status(msgspec.Struct, frozen=True):
+    """A plugin, for the operator."""
+
+    name: str
+    status: Literal["running", "disabled"]
+    priority: int
+    source: str
+    hooks: str
+    breaker: str
+    errors: int
+    timeouts: int
+
+
+class Plugins:
+    """The plugins of one broker.
+
+    Args:
+        host: the broker, for the plugins' handles.
+        hooks: the call sites of clients of listeners that choose no plugins.
+        sections: the sections of the configuration.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        hooks: Hooks,
+        sections: Mapping[str, PluginOptions],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.sections = dict(sections)
+        self.loaded: dict[str, Loaded] = {}
+        self._host = host
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        default = Selection()
+        default.hooks = hooks
+        self._selections = [default]
+        self._chains: list[VerdictChain] = []
+        self._counters: dict[str, dict[str, PluginCounter]] = {}
+        self._guards: dict[str, Guard] = {}
+        #: Plugins that were handed over as objects.
+        self._given: dict[str, Plugin] = {}
+        self._wrap: Wrap | None = None
+
+    # Call sites
+
+    def hooks_for(self, auth: list[str] | None, authz: list[str] | None) -> Hooks:
+        """The call sites for the clients of a listener that chooses its plugins."""
+        for each in self._selections:
+            if (each.auth, each.authz) == (auth, authz):
+                return each.hooks
+        selection = Selection(auth, authz)
+        self._selections.append(selection)
+        self._compile()
+        return selection.hooks
+
+    def forget_verdicts(self) -> None:
+        """No kept verdict holds any more."""
+        for chain in self._chains:
+            chain.forget()
+        for selection in self._selections:
+            selection.hooks.generation += 1
+
+    def watch(self, wrap: Wrap | None) -> None:
+        """Has `wrap` look at every call of a hook, for a trace; None ends that."""
+        self._wrap = wrap
+        self._compile()
+
+    def _compile(self) -> None:
+        members = self.in_order()
+        self._chains = []
+        for selection in self._selections:
+            self._chains += compile_into(selection, members, self._clock, self._wrap)
+
+    def in_order(self) -> list[Loaded]:
+        """The running plugins as chains ask them."""
+        places = {name: place for place, name in enumerate(self.sections)}
+        return sorted(
+            self.loaded.values(),
+            key=lambda each: (each.options.priority, places.get(each.name, len(places))),
+        )
+
+    # Life
+
+    async def start(self) -> None:
+        """Starts the plugins of the configuration.
+
+        Raises:
+            PluginError: one cannot be loaded or started; none runs then.
+        """
+        try:
+            for name, options in self.sections.items():
+                if options.enabled and name not in self.loaded:
+                    await self.enable(name)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Stops all of them, the last in the chains first."""
+        async with self._lock:
+            members = self.in_order()
+            self.loaded.clear()
+            self._compile()
+            for each in reversed(members):
+                await self._retire(each)
+
+    async def add(self, name: str, plugin: Plugin, options: PluginOptions | None = None) -> None:
+        """Starts a plugin that the program itself has made; `options` is its section.
+
+        Raises:
+            PluginError: it cannot be started, or there is one of this name.
+        """
+        if name in self.loaded:
+            raise PluginError(f"plugin {name!r} runs already")
+        self.sections[name] = options if options is not None else PluginOptions()
+        self._given[name] = plugin
+        try:
+            await self.enable(name)
+        except PluginError:
+            del self.sections[name], self._given[name]
+            raise
+
+    async def enable(self, name: str) -> None:
+        """Loads and starts a plugin of the configuration.
+
+        Raises:
+            PluginError: it runs, is not in the configuration, or cannot be loaded or started.
+        """
+        async with self._lock:
+            if name in self.loaded:
+                raise PluginError(f"plugin {name!r} runs already")
+            self.loaded[name] = await self._bring_up(name)
+            self._compile()
+            log.info("plugin enabled name=%s", name)
+
+    async def disable(self, name: str) -> None:
+        """Takes a plugin out of the chains and stops it.
+
+        Raises:
+            PluginError: it does not run.
+        """
+        async with self._lock:
+            old = self._running(name)
+            del self.loaded[name]
+            self._compile()
+            await self._retire(old)
+            log.info("plugin disabled name=%s", name)
+
+    async def reload(self, name: str) -> None:
+        """Starts the plugin's code and configuration as they are now, in place of what runs.
+
+        Raises:
+            PluginError: the new code cannot be loaded or started; the old goes on.
+        """
+        async with self._lock:
+            old = self._running(name)
+            if name in self._given:
+                raise PluginError(
+                    f"plugin {name!r} was made by the program; there is no newer code"
+                )
+            self.loaded[name] = await self._bring_up(name)
+            self._compile()
+            await self._retire(old)
+            log.info("plugin reloaded name=%s", name)
+
+    async def take_over(
+        self, sections: Mapping[str, PluginOptions], changed: Mapping[str, Any]
+    ) -> list[str]:
+        """Follows a new configuration: starts, stops and reloads what changed, and tells the others.
+
+        Args:
+            sections: the new sections.
+            changed: other options that changed, with their new values.
+
+        Returns:
+            What could not be done; the plugins in question stay as they are.
+        """
+        before = self.sections
+        given = {name: before[name] for name in self._given}
+        self.sections = {**sections, **given}
+        problems: list[str] = []
+        for name in list(dict.fromkeys((*before, *self.sections))):
+            problem = await self._follow(name, before.get(name))
+            if problem is not None:
+                problems.append(problem)
+        chain = notices(self.in_order(), "on_config_change") if changed else None
+        if chain is not None:
+            chain(dict(changed))
+        return problems
+
+    async def _follow(self, name: str, before: PluginOptions | None) -> str | None:
+        options = self.sections.get(name)
+        if options == before:
+            return None
+        runs = name in self.loaded
+        try:
+            if options is None or not options.enabled:
+                if runs:
+                    await self.disable(name)
+            elif runs:
+                await self.reload(name)
+            else:
+                await self.enable(name)
+        except PluginError as error:
+            log.error("plugin not changed: %s", error)
+            return str(error)
+        return None
+
+    def _running(self, name: str) -> Loaded:
+        found = self.loaded.get(name)
+        if found is None:
+            known = ", ".join(self.loaded) or "none"
+            raise PluginError(f"plugin {name!r} does not run (running: {known})")
+        return found
+
+    async def _bring_up(self, name: str) -> Loaded:
+        options = self.sections.get(name)
+        if options is None and name in installed():
+            self.sections[name] = options = PluginOptions()
+        if options is None:
+            known = ", ".join(self.sections) or "there is none"
+            raise PluginError(f"there is no [plugins.{name}] in the configuration ({known})")
+        try:
+            found = self._load(name, options)
+        except (LoadError, ConfigError) as error:
+            raise PluginError(str(error)) from error
+        plugin, config = found
+        guard = Guard(
+            name,
+            options.deadline,
+            options.breaker_failures,
+            options.breaker_seconds,
+            self._clock,
+        )
+        try:
+            loaded = Loaded(name, options, plugin, guard)
+        except LoadError as error:
+            raise PluginError(str(error)) from error
+        if name in self._guards:
+            guard.inherit(self._guards[name])
+        await self._start(loaded, config)
+        self._guards[name] = guard
+        return loaded
+
+    def _load(self, name: str, options: PluginOptions) -> tuple[Plugin, Any]:
+        given = self._given.get(name)
+        if given is not None:
+            return given, own_config(name, options, given.Config)
+        path = None
+        if options.path is not None:
+            path = self._config_dir(options) / options.path
+        kind = load(name, path)
+        config = own_config(name, options, kind.Config)
+        try:
+            return kind(), config
+        except Exception as error:
+            raise LoadError(f"plugin {name}: {type(error).__name__}: {error}") from error
+
+    async def _start(self, loaded: Loaded, config: Any) -> None:
+        counters = self._counters.setdefault(loaded.name, {})
+        loaded.handle = handle = Handle(
+            loaded.name,
+            self._host,
+            self._config_dir(loaded.options),
+            counters,
+            self.forget_verdicts,
+        )
+        try:
+            async with asyncio.timeout(START_TIMEOUT):
+                started = loaded.plugin.start(handle, config)
+                if inspect.isawaitable(started):
+                    await started
+        except Exception as error:
+            await handle.close()
+            what = str(error) or type(error).__name__
+            raise PluginError(f"plugin {loaded.name} cannot start: {what}") from error
+
+    async def _retire(self, old: Loaded) -> None:
+        """Lets a plugin answer what it was asked, then stops it. What fails is logged."""
+        try:
+            await old.guard.wait_idle()
+            await old.lanes.finish(STOP_TIMEOUT)
+            async with asyncio.timeout(STOP_TIMEOUT):
+                stopped = old.plugin.stop()
+                if inspect.isawaitable(stopped):
+                    await stopped
+        except Exception as error:
+            log.error("plugin failed to stop name=%s", old.name, exc_info=error)
+        if old.handle is not None:
+            await old.handle.close()
+        forget(type(old.plugin))
+
+    @staticmethod
+    def _config_dir(options: PluginOptions) -> Path:
+        file = Path(options.stated_in)
+        return file.parent if options.stated_in and file.is_file() else Path()
+
+    # Figures
+
+    def statuses(self) -> list[Status]:
+        """Every plugin of the configuration, those that run in the order of the chains."""
+        rows = [self._status(each.name, each.options, each) for each in self.in_order()]
+        rows += [
+            self._status(name, options, None)
+            for name, options in self.sections.items()
+            if name not in self.loaded
+        ]
+        return rows
+
+    def _status(self, name: str, options: PluginOptions, loaded: Loaded | None) -> Status:
+        guard = self._guards.get(name)
+        return Status(
+            name=name,
+            status="disabled" if loaded is None else "running",
+            priority=options.priority,
+            source="program" if name in self._given else options.path or "installed",
+            hooks=" ".join(loaded.steps) if loaded is not None else "",
+            breaker=loaded.guard.state.value if loaded is not None else State.CLOSED.value,
+            errors=guard.errors.total() if guard is not None else 0,
+            timeouts=guard.timeouts.total() if guard is not None else 0,
+        )
+
+    @property
+    def guards(self) -> Mapping[str, Guard]:
+        """Every plugin's guard, those of stopped ones too."""
+        return self._guards
+
+    @property
+    def counters(self) -> Mapping[str, Mapping[str, PluginCounter]]:
+        """The counters that plugins made."""
+        return self._counters

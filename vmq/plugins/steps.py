@@ -1,0 +1,163 @@
+"""One plugin's function for one hook, called with just the arguments that it takes."""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from vmq_hooks import Refuse
+from vmq_hooks.answers import ACCEPT, NEXT, AnswerError, Verdict, read_verdict
+
+from vmq.plugins.guard import Guard
+
+#: Where auth_on_subscribe has the list of what the client wants.
+_WANTED: Final = 2
+
+
+def adapted(
+    function: Callable[..., Any], taken: Sequence[str], given: Sequence[str]
+) -> Callable[..., Any]:
+    """The function as one that takes all of a hook's arguments, in order."""
+    if tuple(taken) == tuple(given):
+        return function
+    places = [given.index(name) for name in taken]
+    if len(places) == 1:
+        only = places[0]
+        return lambda *arguments: function(arguments[only])
+    return lambda *arguments: function(*[arguments[place] for place in places])
+
+
+class Step:
+    """A plugin's place in a chain."""
+
+    def __init__(
+        self,
+        hook: str,
+        guard: Guard,
+        function: Callable[..., Any],
+        taken: Sequence[str],
+        given: Sequence[str],
+    ) -> None:
+        self.hook = hook
+        self.guard = guard
+        self.function = function
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.call = adapted(function, taken, given)
+
+    def is_open(self) -> bool:
+        """Whether the plugin's breaker forbids to call."""
+        guard = self.guard
+        return guard.failures > 0 and not guard.lets_through(self.hook)
+
+
+class VerdictStep(Step):
+    """A place in a chain of an auth hook. Whatever fails is a refusal."""
+
+    def ask(self, arguments: tuple[Any, ...]) -> Any:
+        """The verdict; of an async implementation the coroutine, to be handed to `settle`."""
+        guard = self.guard
+        if guard.failures and not guard.lets_through(self.hook):
+            return Refuse(f"plugin {guard.plugin} fails and is not asked for now")
+        try:
+            returned = self.call(*arguments)
+        except Refuse as refusal:
+            returned = refusal
+        except Exception as error:  # noqa: BLE001 - contained: it is the plugin's, whatever it is
+            return self.failed(error)
+        if self.is_async:
+            return returned
+        return self.read(returned, arguments)
+
+    async def settle(self, verdict: Any, arguments: tuple[Any, ...]) -> Verdict:
+        """Waits for a coroutine that `ask` gave, no longer than the plugin's deadline."""
+        guard = self.guard
+        try:
+            with guard.waiting():
+                async with asyncio.timeout(guard.deadline) as limit:
+                    returned = await verdict
+        except Refuse as refusal:
+            returned = refusal
+        except TimeoutError as error:
+            if not limit.expired():
+                return self.failed(error)
+            guard.timed_out(self.hook)
+            return Refuse(f"plugin {guard.plugin} gave no verdict in time")
+        except Exception as error:  # noqa: BLE001 - contained
+            return self.failed(error)
+        return self.read(returned, arguments)
+
+    def read(self, returned: Any, arguments: tuple[Any, ...]) -> Verdict:
+        try:
+            verdict = self._read(returned, arguments)
+        except AnswerError as error:
+            return self.failed(str(error))
+        if self.guard.failures:
+            self.guard.succeeded()
+        return verdict
+
+    def _read(self, returned: Any, arguments: tuple[Any, ...]) -> Verdict:
+        if returned is None:
+            return NEXT
+        if returned is True:
+            return ACCEPT
+        if inspect.iscoroutine(returned):
+            returned.close()
+            raise AnswerError("a coroutine of a plain function; accepted: async def, or a verdict")
+        asked = arguments[_WANTED] if self.hook == "auth_on_subscribe" else ()
+        return read_verdict(self.hook, returned, asked)
+
+    def failed(self, error: BaseException | str) -> Refuse:
+        self.guard.failed(self.hook, error)
+        return Refuse(f"plugin {self.guard.plugin} failed in {self.hook}")
+
+
+class RewriteStep(Step):
+    """A place in a chain that rewrites and gives no verdict. What fails changes nothing."""
+
+    def __init__(
+        self,
+        hook: str,
+        guard: Guard,
+        function: Callable[..., Any],
+        taken: Sequence[str],
+        given: Sequence[str],
+        read: Callable[[Any], Any],
+    ) -> None:
+        super().__init__(hook, guard, function, taken, given)
+        self._read = read
+
+    def ask(self, arguments: tuple[Any, ...]) -> Any:
+        """The change or None; of an async implementation the coroutine, for `settle`."""
+        if self.is_open():
+            return None
+        try:
+            returned = self.call(*arguments)
+            return returned if self.is_async else self.read(returned)
+        except Exception as error:  # noqa: BLE001 - contained
+            return self.failed(error)
+
+    async def settle(self, change: Any) -> Any:
+        guard = self.guard
+        try:
+            with guard.waiting():
+                async with asyncio.timeout(guard.deadline) as limit:
+                    return self.read(await change)
+        except TimeoutError as error:
+            if not limit.expired():
+                return self.failed(error)
+            guard.timed_out(self.hook)
+            return None
+        except Exception as error:  # noqa: BLE001 - contained
+            return self.failed(error)
+
+    def read(self, returned: Any) -> Any:
+        if inspect.iscoroutine(returned):
+            returned.close()
+            raise AnswerError("a coroutine of a plain function; accepted: async def")
+        change = self._read(returned)
+        if self.guard.failures:
+            self.guard.succeeded()
+        return change
+
+    def failed(self, error: BaseException) -> None:
+        self.guard.failed(self.hook, str(error) if isinstance(error, AnswerError) else error)
