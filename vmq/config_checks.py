@@ -70,7 +70,8 @@ def _listener_problems(config: Config, origin: Callable[[str], str | None]) -> l
                 Problem(key, f"{error}; accepted: {URL_FORMS}", origin(key), options.url)
             )
             continue
-        schemes.add(endpoint.scheme)
+        if endpoint.is_mqtt:
+            schemes.add(endpoint.scheme)
         unix = endpoint.scheme == "unix"
         address = (endpoint.host.lower(), endpoint.path if unix else endpoint.port)
         # Port 0 is a fresh port each time it is bound.
@@ -96,8 +97,8 @@ def _listener_problems(config: Config, origin: Callable[[str], str | None]) -> l
         guarded = any(each.enabled for each in config.plugins.values())
         if not (endpoint.is_loopback or identified or guarded or _anonymous_said(config, options)):
             problems.append(Problem(key, _UNSAFE.format(name=name), origin(key), options.url))
-    if schemes <= {"http"}:
-        which = " for MQTT" if schemes else ""
+    if not schemes:
+        which = " for MQTT" if config.listeners else ""
         what = f"there is no listener{which}, so no client could connect; add one, as in [listeners.tcp]"
         problems.append(Problem("listeners", what, origin("listeners")))
     return problems

@@ -178,4 +178,5 @@ class Outbox:
             output.held_bytes = 0
             output.pieces.clear()
             output.barrier = 0
+            output.stream_barrier = 0
             output.close(reason)

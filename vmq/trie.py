@@ -5,6 +5,7 @@ subscriber at most, so both have a slot of their own before a dict is made.
 """
 
 import sys
+from typing import Any, Final
 
 from vmq.mqtt.topics import has_wildcard, split_shared
 from vmq.queue import Queue
