@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from vmq import config_streams
 from vmq.config import Config, ListenerOptions
 from vmq.config_listeners import problems_of
 from vmq.config_sources import ConfigError, Problem, type_problems
@@ -26,6 +27,7 @@ def check(config: Config, origin: Callable[[str], str | None] = lambda _key: Non
     problems = type_problems(config, origin)
     if not problems:
         problems = _listener_problems(config, origin) + _chain_problems(config, origin)
+        problems += _stream_problems(config, origin)
     if problems:
         raise ConfigError(problems)
 
@@ -42,6 +44,15 @@ def _chain_problems(config: Config, origin: Callable[[str], str | None]) -> list
                 key = f"listeners.{name}.{option}"
                 what = f"there is no [plugins.{missing[0]}]; accepted: names of sections ({known})"
                 problems.append(Problem(key, what, origin(key), value))
+    return problems
+
+
+def _stream_problems(config: Config, origin: Callable[[str], str | None]) -> list[Problem]:
+    problems: list[Problem] = []
+    for name, options in config.streams.items():
+        for option, what in config_streams.problems_of(options):
+            key = f"streams.{name}.{option}"
+            problems.append(Problem(key, what, origin(key), getattr(options, option)))
     return problems
 
 
