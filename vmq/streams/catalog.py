@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -56,6 +57,8 @@ class Stream:
         self.clock = clock
         self.fed = True
         self.partitions: list[Partition] = []
+        self.news = threading.Condition()
+        self.watchers = 0
         self._add_partitions()
         self.appender = Appender(options, self.partitions, commits)
 
@@ -63,7 +66,27 @@ class Stream:
         """Opens those that are not open yet."""
         for number in range(len(self.partitions), self.options.partitions):
             folder = self.folder / str(number)
-            self.partitions.append(Partition(folder, self.name, number, self.options, self.clock))
+            partition = Partition(folder, self.name, number, self.options, self.clock)
+            partition.on_publish = self._tell
+            self.partitions.append(partition)
+
+    def _tell(self) -> None:
+        """A partition has new rows."""
+        # Who begins to wait after this look has counted itself before it looks at the ends.
+        if self.watchers:
+            with self.news:
+                self.news.notify_all()
+
+    def wait(self, after: list[tuple[Partition, int]], timeout: float) -> bool:
+        """Waits until one of some partitions ends behind an offset; False if none does in time."""
+        with self.news:
+            self.watchers += 1
+            try:
+                return self.news.wait_for(
+                    lambda: any(partition.end > offset for partition, offset in after), timeout
+                )
+            finally:
+                self.watchers -= 1
 
     def partition(self, number: int) -> Partition:
         """One of the partitions.

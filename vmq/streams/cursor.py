@@ -182,15 +182,12 @@ class Reader:
             OutOfRangeError: offsets that the partition has no longer, or not yet.
             DamagedError: a batch is not what was written.
         """
-        latest = self.partition.end
-        if end is None:
-            end = max(start, latest)
-        if end > latest or end < start:
-            partition = self.partition
-            raise OutOfRangeError(
-                partition.stream, partition.number, end, max(start, partition.earliest), latest
-            )
-        with Cursor(self.partition, start) as cursor:
+        partition = self.partition
+        with Cursor(partition, start) as cursor:
+            latest = partition.end
+            end = latest if end is None else end
+            if not start <= end <= latest:
+                raise OutOfRangeError(partition.stream, partition.number, end, start, latest)
             done = start == end or limit == 0
             if done:
                 yield Chunk(pa.RecordBatch.from_pylist([], schema=self.schema), start)

@@ -91,8 +91,10 @@ class Partition:
         self.clock = clock
         self.header = Header(stream, number)
         self.set_options(options)
+        #: Called in the writer's thread when there are new rows.
+        self.on_publish: Callable[[], None] = lambda: None
         #: Guards the list of segments and the visible end; held for moments only.
-        self.changed = threading.Condition()
+        self.changed = threading.Lock()
         self.sealed: tuple[Sealed, ...] = ()
         #: Segments whose small batches wait to be merged.
         self.unmerged: list[Sealed] = []
@@ -221,7 +223,7 @@ class Partition:
             self.shown = index.mark()
             self.visible = index.size
             self.end = index.end
-            self.changed.notify_all()
+        self.on_publish()
 
     def rollback(self) -> None:
         """Undoes what was written and not shown.
@@ -261,7 +263,6 @@ class Partition:
             self.shown = fresh.index.mark()
             self.visible = fresh.index.size
             self.end = fresh.index.end
-            self.changed.notify_all()
         os.close(active.fd)
 
     def close(self) -> None:
@@ -330,13 +331,6 @@ class Partition:
         with suppress(OSError):
             index.save(index_path(old.path))
         sync_folder(self.folder)
-
-    # Waiting
-
-    def wait(self, offset: int, timeout: float) -> bool:
-        """Waits until there is a row at an offset; False if there is none after `timeout` seconds."""
-        with self.changed:
-            return self.changed.wait_for(lambda: self.end > offset, timeout)
 
 
 def sealed_of(path: Path, index: Index) -> Sealed:

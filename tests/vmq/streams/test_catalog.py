@@ -94,6 +94,24 @@ async def test_a_deleted_stream_is_gone_with_what_was_gathered(
     await catalog.commits.wait()
 
 
+async def test_waiting_ends_when_a_row_comes(opened: Opener) -> None:
+    stream = opened(temp=options(partitions=2)).get("temp")
+    pairs = [(partition, 0) for partition in stream.partitions]
+    assert not stream.wait(pairs, 0.0)
+    waiting = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def wait() -> bool:
+        loop.call_soon_threadsafe(waiting.set)
+        return stream.wait(pairs, 30)
+
+    thread = asyncio.create_task(asyncio.to_thread(wait))
+    await waiting.wait()
+    stream.appender.append(b"a", b"1", 1, False, "c", int(time.time() * 1e6))
+    assert await thread
+    assert stream.watchers == 0
+
+
 async def test_a_deletion_that_was_interrupted_is_finished(opened: Opener, tmp_path: Path) -> None:
     catalog = opened()
     catalog.create("made", options())

@@ -3,7 +3,6 @@ import os
 import resource
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -178,20 +177,6 @@ def test_a_large_batch_is_written_in_parts(tmp_path: Path) -> None:
     assert sum(each.num_rows for each in pieces(heavy)) == 5
     one = batch_of([row(0, payload=bytes(3 * BATCH_BYTES))])
     assert [each.num_rows for each in pieces(one)] == [1]
-
-
-def test_waiting_ends_when_a_row_comes(tmp_path: Path) -> None:
-    partition = make(tmp_path)
-    assert not partition.wait(0, 0.0)
-    answers: list[bool] = []
-    thread = threading.Thread(target=lambda: answers.append(partition.wait(1, 30)))
-    thread.start()
-    put(partition, rows_from(0, 1))
-    assert thread.is_alive()
-    put(partition, rows_from(1, 1))
-    thread.join(30)
-    assert answers == [True]
-    partition.close()
 
 
 class FullDisk:
