@@ -12,19 +12,16 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from vmq.streams.columns import Projection
 from vmq.streams.errors import OutOfRangeError
 from vmq.streams.frame import END
 from vmq.streams.index import Index, load
 from vmq.streams.partition import Partition
 from vmq.streams.recovery import examine
-from vmq.streams.schema import STORED, projected
+from vmq.streams.schema import STORED
 from vmq.streams.segment import FlawError, Span, index_path, read_span, walk
-from vmq.streams.topic_filter import TopicFilter
 
-_TOPIC = STORED.get_field_index("topic")
 _TIMESTAMP = STORED.get_field_index("timestamp")
-#: Read where only derived columns are wanted: the narrowest.
-_RETAIN = STORED.get_field_index("retain")
 
 
 class Chunk(NamedTuple):
@@ -147,12 +144,7 @@ class Cursor:
 
 
 class Reader:
-    """What is read of a partition: which columns, which topics.
-
-    Args:
-        partition: the log.
-        columns: names of `schema.READ`, in the order that they are wanted in; None = all.
-        topic_filter: an MQTT topic filter; rows of other topics are left out. None = all rows.
+    """What is read of a partition: which columns, which topics (see `Projection`).
 
     Raises:
         StreamError: there is no such column, or the filter is none.
@@ -165,12 +157,7 @@ class Reader:
         topic_filter: str | None = None,
     ) -> None:
         self.partition = partition
-        self.schema = projected(columns)
-        self.filter = None if topic_filter is None else TopicFilter(topic_filter)
-        wanted = {STORED.get_field_index(name) for name in self.schema.names} - {-1}
-        if self.filter is not None:
-            wanted.add(_TOPIC)
-        self.fields = sorted(wanted) or [_RETAIN]
+        self.projection = Projection(columns, topic_filter)
 
     def read(self, start: int, end: int | None = None, limit: int | None = None) -> Iterator[Chunk]:
         """Reads the rows from offset `start` up to `end`, or to the present end of the partition.
@@ -190,10 +177,10 @@ class Reader:
                 raise OutOfRangeError(partition.stream, partition.number, end, start, latest)
             done = start == end or limit == 0
             if done:
-                yield Chunk(pa.RecordBatch.from_pylist([], schema=self.schema), start)
+                yield Chunk(self.projection.empty(), start)
             while not done:
                 at = cursor.offset
-                span = cursor.read(self.fields)
+                span = cursor.read(self.projection.fields)
                 assert span is not None
                 skip = max(0, at - span.offset)
                 offset = span.offset + skip
@@ -206,25 +193,9 @@ class Reader:
 
     def _chunk(self, rows: pa.RecordBatch, offset: int, limit: int | None) -> Chunk:
         """The wanted columns of the wanted rows, which begin at an offset."""
-        offsets = pc.add(_ramp(rows.num_rows), pa.scalar(offset, pa.int64()))
+        partition = self.partition
         following = offset + rows.num_rows
-        kept = None if self.filter is None else self.filter.mask(rows.column("topic"))
-        columns = []
-        for field in self.schema:
-            if field.name == "offset":
-                columns.append(offsets)
-            elif field.name == "partition":
-                columns.append(
-                    pa.repeat(pa.scalar(self.partition.number, pa.int32()), rows.num_rows)
-                )
-            elif field.name == "stream":
-                columns.append(pa.repeat(pa.scalar(self.partition.stream), rows.num_rows))
-            else:
-                columns.append(rows.column(field.name))
-        result = pa.RecordBatch.from_arrays(columns, schema=self.schema)
-        if kept is not None:
-            result = result.filter(kept)
-            offsets = offsets.filter(kept)
+        result, offsets = self.projection.apply(rows, partition.stream, partition.number, offset)
         if limit is not None and result.num_rows > limit:
             result = result.slice(0, limit)
             following = offsets[limit - 1].as_py() + 1
@@ -260,15 +231,3 @@ def offset_at(partition: Partition, time: int) -> int:
         except FlawError as flaw:
             raise flaw.damage(place.path) from None
     return end
-
-
-_RAMP = pa.array(range(0), pa.int64())
-
-
-def _ramp(length: int) -> pa.Array:
-    """The numbers from 0 on; made once for the longest that was needed."""
-    global _RAMP  # noqa: PLW0603 - a cache: two threads that make it make the same
-    ramp = _RAMP
-    if len(ramp) < length:
-        _RAMP = ramp = pa.array(range(max(length, 1 << 16)), pa.int64())
-    return ramp.slice(0, length)

@@ -218,7 +218,7 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         slot = Slot(self.calls, "reads")
         chunks = reader.read(start, wanted.end, wanted.limit)
         first = next(chunks)  # what is wrong with the range comes as an answer, not in the stream
-        return flight.GeneratorStream(reader.schema, self.batches(first, chunks, slot))
+        return flight.GeneratorStream(reader.projection.schema, self.batches(first, chunks, slot))
 
     @answers
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
