@@ -222,7 +222,7 @@ def offset_at(partition: Partition, time: int) -> int:
         assert found is not None
         header = partition.header
         try:
-            for (position, frame), _ in walk(place.fd, found[0], limit, found[1]):
+            for position, frame in walk(place.fd, found[0], limit, found[1]):
                 if frame.time >= time:
                     span = read_span(place.fd, header, position, limit, frame.offset, [_TIMESTAMP])
                     times = span.rows.column(0).cast(pa.int64())

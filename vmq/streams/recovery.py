@@ -38,7 +38,7 @@ def recover_active(path: Path, base: int, header: Header, trusted: int | None) -
             return Index(base, len(header.raw))
         index = Index(base, start)
         try:
-            for (_, frame), _ in walk(fd, start, size, base):
+            for _, frame in walk(fd, start, size, base):
                 index.add(frame.offset, frame.rows, frame.size, frame.time)
         except FlawError as flaw:
             if not is_torn(fd, flaw, size, trusted):
@@ -101,7 +101,7 @@ def examine(fd: int, path: Path, base: int, header: Header) -> Index:
         raise DamagedError(path, 0, base, "it does not begin with this stream's schema")
     index = Index(base, start)
     try:
-        for (_, frame), _ in walk(fd, start, size, base):
+        for _, frame in walk(fd, start, size, base):
             index.add(frame.offset, frame.rows, frame.size, frame.time)
     except FlawError as flaw:
         raise flaw.damage(path) from None

@@ -7,7 +7,7 @@ buffer of their own: a file that is cut or goes away under a memory map would en
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
 import pyarrow as pa
 from pyarrow import ipc
@@ -139,10 +139,10 @@ class Window:
         return frame
 
 
-def walk(fd: int, position: int, limit: int, offset: int) -> Iterator[tuple[Placed, Window]]:
+def walk(fd: int, position: int, limit: int, offset: int) -> Iterator[Placed]:
     """The checked frames of a file from a position to a limit, or to the mark of the stream's end.
 
-    `offset` is that of the first. The window holds the frame's bytes until the next step.
+    `offset` is that of the first.
 
     Raises:
         FlawError: a batch is not whole or not what was written.
@@ -151,15 +151,14 @@ def walk(fd: int, position: int, limit: int, offset: int) -> Iterator[tuple[Plac
     while position < limit:
         try:
             frame = window.frame_at(position)
+            if frame is not None and frame.offset != offset:
+                raise_other(frame)
         except BadFrameError as error:
             short = isinstance(error, ShortFrameError)
             raise FlawError(position, offset, str(error), short=short) from None
         if frame is None:
             return
-        if frame.offset != offset:
-            reason = f"the batch has offset {frame.offset}"
-            raise FlawError(position, offset, reason, short=False)
-        yield Placed(position, frame), window
+        yield Placed(position, frame)
         position += frame.size
         offset = frame.end
 
@@ -180,25 +179,74 @@ def read_span(
     Raises:
         FlawError: a batch is not whole, or not what was written.
     """
-    rows = size = 0
-    at = position
-    kept: list[bytes | memoryview] = [header.raw]
-    for placed, window in walk(fd, position, limit, offset):
-        frame = placed.frame
-        begin = placed.position - window.start
-        kept.append(window.view[begin : begin + frame.size])
-        rows += frame.rows
-        size += frame.nbytes
-        at = placed.position + frame.size
-        if rows >= SPAN_ROWS or size >= SPAN_BYTES:
-            break
-    buffer = pa.py_buffer(b"".join(kept))
+    buffer, view = _fill(fd, header, position, min(WINDOW, limit - position))
+    try:
+        size = _frames(view, offset)
+        if not size and len(view):
+            # A batch that is larger than the window, if it is one.
+            frame = parse(view, 0)
+            if frame is not None and position + frame.size <= limit:
+                buffer, view = _fill(fd, header, position, frame.size)
+            size = _frames(view, offset, whole=True)
+    except BadFrameError as error:
+        short = isinstance(error, ShortFrameError)
+        raise FlawError(position, offset, str(error), short=short) from None
+    stream = buffer.slice(0, len(header.raw) + size)
     options = ipc.IpcReadOptions(included_fields=fields, use_threads=False)
     try:
-        with ipc.open_stream(buffer, options=options) as reader:
+        with ipc.open_stream(stream, options=options) as reader:
             table = reader.read_all().combine_chunks()
     except (pa.ArrowException, OSError) as error:
         raise FlawError(position, offset, f"Arrow refuses it: {error}", short=False) from None
     batches = table.to_batches()
     empty = pa.RecordBatch.from_pylist([], schema=table.schema)
-    return Span(batches[0] if batches else empty, offset, at)
+    return Span(batches[0] if batches else empty, offset, position + size)
+
+
+def _fill(fd: int, header: Header, position: int, size: int) -> tuple[pa.Buffer, memoryview]:
+    """A part of a file behind the schema, as a stream that Arrow can read; and a view of that part.
+
+    Nothing is copied in Python: that would stop the event loop, which has the same interpreter.
+    """
+    begin = len(header.raw)
+    buffer = pa.allocate_buffer(begin + size)
+    view = memoryview(buffer).cast("B")
+    view[:begin] = header.raw
+    end = begin
+    while end < len(view):
+        count = os.preadv(fd, [view[end:]], position + end - begin)
+        if not count:
+            break
+        end += count
+    return buffer, view[begin:end]
+
+
+def _frames(view: memoryview, offset: int, *, whole: bool = False) -> int:
+    """Bytes of the checked batches that some bytes begin with, up to those of a span.
+
+    Raises:
+        BadFrameError: the first batch is not what was written; with `whole`, or is not there whole.
+    """
+    rows = size = nbytes = 0
+    while size < len(view) and rows < SPAN_ROWS and nbytes < SPAN_BYTES:
+        try:
+            frame = parse(view, size)
+            if frame is None:
+                break
+            check(view, size, frame)
+            if frame.offset != offset + rows:
+                raise_other(frame)
+        except BadFrameError as error:
+            # What follows good batches is judged when it is next read, as the first.
+            if size or (isinstance(error, ShortFrameError) and not whole):
+                break
+            raise
+        rows += frame.rows
+        size += frame.size
+        nbytes += frame.nbytes
+    return size
+
+
+def raise_other(frame: Frame) -> NoReturn:
+    """A batch is whole, but another one should be in its place."""
+    raise BadFrameError(f"the batch has offset {frame.offset}")
