@@ -59,7 +59,11 @@ class Stream:
         self.partitions: list[Partition] = []
         self.news = threading.Condition()
         self.watchers = 0
-        self._add_partitions()
+        try:
+            self._add_partitions()
+        except BaseException:
+            self.close()
+            raise
         self.appender = Appender(options, self.partitions, commits)
 
     def _add_partitions(self) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from vmq.streams.columns import Projection
-from vmq.streams.errors import OutOfRangeError
+from vmq.streams.errors import OutOfRangeError, StreamError
 from vmq.streams.frame import END
 from vmq.streams.index import Index, load
 from vmq.streams.partition import Partition
@@ -78,6 +78,7 @@ class Cursor:
 
         Raises:
             OutOfRangeError: the retention was faster.
+            StreamError: the stream was deleted.
             DamagedError: a batch is not what was written.
         """
         if self.place is None:
@@ -115,6 +116,8 @@ class Cursor:
         partition = self.partition
         with partition.changed:
             sealed = next((each for each in partition.sealed if each.end > self.offset), None)
+            if partition.closed:
+                raise StreamError(f"stream {partition.stream!r} is closed or deleted")
             if self.offset < partition.earliest:
                 raise self._out_of_range()
             # Under the lock: no merged copy takes the file's place, and no rollback shortens the index.

@@ -160,6 +160,9 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         self.access: Access = access or Anybody()
         self.calls = threading.Semaphore(most_calls)
         self.waits = threading.Semaphore(MOST_WAITS)
+        #: One batch is prepared at a time: more threads would compete with the event loop for its
+        #: interpreter, and one prepares several million rows a second.
+        self.turn = threading.Lock()
         self.stopping = threading.Event()
         shown = f"[{host}]" if ":" in host else host
         scheme = "grpc+tls" if tls else "grpc"
@@ -307,7 +310,8 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
                 if self.stopping.is_set():
                     raise flight.FlightUnavailableError("the server ends")
                 yield chunk.rows, pa.py_buffer(b'{"next": %d}' % chunk.next)
-                chunk = next(others, None)
+                with self.turn:
+                    chunk = next(others, None)
         except StreamError as error:
             raise flight_error(error) from None
         except OSError:

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from vmq.streams.frame import END, encode
-from vmq.streams.index import Index
+from vmq.streams.index import Index, load
 from vmq.streams.partition import Partition, Sealed
 from vmq.streams.recovery import examine
-from vmq.streams.segment import FlawError, read_span
+from vmq.streams.segment import FlawError, index_path, read_span
 
 #: Batches of this size are left alone.
 ENOUGH: Final = 1 << 20
@@ -34,8 +34,13 @@ def merge(partition: Partition, sealed: Sealed) -> bool:
         OSError: the disk; likewise.
     """
     with sealed.path.open("rb") as file:
-        index = examine(file.fileno(), sealed.path, sealed.base, partition.header)
+        path = index_path(sealed.path)
+        index = load(path, sealed.base, sealed.size - len(END)) or examine(
+            file.fileno(), sealed.path, sealed.base, partition.header
+        )
     if not is_worthwhile(index):
+        index.merged = True  # it need not be looked at again
+        index.save(path)
         return False
     work = sealed.path.with_name(sealed.path.name + ".tmp")
     try:

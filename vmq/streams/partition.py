@@ -100,6 +100,7 @@ class Partition:
         self.unmerged: list[Sealed] = []
         #: The stream is being deleted: nothing more is written, and every sealed segment may go.
         self.gone = False
+        self.closed = False
         #: Readers see offsets below `end`, and bytes of the active segment below `visible`.
         self.end = 0
         self.visible = 0
@@ -120,6 +121,13 @@ class Partition:
             leftover.unlink()
         noted = checkpoints.read(self.folder / CHECKPOINT)
         self.checkpoint = CheckpointFile(self.folder / CHECKPOINT)
+        try:
+            return self._recover_segments(noted)
+        except BaseException:
+            self.checkpoint.close()
+            raise
+
+    def _recover_segments(self, noted: Checkpoint | None) -> Active:
         paths = sorted(self.folder.glob("*" + SUFFIX))
         if not paths:
             base = noted.next_offset if noted else 0
@@ -267,7 +275,9 @@ class Partition:
 
     def close(self) -> None:
         """Closes the files; what was published stays."""
-        os.close(self.active.fd)
+        with self.changed:
+            self.closed = True
+            os.close(self.active.fd)
         self.checkpoint.close()
 
     # Retention and merging: any one thread
@@ -275,8 +285,9 @@ class Partition:
     @property
     def earliest(self) -> int:
         """The first offset that is still there."""
+        active = self.active  # first: a roll adds it to the sealed ones before it begins another
         sealed = self.sealed
-        return sealed[0].base if sealed else self.active.index.base
+        return sealed[0].base if sealed else active.index.base
 
     @property
     def size(self) -> int:
@@ -287,7 +298,7 @@ class Partition:
         """Brings to disk what is shown, where the stream's acks do not ask for it: less is lost with the power."""
         with self.changed:
             active, size = self.active, self.visible
-            if active.synced >= size:
+            if self.closed or active.synced >= size:
                 return
             fd = os.dup(active.fd)
         try:

@@ -88,6 +88,8 @@ async def test_a_deleted_stream_is_gone_with_what_was_gathered(
     await asyncio.wrap_future(catalog.delete("made"))
     assert changes == [1, 1]
     assert catalog.appenders("a") == []
+    with pytest.raises(StreamError, match="stream 'made' is closed or deleted"):
+        payloads(stream.partitions[0])
     assert [path.name for path in (tmp_path / "streams").iterdir()] == ["LOCK"]
     with pytest.raises(UnknownStreamError, match="there is no stream 'made'; there are: none"):
         catalog.get("made")

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from pyarrow import ipc
 
-from tests.vmq.streams.support import make, plain, put, read_all, rows_from
+from tests.vmq.streams.support import make, plain, put, read_all, row, rows_from
 from vmq.streams.cursor import Cursor
 from vmq.streams.errors import DamagedError
 from vmq.streams.merge import merge
@@ -34,6 +34,21 @@ def test_small_batches_become_one_and_a_reader_does_not_notice(tmp_path: Path) -
     assert read_all(again) == rows_from(0, 123)
     assert again.unmerged == []
     again.close()
+
+
+def test_a_segment_of_large_batches_is_left_alone_for_good(tmp_path: Path) -> None:
+    partition = make(tmp_path)
+    for number in range(3):
+        put(partition, [row(number, payload=bytes(2 << 20))])
+    partition.roll()
+    (sealed,) = partition.unmerged
+    raw = sealed.path.read_bytes()
+    assert not merge(partition, sealed)
+    assert sealed.path.read_bytes() == raw
+    partition.close()
+    partition = make(tmp_path)
+    assert partition.unmerged == []
+    partition.close()
 
 
 def test_a_segment_that_was_deleted_meanwhile_does_not_come_back(tmp_path: Path) -> None:

@@ -227,6 +227,21 @@ def test_a_segment_that_is_missing_is_noticed(tmp_path: Path) -> None:
     assert read_all(make(tmp_path)) == rows_from(8, 1)
 
 
+def test_a_damaged_last_segment_can_be_given_up_with_its_checkpoint(tmp_path: Path) -> None:
+    """As docs/streams.md says."""
+    sealed_partition(tmp_path)
+    _, last = sorted(tmp_path.glob("*.arrows"))
+    raw = last.read_bytes()
+    last.write_bytes(raw[:-50] + b"x" + raw[-49:])
+    with pytest.raises(DamagedError, match="the checksum"):
+        make(tmp_path)
+    last.unlink()
+    with pytest.raises(DamagedError, match="the file is missing"):
+        make(tmp_path)
+    (tmp_path / CHECKPOINT).unlink()
+    assert recovered(tmp_path) == rows_from(0, 6)
+
+
 def test_a_segment_of_another_stream_is_refused(tmp_path: Path) -> None:
     segment = written(tmp_path)
     header = Header("other", 0).raw
