@@ -60,8 +60,8 @@ from vmq.tracing.tracer import Tracer
 from vmq.watch import Deadlines, SessionWatch
 
 if TYPE_CHECKING:
-    from vmq.http.admin_socket import AdminSocket
     from vmq.flight_listener import FlightListener
+    from vmq.http.admin_socket import AdminSocket
     from vmq.http.server import HttpListener
     from vmq.streaming import Streaming
 
@@ -409,7 +409,9 @@ class Broker:
     def _open_flight(self, name: str, options: ListenerOptions) -> AnyListener:
         streams = self._streams
         if streams is None:
-            raise StartError(f"listeners.{name}: {options.url} serves streams, but there are none; add [streams.NAME]")
+            raise StartError(
+                f"listeners.{name}: {options.url} serves streams, but there are none; add [streams.NAME]"
+            )
         hooks = self.plugins.hooks_for(options.auth_plugins, options.authz_plugins)
         listener = streams.listen(name, self.config, hooks)
         self._served.append(listener)

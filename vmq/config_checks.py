@@ -32,15 +32,6 @@ def check(config: Config, origin: Callable[[str], str | None] = lambda _key: Non
         raise ConfigError(problems)
 
 
-def _stream_problems(config: Config, origin: Callable[[str], str | None]) -> list[Problem]:
-    problems: list[Problem] = []
-    for name, options in config.streams.items():
-        for option, what in config_streams.problems_of(options):
-            key = f"streams.{name}.{option}"
-            problems.append(Problem(key, what, origin(key), getattr(options, option)))
-    return problems
-
-
 def _chain_problems(config: Config, origin: Callable[[str], str | None]) -> list[Problem]:
     """Listeners that ask plugins of which nothing is said."""
     known = ", ".join(config.plugins) or "there is none"
@@ -53,6 +44,15 @@ def _chain_problems(config: Config, origin: Callable[[str], str | None]) -> list
                 key = f"listeners.{name}.{option}"
                 what = f"there is no [plugins.{missing[0]}]; accepted: names of sections ({known})"
                 problems.append(Problem(key, what, origin(key), value))
+    return problems
+
+
+def _stream_problems(config: Config, origin: Callable[[str], str | None]) -> list[Problem]:
+    problems: list[Problem] = []
+    for name, options in config.streams.items():
+        for option, what in config_streams.problems_of(options):
+            key = f"streams.{name}.{option}"
+            problems.append(Problem(key, what, origin(key), getattr(options, option)))
     return problems
 
 

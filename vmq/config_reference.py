@@ -85,16 +85,6 @@ def _section(header: str, struct: type[Struct], options: Struct, *, explained: b
     return "\n".join(lines) + "\n"
 
 
-def _outline(header: str, struct: type[Struct]) -> str:
-    """A table that is not there by default, as comments."""
-    lines = [f"# [{header}]"]
-    for field in msgspec.structs.fields(struct):
-        lines.append(f"# {described(field.type)} Accepts: {accepted(field.type)}.")
-        value = "..." if field.required else toml_value(field.default)
-        lines.append(f"# {field.name} = {value}")
-    return "\n".join(lines) + "\n"
-
-
 def _plugins(struct: type[Struct]) -> str:
     """None comes with the defaults, so the options stand in comments."""
     lines = [
@@ -115,6 +105,16 @@ def _plugin(name: str, struct: type[Struct]) -> str:
     for field in msgspec.structs.fields(struct):
         lines.append(f"# # {described(field.type)} Accepts: {accepted(field.type)}. (live)")
         lines.append(f"# {field.name} = {toml_value(field.default)}")
+    return "\n".join(lines) + "\n"
+
+
+def _outline(header: str, struct: type[Struct]) -> str:
+    """A table that is not there by default, as comments."""
+    lines = [f"# [{header}]"]
+    for field in msgspec.structs.fields(struct):
+        lines.append(f"# {described(field.type)} Accepts: {accepted(field.type)}.")
+        value = "..." if field.required else toml_value(field.default)
+        lines.append(f"# {field.name} = {value}")
     return "\n".join(lines) + "\n"
 
 

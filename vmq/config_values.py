@@ -13,7 +13,8 @@ import msgspec
 ListenerScheme = Literal["tcp", "tls", "ws", "wss", "unix", "http", "grpc", "grpc+tls"]
 
 URL_FORMS: Final = (
-    "tcp://HOST:PORT, tls://HOST:PORT, ws://HOST:PORT/PATH, wss://HOST:PORT/PATH, unix:///PATH, http://HOST:PORT, grpc://HOST:PORT or grpc+tls://HOST:PORT "
+    "tcp://HOST:PORT, tls://HOST:PORT, ws://HOST:PORT/PATH, wss://HOST:PORT/PATH, unix:///PATH, http://HOST:PORT, "
+    "grpc://HOST:PORT or grpc+tls://HOST:PORT "
     "(HOST a name, an IPv4 address or an [IPv6] address; PORT 0 to 65535, 0 = any free port)"
 )
 DURATION_FORMS: Final = (

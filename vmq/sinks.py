@@ -96,13 +96,13 @@ class Sinks:
         for query, batch, _ in list(self.staging.unfinished()):
             try:
                 count = await self.publish_once(query, batch, [])
-                log.info("published the rest of batch %d of query %s: %d messages", batch, query, count)
+                log.info(
+                    "published the rest of batch %d of query %s: %d messages", batch, query, count
+                )
             except StagingError as error:
                 log.error("batch %d of query %s cannot be published: %s", batch, query, error)
 
-    async def publish_once(
-        self, query: str, batch: int, parts: Sequence[tuple[int, int]]
-    ) -> int:
+    async def publish_once(self, query: str, batch: int, parts: Sequence[tuple[int, int]]) -> int:
         """Publishes a batch, or what is left of it; how many messages that were.
 
         Raises:
@@ -112,9 +112,7 @@ class Sinks:
         async with lock:
             return await self.publish_alone(query, batch, parts)
 
-    async def publish_alone(
-        self, query: str, batch: int, parts: Sequence[tuple[int, int]]
-    ) -> int:
+    async def publish_alone(self, query: str, batch: int, parts: Sequence[tuple[int, int]]) -> int:
         files = await asyncio.to_thread(self.staging.decide, query, batch, parts)
         if files is None:
             return 0
@@ -183,7 +181,9 @@ def steps(batches: Iterator[Any], skip: int) -> Iterator[Rows]:
         start = max(0, skip - at)
         while start < count:
             part = batch.slice(start, STEP)
-            columns = [part.column(name).to_pylist() for name in ("topic", "payload", "qos", "retain")]
+            columns = [
+                part.column(name).to_pylist() for name in ("topic", "payload", "qos", "retain")
+            ]
             start += part.num_rows
             yield Rows(list(zip(*columns, strict=True)), at + start)
         at += count

@@ -119,7 +119,11 @@ class Streaming:
             return
         counters: tuple[tuple[str, str, Callable[[Stream], int]], ...] = (
             ("stream_messages", "Messages that streams have taken.", messages_of),
-            ("stream_dropped", "Messages that streams did not take: their disk lagged behind.", dropped_of),
+            (
+                "stream_dropped",
+                "Messages that streams did not take: their disk lagged behind.",
+                dropped_of,
+            ),
         )
         for name, text, value in counters:
             yield Family(name, "counter", text, samples(streams, value))

@@ -98,8 +98,8 @@ def test_the_defaults_are_those_that_the_documentation_promises() -> None:
             "topic_cache": 65536,
             "max_event_loop_drift": 0.02,
         },
-        "plugins": {},
         "streams": {},
+        "plugins": {},
     }
 
 

@@ -84,8 +84,8 @@ app.command("bench")(bench.bench)
 app.command("health")(health.health)
 app.add_typer(config.app, name="config")
 app.add_typer(store.app, name="store")
-app.add_typer(stream.app, name="stream")
 app.add_typer(passwd.app, name="passwd")
+app.add_typer(stream.app, name="stream")
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -21,6 +21,8 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
+
+COLUMNS: Final = Columns(("stream", "filters", "partitions", "messages", "bytes"), ("origin",))
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The stream.")]
 
@@ -40,8 +42,7 @@ def list_streams(
         from vmq.streams import stored
 
         rows = [_row(stored.StoredStream(folder, name)) for name in stored.names(folder)]
-    columns = ("stream", "filters", "partitions", "messages", "bytes")
-    show_rows({"rows": rows}, Columns(columns), as_json=as_json)
+    show_rows({"rows": rows}, COLUMNS, as_json=as_json)
 
 
 @app.command("show")
@@ -66,16 +67,11 @@ def show(
         stream = StoredStream(folder, name)
         options = msgspec.to_builtins(stream.options)
         partitions = [_plain(each.summary()) for each in stream.partitions]
-        row = _row(stream)
-    shown = {**row, **options, "filters": row["filters"], "partitions": row["partitions"]}
-    if as_json:
-        shown |= {"filters": options["filters"], "partitions": partitions}
+        shown = {**_row(stream), **options, "partitions": partitions}
     if as_json:
         print_json(shown)
     else:
-        show_one(shown)
-        columns = ("partition", "earliest", "end", "segments", "bytes")
-        show_rows({"rows": partitions}, Columns(columns), as_json=False)
+        show_one({**shown, "filters": ", ".join(stream.options.filters)})
 
 
 @app.command("verify")

@@ -22,7 +22,7 @@ class Running:
 
     def __init__(self, folder: Path, **declared: StreamOptions) -> None:
         self.loop = asyncio.new_event_loop()
-        self.thread = threading.Thread(target=self.loop.run_forever)
+        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()
 
         def make() -> Catalog:

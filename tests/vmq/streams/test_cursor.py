@@ -113,6 +113,18 @@ def test_a_cursor_follows_the_writer(partition: Partition) -> None:
         assert (cursor.offset, span.rows.num_rows) == (19, 1)
 
 
+def test_a_cursor_does_not_see_what_is_not_published(partition: Partition) -> None:
+    with Cursor(partition, 12) as cursor:
+        put(partition, rows_from(15, 2), publish=False)
+        span = cursor.read(None)
+        assert span is not None
+        assert (span.offset + span.rows.num_rows, cursor.offset) == (15, 15)
+        assert cursor.read(None) is None
+        partition.publish()
+        assert cursor.read(None) is not None
+        assert cursor.offset == 17
+
+
 def test_times_lead_to_offsets_also_where_the_clock_went_back(tmp_path: Path) -> None:
     partition = make(tmp_path)
     times = [100, 200, 300, 150, 160, 400, 50]

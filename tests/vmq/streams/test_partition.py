@@ -114,6 +114,16 @@ def test_segments_are_sealed_by_age_also_after_a_restart(tmp_path: Path) -> None
     partition.close()
 
 
+def test_a_sealed_segment_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    partition = make(tmp_path)
+    put(partition, rows_from(0, 3))
+    fd, synced = partition.active.fd, []
+    monkeypatch.setattr(os, "fdatasync", lambda fd: synced.append((fd, os.fstat(fd).st_size)))
+    partition.roll()
+    assert synced[0] == (fd, partition.sealed[0].size)
+    partition.close()
+
+
 def test_an_empty_segment_is_never_due(tmp_path: Path) -> None:
     clock = Clock()
     partition = make(tmp_path, clock, segment_age="1h")
@@ -132,6 +142,7 @@ def test_retention_by_age_deletes_whole_segments(tmp_path: Path) -> None:
     gone = partition.retain()
     assert [each.base for each in gone] == [0, 1]
     assert partition.earliest == 2
+    assert [each.base for each in partition.unmerged] == [2, 3, 4]
     assert not any(each.path.exists() or index_path(each.path).exists() for each in gone)
     clock.now += 30 * DAY
     partition.retain()

@@ -4,7 +4,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.vmq.streams.flight_support import Running
-from tests.vmq.streams.support import options
+from tests.vmq.streams.support import options, put, row
 from vmq.streams.errors import DamagedError, StreamError, UnknownStreamError
 from vmq.streams.frame import END
 from vmq.streams.partition import CHECKPOINT
@@ -54,6 +54,17 @@ def test_a_broker_may_run_meanwhile(tmp_path: Path) -> None:
         assert problems(tmp_path / "streams") == []
         (rows,) = StoredStream(tmp_path / "streams", "s").rows(["offset"])
         assert rows.num_rows == number + 1
+    running.close()
+
+
+def test_what_is_not_noted_as_written_is_not_read(tmp_path: Path) -> None:
+    running = Running(tmp_path / "streams", s=options(filters=["#"]))
+    running.append("a", b"1")
+    partition = running.catalog.get("s").partitions[0]
+    put(partition, [row(2)], publish=False)
+    (rows,) = StoredStream(tmp_path / "streams", "s").rows(["payload"])
+    assert rows.to_pylist() == [{"payload": b"1"}]
+    partition.rollback()
     running.close()
 
 
