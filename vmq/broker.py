@@ -35,7 +35,7 @@ from vmq.listeners.sockets import bind
 from vmq.listeners.state import AnyListener
 from vmq.live import begin_retries, update_connections, update_trees
 from vmq.memory import MemoryWatch
-from vmq.metrics import Metrics
+from vmq.metrics import Family, Metrics
 from vmq.monitor import Monitor
 from vmq.overrides import LiveConfig
 from vmq.plugins.figures import families
@@ -60,8 +60,10 @@ from vmq.tracing.tracer import Tracer
 from vmq.watch import Deadlines, SessionWatch
 
 if TYPE_CHECKING:
+    from vmq.flight_listener import FlightListener
     from vmq.http.admin_socket import AdminSocket
     from vmq.http.server import HttpListener
+    from vmq.streaming import Streaming
 
 log = logging.getLogger("vmq.broker")
 
@@ -154,7 +156,9 @@ class Broker:
         #: Plugins that the program itself has made, by name.
         self._given = dict(plugins or {})
         self._memory: MemoryWatch | None = None
-        self._http: list[HttpListener] = []
+        #: Listeners that are none of MQTT's.
+        self._served: list[HttpListener | FlightListener] = []
+        self._streams: Streaming | None = None
         self._watches: dict[Connection, SessionWatch] = {}
         self._deadlines: Deadlines | None = None
         self._all_closed: asyncio.Future[None] | None = None
@@ -212,9 +216,9 @@ class Broker:
             self._admin = None
         for name in list(self.listeners):
             self.close_listener(name)
-        for http in self._http:
-            await http.finish()
-        self._http.clear()
+        for served in self._served:
+            await served.finish()
+        self._served.clear()
         self._closed_listeners.clear()
         for task in list(self._background):
             task.cancel()
@@ -227,6 +231,8 @@ class Broker:
         if core is not None and committer is not None:
             core.outbox.flush()
             await committer.finish_all()
+            if self._streams is not None:
+                await self._streams.finish()
             core.outbox.flush()
         await asyncio.sleep(0)  # the transports write what they were just given
         for connection in list(self._watches):
@@ -241,6 +247,9 @@ class Broker:
             self._deadlines.close()
         if committer is not None:
             await committer.finish_all()  # what the ends of the connections wrote
+        if self._streams is not None:
+            await self._streams.stop()
+            self._streams = None
         if core is not None and core.store is not None:
             if core.store.dirty:
                 log.error("stopped with unsaved state: the store cannot write")
@@ -286,13 +295,42 @@ class Broker:
         )
         self._plugins = plugins = Plugins(host, core.hooks, config.plugins, core.clock)
         self._tracer = Tracer(core, plugins)
-        self.metrics.others = lambda: families(plugins.guards, plugins.counters)
+        self.metrics.others = self._other_families
         try:
             self._restore(store)
         except Exception as error:
             store.db.close()
             self._core = None
             raise StartError(str(StoreDamagedError(path, text_of(error)))) from error
+        try:
+            self._open_streams(core)
+        except BaseException:
+            store.db.close()
+            self._core = None
+            raise
+
+    def _open_streams(self, core: Core) -> None:
+        """Opens the streams, those that only lie in the data directory too."""
+        folder = Path(self.config.broker.data_dir) / "streams"
+        if not self.config.streams and not folder.is_dir():
+            return
+        try:
+            from vmq.streaming import StreamError, Streaming
+        except ImportError as error:
+            text = f"streams need more libraries ({error}): pip install 'vmq[streams]'"
+            raise StartError(text) from error
+        try:
+            self._streams = Streaming(core, self.registry(), folder, self.config.streams)
+        except StreamError as error:
+            raise StartError(str(error)) from error
+        except OSError as error:
+            raise StartError(f"cannot use the streams: {folder}: {error.strerror}") from error
+
+    def _other_families(self) -> Iterator[Family]:
+        """The figures of plugins and streams."""
+        yield from families(self.plugins.guards, self.plugins.counters)
+        if self._streams is not None:
+            yield from self._streams.families()
 
     def _restore(self, store: Store) -> None:
         """Brings back sessions and retained messages, those of mountpoints without a listener too."""
@@ -349,7 +387,7 @@ class Broker:
         endpoint, backlog = options.endpoint, self.config.network.backlog
         sock = bind(endpoint.host, endpoint.port, backlog)
         http = await serve(name, options, sock, self, backlog)
-        self._http.append(http)
+        self._served.append(http)
         return http
 
     async def _open_mqtt(self, name: str) -> AnyListener:
@@ -368,6 +406,17 @@ class Broker:
         await listener.open()
         return listener
 
+    def _open_flight(self, name: str, options: ListenerOptions) -> AnyListener:
+        streams = self._streams
+        if streams is None:
+            raise StartError(
+                f"listeners.{name}: {options.url} serves streams, but there are none; add [streams.NAME]"
+            )
+        hooks = self.plugins.hooks_for(options.auth_plugins, options.authz_plugins)
+        listener = streams.listen(name, self.config, hooks)
+        self._served.append(listener)
+        return listener
+
     async def open_listener(self, name: str) -> None:
         """Opens a listener of the configuration.
 
@@ -378,6 +427,8 @@ class Broker:
         try:
             if options.endpoint.scheme == "http":
                 self.listeners[name] = await self._open_http(name, options)
+            elif options.endpoint.is_flight:
+                self.listeners[name] = self._open_flight(name, options)
             else:
                 self.listeners[name] = await self._open_mqtt(name)
         except OSError as error:
@@ -589,6 +640,8 @@ class Broker:
         store = self._core.store if self._core is not None else None
         if store is not None and store.failing:
             reasons.append("the store cannot write")
+        if self._streams is not None:
+            reasons.extend(self._streams.problems())
         lag = self.monitor.recent_lag()
         if lag > UNWELL_LAG:
             reasons.append(f"the event loop was {lag:.1f} s late in the last seconds")

@@ -16,6 +16,7 @@ from msgspec import Meta, Struct
 from vmq.config_listeners import Certificate, ListenerOptions
 from vmq.config_plugins import PluginOptions
 from vmq.config_sources import ConfigError, Problem
+from vmq.config_streams import StreamOptions
 from vmq.config_values import (
     DURATION_FORMS,
     DURATION_PATTERN,
@@ -40,6 +41,7 @@ __all__ = [
     "QueueOptions",
     "SessionOptions",
     "StoreOptions",
+    "StreamOptions",
     "is_loopback",
     "parse_duration",
     "value_of",
@@ -416,6 +418,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     limits: LimitOptions = LimitOptions()
     store: StoreOptions = StoreOptions()
     network: NetworkOptions = NetworkOptions()
+    streams: dict[str, StreamOptions] = msgspec.field(default_factory=dict)
     plugins: dict[str, PluginOptions] = msgspec.field(default_factory=dict)
 
     def anonymous_until_hook(self, listener: str) -> bool:

@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from vmq import config_streams
 from vmq.config import Config, ListenerOptions
 from vmq.config_listeners import problems_of
 from vmq.config_sources import ConfigError, Problem, type_problems
@@ -26,6 +27,7 @@ def check(config: Config, origin: Callable[[str], str | None] = lambda _key: Non
     problems = type_problems(config, origin)
     if not problems:
         problems = _listener_problems(config, origin) + _chain_problems(config, origin)
+        problems += _stream_problems(config, origin)
     if problems:
         raise ConfigError(problems)
 
@@ -45,6 +47,15 @@ def _chain_problems(config: Config, origin: Callable[[str], str | None]) -> list
     return problems
 
 
+def _stream_problems(config: Config, origin: Callable[[str], str | None]) -> list[Problem]:
+    problems: list[Problem] = []
+    for name, options in config.streams.items():
+        for option, what in config_streams.problems_of(options):
+            key = f"streams.{name}.{option}"
+            problems.append(Problem(key, what, origin(key), getattr(options, option)))
+    return problems
+
+
 def _listener_problems(config: Config, origin: Callable[[str], str | None]) -> list[Problem]:
     problems: list[Problem] = []
     taken: dict[tuple[str, int | str], str] = {}
@@ -59,7 +70,8 @@ def _listener_problems(config: Config, origin: Callable[[str], str | None]) -> l
                 Problem(key, f"{error}; accepted: {URL_FORMS}", origin(key), options.url)
             )
             continue
-        schemes.add(endpoint.scheme)
+        if endpoint.is_mqtt:
+            schemes.add(endpoint.scheme)
         unix = endpoint.scheme == "unix"
         address = (endpoint.host.lower(), endpoint.path if unix else endpoint.port)
         # Port 0 is a fresh port each time it is bound.
@@ -85,8 +97,8 @@ def _listener_problems(config: Config, origin: Callable[[str], str | None]) -> l
         guarded = any(each.enabled for each in config.plugins.values())
         if not (endpoint.is_loopback or identified or guarded or _anonymous_said(config, options)):
             problems.append(Problem(key, _UNSAFE.format(name=name), origin(key), options.url))
-    if schemes <= {"http"}:
-        which = " for MQTT" if schemes else ""
+    if not schemes:
+        which = " for MQTT" if config.listeners else ""
         what = f"there is no listener{which}, so no client could connect; add one, as in [listeners.tcp]"
         problems.append(Problem("listeners", what, origin("listeners")))
     return problems

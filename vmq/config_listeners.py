@@ -239,7 +239,7 @@ def problems_of(options: ListenerOptions, endpoint: Endpoint) -> Iterator[tuple[
             if getattr(options, name):
                 yield (
                     name,
-                    f"a {endpoint.scheme} listener has no TLS; accepted: with tls:// or wss://",
+                    f"a {endpoint.scheme} listener has no TLS; accepted: with tls://, wss:// or grpc+tls://",
                 )
     if options.xff_enabled and not endpoint.is_websocket:
         yield "xff_enabled", "X-Forwarded-For is WebSocket's; accepted: with ws:// or wss://"

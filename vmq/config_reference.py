@@ -29,6 +29,12 @@ _HEAD = """\
 # Written by `make reference`; the meanings stand in vmq/config.py.
 """
 
+# What is said above the tables of a section that has any number of them.
+_TABLES = {
+    "listeners": "# Listeners: [listeners.NAME] each. A file that names any replaces all of these.\n",
+    "streams": "# Streams: [streams.NAME] each; none by default. They need vmq[streams].\n",
+}
+
 
 #: The plugins that come with vmq, and what each may be told.
 _IN_THE_BOX: Final[Mapping[str, type[Struct]]] = {
@@ -52,9 +58,9 @@ def reference() -> str:
             parts.append(_plugins(struct))
             parts += [_plugin(name, own) for name, own in _IN_THE_BOX.items()]
             continue
-        parts.append(
-            f"# Listeners: [{name}.NAME] each. A file that names any replaces all of these.\n"
-        )
+        parts.append(_TABLES[name])
+        if not options:
+            parts.append(_outline(f"{name}.NAME", struct))
         for number, (table, table_options) in enumerate(options.items()):
             header = f"{name}.{table}"
             parts.append(_section(header, struct, table_options, explained=number == 0))
@@ -99,6 +105,16 @@ def _plugin(name: str, struct: type[Struct]) -> str:
     for field in msgspec.structs.fields(struct):
         lines.append(f"# # {described(field.type)} Accepts: {accepted(field.type)}. (live)")
         lines.append(f"# {field.name} = {toml_value(field.default)}")
+    return "\n".join(lines) + "\n"
+
+
+def _outline(header: str, struct: type[Struct]) -> str:
+    """A table that is not there by default, as comments."""
+    lines = [f"# [{header}]"]
+    for field in msgspec.structs.fields(struct):
+        lines.append(f"# {described(field.type)} Accepts: {accepted(field.type)}.")
+        value = "..." if field.required else toml_value(field.default)
+        lines.append(f"# {field.name} = {value}")
     return "\n".join(lines) + "\n"
 
 

@@ -10,10 +10,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-ListenerScheme = Literal["tcp", "tls", "ws", "wss", "unix", "http"]
+ListenerScheme = Literal["tcp", "tls", "ws", "wss", "unix", "http", "grpc", "grpc+tls"]
 
 URL_FORMS: Final = (
-    "tcp://HOST:PORT, tls://HOST:PORT, ws://HOST:PORT/PATH, wss://HOST:PORT/PATH, unix:///PATH or http://HOST:PORT "
+    "tcp://HOST:PORT, tls://HOST:PORT, ws://HOST:PORT/PATH, wss://HOST:PORT/PATH, unix:///PATH, http://HOST:PORT, "
+    "grpc://HOST:PORT or grpc+tls://HOST:PORT "
     "(HOST a name, an IPv4 address or an [IPv6] address; PORT 0 to 65535, 0 = any free port)"
 )
 DURATION_FORMS: Final = (
@@ -41,6 +42,8 @@ _SCHEMES: Final[dict[str, ListenerScheme]] = {
     "wss": "wss",
     "unix": "unix",
     "http": "http",
+    "grpc": "grpc",
+    "grpc+tls": "grpc+tls",
 }
 # The longest path that every system takes as the address of a Unix socket.
 _LONGEST_UNIX_PATH: Final = 100
@@ -98,7 +101,17 @@ class Endpoint(msgspec.Struct, frozen=True):
     @property
     def is_tls(self) -> bool:
         """Whether the listener speaks TLS."""
-        return self.scheme in ("tls", "wss")
+        return self.scheme in ("tls", "wss", "grpc+tls")
+
+    @property
+    def is_flight(self) -> bool:
+        """Whether it serves streams by Arrow Flight."""
+        return self.scheme in ("grpc", "grpc+tls")
+
+    @property
+    def is_mqtt(self) -> bool:
+        """Whether MQTT clients connect to it."""
+        return self.scheme != "http" and not self.is_flight
 
     @property
     def is_websocket(self) -> bool:

@@ -157,6 +157,9 @@ class Connection(Output):
         store = core.store
         if store is not None and store.gathered > core.options.max_uncommitted_writes:
             self.hold_for_store()
+        if core.streams_are_behind:
+            self.pause()
+            core.waiting_for_streams.append(self)
 
     def hold_for_store(self) -> None:
         """Stops reading until the next commit is done."""

@@ -145,9 +145,14 @@ class Core:
         self.choose = choose
         #: Set by the memory watch: no new clients, and publishers pause.
         self.memory_is_high = False
+        #: Set while the streams' disk lags behind: publishers pause.
+        self.streams_are_behind = False
+        #: The write sides of the streams that keep a topic; None without streams.
+        self.find_taps: Callable[[str], list[Any]] | None = None
         #: Connections that do not read until memory is there, or the store has committed.
         self.waiting_for_memory: list[Output] = []
         self.waiting_for_store: list[Output] = []
+        self.waiting_for_streams: list[Output] = []
         #: The event loop's, set by the broker.
         self.call_later: Callable[[float, Callable[[], None]], object] | None = None
         #: The registry of a mountpoint, made when first asked for; the broker's.

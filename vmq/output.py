@@ -30,8 +30,10 @@ class Output:
         self.blocked = False
         #: The commit that must be done before the pieces may leave (0: none).
         self.barrier: int = 0
-        #: Bytes of earlier passes that wait for a commit, each with its number, in order.
-        self.held: deque[tuple[int, bytes]] | None = None
+        #: The same for the streams, whose commits are counted apart.
+        self.stream_barrier: int = 0
+        #: Bytes of earlier passes that wait for commits, each with the numbers, in order.
+        self.held: deque[tuple[int, int, bytes]] | None = None
         self.held_bytes: int = 0
         #: Nothing more is read; the connection ends once the pieces are written.
         self.closing = False
@@ -90,6 +92,7 @@ class Outbox:
         self.touched: list[Output] = []
         self.waiting: list[Output] = []
         self.committed: int = 0
+        self.streams_committed: int = 0
 
     def flush(self) -> None:
         """Ends a pass: writes every touched output whose durable work is committed."""
@@ -98,9 +101,10 @@ class Outbox:
             return
         self.touched = []
         committed = self.committed
+        streams = self.streams_committed
         for output in touched:
             output.touched = False
-            if output.barrier > committed or output.held:
+            if output.barrier > committed or output.stream_barrier > streams or output.held:
                 self.hold(output)
             else:
                 self.write(output)
@@ -125,7 +129,7 @@ class Outbox:
             output.held = held = deque()
             self.waiting.append(output)
         data = b"".join(output.pieces)
-        held.append((output.barrier, data))
+        held.append((output.barrier, output.stream_barrier, data))
         output.held_bytes += len(data) + HELD_OVERHEAD
         output.pieces.clear()
         output.on_held()
@@ -133,14 +137,26 @@ class Outbox:
     def release(self, committed: int) -> None:
         """Commit number `committed` is done: writes what waited for it, and what now has room."""
         self.committed = committed
+        self.release_held()
+
+    def release_streams(self, committed: int) -> None:
+        """The same, of the streams."""
+        self.streams_committed = committed
+        if self.waiting:
+            self.release_held()
+
+    def release_held(self) -> None:
+        """Writes what no longer waits for any commit."""
+        committed = self.committed
+        streams = self.streams_committed
         waiting = self.waiting
         self.waiting = []
         for output in waiting:
             held = output.held
             assert held is not None
             ready: list[bytes] = []
-            while held and held[0][0] <= committed:
-                data = held.popleft()[1]
+            while held and held[0][0] <= committed and held[0][1] <= streams:
+                data = held.popleft()[2]
                 output.held_bytes -= len(data) + HELD_OVERHEAD
                 ready.append(data)
             if held:
@@ -162,4 +178,5 @@ class Outbox:
             output.held_bytes = 0
             output.pieces.clear()
             output.barrier = 0
+            output.stream_barrier = 0
             output.close(reason)

@@ -144,7 +144,7 @@ class Publisher:
         counters.mqtt_publish_received += count
         targets = route.targets
         counters.router_matches_local += len(targets) * count
-        if not targets:
+        if not targets and not route.taps:
             return
         if shortest:
             frames = data[start : decoder.end]
@@ -152,6 +152,9 @@ class Publisher:
             body = data[decoder.body : decoder.end]
             frames = b"\x30" + remaining_length(len(body)) + body
         messages: list[Message] | None = None
+        if route.taps:
+            messages = split_run(frames, route)
+            registry.tap_run(route, messages, self.client_id)
         for target in targets:
             queue = target.queue
             if queue.fast:
@@ -264,6 +267,7 @@ class Publisher:
         hooks = self.hooks
         if not hooks.in_publish_path:
             if message.qos == 0:
+                self.tap(self.registry, route, message, 0)
                 self.registry.publish(route, message)
                 return
             self.publish_unasked(route, message, packet_id)
@@ -291,6 +295,7 @@ class Publisher:
         """`finish_publish` where no plugin is interested: the shortest way."""
         qos = message.qos
         store = self.core.store
+        self.tap(self.registry, route, message, qos)
         if qos == 2:
             self.remember(packet_id)
         if store is None:
@@ -344,6 +349,7 @@ class Publisher:
 
         What had to be stored is committed before the acknowledgement leaves.
         """
+        self.tap(registry, route, message, asked)
         if asked == 2:
             self.remember(packet_id)
         store = self.core.store
@@ -357,6 +363,16 @@ class Publisher:
             self.core.tell("on_publish", hook, self.username, self.subscriber_id(), seen)
         if asked and not self.output.closing:
             self.acknowledge(asked, packet_id)
+
+    def tap(self, registry: Registry, route: Route, message: Message, asked: int) -> None:
+        """Has streams keep the message; an acknowledgement waits until they have it safe.
+
+        First of all: what a stream cannot take is not known to anybody, and comes again.
+        """
+        if route.taps:
+            commit = registry.tap(route, message, self.client_id)
+            if asked and commit > self.output.stream_barrier:
+                self.output.stream_barrier = commit
 
     def remember(self, packet_id: int) -> None:
         """QoS 2: delivers at once and remembers the id until PUBREL [MQTT-4.3.3-2]."""

@@ -18,7 +18,7 @@ from vmq.mqtt.topics import decode_topic_name, split_shared
 from vmq.output import Output
 from vmq.queue import Queue
 from vmq.retain import RetainedMessages
-from vmq.store import StoredSession, scope_of
+from vmq.store import StoredSession, StoreError, scope_of
 from vmq.trie import Group, Route, RouteCache, Subscription, Trie
 
 log = logging.getLogger("vmq.registry")
@@ -288,9 +288,39 @@ class Registry:
             if limit and text.count("/") >= limit:
                 raise ProtocolError("topic of more levels than topic_max_depth", "MQTT-4.8.0-1")
             route = Route(topic, text)
+            if self.core.find_taps is not None and not self.mountpoint:
+                route.taps = self.core.find_taps(text)
             self.trie.resolve(route)
             self.routes.keep(route)
         return route
+
+    def tap(self, route: Route, message: Message, client_id: str) -> int:
+        """Hands a message to the streams that keep its topic, before it is handed on.
+
+        Returns:
+            The commit of the streams that an acknowledgement has to wait for; 0 if none.
+
+        Raises:
+            StoreError: a stream cannot take a message that asks for an acknowledgement.
+        """
+        now = int(self.core.wall_clock() * 1_000_000)
+        commit = 0
+        for tap in route.taps:
+            number: int = tap.append(
+                route.topic, message.payload, message.qos, message.retain, client_id, now
+            )
+            if number > commit:
+                commit = number
+            elif number < 0 and message.qos:
+                raise StoreError("a stream cannot write")
+        return commit
+
+    def tap_run(self, route: Route, messages: list[Message], client_id: str) -> None:
+        """The same for a run of messages at QoS 0, which the streams take or drop."""
+        now = int(self.core.wall_clock() * 1_000_000)
+        payloads = [message.payload for message in messages]
+        for tap in route.taps:
+            tap.append_run(route.topic, payloads, 0, False, client_id, now)
 
     def publish(self, route: Route, message: Message) -> None:
         """Keeps a retained message, then hands the message to every matching queue."""

@@ -522,4 +522,6 @@ class Session(Publisher):
                 core.counters.mqtt_publish_error += 1
                 log.warning("will of client=%s is lost: the store cannot write", self.client_id)
                 return
+        if route.taps:
+            registry.tap(route, will, self.client_id)
         registry.publish(route, will)

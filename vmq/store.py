@@ -17,6 +17,7 @@ Records, by the first byte of their key (integers are big-endian, so that keys s
     c number                -> entries that hold it, if more than 1
     r topic                 -> QoS (1), payload                     retained
     g session               ->                                      session ended, records to delete
+    p query                 -> batch (8), messages published of it (8)      a sink's batch under way
 
 Client ids and topics of a mountpoint have it in front of them, between two NUL bytes, which neither can
 contain; those of the empty mountpoint have nothing in front.
@@ -244,6 +245,23 @@ class Store:
         self.closed = 0
         self.writing = {}
         self.dirty = merged
+
+    # Sinks
+
+    def put_progress(self, query: str, batch: int, count: int) -> None:
+        """Notes how many messages of a sink's batch are published by the commit under way."""
+        self.put(b"p" + query.encode(), batch.to_bytes(8, "big") + count.to_bytes(8, "big"))
+
+    def remove_progress(self, query: str) -> None:
+        """The batch is published whole."""
+        self.delete(b"p" + query.encode())
+
+    def load_progress(self, query: str) -> tuple[int, int] | None:
+        """Batch and count that were noted last."""
+        raw = self.get(b"p" + query.encode())
+        if raw is None:
+            return None
+        return int.from_bytes(raw[:8], "big"), int.from_bytes(raw[8:], "big")
 
     # Messages
 

@@ -29,7 +29,7 @@ from vmq.store import (
 from vmq.store_open import no_format, other_format, text_of
 
 #: The first bytes of vmq's keys.
-KINDS: Final = b"cgimqrsuvx"
+KINDS: Final = b"cgimpqrsuvx"
 
 #: Every flag that an entry may have, and its QoS.
 ENTRY_FLAGS: Final = 63
@@ -168,6 +168,7 @@ class Walk:
         self.subscriptions()
         self.received()
         self.retained()
+        self.progress_of_sinks()
         self.report.queued = self.entries(b"q")
         self.report.inflight = self.entries(b"i")
         # What does not fit together is no news while parts cannot be read.
@@ -276,6 +277,11 @@ class Walk:
                 self.found("ended sessions that live", show(key), key)
             else:
                 self.ended.add(number)
+
+    def progress_of_sinks(self) -> None:
+        for key, value in self.records(prefix=b"p"):
+            if len(value) != 16 or has_flaw(decode_client_id, key[1:]):
+                self.found_malformed("ill-formed records of sinks", key)
 
     def has_session(self, key: bytes, what: str) -> bool:
         """Whether a record's session exists; if not, the record is noted."""

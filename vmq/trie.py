@@ -5,6 +5,7 @@ subscriber at most, so both have a slot of their own before a dict is made.
 """
 
 import sys
+from typing import Any, Final
 
 from vmq.mqtt.topics import has_wildcard, split_shared
 from vmq.queue import Queue
@@ -161,11 +162,15 @@ class Node:
         return True
 
 
+NO_TAPS: Final[list[Any]] = []
+
+
 class Route:
     """Where the messages of one topic go, as resolved at one generation of the trie.
 
     `field` is the topic with its two length bytes, as it stands in a PUBLISH. `stored_copies` is
-    how many durable queues get a message of QoS 1 or 2.
+    how many durable queues get a message of QoS 1 or 2. `taps` are the write sides of the streams
+    that keep the topic's messages; they do not depend on the trie.
     """
 
     def __init__(self, topic: bytes, text: str) -> None:
@@ -175,6 +180,7 @@ class Route:
         self.targets: list[Subscription] = []
         self.groups: list[Group] = []
         self.stored_copies: int = 0
+        self.taps: list[Any] = NO_TAPS
         self.generation: int = -1
 
 

@@ -98,6 +98,7 @@ def test_the_defaults_are_those_that_the_documentation_promises() -> None:
             "topic_cache": 65536,
             "max_event_loop_drift": 0.02,
         },
+        "streams": {},
         "plugins": {},
     }
 

@@ -28,7 +28,7 @@ TLS_OPTIONS = 'url = "tls://127.0.0.1:1"\ncertfile = "a"\nkeyfile = "b"'
         ('url = "tls://127.0.0.1:1"\ncertfile = "a"', "keyfile: missing: TLS needs certfile"),
         (
             'url = "tcp://127.0.0.1:1"\ncertfile = "a"',
-            'certfile = "a": a tcp listener has no TLS; accepted: with tls:// or wss://',
+            'certfile = "a": a tcp listener has no TLS; accepted: with tls://, wss:// or grpc+tls://',
         ),
         (
             'url = "ws://127.0.0.1:1"\nrequire_certificate = true',

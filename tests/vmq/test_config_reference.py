@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from vmq.config import Config
+from vmq.config import Config, StreamOptions
 from vmq.config_load import load
 from vmq.config_reference import main as write_reference
 from vmq.config_reference import reference
@@ -54,4 +54,12 @@ def test_the_reference_is_written_or_printed(
 
 def test_the_reference_file_is_valid_toml() -> None:
     sections_written = set(tomllib.loads(REFERENCE_FILE.read_text(encoding="utf-8")))
-    assert sections_written | {"plugins"} == set(Config.__struct_fields__)
+    assert sections_written | {"plugins", "streams"} == set(Config.__struct_fields__)
+
+
+def test_the_commented_table_of_a_stream_is_valid_once_it_has_filters() -> None:
+    text = reference()
+    table = text[text.index("# [streams.NAME]") :].partition("\n\n")[0]
+    options = [line[2:] for line in table.splitlines() if " = " in line[:25]]
+    plain = tomllib.loads("\n".join(options).replace("...", '["a/#"]'))
+    assert msgspec.convert(plain, StreamOptions) == StreamOptions(filters=["a/#"])

@@ -31,7 +31,7 @@ def list_listeners(broker: "Broker") -> list[ListenerRow]:
 def _row(broker: "Broker", name: str) -> ListenerRow:
     listener = broker.listeners.get(name)
     options = broker.config.listeners[name]
-    is_mqtt = options.endpoint.scheme != "http"
+    is_mqtt = options.endpoint.is_mqtt
     return ListenerRow(
         name=name,
         status="stopped" if listener is None else "running",

@@ -22,6 +22,7 @@ from vmq.cli import (
     session,
     start,
     store,
+    stream,
     sub,
     trace_client,
     why,
@@ -84,6 +85,7 @@ app.command("health")(health.health)
 app.add_typer(config.app, name="config")
 app.add_typer(store.app, name="store")
 app.add_typer(passwd.app, name="passwd")
+app.add_typer(stream.app, name="stream")
 
 
 def main(arguments: Sequence[str]) -> int:

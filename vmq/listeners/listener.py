@@ -80,7 +80,7 @@ class Listener:
         self._context: ssl.SSLContext | None = None
         self._stamp: Stamp = ()
         scheme = self.endpoint.scheme
-        assert scheme != "http"
+        assert scheme != "http" and scheme != "grpc" and scheme != "grpc+tls"
         self._scheme = scheme
         self._levels = tuple(self.options.allowed_protocol_versions)
         self._proxies = Networks(self.options.proxy_protocol_trusted)

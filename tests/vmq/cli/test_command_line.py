@@ -16,6 +16,10 @@ COMMANDS = [
     ["config", "show"],
     ["store", "check"],
     ["store", "repair"],
+    ["stream", "list"],
+    ["stream", "show"],
+    ["stream", "verify"],
+    ["stream", "export"],
 ]
 
 

@@ -1,0 +1,28 @@
+"""Encoding a commit: what the writer's thread does with the columns that gathered."""
+
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from tests.vmq.streams.support import options
+from vmq.streams.frame import encode, write_options
+from vmq.streams.gathering import Gathering
+from vmq.streams.keys import Keys
+from vmq.streams.segment import Header
+
+
+@pytest.mark.parametrize("count", [1, 100, 1000, 10_000])
+@pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
+def test_encode(benchmark: BenchmarkFixture, count: int, compression: str) -> None:
+    gathering = Gathering()
+    for number in range(count):
+        topic = b"plant/%d/line/%d/temp" % (number % 10, number % 100)
+        gathering.add_run(topic, [b"x" * 64], 1, "client-17", 1_700_000_000_000_000)
+    keys, header, how = Keys(options()), Header("s", 0), write_options(compression)
+
+    def run() -> int:
+        rows, _ = gathering.rows(keys)
+        rows = rows.replace_schema_metadata(header.schema.metadata)
+        head, body = encode(rows, 0, gathering.newest(), len(header.raw), how)
+        return len(head) + len(body)
+
+    assert benchmark(run) > count

@@ -1,0 +1,102 @@
+"""`vmq stream` over a data folder."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.vmq.streams.flight_support import Running
+from tests.vmq.streams.support import options
+from vmq.cli.main import main
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    running = Running(tmp_path / "streams", temp=options(filters=["a/+", "b"], partitions=2))
+    for number in range(6):
+        running.append("a/b", b"%d" % number, client_id=f"c{number}")
+    running.close()
+    return tmp_path
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    code = main(["stream", *map(str, arguments)])
+    out, err = capsys.readouterr()
+    assert (code, err) == (0, "")
+    return out
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
+    code = main(["stream", *map(str, arguments)])
+    return code, capsys.readouterr().err
+
+
+def test_list_and_show(capsys: pytest.CaptureFixture[str], data: Path) -> None:
+    lines = answer(capsys, "list", "--data-dir", data).splitlines()
+    assert lines[0].split() == ["stream", "filters", "partitions", "messages", "bytes"]
+    assert lines[1].split()[:5] == ["temp", "a/+,", "b", "2", "6"]
+    (row,) = json.loads(answer(capsys, "list", "--data-dir", data, "--json"))
+    assert (row["stream"], row["origin"], row["messages"]) == ("temp", "config", 6)
+    text = answer(capsys, "show", "temp", "--data-dir", data)
+    assert "retention_age" in text
+    assert "earliest" in text
+    shown = json.loads(answer(capsys, "show", "temp", "--data-dir", data, "--json"))
+    assert shown["filters"] == ["a/+", "b"]
+    assert sum(each["end"] for each in shown["partitions"]) == 6
+
+
+def test_verify(capsys: pytest.CaptureFixture[str], data: Path) -> None:
+    assert answer(capsys, "verify", "--data-dir", data).splitlines()[-1] == "ok"
+    assert answer(capsys, "verify", "temp", "--data-dir", data).splitlines()[-1] == "ok"
+    path = max((data / "streams" / "temp").rglob("*.arrows"), key=lambda each: each.stat().st_size)
+    raw = path.read_bytes()
+    path.write_bytes(raw[:-9] + bytes([raw[-9] ^ 1]) + raw[-8:])
+    code, err = refusal(capsys, "verify", "--data-dir", data)
+    assert code == 1
+    assert f"vmq: error: {path} is damaged at byte " in err
+
+
+def test_export(capsys: pytest.CaptureFixture[str], data: Path, tmp_path: Path) -> None:
+    path = tmp_path / "out.parquet"
+    arguments = ("export", "temp", "--data-dir", data, "--parquet", path)
+    assert answer(capsys, *arguments) == "6 messages\n"
+    assert pq.read_table(path).num_rows == 6
+    assert answer(capsys, *arguments, "-t", "b", "--columns", "topic, offset") == "0 messages\n"
+    assert pq.read_table(path).column_names == ["topic", "offset"]
+    assert refusal(capsys, *arguments, "--columns", "nope")[0] == 2
+    assert refusal(capsys, *arguments, "-t", "a/#/b") == (
+        2,
+        "vmq: error: not a topic filter: misplaced # in filter 'a/#/b' [MQTT-4.7.1-2]\n",
+    )
+    code, err = refusal(capsys, *arguments[:-1], tmp_path / "no" / "out.parquet")
+    assert code == 1
+    assert "out.parquet" in err
+
+
+def test_what_is_not_there_is_said(
+    capsys: pytest.CaptureFixture[str], data: Path, tmp_path: Path
+) -> None:
+    assert refusal(capsys, "show", "temq", "--data-dir", data) == (
+        1,
+        "vmq: error: there is no stream 'temq'; there are: temp\n",
+    )
+    empty = tmp_path / "empty"
+    assert refusal(capsys, "list", "--data-dir", empty) == (
+        1,
+        f"vmq: error: there are no streams in {empty}\n",
+    )
+
+
+def test_without_the_libraries_it_says_which_extra_to_install(
+    capsys: pytest.CaptureFixture[str], data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("vmq.streams")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    code, err = refusal(capsys, "list", "--data-dir", data)
+    assert code == 1
+    assert "pip install 'vmq[streams]'" in err

@@ -1,0 +1,76 @@
+"""Rows, partitions and what a list knows of them: the naive twin of the log."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from vmq.config_streams import StreamOptions
+from vmq.streams.cursor import Reader
+from vmq.streams.partition import Partition
+from vmq.streams.schema import STORED
+
+Row = dict[str, Any]
+
+
+class Clock:
+    """A clock that the test moves, in seconds."""
+
+    def __init__(self, now: float = 1_700_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def options(**changes: Any) -> StreamOptions:
+    return StreamOptions(**{"filters": ["#"], "compression": "none", **changes})
+
+
+def row(number: int, topic: str = "a/b", payload: bytes | None = None, time: int = 0) -> Row:
+    return {
+        "topic": topic,
+        "payload": b"payload-%d" % number if payload is None else payload,
+        "qos": number % 3,
+        "retain": number % 2 == 0,
+        "timestamp": time or 1_700_000_000_000_000 + number,
+        "client_id": f"client-{number % 5}",
+        "key": b"key",
+        "headers": [{"key": "n", "value": str(number)}] if number % 3 == 0 else [],
+    }
+
+
+def rows_from(first: int, count: int) -> list[Row]:
+    return [row(number) for number in range(first, first + count)]
+
+
+def batch_of(rows: list[Row]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(rows, schema=STORED)
+
+
+def put(partition: Partition, rows: list[Row], publish: bool = True) -> None:
+    partition.append(batch_of(rows), max(each["timestamp"] for each in rows))
+    if publish:
+        partition.publish()
+
+
+def make(folder: Path, clock: Clock | None = None, **changes: Any) -> Partition:
+    return Partition(folder, "s", 0, options(**changes), clock or Clock())
+
+
+def plain(batch: pa.RecordBatch) -> list[Row]:
+    """The stored columns as `row` makes them."""
+    batch = batch.select([name for name in STORED.names if name in batch.schema.names])
+    if "timestamp" in batch.schema.names:
+        at = batch.schema.get_field_index("timestamp")
+        batch = batch.set_column(at, "timestamp", batch.column(at).cast(pa.int64()))
+    return list(batch.to_pylist())
+
+
+def read_all(partition: Partition, start: int | None = None, end: int | None = None) -> list[Row]:
+    first = partition.earliest if start is None else start
+    return [each for chunk in Reader(partition).read(first, end) for each in plain(chunk.rows)]
+
+
+def payloads(partition: Partition, start: int | None = None) -> list[bytes]:
+    return [each["payload"] for each in read_all(partition, start)]

@@ -1,0 +1,61 @@
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.vmq.streams.support import options
+from vmq.streams.admin import create_stream, delete_stream, list_streams, show_stream
+from vmq.streams.catalog import Catalog
+from vmq.streams.commits import Commits
+from vmq.streams.errors import StreamError, UnknownStreamError
+
+
+@pytest.fixture
+async def catalog(tmp_path: Path) -> AsyncIterator[Catalog]:
+    declared = {"temp": options(filters=["a", "b"], partitions=2)}
+    catalog = Catalog(tmp_path, declared, Commits(asyncio.get_running_loop()))
+    catalog.start()
+    yield catalog
+    await catalog.close()
+
+
+async def test_a_stream_is_made_listed_shown_and_deleted(catalog: Catalog) -> None:
+    made = create_stream(catalog, "made", {"filters": ["x/#"], "acks": "fsync"})
+    assert (made["stream"], made["origin"], made["partitions"]) == ("made", "command", 1)
+    assert [each["stream"] for each in list_streams(catalog)] == ["made", "temp"]
+    catalog.get("made").appender.append(b"x/1", b"p", 0, False, "c", 1)
+    await catalog.commits.wait()
+    shown = show_stream(catalog, "made")
+    assert (shown["messages"], shown["gathered"], shown["dropped"]) == (1, 1, 0)
+    assert shown["options"]["acks"] == "fsync"
+    assert [each["end"] for each in shown["partitions"]] == [1]
+    assert delete_stream(catalog, "made")["messages"] == 1
+    assert [each["stream"] for each in list_streams(catalog)] == ["temp"]
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({}, "streams.made: Object missing required field `filters`"),
+        ({"filters": ["a"], "acks": "all"}, r"streams\.made: Invalid enum value 'all'"),
+        ({"filters": ["a/#/b"]}, r"streams\.made\.filters: misplaced # in filter"),
+        ({"filters": ["a"], "size": 5}, "unknown field `size`"),
+    ],
+)
+async def test_wrong_options_are_named(
+    catalog: Catalog, given: dict[str, object], text: str
+) -> None:
+    with pytest.raises(StreamError, match=text):
+        create_stream(catalog, "made", given)
+    assert len(list_streams(catalog)) == 1
+
+
+async def test_what_cannot_be_done_is_said(catalog: Catalog) -> None:
+    for ask in (show_stream, delete_stream):
+        with pytest.raises(UnknownStreamError, match="there is no stream 'x'; there are: temp"):
+            ask(catalog, "x")
+    with pytest.raises(StreamError, match="stands in the configuration"):
+        delete_stream(catalog, "temp")
+    with pytest.raises(StreamError, match="there is a stream 'temp' already"):
+        create_stream(catalog, "temp", {"filters": ["a"]})

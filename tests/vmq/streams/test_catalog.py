@@ -1,0 +1,168 @@
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from tests.vmq.streams.support import options, payloads
+from vmq.config_streams import StreamOptions
+from vmq.streams.catalog import Catalog
+from vmq.streams.commits import Commits
+from vmq.streams.errors import DamagedError, StreamError, UnknownPartitionError, UnknownStreamError
+
+
+@pytest.fixture
+async def opened(tmp_path: Path) -> AsyncIterator[Callable[..., Catalog]]:
+    catalogs: list[Catalog] = []
+
+    def open_one(**declared: StreamOptions) -> Catalog:
+        catalog = Catalog(tmp_path / "streams", declared, Commits(asyncio.get_running_loop()))
+        catalog.start()
+        catalogs.append(catalog)
+        return catalog
+
+    yield open_one
+    for catalog in catalogs:
+        if catalog.janitor.thread.is_alive():
+            await catalog.close()
+
+
+Opener = Callable[..., Catalog]
+
+
+async def append(catalog: Catalog, topic: str, payload: bytes) -> int:
+    appenders = catalog.appenders(topic)
+    for appender in appenders:
+        appender.append(topic.encode(), payload, 1, False, "c", int(time.time() * 1e6))
+    await catalog.commits.wait()
+    return len(appenders)
+
+
+async def test_messages_flow_into_the_streams_whose_filters_match(opened: Opener) -> None:
+    catalog = opened(
+        temp=options(filters=["+/temp", "x/#"]), everything=options(filters=["#"]), two=options()
+    )
+    assert await append(catalog, "a/temp", b"1") == 3
+    assert await append(catalog, "a/b", b"2") == 2
+    assert await append(catalog, "$SYS/x", b"3") == 0
+    assert payloads(catalog.get("temp").partitions[0]) == [b"1"]
+    assert payloads(catalog.get("everything").partitions[0]) == [b"1", b"2"]
+
+
+async def test_streams_survive_a_restart_with_their_options(opened: Opener) -> None:
+    catalog = opened(temp=options(filters=["a"]))
+    catalog.create("made", options(filters=["a"], key="topic"))
+    await append(catalog, "a", b"1")
+    assert await catalog.close()
+    catalog = opened(temp=options(filters=["a", "b"], partitions=2))
+    assert catalog.get("made").options == options(filters=["a"], key="topic")
+    assert len(catalog.get("temp").partitions) == 2
+    assert await append(catalog, "a", b"2") == 2
+    assert await append(catalog, "b", b"3") == 1
+    assert payloads(catalog.get("made").partitions[0]) == [b"1", b"2"]
+
+
+async def test_a_stream_that_left_the_configuration_is_kept_and_fed_no_more(opened: Opener) -> None:
+    catalog = opened(temp=options(filters=["a"]))
+    await append(catalog, "a", b"1")
+    await catalog.close()
+    catalog = opened()
+    assert await append(catalog, "a", b"2") == 0
+    assert payloads(catalog.get("temp").partitions[0]) == [b"1"]
+    await catalog.close()
+    catalog = opened(temp=options(filters=["a"]))
+    assert await append(catalog, "a", b"3") == 1
+    assert payloads(catalog.get("temp").partitions[0]) == [b"1", b"3"]
+
+
+async def test_a_deleted_stream_is_gone_with_what_was_gathered(
+    opened: Opener, tmp_path: Path
+) -> None:
+    catalog = opened()
+    changes: list[int] = []
+    catalog.on_change = lambda: changes.append(1)
+    stream = catalog.create("made", options(filters=["a"]))
+    await append(catalog, "a", b"1")
+    stream.appender.append(b"a", b"2", 1, False, "c", 1)
+    await asyncio.wrap_future(catalog.delete("made"))
+    assert changes == [1, 1]
+    assert catalog.appenders("a") == []
+    with pytest.raises(StreamError, match="stream 'made' is closed or deleted"):
+        payloads(stream.partitions[0])
+    assert [path.name for path in (tmp_path / "streams").iterdir()] == ["LOCK"]
+    with pytest.raises(UnknownStreamError, match="there is no stream 'made'; there are: none"):
+        catalog.get("made")
+    await catalog.commits.wait()
+
+
+async def test_waiting_ends_when_a_row_comes(opened: Opener) -> None:
+    stream = opened(temp=options(partitions=2)).get("temp")
+    pairs = [(partition, 0) for partition in stream.partitions]
+    assert not stream.wait(pairs, 0.0)
+    waiting = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def wait() -> bool:
+        loop.call_soon_threadsafe(waiting.set)
+        return stream.wait(pairs, 30)
+
+    thread = asyncio.create_task(asyncio.to_thread(wait))
+    await waiting.wait()
+    stream.appender.append(b"a", b"1", 1, False, "c", int(time.time() * 1e6))
+    assert await thread
+    assert stream.watchers == 0
+
+
+async def test_a_deletion_that_was_interrupted_is_finished(opened: Opener, tmp_path: Path) -> None:
+    catalog = opened()
+    catalog.create("made", options())
+    await catalog.close()
+    (tmp_path / "streams" / "made").rename(tmp_path / "streams" / ".deleted-made")
+    catalog = opened()
+    assert catalog.streams == {}
+    assert not (tmp_path / "streams" / ".deleted-made").exists()
+
+
+async def test_what_cannot_be_is_refused(opened: Opener, tmp_path: Path) -> None:
+    catalog = opened(temp=options(partitions=3))
+    with pytest.raises(StreamError, match="there is a stream 'temp' already"):
+        catalog.create("temp", options())
+    for name in ("../x", "A", "", "a" * 101):
+        with pytest.raises(StreamError, match="is no name for a stream; accepted"):
+            catalog.create(name, options())
+    with pytest.raises(StreamError, match="stands in the configuration"):
+        catalog.delete("temp")
+    with pytest.raises(UnknownPartitionError, match=r"no partition 3; accepted: 0 to 2"):
+        catalog.get("temp").partition(3)
+    with pytest.raises(StreamError, match="is in use by another process"):
+        opened()
+    await catalog.close()
+    with pytest.raises(StreamError, match=r"streams.temp.partitions = 2: there are 3"):
+        opened(temp=options(partitions=2))
+
+
+async def test_a_definition_that_cannot_be_read_is_named(opened: Opener, tmp_path: Path) -> None:
+    catalog = opened()
+    catalog.create("made", options())
+    await catalog.close()
+    path = tmp_path / "streams" / "made" / "stream.json"
+    before = path.read_text()
+    for text in ("{", before.replace('"none"', '"bz2"'), "[]"):
+        path.write_text(text)
+        with pytest.raises(StreamError, match=r"made/stream\.json cannot be used"):
+            opened()
+    path.unlink()
+    with pytest.raises(StreamError, match="is no stream"):
+        opened()
+
+
+async def test_a_damaged_stream_keeps_the_catalog_shut(opened: Opener, tmp_path: Path) -> None:
+    catalog = opened(temp=options())
+    await append(catalog, "a", b"1")
+    await catalog.close()
+    (segment,) = (tmp_path / "streams" / "temp" / "0").glob("*.arrows")
+    raw = segment.read_bytes()
+    segment.write_bytes(raw[:-9] + bytes([raw[-9] ^ 8]) + raw[-8:])
+    with pytest.raises(DamagedError, match=r"arrows is damaged at byte \d+ \(offset 0\)"):
+        opened(temp=options())

@@ -1,0 +1,51 @@
+"""What docs/streams.md shows works."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.vmq.streams.flight_support import Running
+from tests.vmq.streams.support import options
+from vmq.config import StreamOptions
+from vmq.streams.flight import StreamServer
+
+PAGE = Path(__file__).parents[3] / "docs" / "streams.md"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_the_options_are_valid() -> None:
+    (text,) = blocks("toml")
+    assert msgspec.convert(tomllib.loads(text)["streams"]["sensors"], StreamOptions).partitions == 4
+
+
+def test_the_programs_run(tmp_path: Path) -> None:
+    running = Running(tmp_path / "streams", sensors=options(filters=["sensors/#"], key="topic"))
+    for number in range(6):
+        running.append(f"sensors/{number % 2}/temp", b"20.5")
+    server = StreamServer(running.catalog)
+    try:
+        segment, query = blocks("python")
+        read: dict[str, Any] = {}
+        exec(segment.replace("DATA_DIR", str(tmp_path)), read)
+        assert read["table"].num_rows == 6
+        names: dict[str, Any] = {}
+        exec(query.replace("8815", str(server.port)), names)
+        assert names["found"] == [("sensors/0/temp", 3), ("sensors/1/temp", 3)]
+    finally:
+        server.close()
+        running.close()
+
+
+@pytest.mark.parametrize("path", ["stream.json", "0/checkpoint", "0/00000000000000000000.arrows"])
+def test_the_files_are_where_it_says(tmp_path: Path, path: str) -> None:
+    running = Running(tmp_path / "streams", sensors=options(filters=["sensors/#"]))
+    running.close()
+    assert (tmp_path / "streams" / "sensors" / path).is_file()
+    assert f"DATA_DIR/streams/sensors/{path}" in PAGE.read_text(encoding="utf-8")

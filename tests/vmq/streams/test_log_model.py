@@ -1,0 +1,147 @@
+"""Random walks: appends, rolls, merges, retention, restarts and readers, against a list."""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tests.vmq.streams.support import Clock, Row, make, plain, put, row
+from vmq.streams.cursor import Cursor, Reader, offset_at
+from vmq.streams.errors import OutOfRangeError
+from vmq.streams.merge import merge
+
+
+class LogModel(RuleBasedStateMachine):
+    """`rows` is everything that was ever written; an offset is a place in it."""
+
+    @initialize(
+        compression=st.sampled_from(["none", "lz4", "zstd"]),
+        room=st.sampled_from([0, 20_000]),
+    )
+    def begin(self, compression: str, room: int) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        self.clock = Clock()
+        self.options: dict[str, Any] = {
+            "compression": compression,
+            "retention_bytes": room,
+            "retention_age": "3d",
+        }
+        self.partition = make(Path(self.folder.name), self.clock, **self.options)
+        self.rows: list[Row] = []
+        self.cursors: list[Cursor] = []
+
+    def more(self, count: int, topic: str) -> list[Row]:
+        first = len(self.rows)
+        now = int(self.clock.now * 1e6)
+        return [row(number, topic, time=now) for number in range(first, first + count)]
+
+    @rule(count=st.integers(1, 30), topic=st.sampled_from(["a", "a/b", "c/d/e"]))
+    def append(self, count: int, topic: str) -> None:
+        rows = self.more(count, topic)
+        put(self.partition, rows)
+        self.rows += rows
+
+    @rule(count=st.integers(1, 5))
+    def append_in_vain(self, count: int) -> None:
+        put(self.partition, self.more(count, "x"), publish=False)
+        self.partition.rollback()
+
+    @rule(seconds=st.sampled_from([-5, 1, 3600, 90_000]))
+    def pass_time(self, seconds: int) -> None:
+        self.clock.now += seconds
+
+    @rule()
+    def maintain(self) -> None:
+        if self.partition.is_due():
+            self.partition.roll()
+        self.partition.retain()
+
+    @precondition(lambda self: self.partition.active.index.frames)
+    @rule()
+    def roll(self) -> None:
+        self.partition.roll()
+
+    @precondition(lambda self: self.partition.unmerged)
+    @rule()
+    def merge(self) -> None:
+        merge(self.partition, self.partition.unmerged.pop())
+
+    @rule()
+    def restart(self) -> None:
+        self.close_cursors()
+        self.partition.close()
+        self.partition = make(Path(self.folder.name), self.clock, **self.options)
+
+    @rule(at=st.floats(0, 1))
+    def open_cursor(self, at: float) -> None:
+        earliest, end = self.partition.earliest, self.partition.end
+        if len(self.cursors) < 3:
+            self.cursors.append(Cursor(self.partition, earliest + int(at * (end - earliest))))
+
+    @precondition(lambda self: self.cursors)
+    @rule(which=st.integers(0, 2))
+    def advance(self, which: int) -> None:
+        cursor = self.cursors[which % len(self.cursors)]
+        at = cursor.offset
+        try:
+            span = cursor.read(None)
+        except OutOfRangeError as error:
+            assert at < self.partition.earliest == error.earliest
+            self.cursors.remove(cursor)
+            return
+        if span is None:
+            assert at == self.partition.end
+        else:
+            assert span.offset <= at < cursor.offset
+            assert plain(span.rows) == self.rows[span.offset : cursor.offset]
+
+    @rule(low=st.floats(0, 1), high=st.floats(0, 1), limit=st.none() | st.integers(0, 20))
+    def read(self, low: float, high: float, limit: int | None) -> None:
+        earliest, latest = self.partition.earliest, self.partition.end
+        start, end = sorted(earliest + round(at * (latest - earliest)) for at in (low, high))
+        reader = Reader(self.partition, ["offset", "topic", "payload"], "a/#")
+        wanted = [
+            {"offset": offset, "topic": each["topic"], "payload": each["payload"]}
+            for offset, each in enumerate(self.rows[start:end], start)
+            if each["topic"] != "c/d/e"
+        ]
+        chunks = list(reader.read(start, end, limit))
+        assert [each for chunk in chunks for each in chunk.rows.to_pylist()] == wanted[:limit]
+        if limit is None or len(wanted) < limit:
+            assert chunks[-1].next == end
+        elif limit:
+            assert chunks[-1].next == wanted[limit - 1]["offset"] + 1 or chunks[-1].next == end
+
+    @rule(back=st.integers(-10, 200_000))
+    def look_up_a_time(self, back: int) -> None:
+        time = int((self.clock.now - back) * 1e6)
+        there = range(self.partition.earliest, self.partition.end)
+        wanted = (offset for offset in there if self.rows[offset]["timestamp"] >= time)
+        assert offset_at(self.partition, time) == next(wanted, self.partition.end)
+
+    @invariant()
+    def offsets_never_change(self) -> None:
+        assert self.partition.end == len(self.rows)
+        assert 0 <= self.partition.earliest <= self.partition.end
+        for offset in (self.partition.earliest - 1, self.partition.end + 1):
+            with pytest.raises(OutOfRangeError):
+                Cursor(self.partition, offset)
+
+    def close_cursors(self) -> None:
+        for cursor in self.cursors:
+            cursor.close()
+        self.cursors.clear()
+
+    def teardown(self) -> None:
+        if hasattr(self, "partition"):
+            self.close_cursors()
+            self.partition.close()
+            self.folder.cleanup()
+
+
+LogModel.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestLogModel = LogModel.TestCase

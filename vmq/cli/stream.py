@@ -1,0 +1,189 @@
+"""`vmq stream`: look at the streams of a data folder, verify and export them; a broker may run meanwhile."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from vmq.cli import settings
+from vmq.cli.console import FAILURE, CliError, UsageError, error, table, warning
+from vmq.cli.rows import Columns, JsonOption, clean, print_json, show_one, show_rows
+from vmq.cli.settings import ConfigOption, DataDirOption
+
+if TYPE_CHECKING:
+    from vmq.streams.stored import PartitionReport, StoredStream
+
+app = typer.Typer(
+    help="Look at streams, verify and export them.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+
+COLUMNS: Final = Columns(("stream", "filters", "partitions", "messages", "bytes"), ("origin",))
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The stream.")]
+
+
+@app.command("list")
+def list_streams(
+    config: ConfigOption = None, data_dir: DataDirOption = None, as_json: JsonOption = False
+) -> None:
+    """List the streams of the data folder.
+
+    \b
+    Examples:
+      vmq stream list
+      vmq stream list --data-dir /var/lib/vmq --json
+    """
+    with _streams(config, data_dir) as folder:
+        from vmq.streams import stored
+
+        rows = [_row(stored.StoredStream(folder, name)) for name in stored.names(folder)]
+    show_rows({"rows": rows}, COLUMNS, as_json=as_json)
+
+
+@app.command("show")
+def show(
+    name: NameArgument,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the options of a stream and what is in it.
+
+    \b
+    Examples:
+      vmq stream show sensors
+      vmq stream show sensors --json
+    """
+    with _streams(config, data_dir) as folder:
+        import msgspec
+
+        from vmq.streams.stored import StoredStream
+
+        stream = StoredStream(folder, name)
+        options = msgspec.to_builtins(stream.options)
+        partitions = [_plain(each.summary()) for each in stream.partitions]
+        shown = {**_row(stream), **options, "partitions": partitions}
+    if as_json:
+        print_json(shown)
+    else:
+        show_one({**shown, "filters": ", ".join(stream.options.filters)})
+
+
+@app.command("verify")
+def verify(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="The stream; without it, all.")
+    ] = None,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> int:
+    """Read every byte of a stream, or of all, and report what is wrong.
+
+    Changes nothing. Exits with 1 if there are problems.
+
+    \b
+    Examples:
+      vmq stream verify
+      vmq stream verify sensors --data-dir /var/lib/vmq
+    """
+    with _streams(config, data_dir) as folder:
+        from vmq.streams import stored
+
+        wanted = stored.names(folder) if name is None else [name]
+        reports = [
+            report for each in wanted for report in stored.StoredStream(folder, each).verify()
+        ]
+    columns = ("stream", "partition", "earliest", "end", "segments", "bytes")
+    table(columns, [[str(asdict(report)[column]) for column in columns] for report in reports])
+    for report in reports:
+        for note in report.notes:
+            warning(clean(note))
+        for problem in report.problems:
+            error(clean(problem))
+    if any(report.problems for report in reports):
+        return FAILURE
+    print("ok")
+    return 0
+
+
+@app.command("export")
+def export(
+    name: NameArgument,
+    parquet: Annotated[
+        Path, typer.Option("--parquet", metavar="FILE", help="The Parquet file to write.")
+    ],
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+    topic_filter: Annotated[
+        str | None,
+        typer.Option("--filter", "-t", metavar="FILTER", help="Only topics that match."),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            "--columns", metavar="COLUMNS", help="These columns, as in topic,payload,offset."
+        ),
+    ] = None,
+) -> None:
+    """Write the messages of a stream to a Parquet file.
+
+    \b
+    Examples:
+      vmq stream export sensors --parquet sensors.parquet
+      vmq stream export sensors --parquet t.parquet -t 'sensors/+/temp' --columns topic,payload
+    """
+    with _streams(config, data_dir) as folder:
+        from vmq.streams.errors import DamagedError, StreamError
+        from vmq.streams.stored import StoredStream
+
+        stream = StoredStream(folder, name)
+        chosen = None if columns is None else [each.strip() for each in columns.split(",")]
+        try:
+            count = stream.export_parquet(parquet, chosen, topic_filter)
+        except DamagedError:
+            raise
+        except StreamError as problem:
+            raise UsageError(str(problem)) from None
+    print(f"{count} messages")
+
+
+@contextmanager
+def _streams(config: Path | None, data_dir: str | None) -> Iterator[Path]:
+    """The folder of streams; what goes wrong with it becomes an error of the command line."""
+    overrides = {} if data_dir is None else {"broker.data_dir": data_dir}
+    folder = Path(settings.load(config, overrides).config.broker.data_dir)
+    try:
+        from vmq.streams.errors import StreamError
+        from vmq.streams.stored import find_folder
+    except ImportError as problem:
+        raise CliError(
+            f"streams need more libraries ({problem}): pip install 'vmq[streams]'"
+        ) from None
+    try:
+        yield find_folder(folder)
+    except (StreamError, OSError) as problem:
+        raise CliError(clean(str(problem))) from None
+
+
+def _plain(report: "PartitionReport") -> dict[str, Any]:
+    """A quick look at a partition, as a row."""
+    plain = asdict(report)
+    return {key: plain[key] for key in ("partition", "earliest", "end", "segments", "bytes")}
+
+
+def _row(stream: "StoredStream") -> dict[str, Any]:
+    """A stream as a row of the list."""
+    found = [each.summary() for each in stream.partitions]
+    return {
+        "stream": stream.name,
+        "origin": stream.origin,
+        "filters": ", ".join(stream.options.filters),
+        "partitions": len(found),
+        "messages": sum(each.end - each.earliest for each in found),
+        "bytes": sum(each.bytes for each in found),
+    }

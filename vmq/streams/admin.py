@@ -1,0 +1,82 @@
+"""What `vmq stream create|list|show|delete` ask of a running broker: plain values in, plain rows out.
+
+Called in the event loop, as `vmq.admin` is; the errors are texts for the person at the other end.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from vmq.config_streams import from_plain
+from vmq.streams.catalog import Catalog, Stream
+from vmq.streams.errors import StreamError
+
+
+def list_streams(catalog: Catalog) -> list[dict[str, Any]]:
+    """A row for each stream."""
+    return [row(each) for _, each in sorted(catalog.streams.items())]
+
+
+def show_stream(catalog: Catalog, name: str) -> dict[str, Any]:
+    """One stream: its row, its options, its partitions.
+
+    Raises:
+        UnknownStreamError: there is none of this name.
+    """
+    stream = catalog.get(name)
+    partitions = [
+        {
+            "partition": each.number,
+            "earliest": each.earliest,
+            "end": each.end,
+            "segments": len(each.sealed) + 1,
+            "bytes": each.size,
+        }
+        for each in stream.partitions
+    ]
+    return {
+        **row(stream),
+        "options": msgspec.to_builtins(stream.options),
+        "partitions": partitions,
+    }
+
+
+def create_stream(catalog: Catalog, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Makes a stream of options as they stand in the configuration; it stays after a restart.
+
+    Raises:
+        StreamError: the name is taken or unusable, or an option is wrong: the text says what is accepted.
+    """
+    try:
+        checked = from_plain(name, dict(options))
+    except ValueError as error:
+        raise StreamError(str(error)) from None
+    return row(catalog.create(name, checked))
+
+
+def delete_stream(catalog: Catalog, name: str) -> dict[str, Any]:
+    """Deletes a stream and its messages; returns the row that it had.
+
+    Raises:
+        StreamError: there is none of this name, or the configuration would make it again.
+    """
+    deleted = row(catalog.get(name))
+    catalog.delete(name)
+    return deleted
+
+
+def row(stream: Stream) -> dict[str, Any]:
+    """A stream in a list. `gathered` counts since the broker's start, as do the losses."""
+    return {
+        "stream": stream.name,
+        "origin": stream.origin,
+        "fed": stream.fed,
+        "filters": ", ".join(stream.options.filters),
+        "partitions": len(stream.partitions),
+        "messages": sum(each.end - each.earliest for each in stream.partitions),
+        "bytes": sum(each.size for each in stream.partitions),
+        "gathered": stream.appender.messages,
+        "dropped": stream.appender.dropped,
+        "refused": stream.appender.refused,
+    }

@@ -1,0 +1,157 @@
+"""Where the broker hands messages over: one appender a stream, called in the event loop for every message.
+
+What is appended gathers in memory, column by column, and is closed every few milliseconds as part of a
+numbered commit (`vmq.streams.commits`). An acknowledgement has to wait for the number that `append`
+returns, as it waits for a commit of the store.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from vmq.config_streams import StreamOptions
+from vmq.streams.commits import STEP, Commits
+from vmq.streams.gathering import Gathering, Headers, flags_of
+from vmq.streams.keys import Keys
+from vmq.streams.partition import Partition
+from vmq.streams.writer import Item
+
+#: What `append` returns for a message that was not taken: it must not be acknowledged.
+REFUSED: Final = -1
+
+#: Bytes that a row counts for beside its topic and payload.
+ROW: Final = 100
+
+#: Clients, or topics, whose partition is remembered.
+_MOST_KEYS: Final = 65_536
+
+
+class Appender:
+    """The write side of one stream.
+
+    `dropped` counts the messages that were not taken because the disk lags behind by more than
+    the commits' limit, `refused` those among them that ask for an acknowledgement.
+    """
+
+    def __init__(
+        self, options: StreamOptions, partitions: list[Partition], commits: Commits
+    ) -> None:
+        self.commits = commits
+        self.messages = 0
+        self.dropped = 0
+        self.refused = 0
+        self.left_out = 0
+        self.size = 0
+        self.room = STEP
+        self.dirty = False
+        self.set_options(options, partitions)
+
+    def set_options(self, options: StreamOptions, partitions: list[Partition]) -> None:
+        """Takes over other options; nothing may be gathered."""
+        assert not self.size
+        self.keys = Keys(options)
+        self.partitions = partitions
+        self.early = options.acks == "memory"
+        self.gatherings = [Gathering() for _ in partitions]
+        self.only = self.gatherings[0] if len(partitions) == 1 else None
+        #: Partition by what it depends on: topic or client id.
+        self.known: dict[bytes | str, int] = {}
+        self.by_client = options.key == "client_id"
+
+    def append(
+        self,
+        topic: bytes,
+        payload: bytes,
+        qos: int,
+        retain: bool,
+        client_id: str,
+        time: int,
+        headers: Headers | None = None,
+    ) -> int:
+        """Takes one message.
+
+        Args:
+            topic: the topic, UTF-8.
+            payload: the application message.
+            qos: the publisher's.
+            retain: the RETAIN flag of the PUBLISH.
+            client_id: the publisher's.
+            time: when the broker got it, in microseconds since 1970.
+            headers: MQTT 5's user properties.
+
+        Returns:
+            The commit that an acknowledgement has to wait for; 0 if it need not wait; `REFUSED` if
+            the message was not taken, and must not be acknowledged.
+        """
+        size = self.size + len(payload) + len(topic) + ROW
+        if size > self.room:
+            if not self.commits.make_room(self, size - self.size):
+                return self.refuse(qos, 1)
+            size = self.size + len(payload) + len(topic) + ROW
+        self.size = size
+        if not self.dirty:
+            self.dirty = True
+            self.commits.touch(self)
+        gathering = self.only
+        if gathering is None:
+            gathering = self.choose(topic, client_id)
+        if headers:
+            gathering.headers[len(gathering.topics)] = headers
+        gathering.topics.append(topic)
+        gathering.payloads.append(payload)
+        gathering.flags.append(qos | 4 if retain else qos)
+        gathering.times.append(time)
+        gathering.clients.append(client_id)
+        return 0 if self.early else self.commits.number
+
+    def append_run(
+        self,
+        topic: bytes,
+        payloads: list[bytes],
+        qos: int,
+        retain: bool,
+        client_id: str,
+        time: int,
+    ) -> int:
+        """Takes many messages of one client and topic, all or none; else as `append`."""
+        added = sum(map(len, payloads)) + (len(topic) + ROW) * len(payloads)
+        if self.size + added > self.room and not self.commits.make_room(self, added):
+            return self.refuse(qos, len(payloads))
+        self.size += added
+        if not self.dirty:
+            self.dirty = True
+            self.commits.touch(self)
+        gathering = self.only
+        if gathering is None:
+            gathering = self.choose(topic, client_id)
+        gathering.add_run(topic, payloads, flags_of(qos, retain), client_id, time)
+        return 0 if self.early else self.commits.number
+
+    def choose(self, topic: bytes, client_id: str) -> Gathering:
+        """The gathering of the partition that a message belongs to."""
+        depends_on = client_id if self.by_client else topic
+        number = self.known.get(depends_on)
+        if number is None:
+            if len(self.known) >= _MOST_KEYS:
+                self.known.clear()
+            number = self.keys.partition(self.keys.of(topic, client_id))
+            self.known[depends_on] = number
+        return self.gatherings[number]
+
+    def refuse(self, qos: int, count: int) -> int:
+        """Counts messages that are not taken."""
+        self.dropped += count
+        if qos:
+            self.refused += count
+        return REFUSED
+
+    def take(self) -> Iterator[Item]:
+        """Hands over what is gathered, for a commit."""
+        self.dirty = False
+        self.size = 0
+        self.room = STEP
+        for number, gathering in enumerate(self.gatherings):
+            if gathering.topics:
+                self.messages += len(gathering.topics)
+                self.gatherings[number] = Gathering()
+                yield Item(self.partitions[number], gathering, self.keys)
+        self.only = self.gatherings[0] if len(self.gatherings) == 1 else None

@@ -1,0 +1,310 @@
+"""Which streams there are: a folder each, with a definition and a folder for each partition.
+
+streams/LOCK
+streams/NAME/stream.json        what the stream is
+streams/NAME/0/, 1/, ...        its partitions: segments, their indexes, a checkpoint
+"""
+
+import fcntl
+import json
+import logging
+import os
+import re
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from vmq.config_streams import StreamOptions, from_plain
+from vmq.mqtt.topics import matches
+from vmq.streams.appender import Appender
+from vmq.streams.commits import Commits
+from vmq.streams.errors import StreamError, UnknownPartitionError, UnknownStreamError
+from vmq.streams.janitor import Janitor
+from vmq.streams.partition import Partition, sync_folder
+
+log = logging.getLogger("vmq.streams")
+
+Origin = Literal["config", "command"]
+
+DEFINITION: Final = "stream.json"
+#: As names of tables in the configuration are.
+NAME: Final = re.compile(r"[a-z0-9]+([_-][a-z0-9]+)*\Z")
+_LONGEST_NAME: Final = 100
+MOST_STREAMS: Final = 1000
+
+
+class Stream:
+    """One stream and its partitions. `fed` is False once the configuration no longer names it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        options: StreamOptions,
+        origin: Origin,
+        commits: Commits,
+        clock: Callable[[], float],
+    ) -> None:
+        self.folder = folder
+        self.name = folder.name
+        self.origin = origin
+        self.options = options
+        self.clock = clock
+        self.fed = True
+        self.partitions: list[Partition] = []
+        self.news = threading.Condition()
+        self.watchers = 0
+        try:
+            self._add_partitions()
+        except BaseException:
+            self.close()
+            raise
+        self.appender = Appender(options, self.partitions, commits)
+
+    def _add_partitions(self) -> None:
+        """Opens those that are not open yet."""
+        for number in range(len(self.partitions), self.options.partitions):
+            folder = self.folder / str(number)
+            partition = Partition(folder, self.name, number, self.options, self.clock)
+            partition.on_publish = self._tell
+            self.partitions.append(partition)
+
+    def _tell(self) -> None:
+        """A partition has new rows."""
+        # Who begins to wait after this look has counted itself before it looks at the ends.
+        if self.watchers:
+            with self.news:
+                self.news.notify_all()
+
+    def wait(self, after: list[tuple[Partition, int]], timeout: float) -> bool:
+        """Waits until one of some partitions ends behind an offset; False if none does in time."""
+        with self.news:
+            self.watchers += 1
+            try:
+                return self.news.wait_for(
+                    lambda: any(partition.end > offset for partition, offset in after), timeout
+                )
+            finally:
+                self.watchers -= 1
+
+    def partition(self, number: int) -> Partition:
+        """One of the partitions.
+
+        Raises:
+            UnknownPartitionError: there is none of this number.
+        """
+        if not 0 <= number < len(self.partitions):
+            raise UnknownPartitionError(self.name, number, len(self.partitions))
+        return self.partitions[number]
+
+    def matches(self, topic: str) -> bool:
+        """Whether messages of a topic belong to the stream."""
+        return self.fed and any(matches(each, topic) for each in self.options.filters)
+
+    def close(self) -> None:
+        """Closes the partitions' files."""
+        for partition in self.partitions:
+            partition.close()
+
+
+class Catalog:
+    """All streams of a broker; opening it recovers them.
+
+    `on_change` is called whenever another set of topics belongs to streams: routes that were
+    resolved before are out of date then.
+
+    Args:
+        folder: where they lie; made when missing.
+        declared: those that the configuration names.
+        commits: their commits; the catalog starts and feeds its writer.
+        clock: seconds since 1970.
+
+    Raises:
+        StreamError: another process uses the folder, a definition cannot be used, a segment is damaged.
+        OSError: the disk.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        declared: Mapping[str, StreamOptions],
+        commits: Commits,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.commits = commits
+        self.clock = clock
+        self.on_change: Callable[[], None] = lambda: None
+        self.streams: dict[str, Stream] = {}
+        self.lock = lock_folder(folder)
+        try:
+            self._open(declared)
+        except BaseException:
+            self._close_files()
+            raise
+        self.janitor = Janitor(self.all_partitions)
+        commits.writer.partitions = self.all_partitions
+        commits.writer.tidy = self.janitor.wanted.set
+
+    def _open(self, declared: Mapping[str, StreamOptions]) -> None:
+        for path in sorted(self.folder.iterdir()):
+            if path.name.startswith(".deleted-"):
+                shutil.rmtree(path)
+            elif path.is_dir() and path.name not in declared:
+                options, origin = read_definition(path)
+                stream = Stream(path, options, origin, self.commits, self.clock)
+                stream.fed = origin == "command"
+                self.streams[path.name] = stream
+        for name, options in declared.items():
+            self._put(name, options, "config")
+
+    def _put(self, name: str, options: StreamOptions, origin: Origin) -> Stream:
+        """Makes a stream, or gives it other options."""
+        if not NAME.match(name) or len(name) > _LONGEST_NAME:
+            raise StreamError(
+                f"{name!r:.120} is no name for a stream; accepted: lower-case letters and digits, "
+                f"joined by single _ or -, {_LONGEST_NAME} at most"
+            )
+        if len(self.streams) >= MOST_STREAMS:
+            raise StreamError(f"there are {MOST_STREAMS} streams already; accepted: fewer")
+        path = self.folder / name
+        if (path / DEFINITION).exists():
+            before, _ = read_definition(path)
+            if options.partitions < before.partitions:
+                raise StreamError(
+                    f"streams.{name}.partitions = {options.partitions}: there are {before.partitions}, "
+                    "and messages in them; accepted: as many or more"
+                )
+        write_definition(path, options, origin)
+        self.streams[name] = Stream(path, options, origin, self.commits, self.clock)
+        return self.streams[name]
+
+    def start(self) -> None:
+        """Starts the threads that write and tidy."""
+        self.commits.start()
+        self.janitor.start()
+
+    async def close(self, patience: float = 5.0) -> bool:
+        """Writes what is gathered and closes everything; False if that took longer than `patience` seconds."""
+        written = await self.commits.close(patience)
+        await self.commits.loop.run_in_executor(None, self.janitor.stop)
+        self._close_files()
+        return written
+
+    def _close_files(self) -> None:
+        for stream in self.streams.values():
+            stream.close()
+        os.close(self.lock)
+
+    def all_partitions(self) -> Iterator[Partition]:
+        """The partitions of all streams."""
+        for stream in list(self.streams.values()):
+            yield from stream.partitions
+
+    def get(self, name: str) -> Stream:
+        """One stream.
+
+        Raises:
+            UnknownStreamError: there is none of this name.
+        """
+        stream = self.streams.get(name)
+        if stream is None:
+            raise UnknownStreamError(name, list(self.streams))
+        return stream
+
+    def appenders(self, topic: str) -> list[Appender]:
+        """Where messages of a topic are to be appended; asked once a topic, not once a message."""
+        return [stream.appender for stream in self.streams.values() if stream.matches(topic)]
+
+    def create(self, name: str, options: StreamOptions) -> Stream:
+        """Makes a stream, of a broker that runs.
+
+        Raises:
+            StreamError: the name is taken or unusable.
+        """
+        if name in self.streams:
+            raise StreamError(f"there is a stream {name!r} already")
+        stream = self._put(name, options, "command")
+        self.on_change()
+        return stream
+
+    def delete(self, name: str) -> "Future[None]":
+        """Deletes a stream and all its messages, those included that are not written yet.
+
+        The sealed segments go at once, which helps if the disk is full; the rest goes when the
+        writer is done with it. Readers go on to the end of the segment that they are in.
+
+        Raises:
+            UnknownStreamError: there is none of this name.
+            StreamError: the configuration names it, and would make it again.
+        """
+        stream = self.get(name)
+        if stream.origin == "config" and stream.fed:
+            raise StreamError(
+                f"stream {name!r} stands in the configuration; take [streams.{name}] out first"
+            )
+        stream.fed = False
+        self.on_change()
+        del self.streams[name]
+        for _ in stream.appender.take():
+            pass
+        for partition in stream.partitions:
+            partition.gone = True
+            partition.retain()
+        return self.commits.writer.call(lambda: remove(stream))
+
+
+def remove(stream: Stream) -> None:
+    """Closes a stream and deletes its folder: first out of sight, so that no half of it is ever found."""
+    aside = stream.folder.with_name(f".deleted-{stream.name}")
+    stream.close()
+    stream.folder.rename(aside)
+    shutil.rmtree(aside)
+
+
+def lock_folder(folder: Path) -> int:
+    """Takes the folder for this process; returns the descriptor that holds the lock.
+
+    Raises:
+        StreamError: another process has it.
+    """
+    fd = os.open(folder / "LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise StreamError(f"{folder} is in use by another process") from None
+    return fd
+
+
+def read_definition(folder: Path) -> tuple[StreamOptions, Origin]:
+    """What a stream is, by its folder.
+
+    Raises:
+        StreamError: there is no definition, or it cannot be used.
+    """
+    path = folder / DEFINITION
+    try:
+        plain = json.loads(path.read_bytes())
+        origin: Origin = "command" if plain["origin"] == "command" else "config"
+        return from_plain(folder.name, plain["options"]), origin
+    except FileNotFoundError:
+        raise StreamError(f"{folder} is no stream: it has no {DEFINITION}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise StreamError(f"{path} cannot be used: {error}") from None
+
+
+def write_definition(folder: Path, options: StreamOptions, origin: Origin) -> None:
+    """Keeps what a stream is, in one step."""
+    folder.mkdir(exist_ok=True)
+    plain = {"version": 1, "origin": origin, "options": msgspec.to_builtins(options)}
+    work = folder / (DEFINITION + ".tmp")
+    work.write_text(json.dumps(plain, indent=2) + "\n", encoding="utf-8")
+    work.replace(folder / DEFINITION)
+    sync_folder(folder)

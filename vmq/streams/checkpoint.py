@@ -1,0 +1,86 @@
+"""How far a partition was written: what tells a torn tail from damage when it is opened again.
+
+A file that ends within a batch looks the same whether the writer died or a bit flipped in the length
+of a batch that was acknowledged long ago. The first has to be cut, the second must never be. So
+each write is followed by a note of how far the file is good, in one small file, written in place:
+
+- Below `position` the file was written. While the machine has not restarted since (`boot`), what was
+  written is there, whatever became of the process: anything else is damage.
+- Below `synced` it was on disk. That holds across a power failure as well.
+- What lies behind is a tail: whole batches are kept, the first that is not whole is cut.
+"""
+
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import crc32c
+
+_MAGIC: Final = b"vmqc"
+_FORM: Final = struct.Struct("<4s16sqqqq")
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_UNKNOWN: Final = b"\0" * 16
+
+
+def boot_id() -> bytes:
+    """16 bytes that change when the machine restarts; zeros where it has none to tell."""
+    try:
+        return bytes.fromhex(_BOOT_ID.read_text().strip().replace("-", ""))[:16].ljust(16, b"\0")
+    except (OSError, ValueError):
+        return _UNKNOWN
+
+
+@dataclass
+class Checkpoint:
+    """The segment that is written to (`base`), how far, and the next offset."""
+
+    base: int
+    position: int
+    synced: int
+    next_offset: int
+    boot: bytes = b""
+
+    def pack(self) -> bytes:
+        """The bytes of the file."""
+        raw = _FORM.pack(_MAGIC, self.boot, self.base, self.position, self.synced, self.next_offset)
+        return raw + crc32c.crc32c(raw).to_bytes(4, "little")
+
+    def trusted(self, base: int) -> int:
+        """Up to which byte the segment of this base must be whole."""
+        if base != self.base:
+            return 0
+        same_boot = self.boot == boot_id() != _UNKNOWN
+        return self.position if same_boot else self.synced
+
+
+class CheckpointFile:
+    """The file that holds a partition's checkpoint; its size never changes, so a full disk is no matter."""
+
+    def __init__(self, path: Path) -> None:
+        self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        self.boot = boot_id()
+
+    def write(self, checkpoint: Checkpoint) -> None:
+        """Replaces what the file says: fewer bytes than a sector, in one write."""
+        checkpoint.boot = self.boot
+        os.pwrite(self.fd, checkpoint.pack(), 0)
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+def read(path: Path) -> Checkpoint | None:
+    """What the file says; None if there is none, or none that can be trusted."""
+    try:
+        raw = path.read_bytes()
+    except OSError:
+        return None
+    body, crc = raw[: _FORM.size], raw[_FORM.size :]
+    if len(body) < _FORM.size or crc32c.crc32c(body).to_bytes(4, "little") != crc:
+        return None
+    magic, boot, base, position, synced, next_offset = _FORM.unpack(body)
+    if magic != _MAGIC:
+        return None
+    return Checkpoint(base, position, synced, next_offset, boot)

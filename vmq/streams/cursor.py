@@ -1,0 +1,236 @@
+"""Reading a partition forwards from an offset, in any thread, whatever the writer and the retention do meanwhile.
+
+A cursor holds the file it reads open: a segment that is merged or deleted under it stays as it was,
+to its end. Rows that are not published yet are never seen.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from vmq.streams.columns import Projection
+from vmq.streams.errors import OutOfRangeError, StreamError
+from vmq.streams.frame import END
+from vmq.streams.index import Index, load
+from vmq.streams.partition import Partition
+from vmq.streams.recovery import examine
+from vmq.streams.schema import STORED
+from vmq.streams.segment import FlawError, Span, index_path, read_span, walk
+
+_TIMESTAMP = STORED.get_field_index("timestamp")
+
+
+class Chunk(NamedTuple):
+    """Rows of a read, perhaps none; the next read goes on at offset `next`."""
+
+    rows: pa.RecordBatch
+    next: int
+
+
+class Place:
+    """A segment that is open for reading; `growing` while it is the partition's last."""
+
+    def __init__(self, fd: int, path: Path, index: Index, *, growing: bool) -> None:
+        self.fd = fd
+        self.path = path
+        self.index = index
+        self.growing = growing
+
+
+class Cursor:
+    """The place of one reader in one partition; `close` it, or use it in a `with`.
+
+    Raises:
+        OutOfRangeError: the partition has no such offset. Its end is one: rows may come.
+    """
+
+    def __init__(self, partition: Partition, offset: int) -> None:
+        self.partition = partition
+        self.offset = offset
+        earliest, end = partition.earliest, partition.end
+        if not earliest <= offset <= end:
+            raise self._out_of_range()
+        self.place: Place | None = None
+        #: Where the batch that holds `offset` or comes next begins, and its own first offset.
+        self.position = 0
+        self.first = 0
+
+    def __enter__(self) -> "Cursor":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Lets go of the file."""
+        if self.place is not None:
+            os.close(self.place.fd)
+            self.place = None
+
+    def read(self, fields: list[int] | None) -> Span | None:
+        """The batches at the cursor, and moves it behind them; None at the partition's end.
+
+        The span may begin before the offset at which the cursor was.
+
+        Raises:
+            OutOfRangeError: the retention was faster.
+            StreamError: the stream was deleted.
+            DamagedError: a batch is not what was written.
+        """
+        if self.place is None:
+            if self.offset >= self.partition.end:
+                return None
+            self.open()
+        place = self.place
+        assert place is not None
+        limit, end = self.limits(place)
+        if self.offset >= end:
+            if place.growing:
+                return None
+            self.close()
+            return self.read(fields)
+        header = self.partition.header
+        try:
+            span = read_span(place.fd, header, self.position, limit, self.first, fields)
+        except FlawError as flaw:
+            raise flaw.damage(place.path) from None
+        self.position = span.next
+        self.first = self.offset = span.offset + span.rows.num_rows
+        return span
+
+    def limits(self, place: Place) -> tuple[int, int]:
+        """How far the open segment may be read: position and offset."""
+        if place.growing:
+            with self.partition.changed:
+                if place.index is self.partition.active.index:
+                    return self.partition.visible, self.partition.end
+            place.growing = False  # it was sealed meanwhile
+        return place.index.size, place.index.end
+
+    def open(self) -> Place:
+        """Opens the segment that holds the offset, and finds the batch."""
+        partition = self.partition
+        with partition.changed:
+            sealed = next((each for each in partition.sealed if each.end > self.offset), None)
+            if partition.closed:
+                raise StreamError(f"stream {partition.stream!r} is closed or deleted")
+            if self.offset < partition.earliest:
+                raise self._out_of_range()
+            # Under the lock: no merged copy takes the file's place, and no rollback shortens the index.
+            if sealed is None:
+                active = partition.active
+                place = Place(os.dup(active.fd), active.path, active.index, growing=True)
+                found = place.index.find(self.offset)
+            else:
+                fd = os.open(sealed.path, os.O_RDONLY | os.O_CLOEXEC)
+                place = Place(fd, sealed.path, Index(0, 0), growing=False)
+        self.place = place
+        if sealed is not None:
+            # Else a merged copy takes its place just now, or saving the index failed.
+            place.index = load(
+                index_path(sealed.path), sealed.base, sealed.size - len(END)
+            ) or examine(place.fd, sealed.path, sealed.base, partition.header)
+            found = place.index.find(self.offset)
+        assert found is not None
+        self.position, self.first = found
+        return place
+
+    def _out_of_range(self) -> OutOfRangeError:
+        partition = self.partition
+        return OutOfRangeError(
+            partition.stream, partition.number, self.offset, partition.earliest, partition.end
+        )
+
+
+class Reader:
+    """What is read of a partition: which columns, which topics (see `Projection`).
+
+    Raises:
+        StreamError: there is no such column, or the filter is none.
+    """
+
+    def __init__(
+        self,
+        partition: Partition,
+        columns: Sequence[str] | None = None,
+        topic_filter: str | None = None,
+    ) -> None:
+        self.partition = partition
+        self.projection = Projection(columns, topic_filter)
+
+    def read(self, start: int, end: int | None = None, limit: int | None = None) -> Iterator[Chunk]:
+        """Reads the rows from offset `start` up to `end`, or to the present end of the partition.
+
+        There is at least one chunk, and the last one's `next` is `end`, unless `limit` rows came
+        first. Chunks have some MiB at most, a single larger message apart.
+
+        Raises:
+            OutOfRangeError: offsets that the partition has no longer, or not yet.
+            DamagedError: a batch is not what was written.
+        """
+        partition = self.partition
+        with Cursor(partition, start) as cursor:
+            latest = partition.end
+            end = latest if end is None else end
+            if not start <= end <= latest:
+                raise OutOfRangeError(partition.stream, partition.number, end, start, latest)
+            done = start == end or limit == 0
+            if done:
+                yield Chunk(self.projection.empty(), start)
+            while not done:
+                at = cursor.offset
+                span = cursor.read(self.projection.fields)
+                assert span is not None
+                skip = max(0, at - span.offset)
+                offset = span.offset + skip
+                chunk = self._chunk(span.rows.slice(skip, end - offset), offset, limit)
+                if limit is not None:
+                    limit -= chunk.rows.num_rows
+                done = chunk.next >= end or limit == 0
+                if done or chunk.rows.num_rows:
+                    yield chunk
+
+    def _chunk(self, rows: pa.RecordBatch, offset: int, limit: int | None) -> Chunk:
+        """The wanted columns of the wanted rows, which begin at an offset."""
+        partition = self.partition
+        following = offset + rows.num_rows
+        result, offsets = self.projection.apply(rows, partition.stream, partition.number, offset)
+        if limit is not None and result.num_rows > limit:
+            result = result.slice(0, limit)
+            following = offsets[limit - 1].as_py() + 1
+        return Chunk(result, following)
+
+
+def offset_at(partition: Partition, time: int) -> int:
+    """The first offset whose timestamp is `time` (microseconds) or later; the end if there is none.
+
+    Raises:
+        DamagedError: a batch is not what was written.
+    """
+    with partition.changed:
+        bases = [each.base for each in partition.sealed if each.time >= time][:1]
+        base = bases[0] if bases else partition.active.index.base
+        end = partition.end
+    if base >= end:
+        return end
+    with Cursor(partition, base) as cursor:
+        place = cursor.open()
+        limit, _ = cursor.limits(place)
+        with partition.changed:
+            found = place.index.find_time(time)
+        assert found is not None
+        header = partition.header
+        try:
+            for position, frame in walk(place.fd, found[0], limit, found[1]):
+                if frame.time >= time:
+                    span = read_span(place.fd, header, position, limit, frame.offset, [_TIMESTAMP])
+                    times = span.rows.column(0).cast(pa.int64())
+                    first = pc.index(pc.greater_equal(times, time), value=True)
+                    return frame.offset + int(first.as_py())
+        except FlawError as flaw:
+            raise flaw.damage(place.path) from None
+    return end

@@ -1,0 +1,54 @@
+"""What can go wrong with a stream, in words that name the stream, the file and the offset."""
+
+from pathlib import Path
+
+
+class StreamError(Exception):
+    """A stream cannot do what was asked; the text says why."""
+
+
+class UnknownStreamError(StreamError):
+    """There is no stream of this name."""
+
+    def __init__(self, name: str, known: list[str]) -> None:
+        there = ", ".join(sorted(known)[:20]) or "none"
+        super().__init__(f"there is no stream {name!r}; there are: {there}")
+        self.name = name
+
+
+class UnknownPartitionError(StreamError):
+    """A stream has no partition of this number."""
+
+    def __init__(self, stream: str, partition: int, partitions: int) -> None:
+        super().__init__(
+            f"stream {stream!r} has no partition {partition}; accepted: 0 to {partitions - 1}"
+        )
+
+
+class OutOfRangeError(StreamError):
+    """An offset is asked for that a partition has no longer, or not yet."""
+
+    def __init__(
+        self, stream: str, partition: int, offset: int, earliest: int, latest: int
+    ) -> None:
+        super().__init__(
+            f"offset {offset} of stream {stream!r}, partition {partition}, is out of range; "
+            f"accepted: {earliest} to {latest}"
+        )
+        self.offset = offset
+        self.earliest = earliest
+        self.latest = latest
+
+
+class DamagedError(StreamError):
+    """A segment holds something else than what was written.
+
+    `position` is in bytes from the start of the file, `offset` the first that cannot be read.
+    """
+
+    def __init__(self, path: Path, position: int, offset: int, reason: str) -> None:
+        super().__init__(f"{path} is damaged at byte {position} (offset {offset}): {reason}")
+        self.path = path
+        self.position = position
+        self.offset = offset
+        self.reason = reason

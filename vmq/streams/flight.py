@@ -1,0 +1,394 @@
+"""The Arrow Flight server: streams are flights, their partitions endpoints, tickets ranges of offsets.
+
+It runs in gRPC's threads beside the event loop and never enters it. Gets and waits are bounded in
+number, batches in size, so that a backlog that is read at full speed leaves the loop its share.
+"""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+
+import pyarrow as pa
+from pyarrow import flight
+
+from vmq.config_values import is_loopback
+from vmq.streams.catalog import Catalog, Stream
+from vmq.streams.cursor import Chunk, Reader, offset_at
+from vmq.streams.errors import (
+    DamagedError,
+    OutOfRangeError,
+    StreamError,
+    UnknownPartitionError,
+    UnknownStreamError,
+)
+from vmq.streams.flight_access import (
+    MIDDLEWARE,
+    Access,
+    Anybody,
+    Authentication,
+    Handshake,
+    Tokens,
+)
+from vmq.streams.flight_put import BadPutError, Put
+from vmq.streams.flight_sink import BatchQuery, PartQuery, Sink, publish, stage
+from vmq.streams.schema import READ, projected
+from vmq.streams.tickets import (
+    BadTicketError,
+    OffsetsQuery,
+    Query,
+    Ticket,
+    TimeQuery,
+    decode,
+    encode,
+)
+
+log = logging.getLogger("vmq.streams")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+#: Gets and puts at a time; one more is told to try again.
+MOST_CALLS: Final = 16
+#: Calls that wait for rows, at a time.
+MOST_WAITS: Final = 64
+#: Seconds between two looks whether the server ends.
+_SLICE: Final = 0.25
+
+_ACTIONS: Final = {
+    "streams": "The topic filters of each stream that the caller may read. Body: {}",
+    "publish": """Publishes staged messages once. \
+Body: {"query": NAME, "batch": NUMBER, "parts": [[PART, ATTEMPT], ...]}""",
+    "discard": 'Throws staged messages away. Body: {"query": NAME, "batch": NUMBER}',
+    "earliest": 'The first offset of each partition. Body: {"stream": NAME}',
+    "latest": """The offset behind the last durable row of each partition. Body: {"stream": NAME, \
+"after": {PARTITION: OFFSET}, "wait": SECONDS}, the last two optional: wait until one is passed""",
+    "by-timestamp": """The first offset of each partition whose timestamp is not before a time. \
+Body: {"stream": NAME, "time": MICROSECONDS since 1970}""",
+}
+_CODES: Final[tuple[tuple[type[StreamError], str], ...]] = (
+    (UnknownStreamError, "unknown_stream"),
+    (UnknownPartitionError, "unknown_partition"),
+    (OutOfRangeError, "offset_out_of_range"),
+    (BadTicketError, "bad_ticket"),
+    (BadPutError, "bad_put"),
+    (DamagedError, "damaged"),
+    (StreamError, "refused"),
+)
+
+
+def flight_error(error: StreamError) -> flight.FlightServerError:
+    """An error as Flight carries it: the text, and a JSON object with a code for programs."""
+    code = next(code for kind, code in _CODES if isinstance(error, kind))
+    extra: dict[str, object] = {"code": code}
+    if isinstance(error, OutOfRangeError):
+        extra |= {"offset": error.offset, "earliest": error.earliest, "latest": error.latest}
+    return flight.FlightServerError(str(error), json.dumps(extra).encode())
+
+
+def answers(
+    method: Callable[Concatenate["StreamServer", Any, P], R],
+) -> Callable[Concatenate["StreamServer", Any, P], R]:
+    """Turns the errors of streams into Flight's; what nobody foresaw goes to the log."""
+
+    @wraps(method)
+    def call(self: "StreamServer", context: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(self, context, *args, **kwargs)
+        except StreamError as error:
+            raise flight_error(error) from None
+        except flight.FlightError:
+            raise
+        except Exception:
+            log.exception("a call of Flight failed")
+            raise flight.FlightInternalError("internal error; the server's log has it") from None
+
+    return call
+
+
+class Slot:
+    """One of a bounded number of places; freed with the last reference to it.
+
+    A stream that a client gives up before its first batch is never run: only its end as an object
+    is certain.
+    """
+
+    def __init__(self, places: threading.Semaphore, what: str) -> None:
+        self.places: threading.Semaphore | None = None
+        if not places.acquire(blocking=False):
+            raise flight.FlightUnavailableError(f"too many {what} at a time: try again")
+        self.places = places
+
+    def free(self) -> None:
+        """Gives the place back."""
+        places, self.places = self.places, None
+        if places is not None:
+            places.release()
+
+    __del__ = free
+
+
+class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
+    """Serves the streams of a catalog as soon as it is made; `close` ends it.
+
+    Args:
+        catalog: the streams.
+        host: the address to listen on.
+        port: the port; 0 = any free one, see `port`.
+        access: who may do what; None = anybody everything, accepted on loopback only.
+        tls: certificate and key (PEM); None = no TLS.
+        most_calls: gets and puts at a time.
+        sink: publishes staged messages; None = there is no broker.
+
+    Raises:
+        StreamError: the address is not on loopback, and there is no `access`.
+        OSError: the address cannot be had.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        access: Access | None = None,
+        tls: tuple[bytes, bytes] | None = None,
+        most_calls: int = MOST_CALLS,
+        sink: Sink | None = None,
+    ) -> None:
+        if access is None and not is_loopback(host):
+            raise StreamError(
+                f"refused: other machines could read every stream at {host!r}; accepted without "
+                "access rules: an address on loopback (127.0.0.1, ::1, localhost)"
+            )
+        self.catalog = catalog
+        self.sink = sink
+        self.access: Access = access or Anybody()
+        self.calls = threading.Semaphore(most_calls)
+        self.waits = threading.Semaphore(MOST_WAITS)
+        #: One batch is prepared at a time: more threads would compete with the event loop for its
+        #: interpreter, and one prepares several million rows a second.
+        self.turn = threading.Lock()
+        self.stopping = threading.Event()
+        shown = f"[{host}]" if ":" in host else host
+        scheme = "grpc+tls" if tls else "grpc"
+        super().__init__(
+            f"{scheme}://{shown}:{port}",
+            auth_handler=Handshake(),
+            tls_certificates=[tls] if tls else None,
+            middleware={MIDDLEWARE: Authentication(self.access, Tokens())},
+        )
+
+    def close(self, patience: float = 5.0) -> None:
+        """Ends the server; clients that take nothing more are given up after `patience` seconds.
+
+        Blocks: not for the event loop.
+        """
+        self.stopping.set()
+        # Without a deadline of its own it would wait for a client that never reads on.
+        ending = threading.Thread(target=self.shutdown, name="vmq-flight-end", daemon=True)
+        ending.start()
+        ending.join(patience)
+
+    # What Flight calls
+
+    @answers
+    def list_flights(self, context: Any, criteria: bytes) -> Iterator[flight.FlightInfo]:
+        """The streams that the caller may read; `criteria`: how their names begin."""
+        user = user_of(context)
+        streams = [
+            each
+            for name, each in sorted(self.catalog.streams.items())
+            if name.encode().startswith(criteria)
+            and self.access.may_read(user, each.options.filters)
+        ]
+        return (self.info(each, Query(stream=each.name)) for each in streams)
+
+    @answers
+    def get_flight_info(self, context: Any, descriptor: Any) -> flight.FlightInfo:
+        """One stream, with an endpoint for each partition."""
+        query = query_of(descriptor)
+        stream = self.readable(context, query.stream)
+        projected(query.columns)
+        return self.info(stream, query)
+
+    @answers
+    def do_get(self, context: Any, ticket: Any) -> flight.GeneratorStream:
+        """The rows of a ticket; each batch comes with {"next": OFFSET}, where to read on."""
+        wanted = decode(ticket.ticket, Ticket, "ticket")
+        stream = self.readable(context, wanted.stream)
+        partition = stream.partition(wanted.partition)
+        reader = Reader(partition, wanted.columns, wanted.filter)
+        start = wanted.start
+        if not isinstance(start, int):
+            start = partition.earliest if start == "earliest" else partition.end
+        if start == partition.end and wanted.wait:
+            self.wait(stream, {wanted.partition: start}, wanted.wait)
+        slot = Slot(self.calls, "reads")
+        chunks = reader.read(start, wanted.end, wanted.limit)
+        first = next(chunks)  # what is wrong with the range comes as an answer, not in the stream
+        return flight.GeneratorStream(reader.projection.schema, self.batches(first, chunks, slot))
+
+    @answers
+    def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        """Appends rows to a stream; each batch is answered with {"rows": N} once it is durable."""
+        if descriptor.command and b'"query"' in descriptor.command:
+            part = decode(descriptor.command, PartQuery, "command")
+            slot = Slot(self.calls, "writes")
+            try:
+                stage(self.sink_of(), self.access, user_of(context), part, reader)
+            finally:
+                slot.free()
+            return
+        query = query_of(descriptor)
+        stream = self.catalog.get(query.stream)
+        slot = Slot(self.calls, "writes")
+        try:
+            put = Put(stream, self.catalog.commits.writer, self.access, user_of(context))
+            for chunk in reader:
+                put.append(chunk.data)
+                writer.write(pa.py_buffer(json.dumps({"rows": chunk.data.num_rows}).encode()))
+        finally:
+            slot.free()
+
+    @answers
+    def do_action(self, context: Any, action: Any) -> list[bytes]:
+        """Offsets by partition, as JSON."""
+        body = action.body.to_pybytes() if action.body is not None else b""
+        if action.type in {"earliest", "latest"}:
+            query = decode(body, OffsetsQuery, f"body of {action.type}")
+            stream = self.readable(context, query.stream)
+            if action.type == "earliest":
+                offsets = [each.earliest for each in stream.partitions]
+            else:
+                if query.after and query.wait:
+                    self.wait(stream, query.after, query.wait)
+                offsets = [each.end for each in stream.partitions]
+        elif action.type == "by-timestamp":
+            asked = decode(body, TimeQuery, "body of by-timestamp")
+            stream = self.readable(context, asked.stream)
+            offsets = [offset_at(each, asked.time) for each in stream.partitions]
+        elif action.type == "streams":
+            user = user_of(context)
+            readable = {
+                name: each.options.filters
+                for name, each in self.catalog.streams.items()
+                if self.access.may_read(user, each.options.filters)
+            }
+            return [json.dumps(readable).encode()]
+        elif action.type in {"publish", "discard"}:
+            return [json.dumps(self.settle(action.type, body)).encode()]
+        else:
+            known = ", ".join(_ACTIONS)
+            raise BadTicketError(f"there is no action {action.type!r:.80}; accepted: {known}")
+        return [json.dumps({str(number): each for number, each in enumerate(offsets)}).encode()]
+
+    def list_actions(self, _context: Any) -> list[tuple[str, str]]:
+        return list(_ACTIONS.items())
+
+    # How
+
+    def sink_of(self) -> Sink:
+        """What publishes; a server without one only serves streams."""
+        if self.sink is None:
+            raise StreamError("this server publishes nothing: no broker is behind it")
+        return self.sink
+
+    def settle(self, action: str, body: bytes) -> dict[str, int]:
+        """Publishes a staged batch, or throws it away. Who may stage its parts may do both."""
+        wanted = decode(body, BatchQuery, f"body of {action}")
+        if action == "publish":
+            return {"published": publish(self.sink_of(), wanted)}
+        self.sink_of().staging.discard(wanted.query, wanted.batch)
+        return {}
+
+    def readable(self, context: Any, name: str) -> Stream:
+        """A stream that the caller may read; whoever may not is not told whether it exists."""
+        user = user_of(context)
+        stream = self.catalog.streams.get(name)
+        if stream is None and self.access.may_read(user, ["#"]):
+            raise UnknownStreamError(name, list(self.catalog.streams))
+        if stream is None or not self.access.may_read(user, stream.options.filters):
+            raise flight.FlightUnauthorizedError(
+                f"{'anonymous callers' if user is None else repr(user)} may not read stream {name!r}: "
+                "that takes permission to subscribe to each of its filters",
+                b'{"code": "no_permission"}',
+            )
+        return stream
+
+    def info(self, stream: Stream, query: Query) -> flight.FlightInfo:
+        """What is to be known of a stream: a ticket for all that each partition has now."""
+        endpoints = []
+        rows = 0
+        for partition in stream.partitions:
+            start, end = partition.earliest, partition.end
+            rows += end - start
+            ticket = Ticket(
+                stream=query.stream,
+                columns=query.columns,
+                filter=query.filter,
+                limit=query.limit,
+                partition=partition.number,
+                start=start,
+                end=end,
+            )
+            endpoints.append(flight.FlightEndpoint(encode(ticket), []))
+        size = sum(each.size for each in stream.partitions)
+        schema = READ if query.columns is None else projected(query.columns)
+        path = flight.FlightDescriptor.for_path(stream.name)
+        return flight.FlightInfo(schema, path, endpoints, rows, size)
+
+    def batches(
+        self, first: Chunk, others: Iterator[Chunk], slot: Slot
+    ) -> Iterator[tuple[pa.RecordBatch, pa.Buffer]]:
+        """The batches of a get."""
+        try:
+            chunk: Chunk | None = first
+            while chunk is not None:
+                if self.stopping.is_set():
+                    raise flight.FlightUnavailableError("the server ends")
+                yield chunk.rows, pa.py_buffer(b'{"next": %d}' % chunk.next)
+                with self.turn:
+                    chunk = next(others, None)
+        except StreamError as error:
+            raise flight_error(error) from None
+        except OSError:
+            log.exception("a get of Flight failed")
+            raise flight.FlightInternalError("internal error; the server's log has it") from None
+        finally:
+            slot.free()
+
+    def wait(self, stream: Stream, after: dict[int, int], seconds: float) -> None:
+        """Waits until one of some partitions ends behind its offset, or time is up."""
+        pairs = [(stream.partition(number), offset) for number, offset in after.items()]
+        slot = Slot(self.waits, "waiting calls")
+        until = time.monotonic() + seconds
+        try:
+            while not self.stopping.is_set():
+                left = until - time.monotonic()
+                if left <= 0 or stream.wait(pairs, min(left, _SLICE)):
+                    return
+        finally:
+            slot.free()
+
+
+def user_of(context: Any) -> str | None:
+    """Who calls."""
+    user: str | None = context.get_middleware(MIDDLEWARE).user
+    return user
+
+
+def query_of(descriptor: Any) -> Query:
+    """What a descriptor names: a path of the stream's name, or a command.
+
+    Raises:
+        BadTicketError: neither.
+    """
+    if descriptor.descriptor_type == flight.DescriptorType.PATH:
+        path = [each.decode(errors="replace") for each in descriptor.path]
+        if len(path) != 1:
+            raise BadTicketError(f"a path of {len(path)} parts; accepted: the name of a stream")
+        return Query(stream=path[0])
+    return decode(descriptor.command or b"", Query, "command")

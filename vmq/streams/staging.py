@@ -1,0 +1,243 @@
+"""Messages that a program lays down in parts and has published in one step, once.
+
+A batch of a query (Spark's words) arrives in parts, each from a task that may fail and be repeated.
+Nothing is published until `commit` names the parts that count. From then on the batch is published
+to its end, whatever happens: the decision is on disk before the first message goes out, and the
+publisher notes how far it came together with what it publishes. A batch whose number is not above the
+query's last one was published before, and is thrown away.
+
+    sinks/QUERY/state.json              the last batch, and the one that is being published
+    sinks/QUERY/BATCH-PART-ATTEMPT.arrow
+"""
+
+import json
+import logging
+import os
+import re
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from vmq.streams.errors import StreamError
+from vmq.streams.partition import sync_folder
+
+log = logging.getLogger("vmq.streams")
+
+#: What a staged message is made of.
+MESSAGE: Final = pa.schema(
+    [("topic", pa.string()), ("payload", pa.binary()), ("qos", pa.int32()), ("retain", pa.bool_())]
+)
+
+#: Queries are named by Spark (a UUID) or by who writes; the name becomes a folder's.
+QUERY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
+
+#: Seconds after which parts that nobody committed are thrown away.
+STALE: Final = 86_400.0
+
+#: Bytes that may lie in all parts together.
+MOST_BYTES: Final = 4 << 30
+
+STATE: Final = "state.json"
+
+
+class StagingError(StreamError):
+    """Parts cannot be staged or committed; the text says why."""
+
+
+class Part:
+    """One part on its way in. Seen by `commit` only once it is closed."""
+
+    def __init__(self, staging: "Staging", path: Path) -> None:
+        self.staging = staging
+        self.path = path
+        self.work = path.with_suffix(".tmp")
+        self.file = self.work.open("wb")
+        self.writer = pa.ipc.new_stream(self.file, MESSAGE)
+        self.size = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Adds messages.
+
+        Raises:
+            StagingError: there is no room, by the limit or on the disk.
+        """
+        try:
+            self.writer.write_batch(batch)
+        except OSError as error:
+            raise StagingError(f"cannot stage messages: {error.strerror or error}") from error
+        size = self.file.tell()
+        self.staging.take(size - self.size)
+        self.size = size
+
+    def close(self) -> None:
+        """All messages are there: keeps them."""
+        self.writer.close()
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        self.file.close()
+        self.work.replace(self.path)
+        sync_folder(self.path.parent)
+
+    def drop(self) -> None:
+        """The part did not come whole."""
+        self.file.close()
+        self.work.unlink(missing_ok=True)
+        self.staging.take(-self.size)
+
+
+class Staging:
+    """The parts of all queries. Methods are called from Flight's threads.
+
+    Args:
+        folder: where they lie; made when first needed.
+        most: bytes of all parts together.
+    """
+
+    def __init__(self, folder: Path, most: int = MOST_BYTES) -> None:
+        self.folder = folder
+        self.most = most
+        self.lock = threading.Lock()
+        self.size = sum(path.stat().st_size for path in folder.glob("*/*.arrow"))
+        for work in folder.glob("*/*.tmp"):
+            work.unlink()
+
+    def take(self, size: int) -> None:
+        """Counts bytes that were staged, or are gone.
+
+        Raises:
+            StagingError: that is more than there may be.
+        """
+        with self.lock:
+            self.size += size
+            if size > 0 and self.size > self.most:
+                raise StagingError(
+                    f"more than {self.most} bytes are staged and not yet published: commit or discard some"
+                )
+
+    def part(self, query: str, batch: int, part: int, attempt: int) -> Part:
+        """A new part of a batch."""
+        folder = self.folder_of(query)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.drop_stale()
+        return Part(self, folder / f"{batch}-{part}-{attempt}.arrow")
+
+    def folder_of(self, query: str) -> Path:
+        """Where a query's parts lie.
+
+        Raises:
+            StagingError: no name for a query.
+        """
+        if not QUERY.match(query):
+            raise StagingError(
+                f"{query!r:.150} is no name for a query; accepted: letters, digits, _ . -, 128 at most"
+            )
+        return self.folder / query
+
+    def decide(self, query: str, batch: int, parts: Sequence[tuple[int, int]]) -> list[Path] | None:
+        """Decides that a batch is published, durably; returns its files in order.
+
+        None: it was published before.
+
+        Raises:
+            StagingError: a part is not there.
+        """
+        folder = self.folder_of(query)
+        last, decided = read_state(folder)
+        if batch <= last:
+            self.discard(query, batch)
+            return None
+        if decided is not None and decided[0] == batch:
+            return [folder / name for name in decided[1]]
+        names = [f"{batch}-{part}-{attempt}.arrow" for part, attempt in sorted(parts)]
+        for name in names:
+            if not (folder / name).is_file():
+                raise StagingError(f"batch {batch} of query {query}: part {name} is not staged")
+        folder.mkdir(parents=True, exist_ok=True)
+        write_state(folder, last, (batch, names))
+        return [folder / name for name in names]
+
+    def finish(self, query: str, batch: int) -> None:
+        """All messages of a batch are published and safe: its number is remembered, its parts go."""
+        write_state(self.folder_of(query), batch, None)
+        self.discard(query, batch)
+
+    def discard(self, query: str, batch: int) -> None:
+        """Throws the parts of a batch away, unless it is decided that they are published."""
+        folder = self.folder_of(query)
+        _, decided = read_state(folder)
+        if decided is not None and decided[0] == batch:
+            return
+        for path in folder.glob(f"{batch}-*.arrow"):
+            self.remove(path)
+
+    def remove(self, path: Path) -> None:
+        try:
+            size = path.stat().st_size
+            path.unlink()
+        except FileNotFoundError:
+            return
+        self.take(-size)
+
+    def unfinished(self) -> Iterator[tuple[str, int, list[Path]]]:
+        """Batches that were decided and not finished: query, number, files."""
+        if not self.folder.is_dir():
+            return
+        for folder in sorted(self.folder.iterdir()):
+            _, decided = read_state(folder)
+            if decided is not None:
+                yield folder.name, decided[0], [folder / name for name in decided[1]]
+
+    def drop_stale(self) -> None:
+        """Throws away what nobody committed for a day."""
+        now = time.time()
+        for folder in self.folder.iterdir():
+            _, decided = read_state(folder)
+            for path in folder.glob("*.arrow"):
+                if decided is None or path.name not in decided[1]:
+                    age = now - path.stat().st_mtime
+                    if age > STALE:
+                        log.warning("staged messages were never committed: %s", path)
+                        self.remove(path)
+
+
+def read_state(folder: Path) -> tuple[int, tuple[int, list[str]] | None]:
+    """A query's last batch (-1: none), and the batch that is being published, with its files."""
+    try:
+        plain = json.loads((folder / STATE).read_bytes())
+    except FileNotFoundError:
+        return -1, None
+    decided = plain["decided"]
+    return plain["last"], None if decided is None else (decided["batch"], decided["parts"])
+
+
+def write_state(folder: Path, last: int, decided: tuple[int, list[str]] | None) -> None:
+    """Keeps the state, in one step, on disk."""
+    plain = {
+        "last": last,
+        "decided": None if decided is None else {"batch": decided[0], "parts": decided[1]},
+    }
+    work = folder / (STATE + ".tmp")
+    with work.open("w", encoding="utf-8") as file:
+        json.dump(plain, file)
+        file.flush()
+        os.fsync(file.fileno())
+    work.replace(folder / STATE)
+    sync_folder(folder)
+
+
+def messages_of(files: Sequence[Path]) -> Iterator[pa.RecordBatch]:
+    """The staged messages in the order of their parts.
+
+    Raises:
+        StagingError: a file is not what was written.
+    """
+    for path in files:
+        try:
+            with path.open("rb") as file:
+                yield from pa.ipc.open_stream(file)
+        except (OSError, pa.ArrowException) as error:
+            raise StagingError(f"{path} cannot be read: {error}") from error

@@ -1,0 +1,256 @@
+"""Looking at streams in a data folder without being their broker: nothing is changed, not even a torn tail.
+
+A broker may run meanwhile. What it has noted as written is read, what it deletes is missed.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from vmq.config_streams import StreamOptions
+from vmq.streams import checkpoint
+from vmq.streams.catalog import DEFINITION, read_definition
+from vmq.streams.columns import Projection
+from vmq.streams.errors import DamagedError, StreamError, UnknownStreamError
+from vmq.streams.frame import END
+from vmq.streams.index import load
+from vmq.streams.partition import CHECKPOINT
+from vmq.streams.recovery import is_torn
+from vmq.streams.segment import SUFFIX, FlawError, Header, Span, file_name, index_path, read_span
+
+
+@dataclass
+class PartitionReport:
+    """What is in one partition."""
+
+    stream: str
+    partition: int
+    earliest: int = 0
+    end: int = 0
+    segments: int = 0
+    bytes: int = 0
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+class StoredStream:
+    """One stream of a folder.
+
+    Raises:
+        UnknownStreamError: there is none of this name.
+        StreamError: its definition cannot be used.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        path = folder / name
+        if not (path / DEFINITION).is_file():
+            raise UnknownStreamError(name, names(folder))
+        self.name = name
+        self.options: StreamOptions
+        self.options, self.origin = read_definition(path)
+        self.partitions = [
+            StoredPartition(path / str(number), name, number)
+            for number in range(self.options.partitions)
+        ]
+
+    def verify(self) -> list[PartitionReport]:
+        """Reads everything and reports what is there and what is wrong with it."""
+        return [partition.verify() for partition in self.partitions]
+
+    def rows(
+        self, columns: Sequence[str] | None = None, topic_filter: str | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """All rows, partition by partition.
+
+        Raises:
+            StreamError: there is no such column, or the filter is none.
+            DamagedError: a segment is not what was written.
+        """
+        projection = Projection(columns, topic_filter)
+        for partition in self.partitions:
+            for span in partition.spans(projection.fields):
+                batch, _ = projection.apply(span.rows, self.name, partition.number, span.offset)
+                yield batch
+
+    def export_parquet(
+        self,
+        path: Path,
+        columns: Sequence[str] | None = None,
+        topic_filter: str | None = None,
+    ) -> int:
+        """Writes all rows to a Parquet file, which is there when it is complete; returns their number.
+
+        Raises:
+            StreamError: as `rows`.
+            OSError: the file cannot be written.
+        """
+        schema = Projection(columns, topic_filter).schema
+        work = path.with_name(path.name + ".tmp")
+        count = 0
+        try:
+            with pq.ParquetWriter(work, schema, compression="zstd") as writer:
+                for batch in self.rows(columns, topic_filter):
+                    if batch.num_rows:
+                        writer.write_batch(batch)
+                        count += batch.num_rows
+            work.replace(path)
+        finally:
+            work.unlink(missing_ok=True)
+        return count
+
+
+class StoredPartition:
+    """The files of one partition."""
+
+    def __init__(self, folder: Path, stream: str, number: int) -> None:
+        self.folder = folder
+        self.number = number
+        self.stream = stream
+        self.header = Header(stream, number)
+
+    def segments(self) -> list[Path]:
+        """The files, oldest first; those before the last are sealed."""
+        return sorted(self.folder.glob("*" + SUFFIX))
+
+    def spans(self, fields: list[int] | None = None) -> Iterator[Span]:
+        """All rows, some MiB at a time, to the end of what was noted as written.
+
+        Raises:
+            DamagedError: a segment is not what was written.
+        """
+        noted = checkpoint.read(self.folder / CHECKPOINT)
+        paths = self.segments()
+        for number, path in enumerate(paths, 1):
+            limit = None
+            if number == len(paths) and noted is not None and noted.base == int(path.stem):
+                limit = noted.position
+            with path.open("rb") as file:
+                try:
+                    yield from self._spans(file.fileno(), path, limit, fields)
+                except FlawError as flaw:
+                    raise flaw.damage(path) from None
+
+    def _spans(
+        self, fd: int, path: Path, limit: int | None, fields: list[int] | None
+    ) -> Iterator[Span]:
+        """The rows of one segment; also those before a flaw, which is raised then."""
+        base = offset = int(path.stem)
+        position = self.header.size_in(fd)
+        if position is None:
+            raise DamagedError(path, 0, base, "it does not begin with this stream's schema")
+        size = os.fstat(fd).st_size
+        limit = size if limit is None else limit
+        while position < limit and os.pread(fd, len(END), position) != END:
+            span = read_span(fd, self.header, position, limit, offset, fields)
+            yield span
+            position, offset = span.next, span.offset + span.rows.num_rows
+
+    def summary(self) -> PartitionReport:
+        """What there is by the names and sizes of files and the note of what was written: a quick look."""
+        report = PartitionReport(self.stream, self.number)
+        paths = self.segments()
+        noted = checkpoint.read(self.folder / CHECKPOINT)
+        report.segments = len(paths)
+        report.bytes = sum(path.stat().st_size for path in paths)
+        report.earliest = int(paths[0].stem) if paths else 0
+        report.end = report.earliest if noted is None else noted.next_offset
+        return report
+
+    def verify(self) -> PartitionReport:
+        """Reads every byte; problems are what opening or reading the partition would refuse."""
+        report = PartitionReport(self.stream, self.number)
+        noted = checkpoint.read(self.folder / CHECKPOINT)
+        if noted is None:
+            report.notes.append(f"{self.folder / CHECKPOINT}: missing or not readable")
+        paths = self.segments()
+        if not paths:
+            report.problems.append(f"{self.folder}: there is no segment")
+            return report
+        report.earliest = report.end = int(paths[0].stem)
+        known = 0
+        for number, path in enumerate(paths, 1):
+            base = int(path.stem)
+            if base != report.end and known == len(report.problems):
+                what = f"offsets {report.end} to {base - 1} are missing before it"
+                report.problems.append(f"{path}: {what}")
+            report.end = base
+            known = len(report.problems)  # behind a damaged segment nobody knows what is missing
+            is_last = number == len(paths)
+            trusted = noted.trusted(base) if noted is not None else None
+            self._verify_segment(path, report, trusted, is_last=is_last)
+        if (
+            noted is not None
+            and noted.base > int(paths[-1].stem)
+            and noted.next_offset > noted.base
+        ):
+            report.problems.append(f"{self.folder / file_name(noted.base)}: the file is missing")
+        return report
+
+    def _verify_segment(
+        self, path: Path, report: PartitionReport, trusted: int | None, *, is_last: bool
+    ) -> None:
+        with path.open("rb") as file:
+            fd = file.fileno()
+            size = os.fstat(fd).st_size
+            at = self.header.size_in(fd) or 0
+            try:
+                for span in self._spans(fd, path, size, None):
+                    report.end = span.offset + span.rows.num_rows
+                    at = span.next
+            except DamagedError as error:
+                report.problems.append(str(error))
+            except FlawError as flaw:
+                if is_last and is_torn(fd, flaw, size, trusted):
+                    note = f"a torn tail of {size - flaw.position} bytes, cut at the next start"
+                    report.notes.append(f"{path}: {note}")
+                else:
+                    report.problems.append(str(flaw.damage(path)))
+            else:
+                self._verify_end(fd, path, report, at, trusted, is_last=is_last)
+        report.segments += 1
+        report.bytes += size
+        if not is_last and load(index_path(path), int(path.stem), size - len(END)) is None:
+            report.notes.append(
+                f"{index_path(path)}: missing or not readable; made anew when needed"
+            )
+
+    def _verify_end(
+        self,
+        fd: int,
+        path: Path,
+        report: PartitionReport,
+        at: int,
+        trusted: int | None,
+        *,
+        is_last: bool,
+    ) -> None:
+        """What is behind the last batch of a segment that has no flaw up to there."""
+        if not is_last and os.pread(fd, len(END) + 1, at) != END:
+            reason = "the mark of the stream's end is missing"
+            report.problems.append(str(DamagedError(path, at, report.end, reason)))
+        if is_last and trusted is not None and at < trusted:
+            reason = f"the file ends where {trusted - at} bytes were written"
+            report.problems.append(str(DamagedError(path, at, report.end, reason)))
+
+
+def names(folder: Path) -> list[str]:
+    """The streams of a folder."""
+    if not folder.is_dir():
+        return []
+    return sorted(path.name for path in folder.iterdir() if (path / DEFINITION).is_file())
+
+
+def find_folder(data_dir: Path) -> Path:
+    """The folder of streams, given the broker's data folder.
+
+    Raises:
+        StreamError: there is none.
+    """
+    folder = data_dir / "streams"
+    if not folder.is_dir():
+        raise StreamError(f"there are no streams in {data_dir}")
+    return folder
