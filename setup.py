@@ -28,6 +28,8 @@ COMPILED = (
     "vmq/will.py",
     "vmq/store.py",
     "vmq/hooks.py",
+    "vmq/listeners/acceptor.py",
+    "vmq/listeners/listener.py",
     "vmq/listeners/tls.py",
 )
 

@@ -8,9 +8,10 @@ message = await anext(messages)
 
 import asyncio
 import logging
+import os
 import random
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +21,8 @@ from uuid import uuid4
 import plyvel
 
 from vmq.commits import Committer
-from vmq.config import Config, ListenerOptions, check
+from vmq.config import Config, ListenerOptions
+from vmq.config_checks import check
 from vmq.connection import Connection
 from vmq.core import Core, Options
 from vmq.embedded import LocalClient, ReceivedMessage
@@ -29,9 +31,11 @@ from vmq.listeners.certificates import CertificateError
 from vmq.listeners.listener import Listener
 from vmq.listeners.sockets import bind
 from vmq.listeners.state import AnyListener
+from vmq.live import begin_retries, update_connections, update_trees
 from vmq.memory import MemoryWatch
 from vmq.metrics import Metrics
 from vmq.monitor import Monitor
+from vmq.overrides import LiveConfig
 from vmq.registry import Registry
 from vmq.reload import changes, check_live
 from vmq.store import Store, StoreError
@@ -112,8 +116,10 @@ class Broker:
     """
 
     def __init__(self, config: Config | None = None, *, admin: bool = False) -> None:
-        self.config = config if config is not None else Config()
+        self.live = LiveConfig.of(config if config is not None else Config())
         check(self.config)
+        #: Told of the options that changed, when they are in force; for what surrounds the broker, such as its log.
+        self.on_change: Callable[[list[str]], None] | None = None
         #: The open listeners by their names in the configuration.
         self.listeners: dict[str, AnyListener] = {}
         #: Closed ones whose connections may go on.
@@ -127,12 +133,18 @@ class Broker:
         self._committer: Committer | None = None
         self._monitor: Monitor | None = None
         self._metrics: Metrics | None = None
+        self._memory: MemoryWatch | None = None
         self._http: list[HttpListener] = []
         self._tasks: dict[Connection, SessionTask] = {}
         self._all_closed: asyncio.Future[None] | None = None
         self._background: set[asyncio.Task[None]] = set()
         self._publishers: dict[str, LocalClient] = {}
         self._clients: set[LocalClient] = set()
+
+    @property
+    def config(self) -> Config:
+        """The configuration in force."""
+        return self.live.config
 
     async def __aenter__(self) -> "Broker":
         await self.start()
@@ -167,8 +179,8 @@ class Broker:
         self._spawn(self._expire_sessions())
         self._spawn(self.monitor.run(self.metrics.counters))
         assert self._core is not None
-        watch = MemoryWatch(self._core, self.config.limits.max_memory)
-        self._spawn(watch.run())
+        self._memory = MemoryWatch(self._core, self.config.limits.max_memory)
+        self._spawn(self._memory.run())
         self._spawn(self._watch_certificates())
 
     async def stop(self) -> None:
@@ -299,7 +311,13 @@ class Broker:
     async def _open_mqtt(self, name: str) -> AnyListener:
         registry = self.registry(self.config.listeners[name].mountpoint)
         listener = Listener(
-            name, self.config, registry, self._on_opened, self._on_closed, new_client_id
+            name,
+            self.config,
+            registry,
+            self._on_opened,
+            self._on_closed,
+            new_client_id,
+            lambda: self.monitor.lag,
         )
         await listener.open()
         return listener
@@ -382,32 +400,63 @@ class Broker:
     def reload(self, config: Config) -> list[str]:
         """Takes over a new configuration, all of it or nothing; returns the keys that changed.
 
-        Certificates are read anew too, changed or not. The level of the log belongs to whoever
-        set the log up.
+        What was set by `set_option` stays, unless the new configuration says something new of that option.
+        Certificates are read anew too, changed or not. The log belongs to whoever set it up: see `on_change`.
 
         Raises:
             ConfigError: the configuration is impossible or not safe.
             ReloadError: an option changed that cannot change live.
         """
         check(config)
-        core = self._core
-        assert core is not None, "the broker is not started"
-        found = changes(self.config, config)
-        check_live(found)
+        changed = self._take_over(self.live.on(config))
         self.reload_certificates()
+        return changed
+
+    def set_option(self, key: str, text: str) -> list[str]:
+        """Sets an option until the configuration that is read says something new of it; returns the keys that changed.
+
+        Raises:
+            ConfigError: there is no such option, or it does not accept the value.
+            ReloadError: it cannot change live.
+        """
+        return self._take_over(self.live.with_option(key, text, time.time()))
+
+    def reset_option(self, key: str) -> list[str]:
+        """Takes back what was set; returns the keys that changed.
+
+        Raises:
+            KeyError: the option was not set.
+            ConfigError: the configuration is impossible without it.
+        """
+        return self._take_over(self.live.without(key))
+
+    def _take_over(self, live: LiveConfig) -> list[str]:
+        """Has a configuration in force, all of it or nothing."""
+        check(live.config)
+        core, committer, memory = self._core, self._committer, self._memory
+        assert core is not None and committer is not None, "the broker is not started"
+        found = changes(self.config, live.config)
+        check_live(found)
+        changed = [change.key for change in found]
         had_retries = core.options.retry_interval > 0
-        self.config = config
+        self.live = live
+        config = live.config
         options_of(config, core.options)
+        trees = self.registries.values()
         if core.options.retry_interval and not had_retries:
-            # Nobody noted when these were sent; they are not due at once.
-            now = core.clock()
-            for registry in self.registries.values():
-                for subscriber in registry.subscribers.values():
-                    for delivery in subscriber.queue.inflight.values():
-                        delivery.sent_at = now
+            begin_retries(core, trees)
+        update_trees(set(changed), config, trees)
+        update_connections(set(changed), config, self._tasks)
+        for listener in self._mqtt_listeners():
+            listener.configure(config)
+        committer.flush_interval = config.store.flush_interval
+        if memory is not None:
+            memory.set_limit(config.limits.max_memory)
         for task in self._tasks.values():
             task.wake()
-        return [change.key for change in found]
+        if changed and self.on_change is not None:
+            self.on_change(changed)
+        return changed
 
     # Background work
 
@@ -535,6 +584,16 @@ class Broker:
         return client
 
 
-def new_client_id() -> str:
-    """The id of a client that brings none [MQTT-3.1.3-6]."""
-    return "auto-" + uuid4().hex
+def client_ids() -> Iterator[str]:
+    """Ids for clients that bring none [MQTT-3.1.3-6], which nobody can guess.
+
+    Every connection is given one before it has said whether it needs it, so they are cheap: the
+    system is asked for random bytes a thousand ids at a time.
+    """
+    while True:
+        digits = os.urandom(16 * 1000).hex()
+        for start in range(0, len(digits), 32):
+            yield "auto-" + digits[start : start + 32]
+
+
+new_client_id = client_ids().__next__

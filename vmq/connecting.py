@@ -63,6 +63,9 @@ def authorise_client(
     except Refused as refused:
         code = REFUSED_CREDENTIALS if refused.bad_credentials else REFUSED_NOT_AUTHORISED
         raise ConnectRefused(refused.reason, code) from None
+    except Exception as error:  # noqa: BLE001 - a plugin may raise anything
+        core.hook_failed("auth_on_register", error)
+        raise ConnectRefused("auth_on_register failed", REFUSED_NOT_AUTHORISED) from None
 
 
 def authorise_will(core: Core, connect: Connect, client_id: str) -> None:
@@ -83,3 +86,6 @@ def authorise_will(core: Core, connect: Connect, client_id: str) -> None:
         raise ConnectRefused(
             "will not allowed: " + refused.reason, REFUSED_NOT_AUTHORISED
         ) from None
+    except Exception as error:  # noqa: BLE001 - a plugin may raise anything
+        core.hook_failed("auth_on_publish", error)
+        raise ConnectRefused("will: auth_on_publish failed", REFUSED_NOT_AUTHORISED) from None

@@ -3,11 +3,14 @@
 The core's modules take clock and random source from here, so that a test can bring its own.
 """
 
+import logging
 from collections.abc import Callable
 
 from vmq.hooks import Hooks
 from vmq.output import Outbox, Output
 from vmq.store import Store
+
+log = logging.getLogger("vmq.hooks")
 
 
 class Options:
@@ -101,12 +104,18 @@ class Counters:
         self.queue_initialized_from_storage: int = 0
         self.router_matches_local: int = 0
         self.retain_refused: int = 0
+        self.retain_bursts_refused: int = 0
         self.subscriptions_refused: int = 0
         self.publishers_paused: int = 0
         self.rate_limited: int = 0
         self.stalled_clients: int = 0
+        self.hook_errors: int = 0
         self.flapping_refused: int = 0
         self.memory_refused: int = 0
+        self.accept_paced: int = 0
+        self.accept_failed: int = 0
+        self.http_timeouts: int = 0
+        self.ws_frame_too_large: int = 0
         #: CONNACKs by return code.
         self.mqtt_connack_sent: list[int] = [0, 0, 0, 0, 0, 0]
 
@@ -142,6 +151,20 @@ class Core:
         self.call_later: Callable[[float, Callable[[], None]], object] | None = None
         #: The connection whose bytes are handled in this pass, for a full queue to pause.
         self.publisher: Output | None = None
+
+    def tell(self, name: str, hook: Callable[..., object] | None, *arguments: object) -> None:
+        """Calls a hook for its information, if there is one; whatever it raises ends here."""
+        if hook is None:
+            return
+        try:
+            hook(*arguments)
+        except Exception as error:  # noqa: BLE001 - a plugin may raise anything
+            self.hook_failed(name, error)
+
+    def hook_failed(self, name: str, error: Exception) -> None:
+        """Logs and counts what a hook raised; the caller says what happens instead."""
+        self.counters.hook_errors += 1
+        log.error("hook %s failed", name, exc_info=error)
 
     def resume_all(self, waiting: list[Output]) -> None:
         """Lets connections read again that waited for memory, or for the store."""

@@ -57,7 +57,7 @@ class LocalClient:
     ) -> None:
         """`limit` messages are held for a slow reader; `closed` is told of the end."""
         self._on_closed = closed
-        self._largest = registry.core.options.max_packet_size
+        self._options = registry.core.options
         self._limit = limit
         self._decoder = Decoder()
         self._messages: asyncio.Queue[ReceivedMessage | None] = asyncio.Queue()
@@ -92,6 +92,8 @@ class LocalClient:
         if not self._connection.closing:
             self._connection.data_received(encoder.DISCONNECT)  # comes back as a close
             return
+        # What the broker wrote in this same pass is still the client's.
+        self._handle_input()
         self._closed = True
         if self._on_closed is not None:
             self._on_closed(self)
@@ -136,9 +138,9 @@ class LocalClient:
         packet_id = self._next_id() if qos else 0
         if len(raw) > 65_535:
             raise ValueError("topic name of more than 65,535 bytes")
-        if len(raw) + len(payload) + 4 > self._largest:
-            raise ValueError("topic and payload do not fit into a packet of max_packet_size")
         packet = encoder.publish(raw, payload, qos, packet_id, retain, False)
+        if len(packet) > self._options.max_packet_size:
+            raise ValueError("topic and payload do not fit into a packet of max_packet_size")
         if qos == 0:
             self._send(packet)
             return
@@ -171,7 +173,7 @@ class LocalClient:
             if message is None:
                 return
             self._unread -= 1
-            if self._connection.blocked and self._unread <= self._limit // 2:
+            if self._connection.socket_full and self._unread <= self._limit // 2:
                 self._connection.resume_writing()
             yield message
 
@@ -210,7 +212,7 @@ class LocalClient:
         replies: list[bytes] = []
         while decoder.next():
             self._handle_packet(decoder.head, decoder.data[decoder.body : decoder.end], replies)
-        if replies and not self._closed:
+        if replies and not self._connection.closing:
             self._connection.data_received(b"".join(replies))
 
     def _handle_packet(self, head: int, body: bytes, replies: list[bytes]) -> None:
@@ -246,7 +248,7 @@ class LocalClient:
                 self._received.add(packet_id)
         self._messages.put_nowait(ReceivedMessage(topic, body[end:], qos, bool(head & 1)))
         self._unread += 1
-        if self._unread >= self._limit and not self._connection.blocked:
+        if self._unread >= self._limit and not self._connection.socket_full:
             self._connection.pause_writing()
 
 

@@ -3,10 +3,11 @@
 from vmq.hooks import Refused
 from vmq.message import Message
 from vmq.mqtt.decoder import Decoder
-from vmq.mqtt.encoder import PACKET_IDS, PUBACK_HEAD, PUBCOMP_HEAD, PUBREC_HEAD
+from vmq.mqtt.encoder import PACKET_IDS, PUBACK_HEAD, PUBCOMP_HEAD, PUBREC_HEAD, remaining_length
 from vmq.mqtt.packets import LEVEL_3_1, LEVEL_3_1_1, MAX_REMAINING_LENGTH, ProtocolError
 from vmq.output import Output
 from vmq.registry import Registry, Subscriber
+from vmq.store import StoreError
 from vmq.trie import Route
 
 
@@ -37,7 +38,7 @@ class Publisher:
         return end
 
     def on_quick_publish(self) -> None:
-        """PUBLISH at QoS 0 without RETAIN: subscribers get the very bytes that came in.
+        """PUBLISH at QoS 0 without RETAIN: subscribers get the bytes that came in.
 
         A run of packets on one topic is handed on as one slice.
         """
@@ -61,14 +62,19 @@ class Publisher:
                 self.refuse_message()
             longest = limit + len(route.field)
         start = decoder.start
-        count = decoder.run(route.field, longest)
+        shortest = decoder.body - start == 2 or decoder.is_shortest()
+        count = decoder.run(route.field, longest) if shortest else 1
         counters = core.counters
         counters.mqtt_publish_received += count
         targets = route.targets
         counters.router_matches_local += len(targets) * count
         if not targets:
             return
-        frames = data[start : decoder.end]
+        if shortest:
+            frames = data[start : decoder.end]
+        else:
+            body = data[decoder.body : decoder.end]
+            frames = b"\x30" + remaining_length(len(body)) + body
         messages: list[Message] | None = None
         for target in targets:
             queue = target.queue
@@ -82,6 +88,8 @@ class Publisher:
                     output.outbox.touched.append(output)
             else:
                 if messages is None:
+                    if core.options.upgrade_outgoing_qos:
+                        self.check_store(route, False)
                     messages = split_run(frames, route)
                 qos = target.qos if core.options.upgrade_outgoing_qos else 0
                 for message in messages:
@@ -105,6 +113,8 @@ class Publisher:
         if limit and end - topic_end - (2 if qos else 0) > limit:
             self.refuse_message()
         self.core.counters.mqtt_publish_received += 1
+        if qos or retain or self.core.options.upgrade_outgoing_qos:
+            self.check_store(route, retain)
         if qos == 0:
             self.publish(route, Message(route.topic, data[topic_end:end], 0, retain))
             return
@@ -114,7 +124,7 @@ class Publisher:
         if packet_id == 0:
             raise ProtocolError("packet id 0 in PUBLISH", "MQTT-2.3.1-1")
         message = Message(route.topic, data[topic_end + 2 : end], qos, retain)
-        if not head & 9:
+        if not head & 9 and decoder.is_shortest():
             message.cut = data[decoder.start : topic_end]
             message.cut_qos = qos
         if qos == 1:
@@ -153,6 +163,19 @@ class Publisher:
             self.output.barrier = store.barrier()
         self.publish_stored(route, message)
 
+    def check_store(self, route: Route, retain: bool) -> None:
+        """Refuses what would have to be stored while it cannot be [MQTT-4.8.0-2].
+
+        Taken and never acknowledged, it would be sent again and again, and be kept each time.
+
+        Raises:
+            StoreError: the message concerns the store, which cannot write or is far behind.
+        """
+        store = self.core.store
+        if store is not None and store.refuses(self.core.options.max_uncommitted_writes):
+            if retain or route.stored_copies:
+                raise StoreError("the store cannot write")
+
     def publish_stored(self, route: Route, message: Message) -> None:
         """Publishes at QoS 1 or 2; the acknowledgement waits for what had to be stored."""
         store = self.core.store
@@ -183,9 +206,16 @@ class Publisher:
                 if self.level != LEVEL_3_1:
                     self.output.close("publish refused: " + refused.reason + " [MQTT-3.3.5-2]")
                 return
+            except Exception as error:  # noqa: BLE001 - a plugin may raise anything
+                self.core.hook_failed("auth_on_publish", error)
+                self.core.counters.mqtt_publish_auth_error += 1
+                self.output.close("publish refused: the hook failed [MQTT-3.3.5-2]")
+                return
         self.registry.publish(route, message)
         if hooks.on_publish is not None:
-            hooks.on_publish(
+            self.core.tell(
+                "on_publish",
+                hooks.on_publish,
                 self.username,
                 self.client_id,
                 message.qos,

@@ -189,7 +189,11 @@ class Sender:
         hook = self.core.hooks.on_deliver
         if hook is None:
             return message
-        changed = hook(self.client_id, qos, message.topic.decode(), message.payload, retain)
+        try:
+            changed = hook(self.client_id, qos, message.topic.decode(), message.payload, retain)
+        except Exception as error:  # noqa: BLE001 - a plugin may raise anything
+            self.core.hook_failed("on_deliver", error)
+            return message
         if changed is None:
             return message
         return Message(changed[0].encode(), changed[1], message.qos, message.retain)

@@ -57,9 +57,9 @@ from vmq.will import will_of
 
 log = logging.getLogger("vmq.session")
 
-#: The longest CONNECT: fixed part and five fields of 65,535 bytes. Until CONNECT is accepted
-#: nothing larger is kept in memory.
-MAX_CONNECT: Final = 10 + 5 * 65_537
+#: The longest CONNECT: headers and five fields of 65,535 bytes. Until CONNECT is accepted nothing
+#: larger is kept in memory.
+MAX_CONNECT: Final = 4 + 10 + 5 * 65_537
 
 #: The low four bits of each packet type's first byte [MQTT-2.2.2-1]; PUBLISH has its own.
 RESERVED_FLAGS: Final = (0, 0, 0, 0, 0, 0, 2, 0, 2, 0, 2, 0, 0, 0, 0, 0)
@@ -113,8 +113,8 @@ class Session(Publisher):
             self.core.counters.mqtt_connack_sent[refused.code] += 1
             self.output.add(connack(False, refused.code))
             self.output.close("refused: " + refused.text)
-        except StoreError as error:
-            self.output.close(str(error) + " [MQTT-4.8.0-2]")
+        except StoreError as failure:  # mypyc gives a name one type: not `error` again
+            self.output.close(str(failure) + " [MQTT-4.8.0-2]")
         except Exception:
             # A defect of ours must not reach other connections.
             log.exception("internal error, client=%s", self.client_id)
@@ -242,21 +242,20 @@ class Session(Publisher):
         subscriber, present = self.registry.register(self.client_id, self.clean, output)
         self.subscriber = subscriber
         self.will = will_of(connect)
-        self.decoder.max_remaining_length = core.options.max_packet_size
+        self.decoder.max_packet_size = core.options.max_packet_size
         core.counters.mqtt_connack_sent[ACCEPTED] += 1
         # MQTT 3.1 has no session-present flag.
         output.add(connack(present and self.level != LEVEL_3_1, ACCEPTED))
         hook = core.hooks.on_register
-        if hook is not None:
-            hook(output.describe(), self.client_id, self.username)
+        core.tell("on_register", hook, output.describe(), self.client_id, self.username)
         subscriber.queue.go_online(output)
-        wakeup = core.hooks.on_client_wakeup
-        if wakeup is not None:
-            wakeup(self.client_id)
+        core.tell("on_client_wakeup", core.hooks.on_client_wakeup, self.client_id)
         if log.isEnabledFor(logging.DEBUG):
+            name, values = self.registry.named(self.client_id)
+            text = "connected " + name + " peer=%s clean=%d keep_alive=%d session_present=%d"
             log.debug(
-                "connected client=%s peer=%s clean=%d keep_alive=%d session_present=%d",
-                self.client_id,
+                text,
+                *values,
                 output.describe(),
                 self.clean,
                 self.keep_alive,
@@ -280,6 +279,9 @@ class Session(Publisher):
             except Refused:
                 self.core.counters.mqtt_subscribe_auth_error += 1
                 granted = [SUBSCRIPTION_FAILED] * len(wanted)
+            except Exception as error:  # noqa: BLE001 - a plugin may raise anything
+                self.core.hook_failed("auth_on_subscribe", error)
+                granted = [SUBSCRIPTION_FAILED] * len(wanted)
         codes = bytearray()
         accepted: list[tuple[str, int]] = []
         for index, (topic_filter, asked) in enumerate(wanted):
@@ -293,10 +295,11 @@ class Session(Publisher):
             codes.append(qos)
         self.core.counters.mqtt_suback_sent += 1
         self.output.add(suback(packet_id, bytes(codes)))
-        if hooks.on_subscribe is not None:
-            hooks.on_subscribe(self.username, self.client_id, accepted)
+        self.core.tell("on_subscribe", hooks.on_subscribe, self.username, self.client_id, accepted)
         for topic_filter, qos in accepted:
             self.registry.send_retained(subscriber, topic_filter, qos)
+            if self.output.closing:
+                return
 
     def on_unsubscribe(self) -> None:
         subscriber = self.subscriber
@@ -304,14 +307,16 @@ class Session(Publisher):
         decoder = self.decoder
         packet_id, filters = read_unsubscribe(decoder.data, decoder.body, decoder.end)
         hooks = self.core.hooks
-        if hooks.on_unsubscribe is not None:
-            hooks.on_unsubscribe(self.username, self.client_id, filters)
+        self.core.tell(
+            "on_unsubscribe", hooks.on_unsubscribe, self.username, self.client_id, filters
+        )
         for topic_filter in filters:
             self.registry.unsubscribe(subscriber, topic_filter)
         self.core.counters.mqtt_unsuback_sent += 1
         self.output.add(UNSUBACK_HEAD + PACKET_IDS[packet_id])
-        if hooks.on_topic_unsubscribed is not None:
-            hooks.on_topic_unsubscribed(self.client_id, filters)
+        self.core.tell(
+            "on_topic_unsubscribed", hooks.on_topic_unsubscribed, self.client_id, filters
+        )
 
     # The end
 
@@ -327,21 +332,36 @@ class Session(Publisher):
         elif self.broke_protocol:
             level = logging.WARNING
         if log.isEnabledFor(level):
-            log.log(
-                level,
-                'closed client=%s peer=%s reason="%s"',
-                self.client_id,
-                self.output.describe(),
-                reason,
-            )
+            name, values = self.registry.named(self.client_id)
+            text = "closed " + name + ' peer=%s reason="%s"'
+            log.log(level, text, *values, self.output.describe(), reason)
         subscriber = self.subscriber
         if subscriber is None:
             return
-        self.registry.unregister(subscriber)
+        # Whatever fails in one step must not keep the next from happening.
+        try:
+            self.registry.unregister(subscriber)
+        except Exception:
+            log.exception("internal error at the end of a session, client=%s", self.client_id)
         will = self.will
         self.will = None
         if will is None:
             return
         if self.core.options.suppress_lwt_on_session_takeover and reason.startswith("taken over"):
             return
-        self.registry.publish(self.registry.route(will.topic), will)
+        try:
+            self.publish_will(will)
+        except Exception:
+            log.exception("internal error at the will of client=%s", self.client_id)
+
+    def publish_will(self, will: Message) -> None:
+        """Publishes the will, unless it had to join more than the store can ever take."""
+        core = self.core
+        route = self.registry.route(will.topic)
+        store = core.store
+        if store is not None and store.gathered > 2 * core.options.max_uncommitted_writes:
+            if will.retain or route.stored_copies:
+                core.counters.mqtt_publish_error += 1
+                log.warning("will of client=%s is lost: the store cannot write", self.client_id)
+                return
+        self.registry.publish(route, will)

@@ -82,7 +82,7 @@ class SessionTask:
             if due <= 0:
                 due = self.expire_or_look_again()
         stalled = connection.core.options.stalled_client_timeout
-        if stalled > 0 and connection.blocked:
+        if stalled > 0 and connection.socket_full:
             left = connection.blocked_since + stalled - now
             if left <= 0:
                 connection.core.counters.stalled_clients += 1

@@ -23,7 +23,13 @@ from tests.support.wire import (
 )
 from tests.vmq.support import check_packet
 from vmq.broker import Broker, StartError, new_client_id, options_of
-from vmq.config import Config, ConfigError, ListenerOptions, QueueOptions, SessionOptions
+from vmq.config import (
+    Config,
+    ConfigError,
+    ListenerOptions,
+    QueueOptions,
+    SessionOptions,
+)
 from vmq.embedded import ReceivedMessage
 from vmq.hooks import Refused
 from vmq.store_open import ended_sessions

@@ -516,3 +516,75 @@ def test_a_refusal_says_why() -> None:
         "no reason",
         False,
     )
+
+
+# --- hooks that fail
+
+
+def fail(*_arguments: object) -> None:
+    raise ZeroDivisionError("a defect of a plugin")
+
+
+@pytest.mark.parametrize("site", [each for each in SITES if not each.startswith("auth_")])
+def test_a_hook_that_raises_is_contained_counted_and_named_in_the_log(
+    site: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Hooks for information change nothing when they fail."""
+    with stored_house(tmp_path / "without") as house:
+        without = everything(house)
+    with stored_house(tmp_path / "with") as house:
+        listen(house, site, answers={site: fail})
+        assert everything(house) == without
+        assert house.core.counters.hook_errors > 0
+    assert f"hook {site} failed" in caplog.text
+    assert "internal error" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("site", "act", "answer"),
+    (
+        ("auth_on_register", connect_packet("c"), b"\x20\x02\x00\x05"),
+        ("auth_on_publish", connect_packet("c", will=Will("w")), b"\x20\x02\x00\x05"),
+        (
+            "auth_on_subscribe",
+            connect_packet("c") + subscribe_packet(1, ("a", 1)),
+            b"\x20\x02\x00\x00\x90\x03\x00\x01\x80",
+        ),
+        (
+            "auth_on_publish",
+            connect_packet("c") + publish_packet("a", b"x", qos=1, packet_id=1),
+            b"\x20\x02\x00\x00",
+        ),
+    ),
+)
+def test_an_auth_hook_that_raises_refuses(
+    site: str, act: bytes, answer: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    house = House()
+    watcher = house.client("w")
+    watcher.subscribe(("#", 0))
+    listen(house, site, answers={site: fail})
+    client = Client(house, anonymous=site != "auth_on_register")
+    client.send(act)
+    assert client.take_bytes() == answer
+    watcher.expect()
+    assert house.core.counters.hook_errors == 1
+    assert f"hook {site} failed" in caplog.text
+    assert client.is_closed() == (site != "auth_on_subscribe")
+
+
+@pytest.mark.parametrize("site", ("on_client_gone", "on_topic_unsubscribed"))
+def test_the_end_of_a_session_is_whole_though_a_hook_fails(site: str) -> None:
+    house = House()
+    watcher = house.client("w")
+    watcher.subscribe(("will", 0), ("$share/g/s", 1))
+    client = house.client("c", will=Will("will", b"x"))
+    client.subscribe(("$share/g/s", 1))
+    house.choice = 1
+    house.publish("s", b"shared", 1)
+    assert client.payloads() == [b"shared"]
+    listen(house, site, answers={site: fail})
+    client.lose()
+    assert sorted(watcher.payloads()) == [b"shared", b"x"]
+    assert "c" not in house.registry.subscribers
+    assert house.core.counters.hook_errors == 1

@@ -4,13 +4,14 @@ import http.client
 import json
 import socket
 from collections.abc import Mapping
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from vmq.admin.paths import socket_of, within_limit
 from vmq.cli import settings
-from vmq.cli.console import CliError
+from vmq.cli.console import FAILURE, USAGE, CliError
 
 #: Seconds without an answer, after which the broker counts as stuck.
 _TIMEOUT: Final = 60.0
@@ -32,15 +33,24 @@ class _Connection(http.client.HTTPConnection):
 
 
 class AdminClient:
-    """The broker that runs on a data directory, which --data-dir or the configuration names."""
+    """The broker that runs on a data directory, which --data-dir or the configuration names.
 
-    def __init__(self, config: Path | None, data_dir: str | None) -> None:
+    `selection` goes with every GET: which rows of a listing are wanted.
+    """
+
+    def __init__(
+        self,
+        config: Path | None,
+        data_dir: str | None,
+        selection: Mapping[str, object] | None = None,
+    ) -> None:
+        self._selection = dict(selection or {})
         overrides = {} if data_dir is None else {"broker.data_dir": data_dir}
         self._folder = Path(settings.load(config, overrides).config.broker.data_dir)
 
     def get(self, path: str, **parameters: object) -> Any:
         """What a GET answers; parameters that are None are left out."""
-        return self._ask("GET", path + _query(parameters))
+        return self._ask("GET", path + _query(self._selection | parameters))
 
     def delete(self, path: str, **parameters: object) -> Any:
         """What a DELETE answers."""
@@ -62,6 +72,10 @@ class AdminClient:
                 f"no broker runs on {self._folder} (nobody listens on {socket_of(self._folder)}); "
                 "name its data directory with --data-dir or --config"
             ) from None
+        except PermissionError:
+            raise CliError(
+                f"the broker on {self._folder} lets only its own user ask: run this as {_owner(self._folder)}"
+            ) from None
         except TimeoutError:
             raise CliError(f"the broker did not answer within {_TIMEOUT:g} s") from None
         except (OSError, http.client.HTTPException, ValueError) as problem:
@@ -70,8 +84,17 @@ class AdminClient:
         finally:
             connection.close()
         if response.status != 200:
-            raise CliError(str(answer.get("error", answer)))
+            text = str(answer.get("error", answer)) if isinstance(answer, dict) else str(answer)
+            raise CliError(text, USAGE if response.status == HTTPStatus.BAD_REQUEST else FAILURE)
         return answer
+
+
+def _owner(folder: Path) -> str:
+    """Who may look into a folder, for people."""
+    try:
+        return f"{folder.owner()}, or as root"
+    except (OSError, KeyError):
+        return "the broker's user, or as root"
 
 
 def _query(parameters: Mapping[str, object]) -> str:

@@ -8,7 +8,7 @@ import logging
 from http import HTTPStatus
 from typing import Any, Final
 
-from websockets.exceptions import InvalidHandshake, NegotiationError
+from websockets.exceptions import InvalidHandshake, NegotiationError, PayloadTooBig
 from websockets.frames import Frame, Opcode
 from websockets.http11 import Request
 from websockets.protocol import State
@@ -114,6 +114,9 @@ class WebSocket:
             error = self.protocol.handshake_exc or self.protocol.parser_exc
             if error is not None:
                 reason = f"WebSocket failed: {error}"
+            if isinstance(error, PayloadTooBig) and not self.connection.closing:
+                self.connection.core.counters.ws_frame_too_large += 1
+                reason += " (max_ws_frame_size)"
             self.connection.close(reason)
             self.connection.outbox.flush()
 

@@ -60,6 +60,7 @@ QUESTIONS: list[tuple[str, str, dict[str, str]]] = [
     ("POST", "/listener/stop", {"name": "tcp"}),
     ("POST", "/listener/start", {"name": "tcp"}),
     ("POST", "/option", {"option": "queue.drop", "value": "oldest"}),
+    ("DELETE", "/option", {"option": "queue.drop"}),
     ("DELETE", "/queue", {"client_id": "me"}),
     ("DELETE", "/retained", {"filter": "r"}),
     ("DELETE", "/session/subscription", {"client_id": "me", "filter": "t"}),

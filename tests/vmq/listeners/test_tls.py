@@ -69,11 +69,14 @@ class Pair:
         self.layer = Tls(server, self, server.verify_mode is ssl.CERT_REQUIRED)
         self.layer.connection_made(self.below)
 
+    def begun(self, _tls: Tls) -> None:
+        """Its time is limited by the listener, which is not here."""
+
     def secured(self, _tls: Tls, identity: str | None) -> Any:
         self.identities.append(identity)
         return self.above
 
-    def refused(self, _layer: Any, _transport: Any, reason: str, expected: bool = False) -> None:
+    def refused(self, _layer: Any, reason: str, expected: bool = False) -> None:
         self.refusals.append((reason, expected))
 
     def to_client(self) -> None:
