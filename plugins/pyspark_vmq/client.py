@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from pyspark_vmq.errors import DataLossError, ServerError
-from pyspark_vmq.offsets import Offsets
+from pyspark_vmq.errors import DataLossError, ServerError, Unauthenticated, Unavailable
 from pyspark_vmq.options import Connection
 
 if TYPE_CHECKING:
@@ -32,26 +31,46 @@ class Client:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self.client: flight.FlightClient
-        self.call_options: flight.FlightCallOptions
-        self.client, self.call_options = self.patiently(lambda: connect(connection))
+        self.client = connect(connection)
+        self.call_options: flight.FlightCallOptions | None = None
+        if connection.username:
+            self.patiently(self.authenticate)
 
-    def streams_of(self, topic: str) -> list[str]:
-        """The streams that keep every message which a topic filter matches."""
-        found = self.ask("find", {"topic": topic})
-        return [str(name) for name in found]
+    def authenticate(self) -> None:
+        """Shows user and password; further calls carry the token that comes back."""
+        from pyarrow import flight
 
-    def offsets(self, stream: str, at: str | int) -> dict[int, int]:
-        """The offset of each partition at "earliest", "latest" or a time in milliseconds."""
-        found = self.ask("offsets", {"stream": stream, "at": at})
-        return {int(number): int(offset) for number, offset in found.items()}
+        connection = self.connection
+        header = self.client.authenticate_basic_token(connection.username, connection.password)
+        self.call_options = flight.FlightCallOptions(headers=[header])
 
-    def wait(self, known: Offsets, seconds: float) -> None:
-        """Returns when a stream has more than is known, or after some seconds."""
-        self.ask("wait", {"offsets": known, "seconds": seconds})
+    def streams(self) -> dict[str, list[str]]:
+        """The streams that the user may read, with their topic filters."""
+        found: dict[str, list[str]] = self.ask("streams", {})
+        return found
 
-    def read(self, ticket: Mapping[str, Any]) -> "Iterator[pa.RecordBatch]":
-        """The messages that a ticket names, as record batches."""
+    def earliest(self, stream: str) -> dict[int, int]:
+        """The first offset of each partition."""
+        return self._offsets("earliest", {"stream": stream})
+
+    def latest(self, stream: str) -> dict[int, int]:
+        """The offset behind the last durable message of each partition."""
+        return self._offsets("latest", {"stream": stream})
+
+    def at_time(self, stream: str, milliseconds: int) -> dict[int, int]:
+        """The first offset of each partition that is not older than a time since 1970."""
+        return self._offsets("by-timestamp", {"stream": stream, "time": milliseconds * 1000})
+
+    def wait(self, stream: str, known: Mapping[int, int], seconds: float) -> dict[int, int]:
+        """The latest offsets, as soon as one has passed what is known, or after some seconds."""
+        after = {str(number): offset for number, offset in known.items()}
+        return self._offsets("latest", {"stream": stream, "after": after, "wait": seconds})
+
+    def _offsets(self, action: str, body: Mapping[str, Any]) -> dict[int, int]:
+        return {int(number): int(offset) for number, offset in self.ask(action, body).items()}
+
+    def read(self, ticket: Mapping[str, Any]) -> "Iterator[tuple[pa.RecordBatch, int]]":
+        """The messages that a ticket names, batch by batch, each with the offset to read on from."""
         from pyarrow import flight
 
         with translated(self.connection):
@@ -59,8 +78,7 @@ class Client:
                 flight.Ticket(json.dumps(ticket).encode()), self.call_options
             )
             for chunk in reader:
-                if chunk.data is not None and chunk.data.num_rows:
-                    yield chunk.data
+                yield chunk.data, int(json.loads(chunk.app_metadata.to_pybytes())["next"])
 
     def stage(self, part: Mapping[str, Any], batches: "Iterable[pa.RecordBatch]") -> None:
         """Lays messages down at the broker, which publishes them when they are committed."""
@@ -91,17 +109,24 @@ class Client:
 
     def patiently(self, call: Callable[[], T]) -> T:
         """Makes a call that may be repeated, until the broker answers or time is up."""
-        from pyarrow import flight
-
         deadline = time.monotonic() + self.connection.retry_timeout
         delay = FIRST_DELAY
+        known = True
         while True:
-            with translated(self.connection):
-                try:
+            try:
+                with translated(self.connection):
                     return call()
-                except flight.FlightUnavailableError:
-                    if time.monotonic() + delay > deadline:
-                        raise
+            except Unauthenticated:
+                # A token ends after a while, and with the broker that gave it.
+                if not known or not self.connection.username:
+                    raise
+                known = False
+                with translated(self.connection):
+                    self.authenticate()
+                continue
+            except Unavailable:
+                if time.monotonic() + delay > deadline:
+                    raise
             time.sleep(delay)
             delay = min(delay * 2, LONGEST_DELAY)
 
@@ -121,39 +146,44 @@ def client_of(connection: Connection) -> Client:
 @contextmanager
 def translated(connection: Connection) -> Iterator[None]:
     """Turns Flight's errors into ours, which name the server and what to do."""
-    import pyarrow as pa
     from pyarrow import flight
 
     try:
         yield
     except flight.FlightUnauthenticatedError as error:
-        raise ServerError(
-            f"vmq: {connection.server} does not know the user '{connection.username}', or the "
-            f"password is wrong (options 'username' and 'password'): {said(error)}"
+        raise Unauthenticated(
+            f"vmq: {connection.server} refuses user '{connection.username}' (options 'username' "
+            f"and 'password'): {said(error)}"
         ) from None
-    except flight.FlightUnauthorizedError as error:
-        raise ServerError(
-            f"vmq: {connection.server}: user '{connection.username}' may not: {said(error)}"
-        ) from None
-    except pa.ArrowKeyError as error:
-        raise ServerError(f"vmq: {connection.server}: {said(error)}") from None
-    except pa.ArrowIndexError as error:
-        raise DataLossError(f"vmq: {connection.server}: {said(error)}") from None
-    except pa.ArrowInvalid as error:
-        raise ServerError(f"vmq: {connection.server}: {said(error)}") from None
+    except flight.FlightUnavailableError as error:
+        raise Unavailable(f"vmq: {connection.server} (option 'server'): {said(error)}") from None
+    except flight.FlightError as error:
+        kind = DataLossError if code_of(error) == "offset_out_of_range" else ServerError
+        raise kind(f"vmq: {connection.server}: {said(error)}") from None
+
+
+def code_of(error: "flight.FlightError") -> str:
+    """What an error says to programs; empty if it is not of the broker's making."""
+    try:
+        return str(json.loads(error.extra_info)["code"])
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def said(error: Exception) -> str:
     """The broker's own words in one of Flight's errors, without what gRPC wraps around them."""
-    return str(error).split(". Detail:")[0].split(". gRPC client debug context:")[0]
+    text = str(error)
+    for tail in (". Detail:", ". gRPC client debug context:", " Detail:"):
+        text = text.split(tail, maxsplit=1)[0]
+    return text
 
 
 def _read_file(path: str) -> bytes:
     return Path(path).read_bytes()
 
 
-def connect(connection: Connection) -> "tuple[flight.FlightClient, flight.FlightCallOptions]":
-    """A connected client, and what each of its calls carries."""
+def connect(connection: Connection) -> "flight.FlightClient":
+    """A client of the server; nothing is sent yet."""
     from pyarrow import flight
 
     kept: dict[str, Any] = {}
@@ -162,8 +192,4 @@ def connect(connection: Connection) -> "tuple[flight.FlightClient, flight.Flight
     if connection.certfile:
         kept["cert_chain"] = _read_file(connection.certfile)
         kept["private_key"] = _read_file(connection.keyfile)
-    client = flight.FlightClient(connection.server, **kept)
-    headers: list[tuple[bytes, bytes]] = []
-    if connection.username:
-        headers.append(client.authenticate_basic_token(connection.username, connection.password))
-    return client, flight.FlightCallOptions(headers=headers)
+    return flight.FlightClient(connection.server, **kept)

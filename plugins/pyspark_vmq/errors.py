@@ -23,3 +23,11 @@ class DataLossError(VmqError):
 
 class ServerError(VmqError):
     """The broker refused, or cannot be reached."""
+
+
+class Unavailable(ServerError):  # noqa: N818 - a state more than an error: it may pass
+    """The broker cannot be reached now."""
+
+
+class Unauthenticated(ServerError):  # noqa: N818 - may pass with a new token
+    """The broker does not accept the credentials, or not any more."""

@@ -1,7 +1,6 @@
 """Where reading starts and ends, asked of the broker."""
 
 import logging
-from typing import Final
 
 from pyspark_vmq.client import Client
 from pyspark_vmq.errors import DataLossError, OptionError
@@ -9,8 +8,6 @@ from pyspark_vmq.offsets import EARLIEST, LATEST, Offsets
 from pyspark_vmq.options import SourceOptions
 
 log = logging.getLogger("pyspark_vmq")
-
-NAMES: Final = {EARLIEST: "earliest", LATEST: "latest"}
 
 
 def streams_to_read(client: Client, options: SourceOptions) -> list[str]:
@@ -21,7 +18,10 @@ def streams_to_read(client: Client, options: SourceOptions) -> list[str]:
     """
     if options.streams:
         return list(options.streams)
-    found = client.streams_of(options.topic)
+    streams = client.streams()
+    found = [
+        name for name, filters in streams.items() if any(covers(f, options.topic) for f in filters)
+    ]
     if not found:
         raise OptionError(
             "topic",
@@ -37,15 +37,29 @@ def streams_to_read(client: Client, options: SourceOptions) -> list[str]:
     return found
 
 
+def covers(kept: str, asked: str) -> bool:
+    """Whether a stream's filter keeps every message that another filter matches."""
+    if kept[:1] in {"+", "#"} and asked[:1] == "$":
+        return False  # [MQTT-4.7.2-1]
+    have, want = kept.split("/"), asked.split("/")
+    for index, level in enumerate(have):
+        if level == "#":
+            return True
+        if index >= len(want) or want[index] == "#" or level not in {"+", want[index]}:
+            return False
+    return len(have) == len(want)
+
+
 def at(client: Client, streams: list[str], end: int) -> Offsets:
     """The earliest or the latest offsets of all partitions."""
-    return {stream: client.offsets(stream, NAMES[end]) for stream in streams}
+    look = client.earliest if end == EARLIEST else client.latest
+    return {stream: look(stream) for stream in streams}
 
 
 def start_of(client: Client, options: SourceOptions, streams: list[str], default: int) -> Offsets:
     """Where a new query starts."""
     if options.starting_timestamp is not None:
-        return {stream: client.offsets(stream, options.starting_timestamp) for stream in streams}
+        return {stream: client.at_time(stream, options.starting_timestamp) for stream in streams}
     wanted = default if options.starting is None else options.starting
     if isinstance(wanted, int):
         return at(client, streams, wanted)
@@ -55,7 +69,7 @@ def start_of(client: Client, options: SourceOptions, streams: list[str], default
 def end_of(client: Client, options: SourceOptions, streams: list[str]) -> Offsets:
     """Where a batch query ends."""
     if options.ending_timestamp is not None:
-        return {stream: client.offsets(stream, options.ending_timestamp) for stream in streams}
+        return {stream: client.at_time(stream, options.ending_timestamp) for stream in streams}
     if options.ending is None or isinstance(options.ending, int):
         return at(client, streams, LATEST)
     return resolved(client, "endingOffsets", options.ending, streams, LATEST)

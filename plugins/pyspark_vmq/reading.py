@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import InputPartition
 
 from pyspark_vmq.client import Client, client_of
-from pyspark_vmq.errors import DataLossError
+from pyspark_vmq.errors import DataLossError, Unauthenticated, Unavailable
 from pyspark_vmq.options import SourceOptions
 from pyspark_vmq.planning import Range
 
@@ -39,30 +39,26 @@ def read_task(task: Task, options: SourceOptions, columns: list[str]) -> "Iterat
 def read_range(
     client: Client, wanted: Range, options: SourceOptions, columns: list[str]
 ) -> "Iterator[pa.RecordBatch]":
-    """The messages of a range; a connection that breaks is taken up behind the last one."""
-    from pyarrow import flight
-
+    """The messages of a range; a read that breaks off is taken up where it was."""
     start = wanted.start
-    # Without the offsets nobody would know where to go on.
-    asked = columns if "offset" in columns else [*columns, "offset"]
+    ticket: dict[str, Any] = {
+        "stream": wanted.stream,
+        "partition": wanted.partition,
+        "end": wanted.end,
+        "columns": columns,
+    }
+    if options.topic:
+        ticket["filter"] = options.topic
     while start < wanted.end:
-        ticket: dict[str, Any] = {
-            "stream": wanted.stream,
-            "partition": wanted.partition,
-            "start": start,
-            "end": wanted.end,
-            "columns": asked,
-        }
-        if options.topic:
-            ticket["topic"] = options.topic
         try:
-            for batch in client.read(ticket):
-                yield batch.select(columns)
-                start = batch.column("offset")[-1].as_py() + 1
+            for batch, following in client.read({**ticket, "start": start}):
+                if batch is not None and batch.num_rows:
+                    yield batch
+                start = following
         except DataLossError:
             if options.fail_on_data_loss:
                 raise
-            first = client.offsets(wanted.stream, "earliest").get(wanted.partition, wanted.end)
+            first = client.earliest(wanted.stream).get(wanted.partition, wanted.end)
             if first <= start:
                 raise
             log.warning(
@@ -73,8 +69,8 @@ def read_range(
                 min(first, wanted.end),
             )
             start = first
-        except flight.FlightUnavailableError:
+        except (Unavailable, Unauthenticated):
             # Waits for the broker as long as the options say, and raises when it stays away.
-            client.offsets(wanted.stream, "latest")
+            client.latest(wanted.stream)
         else:
             return

@@ -126,8 +126,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun = from_checkpoint(start)
         end = self.latest() if self.target is None else self.target
         if self.target is None and not ranges_between(begun, end):
-            self.client().wait(begun, LONG_POLL)
-            end = self.latest()
+            end = self.wait(begun)
         # Partitions that the query has not seen start where they begin, not at 0.
         fresh = [s for s, parts in end.items() if parts.keys() - begun.get(s, {}).keys()]
         for stream, partitions in at(self.client(), fresh, EARLIEST).items() if fresh else ():
@@ -152,6 +151,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not self.streams:
             self.streams = streams_to_read(client, self.options)
         return client
+
+    def wait(self, known: Offsets) -> Offsets:
+        """The latest offsets once there is something new, or after a while."""
+        client = self.client()
+        share = LONG_POLL / len(self.streams)
+        for stream in self.streams:
+            self.known[stream] = client.wait(stream, known.get(stream, {}), share)
+            if ranges_between(known, {stream: self.known[stream]}):
+                return self.latest()
+        return self.known
 
     def latest(self) -> Offsets:
         client = self.client()
