@@ -1,0 +1,195 @@
+"""The connection to the broker's Arrow Flight server.
+
+A client is made where it is used and kept by its process: gRPC does not survive a fork, so nothing
+of it may exist when Spark forks its workers.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from pyspark_vmq.errors import DataLossError, ServerError, Unauthenticated, Unavailable
+from pyspark_vmq.options import Connection
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow import flight
+
+T = TypeVar("T")
+
+#: Seconds until the first repetition of a call that found no broker; doubles up to the second.
+FIRST_DELAY: Final = 0.1
+LONGEST_DELAY: Final = 5.0
+
+
+class Client:
+    """Talks to one broker as one user. All calls but `read` repeat while the broker is away."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.client = connect(connection)
+        self.call_options: flight.FlightCallOptions | None = None
+        if connection.username:
+            self.patiently(self.authenticate)
+
+    def authenticate(self) -> None:
+        """Shows user and password; further calls carry the token that comes back."""
+        from pyarrow import flight
+
+        connection = self.connection
+        header = self.client.authenticate_basic_token(connection.username, connection.password)
+        self.call_options = flight.FlightCallOptions(headers=[header])
+
+    def streams(self) -> dict[str, list[str]]:
+        """The streams that the user may read, with their topic filters."""
+        found: dict[str, list[str]] = self.ask("streams", {})
+        return found
+
+    def earliest(self, stream: str) -> dict[int, int]:
+        """The first offset of each partition."""
+        return self._offsets("earliest", {"stream": stream})
+
+    def latest(self, stream: str) -> dict[int, int]:
+        """The offset behind the last durable message of each partition."""
+        return self._offsets("latest", {"stream": stream})
+
+    def at_time(self, stream: str, milliseconds: int) -> dict[int, int]:
+        """The first offset of each partition that is not older than a time since 1970."""
+        return self._offsets("by-timestamp", {"stream": stream, "time": milliseconds * 1000})
+
+    def wait(self, stream: str, known: Mapping[int, int], seconds: float) -> dict[int, int]:
+        """The latest offsets, as soon as one has passed what is known, or after some seconds."""
+        after = {str(number): offset for number, offset in known.items()}
+        return self._offsets("latest", {"stream": stream, "after": after, "wait": seconds})
+
+    def _offsets(self, action: str, body: Mapping[str, Any]) -> dict[int, int]:
+        return {int(number): int(offset) for number, offset in self.ask(action, body).items()}
+
+    def read(self, ticket: Mapping[str, Any]) -> "Iterator[tuple[pa.RecordBatch, int]]":
+        """The messages that a ticket names, batch by batch, each with the offset to read on from."""
+        from pyarrow import flight
+
+        with translated(self.connection):
+            reader = self.client.do_get(
+                flight.Ticket(json.dumps(ticket).encode()), self.call_options
+            )
+            for chunk in reader:
+                yield chunk.data, int(json.loads(chunk.app_metadata.to_pybytes())["next"])
+
+    def stage(self, part: Mapping[str, Any], batches: "Iterable[pa.RecordBatch]") -> None:
+        """Lays messages down at the broker, which publishes them when they are committed."""
+        from pyarrow import flight
+
+        with translated(self.connection):
+            writer = None
+            for batch in batches:
+                if writer is None:
+                    descriptor = flight.FlightDescriptor.for_command(json.dumps(part).encode())
+                    writer, _ = self.client.do_put(descriptor, batch.schema, self.call_options)
+                writer.write_batch(batch)
+            if writer is not None:
+                writer.close()
+
+    def ask(self, action: str, body: Mapping[str, Any]) -> Any:
+        """One action with a JSON body and a JSON answer, repeated while the broker is away."""
+        from pyarrow import flight
+
+        def call() -> Any:
+            results = self.client.do_action(
+                flight.Action(action, json.dumps(body).encode()), self.call_options
+            )
+            text = b"".join(result.body.to_pybytes() for result in results)
+            return json.loads(text) if text else None
+
+        return self.patiently(call)
+
+    def patiently(self, call: Callable[[], T]) -> T:
+        """Makes a call that may be repeated, until the broker answers or time is up."""
+        deadline = time.monotonic() + self.connection.retry_timeout
+        delay = FIRST_DELAY
+        known = True
+        while True:
+            try:
+                with translated(self.connection):
+                    return call()
+            except Unauthenticated:
+                # A token ends after a while, and with the broker that gave it.
+                if not known or not self.connection.username:
+                    raise
+                known = False
+                with translated(self.connection):
+                    self.authenticate()
+                continue
+            except Unavailable:
+                if time.monotonic() + delay > deadline:
+                    raise
+            time.sleep(delay)
+            delay = min(delay * 2, LONGEST_DELAY)
+
+
+_clients: dict[tuple[int, Connection], Client] = {}
+
+
+def client_of(connection: Connection) -> Client:
+    """This process' client for a connection; made when first asked for."""
+    key = (os.getpid(), connection)
+    client = _clients.get(key)
+    if client is None:
+        _clients[key] = client = Client(connection)
+    return client
+
+
+@contextmanager
+def translated(connection: Connection) -> Iterator[None]:
+    """Turns Flight's errors into ours, which name the server and what to do."""
+    from pyarrow import flight
+
+    try:
+        yield
+    except flight.FlightUnauthenticatedError as error:
+        raise Unauthenticated(
+            f"vmq: {connection.server} refuses user '{connection.username}' (options 'username' "
+            f"and 'password'): {said(error)}"
+        ) from None
+    except flight.FlightUnavailableError as error:
+        raise Unavailable(f"vmq: {connection.server} (option 'server'): {said(error)}") from None
+    except flight.FlightError as error:
+        kind = DataLossError if code_of(error) == "offset_out_of_range" else ServerError
+        raise kind(f"vmq: {connection.server}: {said(error)}") from None
+
+
+def code_of(error: "flight.FlightError") -> str:
+    """What an error says to programs; empty if it is not of the broker's making."""
+    try:
+        return str(json.loads(error.extra_info)["code"])
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
+def said(error: Exception) -> str:
+    """The broker's own words in one of Flight's errors, without what gRPC wraps around them."""
+    text = str(error)
+    for tail in (". Detail:", ". gRPC client debug context:", " Detail:"):
+        text = text.split(tail, maxsplit=1)[0]
+    return text
+
+
+def _read_file(path: str) -> bytes:
+    return Path(path).read_bytes()
+
+
+def connect(connection: Connection) -> "flight.FlightClient":
+    """A client of the server; nothing is sent yet."""
+    from pyarrow import flight
+
+    kept: dict[str, Any] = {}
+    if connection.cafile:
+        kept["tls_root_certs"] = _read_file(connection.cafile)
+    if connection.certfile:
+        kept["cert_chain"] = _read_file(connection.certfile)
+        kept["private_key"] = _read_file(connection.keyfile)
+    return flight.FlightClient(connection.server, **kept)

@@ -1,0 +1,33 @@
+"""What goes wrong between Spark and vmq, told in the words of the person who typed the options."""
+
+
+class VmqError(Exception):
+    """The base of all errors of this package."""
+
+
+class OptionError(VmqError, ValueError):
+    """An option is missing, or its value is not accepted. Names the option and what is accepted."""
+
+    def __init__(self, option: str, problem: str) -> None:
+        super().__init__(option, problem)
+        self.option = option
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"vmq: option '{self.option}': {self.problem}"
+
+
+class DataLossError(VmqError):
+    """Offsets that the query needs are not in the stream any more."""
+
+
+class ServerError(VmqError):
+    """The broker refused, or cannot be reached."""
+
+
+class Unavailable(ServerError):  # noqa: N818 - a state more than an error: it may pass
+    """The broker cannot be reached now."""
+
+
+class Unauthenticated(ServerError):  # noqa: N818 - may pass with a new token
+    """The broker does not accept the credentials, or not any more."""

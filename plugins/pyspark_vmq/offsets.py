@@ -1,0 +1,79 @@
+"""Positions in streams: which message of each partition is the next one to read.
+
+In a checkpoint they stand as `{"v": 1, "s": {stream: {partition: next}}}`. A partition that is not
+named has not been read at all.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pyspark_vmq.errors import OptionError, VmqError
+
+VERSION: Final = 1
+
+#: The numbers that stand for the ends of a partition in `startingOffsets`, as in Spark's Kafka source.
+LATEST: Final = -1
+EARLIEST: Final = -2
+
+#: stream -> partition -> the next offset.
+Offsets = dict[str, dict[int, int]]
+
+
+def to_checkpoint(offsets: Offsets) -> dict[str, Any]:
+    """What Spark writes into the checkpoint."""
+    return {
+        "v": VERSION,
+        "s": {
+            stream: {str(number): offsets[stream][number] for number in sorted(offsets[stream])}
+            for stream in sorted(offsets)
+        },
+    }
+
+
+def from_checkpoint(stored: Mapping[str, Any]) -> Offsets:
+    """The positions that a checkpoint holds.
+
+    Raises:
+        VmqError: the checkpoint was written by a later version, or by another source.
+    """
+    if stored.get("v") != VERSION:
+        raise VmqError(
+            f"vmq: the checkpoint holds offsets of version {stored.get('v')!r}; "
+            f"this version of pyspark_vmq reads version {VERSION}"
+        )
+    return {
+        stream: {int(number): int(following) for number, following in partitions.items()}
+        for stream, partitions in stored["s"].items()
+    }
+
+
+def from_option(option: str, text: str, *, ends: tuple[int, ...]) -> Offsets:
+    """The offsets that a user wrote as JSON: `{"stream": {"0": 23, "1": -2}}`.
+
+    Args:
+        option: the option's name, for errors.
+        text: its value.
+        ends: which of EARLIEST and LATEST have a meaning here.
+
+    Raises:
+        OptionError: no such JSON, a negative offset without meaning.
+    """
+    wanted = 'JSON like {"stream": {"0": 23, "1": ' + str(ends[0]) + "}}"
+    try:
+        given = json.loads(text)
+        offsets = {
+            str(stream): {int(number): int(place) for number, place in partitions.items()}
+            for stream, partitions in given.items()
+        }
+    except (ValueError, AttributeError, TypeError):
+        raise OptionError(option, f"{text!r} is not accepted; expected {wanted}") from None
+    for stream, partitions in offsets.items():
+        for number, place in partitions.items():
+            if number < 0 or (place < 0 and place not in ends):
+                raise OptionError(
+                    option,
+                    f"partition {number} of stream '{stream}' has offset {place}; accepted are "
+                    f"numbers from 0, and {' and '.join(map(str, ends))}",
+                )
+    return offsets

@@ -1,0 +1,248 @@
+"""The options of `format("vmq")`, read and checked once. Names follow Spark's Kafka source."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Literal
+from urllib.parse import urlsplit
+
+from pyspark_vmq.errors import OptionError
+from pyspark_vmq.offsets import EARLIEST, LATEST, Offsets, from_option
+
+Use = Literal["batch", "stream", "sink"]
+
+CONNECTION: Final = (
+    "server",
+    "username",
+    "password",
+    "cafile",
+    "certfile",
+    "keyfile",
+    "retryTimeout",
+)
+SOURCE: Final = (
+    "stream",
+    "topic",
+    "startingOffsets",
+    "startingTimestamp",
+    "endingOffsets",
+    "endingTimestamp",
+    "maxOffsetsPerTrigger",
+    "minPartitions",
+    "failOnDataLoss",
+)
+SINK: Final = ("topic", "qos", "retain")
+
+ENDS: Final = {"earliest": EARLIEST, "latest": LATEST}
+
+
+@dataclass(frozen=True)
+class Connection:
+    """How to reach the broker's Flight server. Holds no socket: it travels to the executors."""
+
+    server: str
+    username: str = ""
+    password: str = ""
+    cafile: str = ""
+    certfile: str = ""
+    keyfile: str = ""
+    #: Seconds for which a broker that cannot be reached is tried again.
+    retry_timeout: float = 60.0
+
+    def __repr__(self) -> str:
+        # Spark prints objects in plans and logs.
+        return f"Connection({self.server!r}, username={self.username!r})"
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """What to read."""
+
+    connection: Connection
+    #: Names of streams; empty: found by the topic.
+    streams: tuple[str, ...]
+    #: The MQTT topic filter that messages must match; empty: all.
+    topic: str
+    #: An end (EARLIEST, LATEST), offsets, or milliseconds since 1970.
+    starting: int | Offsets | None
+    starting_timestamp: int | None
+    ending: int | Offsets | None
+    ending_timestamp: int | None
+    max_offsets: int | None
+    #: Tasks to make at least; None: as many as pay.
+    min_partitions: int | None
+    fail_on_data_loss: bool
+
+
+@dataclass(frozen=True)
+class SinkOptions:
+    """What to publish, and how where no column says it."""
+
+    connection: Connection
+    topic: str
+    qos: int
+    retain: bool
+
+
+def connection_of(given: Mapping[str, str]) -> Connection:
+    """The options that say how to reach the broker.
+
+    Raises:
+        OptionError: no server, a URL of another scheme, files that are not there.
+    """
+    server = given.get("server")
+    accepted = "grpc://HOST:PORT or grpc+tls://HOST:PORT"
+    if not server:
+        raise OptionError("server", f"is missing; expected {accepted}")
+    url = urlsplit(server)
+    try:
+        port = url.port
+    except ValueError:
+        port = None
+    if url.scheme not in {"grpc", "grpc+tcp", "grpc+tls"} or not url.hostname or not port:
+        raise OptionError("server", f"{server!r} is not accepted; expected {accepted}")
+    for option in ("cafile", "certfile", "keyfile"):
+        path = given.get(option)
+        if path and not Path(path).is_file():
+            raise OptionError(option, f"there is no file {path!r}")
+    if bool(given.get("certfile")) != bool(given.get("keyfile")):
+        raise OptionError("certfile", "and 'keyfile' go together: give both or neither")
+    return Connection(
+        server,
+        given.get("username", ""),
+        given.get("password", ""),
+        given.get("cafile", ""),
+        given.get("certfile", ""),
+        given.get("keyfile", ""),
+        float(_number(given, "retryTimeout", 60, least=0)),
+    )
+
+
+def source_options(given: Mapping[str, str], use: Use) -> SourceOptions:
+    """All options of a source.
+
+    Raises:
+        OptionError: names the option, its value and what is accepted.
+    """
+    _check_names(given, (*CONNECTION, *SOURCE))
+    streams = tuple(name.strip() for name in given.get("stream", "").split(",") if name.strip())
+    topic = given.get("topic", "")
+    if not streams and not topic:
+        raise OptionError("topic", "is missing: give an MQTT topic filter, or 'stream'")
+    if topic:
+        _check_filter(topic)
+    if use == "stream":
+        for option in ("endingOffsets", "endingTimestamp"):
+            if option in given:
+                raise OptionError(option, "has a meaning for spark.read only, not for a stream")
+    for side in ("starting", "ending"):
+        if side + "Offsets" in given and side + "Timestamp" in given:
+            raise OptionError(f"{side}Timestamp", f"and '{side}Offsets' exclude each other")
+    return SourceOptions(
+        connection_of(given),
+        streams,
+        topic,
+        _place(given, "startingOffsets", (EARLIEST, LATEST) if use == "stream" else (EARLIEST,)),
+        _timestamp(given, "startingTimestamp"),
+        _place(given, "endingOffsets", (LATEST,)),
+        _timestamp(given, "endingTimestamp"),
+        _number(given, "maxOffsetsPerTrigger", 0, least=1) or None,
+        _number(given, "minPartitions", 0, least=1) or None,
+        _truth(given, "failOnDataLoss", default=True),
+    )
+
+
+def sink_options(given: Mapping[str, str]) -> SinkOptions:
+    """All options of a sink.
+
+    Raises:
+        OptionError: names the option, its value and what is accepted.
+    """
+    _check_names(given, (*CONNECTION, *SINK))
+    topic = given.get("topic", "")
+    if topic and ("+" in topic or "#" in topic):
+        raise OptionError("topic", f"{topic!r} has wildcards; a message goes to one topic")
+    qos = _number(given, "qos", 1, least=0)
+    if qos > 2:
+        raise OptionError("qos", f"{qos} is not accepted; expected 0, 1 or 2")
+    return SinkOptions(connection_of(given), topic, qos, _truth(given, "retain", default=False))
+
+
+def _check_names(given: Mapping[str, str], known: tuple[str, ...]) -> None:
+    """A misspelt option must not pass silently. Spark's own are left alone."""
+    lower = {name.lower() for name in known}
+    for name in given:
+        if name.lower() not in lower and name.lower() not in {"path", "checkpointlocation"}:
+            raise OptionError(name, f"is unknown; there are: {', '.join(known)}")
+
+
+def _check_filter(topic: str) -> None:
+    """The wildcards stand where MQTT allows them [MQTT-4.7.1-2] [MQTT-4.7.1-3]."""
+    levels = topic.split("/")
+    for index, level in enumerate(levels):
+        wrong = (level != "#" and "#" in level) or (level == "#" and index + 1 < len(levels))
+        if wrong or (level != "+" and "+" in level):
+            raise OptionError(
+                "topic",
+                f"{topic!r} is no MQTT topic filter: '+' stands for one whole level, "
+                "'#' for all that follow, at the end",
+            )
+
+
+def _place(given: Mapping[str, str], option: str, ends: tuple[int, ...]) -> int | Offsets | None:
+    """`earliest`, `latest` or JSON."""
+    text = given.get(option)
+    if text is None:
+        return None
+    named = {name: end for name, end in ENDS.items() if end in ends}
+    if text.strip().lower() in named:
+        return named[text.strip().lower()]
+    if text.strip().startswith("{"):
+        return from_option(option, text, ends=ends)
+    raise OptionError(
+        option, f"{text!r} is not accepted; expected {', '.join(named)} or JSON with offsets"
+    )
+
+
+def _number(given: Mapping[str, str], option: str, default: int, *, least: int) -> int:
+    text = given.get(option)
+    if text is None:
+        return default
+    try:
+        value = int(text)
+    except ValueError:
+        value = least - 1
+    if value < least:
+        raise OptionError(option, f"{text!r} is not accepted; expected a number from {least}")
+    return value
+
+
+def _truth(given: Mapping[str, str], option: str, *, default: bool) -> bool:
+    text = given.get(option)
+    if text is None:
+        return default
+    value = text.strip().lower()
+    if value not in {"true", "false"}:
+        raise OptionError(option, f"{text!r} is not accepted; expected true or false")
+    return value == "true"
+
+
+def _timestamp(given: Mapping[str, str], option: str) -> int | None:
+    """Milliseconds since 1970; a time without a zone is UTC."""
+    text = given.get(option)
+    if text is None:
+        return None
+    if text.strip().isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise OptionError(
+            option,
+            f"{text!r} is not accepted; expected milliseconds since 1970 or a time like "
+            "2026-01-31T12:00:00Z",
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1000)

@@ -1,0 +1,134 @@
+"""Where reading starts and ends, asked of the broker."""
+
+import logging
+
+from pyspark_vmq.client import Client
+from pyspark_vmq.errors import DataLossError, OptionError
+from pyspark_vmq.offsets import EARLIEST, LATEST, Offsets
+from pyspark_vmq.options import SourceOptions
+
+log = logging.getLogger("pyspark_vmq")
+
+
+def streams_to_read(client: Client, options: SourceOptions) -> list[str]:
+    """The streams of the options; with a topic alone, the one stream that keeps all of it.
+
+    Raises:
+        OptionError: no stream keeps the topic, or several do: their messages would come twice.
+    """
+    if options.streams:
+        return list(options.streams)
+    streams = client.streams()
+    found = [
+        name for name, filters in streams.items() if any(covers(f, options.topic) for f in filters)
+    ]
+    if not found:
+        raise OptionError(
+            "topic",
+            f"no stream keeps all of {options.topic!r}; declare one in the broker's configuration "
+            "([streams.NAME]) or with 'vmq stream create'",
+        )
+    if len(found) > 1:
+        raise OptionError(
+            "topic",
+            f"several streams keep all of {options.topic!r}: {', '.join(found)}; "
+            "name the one to read with option 'stream'",
+        )
+    return found
+
+
+def covers(kept: str, asked: str) -> bool:
+    """Whether a stream's filter keeps every message that another filter matches."""
+    if kept[:1] in {"+", "#"} and asked[:1] == "$":
+        return False  # [MQTT-4.7.2-1]
+    have, want = kept.split("/"), asked.split("/")
+    for index, level in enumerate(have):
+        if level == "#":
+            return True
+        if index >= len(want) or want[index] == "#" or level not in {"+", want[index]}:
+            return False
+    return len(have) == len(want)
+
+
+def at(client: Client, streams: list[str], end: int) -> Offsets:
+    """The earliest or the latest offsets of all partitions."""
+    look = client.earliest if end == EARLIEST else client.latest
+    return {stream: look(stream) for stream in streams}
+
+
+def start_of(client: Client, options: SourceOptions, streams: list[str], default: int) -> Offsets:
+    """Where a new query starts."""
+    if options.starting_timestamp is not None:
+        return {stream: client.at_time(stream, options.starting_timestamp) for stream in streams}
+    wanted = default if options.starting is None else options.starting
+    if isinstance(wanted, int):
+        return at(client, streams, wanted)
+    return resolved(client, "startingOffsets", wanted, streams, EARLIEST)
+
+
+def end_of(client: Client, options: SourceOptions, streams: list[str]) -> Offsets:
+    """Where a batch query ends."""
+    if options.ending_timestamp is not None:
+        return {stream: client.at_time(stream, options.ending_timestamp) for stream in streams}
+    if options.ending is None or isinstance(options.ending, int):
+        return at(client, streams, LATEST)
+    return resolved(client, "endingOffsets", options.ending, streams, LATEST)
+
+
+def resolved(
+    client: Client, option: str, wanted: Offsets, streams: list[str], default: int
+) -> Offsets:
+    """Offsets out of an option, with the ends looked up and missing partitions filled in."""
+    strangers = [stream for stream in wanted if stream not in streams]
+    if strangers:
+        raise OptionError(
+            option,
+            f"stream '{strangers[0]}' is not read here; read are: {', '.join(streams)}",
+        )
+    ends = {end: at(client, streams, end) for end in (EARLIEST, LATEST)}
+    found: Offsets = {}
+    for stream in streams:
+        known = ends[default][stream]
+        given = wanted.get(stream, {})
+        for number in given:
+            if number not in known:
+                raise OptionError(
+                    option, f"stream '{stream}' has no partition {number}, only {len(known)}"
+                )
+        found[stream] = {
+            number: ends[place][stream][number]
+            if (place := given.get(number, default)) < 0
+            else place
+            for number in known
+        }
+    return found
+
+
+def checked(client: Client, options: SourceOptions, start: Offsets) -> Offsets:
+    """The start, if it is still there; else, where the options allow it, what is left.
+
+    Raises:
+        DataLossError: messages at the start are gone, and `failOnDataLoss` is true.
+    """
+    earliest = at(client, list(start), EARLIEST)
+    latest = at(client, list(start), LATEST)
+    kept: Offsets = {}
+    for stream, partitions in start.items():
+        kept[stream] = {}
+        for number, place in partitions.items():
+            first, last = earliest[stream].get(number, 0), latest[stream].get(number, 0)
+            if first <= place <= last:
+                kept[stream][number] = place
+                continue
+            lost = (
+                f"vmq: stream '{stream}', partition {number}: offset {place} is not there; "
+                f"it holds {first} to {last}"
+            )
+            if options.fail_on_data_loss:
+                raise DataLossError(
+                    lost + ". Messages were lost to the query, by retention or because the stream "
+                    "was made anew. To go on with what is there set option 'failOnDataLoss' to false"
+                )
+            log.warning("%s; going on with what is there", lost)
+            kept[stream][number] = min(max(place, first), last)
+    return kept

@@ -1,0 +1,76 @@
+"""What a task does: fetch its ranges, batch after batch, across restarts of the broker."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import InputPartition
+
+from pyspark_vmq.client import Client, client_of
+from pyspark_vmq.errors import DataLossError, Unauthenticated, Unavailable
+from pyspark_vmq.options import SourceOptions
+from pyspark_vmq.planning import Range
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger("pyspark_vmq")
+
+
+@dataclass
+class Task(InputPartition):
+    """The ranges that one task of Spark reads."""
+
+    ranges: Sequence[Range]
+
+    def __init__(self, ranges: Sequence[Range]) -> None:
+        super().__init__(None)
+        self.ranges = ranges
+
+
+def read_task(task: Task, options: SourceOptions, columns: list[str]) -> "Iterator[pa.RecordBatch]":
+    """The messages of a task, in the order of its ranges."""
+    client = client_of(options.connection)
+    for each in task.ranges:
+        yield from read_range(client, each, options, columns)
+
+
+def read_range(
+    client: Client, wanted: Range, options: SourceOptions, columns: list[str]
+) -> "Iterator[pa.RecordBatch]":
+    """The messages of a range; a read that breaks off is taken up where it was."""
+    start = wanted.start
+    ticket: dict[str, Any] = {
+        "stream": wanted.stream,
+        "partition": wanted.partition,
+        "end": wanted.end,
+        "columns": columns,
+    }
+    if options.topic:
+        ticket["filter"] = options.topic
+    while start < wanted.end:
+        try:
+            for batch, following in client.read({**ticket, "start": start}):
+                if batch is not None and batch.num_rows:
+                    yield batch
+                start = following
+        except DataLossError:
+            if options.fail_on_data_loss:
+                raise
+            first = client.earliest(wanted.stream).get(wanted.partition, wanted.end)
+            if first <= start:
+                raise
+            log.warning(
+                "stream '%s', partition %d: offsets %d to %d are gone; going on behind them",
+                wanted.stream,
+                wanted.partition,
+                start,
+                min(first, wanted.end),
+            )
+            start = first
+        except (Unavailable, Unauthenticated):
+            # Waits for the broker as long as the options say, and raises when it stays away.
+            client.latest(wanted.stream)
+        else:
+            return

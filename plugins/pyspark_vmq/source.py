@@ -1,0 +1,168 @@
+"""What Spark finds under `format("vmq")`: a batch and a streaming source, a batch and a streaming sink."""
+
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from pyspark_vmq.client import Client, client_of
+from pyspark_vmq.errors import OptionError
+from pyspark_vmq.offsets import EARLIEST, LATEST, Offsets, from_checkpoint, to_checkpoint
+from pyspark_vmq.options import SourceOptions, sink_options, source_options
+from pyspark_vmq.planning import Range, limited, ranges_between, tasks_of
+from pyspark_vmq.positions import at, checked, end_of, start_of, streams_to_read
+from pyspark_vmq.reading import Task, read_task
+from pyspark_vmq.schema import DDL, projection
+from pyspark_vmq.writing import BatchWriter, StreamWriter
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+#: Seconds that an idle query waits at the broker for news.
+LONG_POLL: Final = 0.5
+
+#: A task costs Spark some 50 ms, as long as it takes to read this many messages.
+MESSAGES_A_TASK: Final = 20_000
+
+
+class DefaultSource(DataSource):
+    """Messages of vmq's streams as rows, and rows as messages."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "vmq"
+
+    def schema(self) -> str:
+        return DDL
+
+    def reader(self, schema: "StructType") -> "Reader":
+        return Reader(source_options(self.options, "batch"), projection(schema))
+
+    def streamReader(self, schema: "StructType") -> "StreamReader":  # noqa: N802 - Spark's name
+        return StreamReader(source_options(self.options, "stream"), projection(schema))
+
+    def writer(self, schema: "StructType", overwrite: bool) -> BatchWriter:
+        if overwrite:
+            raise OptionError(
+                "mode",
+                "overwrite is not accepted: messages that were published stay so; use append",
+            )
+        return BatchWriter(sink_options(self.options), schema, "batch-" + uuid.uuid4().hex)
+
+    def streamWriter(self, schema: "StructType", overwrite: bool) -> StreamWriter:  # noqa: N802
+        return StreamWriter(sink_options(self.options), schema)
+
+
+def deal(ranges: list[Range], options: SourceOptions) -> list[InputPartition]:
+    """The tasks for some ranges: as many as asked for, else as many as pay."""
+    wanted = options.min_partitions
+    if wanted is None:
+        total = sum(each.size for each in ranges)
+        wanted = min(os.cpu_count() or 1, -(-total // MESSAGES_A_TASK))
+    return [Task(each) for each in tasks_of(ranges, wanted)]
+
+
+class Reader(DataSourceReader):
+    """`spark.read.format("vmq")`: what lies between two positions."""
+
+    def __init__(self, options: SourceOptions, columns: list[str]) -> None:
+        self.options = options
+        self.columns = columns
+
+    def partitions(self) -> Sequence[InputPartition]:
+        client = client_of(self.options.connection)
+        streams = streams_to_read(client, self.options)
+        start = checked(client, self.options, start_of(client, self.options, streams, EARLIEST))
+        return deal(ranges_between(start, end_of(client, self.options, streams)), self.options)
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        assert isinstance(partition, Task)
+        return read_task(partition, self.options, self.columns)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """`spark.readStream.format("vmq")`: everything from a position on, each message in one batch.
+
+    Spark calls it in one process of the driver for as long as the query lives. It may never call
+    `commit` for the last batch, nor `stop`, so nothing depends on them.
+    """
+
+    def __init__(self, options: SourceOptions, columns: list[str]) -> None:
+        self.options = options
+        self.columns = columns
+        #: Where a query with the trigger AvailableNow ends.
+        self.target: Offsets | None = None
+        self.streams: list[str] = []
+        self.known: Offsets = {}
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        client = self.client()
+        return to_checkpoint(
+            checked(client, self.options, start_of(client, self.options, self.streams, LATEST))
+        )
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        most = self.options.max_offsets
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self.target = self.latest()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        begun = from_checkpoint(start)
+        end = self.latest() if self.target is None else self.target
+        if self.target is None and not ranges_between(begun, end):
+            end = self.wait(begun)
+        # Partitions that the query has not seen start where they begin, not at 0.
+        fresh = [s for s, parts in end.items() if parts.keys() - begun.get(s, {}).keys()]
+        for stream, partitions in at(self.client(), fresh, EARLIEST).items() if fresh else ():
+            begun[stream] = {**partitions, **begun.get(stream, {})}
+        if isinstance(limit, ReadMaxRows):
+            end = limited(begun, end, limit.max_rows)
+        return to_checkpoint(end)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        return to_checkpoint(self.known) if self.known else None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        begun = checked(self.client(), self.options, from_checkpoint(start))
+        return deal(ranges_between(begun, from_checkpoint(end)), self.options)
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        assert isinstance(partition, Task)
+        return read_task(partition, self.options, self.columns)
+
+    def client(self) -> Client:
+        client = client_of(self.options.connection)
+        if not self.streams:
+            self.streams = streams_to_read(client, self.options)
+        return client
+
+    def wait(self, known: Offsets) -> Offsets:
+        """The latest offsets once there is something new, or after a while."""
+        client = self.client()
+        share = LONG_POLL / len(self.streams)
+        for stream in self.streams:
+            self.known[stream] = client.wait(stream, known.get(stream, {}), share)
+            if ranges_between(known, {stream: self.known[stream]}):
+                return self.latest()
+        return self.known
+
+    def latest(self) -> Offsets:
+        client = self.client()
+        self.known = at(client, self.streams, LATEST)
+        return self.known
