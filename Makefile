@@ -43,7 +43,7 @@ build: $(BUILT) ## compile the core and install vmq into .venv
 	@echo "==> build: vmq is in $(VENV), $(if $(VMQ_PURE),interpreted,compiled)"
 
 test: build $(VENV)/.dev $(NODE_TESTS)/node_modules/.package-lock.json ## run the whole suite
-	@$(MAKE) mosquitto haproxy chromium curl databases
+	@$(MAKE) mosquitto haproxy chromium curl databases java
 	@echo "==> test: the whole suite, $(if $(VMQ_PURE),interpreted,compiled)"
 	@CI=1 $(BIN)/python -m pytest --benchmark-disable $(PYTEST_ARGS)
 
@@ -172,6 +172,15 @@ curl:
 		echo "==> setup: curl (apt-get)"; \
 		$(SUDO) apt-get update -qq; \
 		$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends curl > /dev/null; \
+	fi
+
+# What Spark runs on.
+.PHONY: java
+java:
+	@if ! command -v java > /dev/null; then \
+		echo "==> setup: java (apt-get)"; \
+		$(SUDO) apt-get update -qq; \
+		$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends openjdk-17-jre-headless > /dev/null; \
 	fi
 
 # What the example plugins of docs/examples ask. Debian starts them on installing; the tests start their own.

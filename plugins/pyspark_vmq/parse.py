@@ -37,7 +37,10 @@ def parse(messages: "DataFrame", topic: str, schema: str = "", *, prefix: str = 
     form, named = _form(topic, levels, parts)
     columns = {prefix + name: parts.getItem(index) for name, index in named.items()}
     clashes = [name for name in columns if name in messages.columns]
-    fields = StructType.fromDDL(schema).fieldNames() if schema else []
+    parsed_schema = StructType.fromDDL(schema) if schema else StructType()
+    if not isinstance(parsed_schema, StructType):
+        raise VmqError(f"vmq: parse: {schema!r} names no fields; expected e.g. 'value double'")
+    fields = parsed_schema.fieldNames()
     clashes += [name for name in fields if prefix + name in {*messages.columns, *columns}]
     if clashes:
         raise VmqError(
