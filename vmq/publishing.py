@@ -267,7 +267,8 @@ class Publisher:
         hooks = self.hooks
         if not hooks.in_publish_path:
             if message.qos == 0:
-                self.tap(self.registry, route, message, 0)
+                if route.taps:
+                    self.tap(self.registry, route, message, 0)
                 self.registry.publish(route, message)
                 return
             self.publish_unasked(route, message, packet_id)
@@ -295,7 +296,8 @@ class Publisher:
         """`finish_publish` where no plugin is interested: the shortest way."""
         qos = message.qos
         store = self.core.store
-        self.tap(self.registry, route, message, qos)
+        if route.taps:
+            self.tap(self.registry, route, message, qos)
         if qos == 2:
             self.remember(packet_id)
         if store is None:
@@ -349,7 +351,8 @@ class Publisher:
 
         What had to be stored is committed before the acknowledgement leaves.
         """
-        self.tap(registry, route, message, asked)
+        if route.taps:
+            self.tap(registry, route, message, asked)
         if asked == 2:
             self.remember(packet_id)
         store = self.core.store
@@ -369,10 +372,9 @@ class Publisher:
 
         First of all: what a stream cannot take is not known to anybody, and comes again.
         """
-        if route.taps:
-            commit = registry.tap(route, message, self.client_id)
-            if asked and commit > self.output.stream_barrier:
-                self.output.stream_barrier = commit
+        commit = registry.tap(route, message, self.client_id)
+        if asked and commit > self.output.stream_barrier:
+            self.output.stream_barrier = commit
 
     def remember(self, packet_id: int) -> None:
         """QoS 2: delivers at once and remembers the id until PUBREL [MQTT-4.3.3-2]."""
