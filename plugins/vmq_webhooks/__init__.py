@@ -1,0 +1,1 @@
+"""Hooks answered by a web server."""

