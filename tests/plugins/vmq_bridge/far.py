@@ -48,6 +48,13 @@ class Mosquitto:
             writer.close()
             return
 
+    async def wait_log(self, text: str) -> None:
+        """Waits until it has logged this."""
+        deadline = monotonic() + START_TIMEOUT
+        while text not in self.log.read_text():
+            assert monotonic() < deadline, self.log.read_text()
+            await asyncio.sleep(0.01)
+
     async def stop(self) -> None:
         """Stops it; it writes its sessions to disk first."""
         if self._process is not None:

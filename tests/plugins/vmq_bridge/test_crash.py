@@ -1,0 +1,97 @@
+"""Our broker is killed while messages cross a bridge: nothing that was acknowledged is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import aiomqtt
+
+from tests.plugins.vmq_bridge.far import Mosquitto, mosquitto
+from tests.support.broker_process import BrokerProcess
+
+TIMEOUT = 60.0
+#: Seconds for an acknowledgement; the client does not notice that the broker is gone.
+PATIENCE = 3.0
+ROUNDS, MESSAGES = 3, 80
+
+CONFIG = """
+[listeners.tcp]
+url = "tcp://127.0.0.1:0"
+[auth]
+allow_anonymous = true
+[plugins.bridge.bridges.far]
+url = "mqtt://127.0.0.1:{port}"
+reconnect_delay = 0.02
+max_reconnect_delay = 0.1
+topics = [
+  {{ pattern = "o/#", qos = 1 }},
+  {{ pattern = "i/#", direction = "in", qos = 1 }},
+]
+"""
+
+
+def client(port: int, name: str | None = None) -> aiomqtt.Client:
+    return aiomqtt.Client("127.0.0.1", port, identifier=name, clean_session=name is None)
+
+
+async def keep_subscribed(port: int, name: str, topic_filter: str) -> None:
+    """Makes a durable session."""
+    async with client(port, name) as subscriber:
+        await subscriber.subscribe(topic_filter, qos=1)
+
+
+async def publish_until_refused(port: int, prefix: str, sent: list[str], count: int) -> None:
+    """Publishes; `sent` gets what was acknowledged."""
+    try:
+        async with client(port) as publisher:
+            for _ in range(count):
+                topic = f"{prefix}/{len(sent)}"
+                await publisher.publish(topic, topic, qos=1, timeout=PATIENCE)
+                sent.append(topic)
+    except aiomqtt.MqttError:
+        pass  # the broker is gone; what it did not acknowledge is nobody's promise
+
+
+async def collect(port: int, name: str, wanted: list[str]) -> None:
+    """Receives until everything wanted has come."""
+    missing = set(wanted)
+    async with asyncio.timeout(TIMEOUT), client(port, name) as subscriber:
+        async for message in subscriber.messages:
+            missing.discard(str(message.topic))
+            if not missing:
+                return
+
+
+async def test_nothing_acknowledged_is_lost_when_our_broker_is_killed(tmp_path: Path) -> None:
+    async with mosquitto(tmp_path) as far:
+        await _rounds(tmp_path, far)
+
+
+async def _rounds(folder: Path, far: Mosquitto) -> None:
+    file = folder / "vmq.toml"
+    file.write_text(CONFIG.format(port=far.port))
+    await keep_subscribed(far.port, "there", "o/#")
+    out: list[str] = []
+    back: list[str] = []
+    for number in range(ROUNDS):
+        broker = await asyncio.to_thread(
+            BrokerProcess.start, (), folder / "data", None, ("--config", str(file))
+        )
+        try:
+            await keep_subscribed(broker.tcp[1], "here", "i/#")
+            await asyncio.to_thread(broker.wait_log, "bridge far: connected")
+            going = asyncio.ensure_future(
+                publish_until_refused(broker.tcp[1], "o", out, 10 * MESSAGES)
+            )
+            await publish_until_refused(far.port, "i", back, MESSAGES // (number + 1))
+            broker.kill()
+            await going
+        finally:
+            await asyncio.to_thread(broker.close)
+    assert len(out) > ROUNDS, "the test has no publishes to look at"
+    with await asyncio.to_thread(
+        BrokerProcess.start, (), folder / "data", None, ("--config", str(file))
+    ) as broker:
+        await collect(far.port, "there", out)
+        await collect(broker.tcp[1], "here", back)
