@@ -6,13 +6,12 @@ import asyncio
 from pathlib import Path
 
 import aiomqtt
+from vmq_bridge import packets
 
 from tests.plugins.vmq_bridge.far import Mosquitto, mosquitto
 from tests.support.broker_process import BrokerProcess
 
 TIMEOUT = 60.0
-#: Seconds for an acknowledgement; the client does not notice that the broker is gone.
-PATIENCE = 3.0
 ROUNDS, MESSAGES = 3, 80
 
 CONFIG = """
@@ -41,16 +40,24 @@ async def keep_subscribed(port: int, name: str, topic_filter: str) -> None:
         await subscriber.subscribe(topic_filter, qos=1)
 
 
-async def publish_until_refused(port: int, prefix: str, sent: list[str], count: int) -> None:
+async def publish_until_cut(port: int, prefix: str, sent: list[str], count: int) -> None:
     """Publishes; `sent` gets what was acknowledged."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
-        async with client(port) as publisher:
-            for _ in range(count):
-                topic = f"{prefix}/{len(sent)}"
-                await publisher.publish(topic, topic, qos=1, timeout=PATIENCE)
-                sent.append(topic)
-    except aiomqtt.MqttError:
+        hello = packets.connect(prefix, level=4, bridge=False, clean_session=True, keepalive=0)
+        writer.write(hello)
+        await packets.read_packet(reader, 100)
+        for _ in range(count):
+            topic = f"{prefix}/{len(sent)}"
+            packet = packets.publish(topic, b"x", qos=1, retain=False, packet_id=1)
+            writer.write(packet)
+            while (await packets.read_packet(reader, 100)).kind != packets.PUBACK:
+                pass
+            sent.append(topic)
+    except ConnectionError:
         pass  # the broker is gone; what it did not acknowledge is nobody's promise
+    finally:
+        writer.transport.abort()
 
 
 async def collect(port: int, name: str, wanted: list[str]) -> None:
@@ -79,12 +86,13 @@ async def _rounds(folder: Path, far: Mosquitto) -> None:
             BrokerProcess.start, (), folder / "data", None, ("--config", str(file))
         )
         try:
-            await keep_subscribed(broker.tcp[1], "here", "i/#")
+            if not number:
+                await keep_subscribed(broker.tcp[1], "here", "i/#")
             await asyncio.to_thread(broker.wait_log, "bridge far: connected")
             going = asyncio.ensure_future(
-                publish_until_refused(broker.tcp[1], "o", out, 10 * MESSAGES)
+                publish_until_cut(broker.tcp[1], "o", out, 10 * MESSAGES)
             )
-            await publish_until_refused(far.port, "i", back, MESSAGES // (number + 1))
+            await publish_until_cut(far.port, "i", back, MESSAGES // (number + 1))
             broker.kill()
             await going
         finally:
