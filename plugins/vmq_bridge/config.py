@@ -46,38 +46,107 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class BridgeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One bridge."""
 
-    #: mqtt://HOST[:PORT] or mqtts://HOST[:PORT] (tcp and tls mean the same).
-    url: str
-    topics: Annotated[tuple[TopicConfig, ...], Meta(min_length=1, max_length=1000)]
-    #: At the far broker; unset = the node's name and the bridge's.
-    client_id: Annotated[str, Meta(min_length=1, max_length=1000)] | None = None
-    #: Without a session of its own the far broker forgets what it has for us while we are away.
-    clean_session: bool = False
-    username: str | None = None
-    password: str | None = None
-    #: Who signed the far broker's certificate; unset = who the system trusts.
-    cafile: str | None = None
-    certfile: str | None = None
-    keyfile: str | None = None
-    #: Take a certificate for another host name.
-    insecure: bool = False
-    protocol_version: Literal[3, 4] = 4
-    #: Tell the far broker that we are a bridge: it keeps RETAIN, and sends us nothing of our own.
-    try_private: bool = True
-    #: Seconds.
-    keepalive: Annotated[int, Meta(ge=1, le=65535)] = 60
-    connect_timeout: Annotated[float, Meta(gt=0, le=3600)] = 30.0
-    #: Seconds to the next attempt; twice as long after each failure, up to the maximum.
-    reconnect_delay: Annotated[float, Meta(gt=0, le=3600)] = 1.0
-    max_reconnect_delay: Annotated[float, Meta(gt=0, le=86400)] = 60.0
-    #: Messages on their way to the far broker without its acknowledgement, and the other way.
-    max_inflight_messages: Annotated[int, Meta(ge=1, le=10000)] = 100
-    #: Messages kept on disk while the far broker is away; -1 = no limit, unset = queue.max_offline_messages.
-    max_offline_messages: Annotated[int, Meta(ge=-1)] | None = None
-    #: Bytes; larger ones are dropped on the way out, and end the connection on the way in.
-    max_packet_size: Annotated[int, Meta(ge=1024, le=268_435_455)] = 16_777_216
-    #: Whose topics here are bridged.
-    mountpoint: str = ""
+    url: Annotated[
+        str,
+        Meta(
+            description="The far broker; tcp and tls mean the same.",
+            extra={"accepts": "mqtt://HOST:PORT, mqtts://HOST:PORT"},
+        ),
+    ]
+    topics: Annotated[
+        tuple[TopicConfig, ...],
+        Meta(
+            min_length=1,
+            max_length=1000,
+            description="What goes which way: pattern, direction (out, in, both), qos, local_prefix, remote_prefix.",
+            extra={"accepts": "a list of tables"},
+        ),
+    ]
+    client_id: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=1000)] | None,
+        Meta(
+            description="Our client id there; unset = the node's name and the bridge's.",
+            extra={"accepts": "a text"},
+        ),
+    ] = None
+    clean_session: Annotated[
+        bool,
+        Meta(description="The far broker shall forget what it has for us when we are away."),
+    ] = False
+    username: Annotated[str | None, Meta(description="Our user name there.")] = None
+    password: Annotated[str | None, Meta(description="Its password.")] = None
+    cafile: Annotated[
+        str | None,
+        Meta(
+            description="Who signed the far broker's certificate; unset = whom the system trusts.",
+            extra={"accepts": "a path"},
+        ),
+    ] = None
+    certfile: Annotated[
+        str | None,
+        Meta(description="Our own certificate.", extra={"accepts": "a path"}),
+    ] = None
+    keyfile: Annotated[
+        str | None,
+        Meta(
+            description="Its key; unset = in the same file.",
+            extra={"accepts": "a path"},
+        ),
+    ] = None
+    insecure: Annotated[
+        bool, Meta(description="Take a certificate that was issued for another host name.")
+    ] = False
+    protocol_version: Annotated[
+        Literal[3, 4], Meta(description="MQTT 3.1 is 3, MQTT 3.1.1 is 4.")
+    ] = 4
+    try_private: Annotated[
+        bool,
+        Meta(
+            description="Tell the far broker that we are a bridge: it keeps RETAIN, and sends us nothing of our own. "
+            "One that refuses is asked again without."
+        ),
+    ] = True
+    keepalive: Annotated[
+        int,
+        Meta(ge=1, le=65535, description="Seconds of silence after which the connection is lost."),
+    ] = 60
+    connect_timeout: Annotated[
+        float, Meta(gt=0, le=3600, description="Seconds for a connection, CONNACK included.")
+    ] = 30.0
+    reconnect_delay: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=3600,
+            description="Seconds to the next attempt; twice as long after each, and never quite the same.",
+        ),
+    ] = 1.0
+    max_reconnect_delay: Annotated[
+        float, Meta(gt=0, le=86400, description="The longest time between two attempts.")
+    ] = 60.0
+    max_inflight_messages: Annotated[
+        int,
+        Meta(ge=1, le=10000, description="Messages on their way, unacknowledged, in each direction."),
+    ] = 100
+    max_offline_messages: Annotated[
+        Annotated[int, Meta(ge=-1)] | None,
+        Meta(
+            description="Messages kept on disk while the far broker is away; -1 = no limit, "
+            "unset = queue.max_offline_messages.",
+            extra={"accepts": "a whole number, at least -1"},
+        ),
+    ] = None
+    max_packet_size: Annotated[
+        int,
+        Meta(
+            ge=1024,
+            le=268_435_455,
+            description="Bytes; larger ones do not go out, and end the connection when they come in.",
+        ),
+    ] = 16_777_216
+    mountpoint: Annotated[
+        str, Meta(description="The mountpoint here whose topics are bridged.")
+    ] = ""
 
     @property
     def secure(self) -> bool:
@@ -111,8 +180,8 @@ class BridgesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bridges: Annotated[
         dict[str, BridgeConfig],
         Meta(
-            description="[plugins.vmq_bridge.bridges.NAME] each; the plugin's README lists the options.",
-            extra={"accepts": "tables", "live": True},
+            description="One table a bridge.",
+            extra={"accepts": "tables"},
         ),
     ] = {}
 
@@ -122,5 +191,3 @@ class BridgesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise ValueError(
                     f"bridge {name!r}; accepted as names: up to 32 letters, digits and underscores"
                 )
-
-

@@ -48,6 +48,9 @@ async def _end_others(broker: Broker, present: list[SubscriberId]) -> None:
 
 def _read(path: Path) -> list[SubscriberId]:
     try:
-        return [SubscriberId(client_id, mountpoint) for client_id, mountpoint in json.loads(path.read_text())]
+        return [
+            SubscriberId(client_id, mountpoint)
+            for client_id, mountpoint in json.loads(path.read_text())
+        ]
     except (OSError, ValueError, TypeError):
         return []

@@ -67,7 +67,9 @@ def read_topics(body: bytes) -> list[str] | None:
     if isinstance(answer.result, _Error) or answer.result == "next" or answer.topics is None:
         return None
     try:
-        return read_filters([each if isinstance(each, str) else each.topic for each in answer.topics])
+        return read_filters(
+            [each if isinstance(each, str) else each.topic for each in answer.topics]
+        )
     except AnswerError as error:
         raise EndpointError(str(error)) from None
 

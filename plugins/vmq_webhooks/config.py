@@ -33,17 +33,46 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_]{1,32}\Z")
 class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One endpoint."""
 
-    #: http://... or https://...
-    url: str
-    hooks: Annotated[tuple[Hook, ...], Meta(min_length=1)]
-    #: Leave payloads out. Only then may verdicts on publishes be kept: they cannot depend on it.
-    no_payload: bool = False
-    #: Sent with each request, for instance authorization.
-    headers: dict[str, str] = {}
-    #: Who signed the server's certificate; unset = who the system trusts.
-    cafile: str | None = None
-    certfile: str | None = None
-    keyfile: str | None = None
+    url: Annotated[
+        str,
+        Meta(
+            description="Where the hooks are posted to.",
+            extra={"accepts": "http://HOST/PATH, https://HOST/PATH"},
+        ),
+    ]
+    hooks: Annotated[
+        tuple[Hook, ...],
+        Meta(
+            min_length=1,
+            description="The hooks that it gets.",
+            extra={"accepts": "a list of names, every hook but on_deliver"},
+        ),
+    ]
+    no_payload: Annotated[
+        bool,
+        Meta(description="Leave payloads out. Only then are verdicts on publishes kept."),
+    ] = False
+    headers: Annotated[
+        dict[str, str],
+        Meta(
+            description="Sent with each request, authorization for instance.",
+            extra={"accepts": "a table of texts"},
+        ),
+    ] = {}
+    cafile: Annotated[
+        str | None,
+        Meta(
+            description="Who signed the server's certificate; unset = whom the system trusts.",
+            extra={"accepts": "a path"},
+        ),
+    ] = None
+    certfile: Annotated[
+        str | None, Meta(description="Our own certificate.", extra={"accepts": "a path"})
+    ] = None
+    keyfile: Annotated[
+        str | None,
+        Meta(description="Its key; unset = in the same file.", extra={"accepts": "a path"}),
+    ] = None
 
     def __post_init__(self) -> None:
         try:
@@ -74,7 +103,7 @@ class WebhooksConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Meta(
             gt=0,
             le=600,
-            description="Seconds for an answer; above the deadline, it counts as the plugin's failure.",
+            description="Seconds for a verdict, all endpoints together; keep it below the deadline.",
         ),
     ] = 4.0
     pool_max_connections: Annotated[
@@ -87,7 +116,7 @@ class WebhooksConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     endpoints: Annotated[
         dict[str, EndpointConfig],
         Meta(
-            description="[plugins.vmq_webhooks.endpoints.NAME] each; the plugin's README lists the options.",
+            description="One table an endpoint.",
             extra={"accepts": "tables"},
         ),
     ] = {}

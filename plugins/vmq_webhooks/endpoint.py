@@ -137,4 +137,3 @@ class Endpoint:
             self._unsaid,
         )
         self._quiet_until, self._unsaid = now + _QUIET, 0
-

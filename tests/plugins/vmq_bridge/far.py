@@ -117,9 +117,7 @@ class Link:
             with suppress(OSError):
                 far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._to)
                 self._writers.add(far_writer)
-                await asyncio.gather(
-                    self._pass(reader, far_writer), self._pass(far_reader, writer)
-                )
+                await asyncio.gather(self._pass(reader, far_writer), self._pass(far_reader, writer))
         finally:
             writer.transport.abort()
             self._tasks.discard(task)

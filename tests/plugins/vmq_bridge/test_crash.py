@@ -89,9 +89,7 @@ async def _rounds(folder: Path, far: Mosquitto) -> None:
             if not number:
                 await keep_subscribed(broker.tcp[1], "here", "i/#")
             await asyncio.to_thread(broker.wait_log, "bridge far: connected")
-            going = asyncio.ensure_future(
-                publish_until_cut(broker.tcp[1], "o", out, 10 * MESSAGES)
-            )
+            going = asyncio.ensure_future(publish_until_cut(broker.tcp[1], "o", out, 10 * MESSAGES))
             await publish_until_cut(far.port, "i", back, MESSAGES // (number + 1))
             broker.kill()
             await going

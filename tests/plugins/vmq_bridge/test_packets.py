@@ -48,7 +48,9 @@ def test_publish(
 
 
 @given(TEXT, st.integers(0, 65535), st.booleans(), st.none() | TEXT, st.booleans())
-def test_connect(name: str, keepalive: int, clean: bool, username: str | None, bridge: bool) -> None:
+def test_connect(
+    name: str, keepalive: int, clean: bool, username: str | None, bridge: bool
+) -> None:
     password = None if username is None else username + "!"
     raw = packets.connect(
         name,

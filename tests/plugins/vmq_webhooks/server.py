@@ -22,6 +22,8 @@ class Hooks:
         self.headers: dict[str, str] = {}
         self.asked: list[tuple[str, Body]] = []
         self.requests: list[web.Request] = []
+        #: The connections that they came by.
+        self.peers: set[tuple[str, int]] = set()
         self.url = ""
         self._more = asyncio.Event()
 
@@ -39,6 +41,8 @@ class Hooks:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         hook = request.headers["vernemq-hook"]
         self.requests.append(request)
+        assert request.transport is not None
+        self.peers.add(request.transport.get_extra_info("peername"))
         self.asked.append((hook, await request.json()))
         self._more.set()
         answer = self.answers.get(hook, {"result": "ok"})
