@@ -20,6 +20,8 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 SOURCES := $(shell find vmq hooks plugins -name '*.py')
 NODE_TESTS := tests/clients/node
 PYTEST_ARGS ?=
+FUZZ_SECONDS ?= 600
+SOAK_MINUTES ?= 10
 # What a wheel is built from.
 PACKAGE := vmq hooks plugins pyproject.toml setup.py LICENSE README.md
 # Debian keeps mosquitto in /usr/sbin, which is not on everybody's PATH.
@@ -28,7 +30,7 @@ export PATH := $(PATH):/usr/sbin
 export VMQ_PURE := $(filter 1,$(VMQ_PURE))
 BUILT := $(VENV)/.built-$(if $(VMQ_PURE),pure,compiled)
 
-.PHONY: help run build test test-pure test-wheel check format bench reference lock clean
+.PHONY: help run build test test-pure test-wheel check format bench fuzz corpus soak reference lock clean
 
 help: ## list the tasks
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -41,9 +43,9 @@ build: $(BUILT) ## compile the core and install vmq into .venv
 	@echo "==> build: vmq is in $(VENV), $(if $(VMQ_PURE),interpreted,compiled)"
 
 test: build $(VENV)/.dev $(NODE_TESTS)/node_modules/.package-lock.json ## run the whole suite
-	@$(MAKE) mosquitto haproxy databases
+	@$(MAKE) mosquitto haproxy chromium curl databases
 	@echo "==> test: the whole suite, $(if $(VMQ_PURE),interpreted,compiled)"
-	@$(BIN)/python -m pytest --benchmark-disable $(PYTEST_ARGS)
+	@CI=1 $(BIN)/python -m pytest --benchmark-disable $(PYTEST_ARGS)
 
 check: $(VENV)/.dev ## format, lint, types, layers
 	@echo "==> check: ruff format, ruff check, mypy --strict, import-linter"
@@ -60,6 +62,22 @@ format: $(VENV)/.dev ## let ruff format the sources and mend what it can
 bench: build $(VENV)/.dev ## run the micro-benchmarks
 	@echo "==> bench: tests/bench"
 	@$(BIN)/python -m pytest tests/bench --benchmark-only $(PYTEST_ARGS)
+
+fuzz: build $(VENV)/.dev ## search for bytes that break the broker (FUZZ_SECONDS=600 for each of two fuzzers)
+	@mkdir -p build/fuzz/found
+	@echo "==> fuzz: decoder and session; what breaks them is left in build/fuzz"
+	@$(BIN)/python -m tests.fuzz.session build/fuzz/found tests/fuzz/corpus -artifact_prefix=build/fuzz/ \
+		-max_len=2048 -timeout=20 -rss_limit_mb=1024 -max_total_time=$(FUZZ_SECONDS)
+	@echo "==> fuzz: a live broker, over TCP and WebSocket"
+	@$(BIN)/python -m tests.fuzz.sockets --first "$$(date +%s)" --seconds $(FUZZ_SECONDS)
+
+corpus: $(VENV)/.dev ## write tests/fuzz/corpus anew, with what `make fuzz` found
+	@echo "==> corpus: tests/fuzz/corpus"
+	@mkdir -p build/fuzz/found && $(BIN)/python -m tests.fuzz.corpus build/fuzz/found
+
+soak: build $(VENV)/.dev ## use a broker for long and see whether it grows (SOAK_MINUTES=10)
+	@echo "==> soak: $(SOAK_MINUTES) minutes"
+	@$(BIN)/python -m tests.soak --minutes $(SOAK_MINUTES)
 
 reference: $(VENV)/.runtime ## write config/vmq.toml from the options in vmq/config.py
 	@echo "==> reference: config/vmq.toml"
@@ -136,6 +154,24 @@ haproxy:
 		$(SUDO) apt-get update -qq; \
 		$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends haproxy openssl > /dev/null; \
 		if [ -d /run/systemd/system ]; then $(SUDO) systemctl disable --quiet --now haproxy; fi; \
+	fi
+
+# The browser that MQTT.js runs in. Its headless part alone is enough, where Debian has it apart.
+.PHONY: chromium
+chromium:
+	@if ! { command -v chromium-headless-shell || command -v chromium || command -v google-chrome; } > /dev/null; then \
+		echo "==> setup: chromium (apt-get)"; \
+		$(SUDO) apt-get update -qq; \
+		$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium-headless-shell > /dev/null \
+			|| $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium > /dev/null; \
+	fi
+
+.PHONY: curl
+curl:
+	@if ! command -v curl > /dev/null; then \
+		echo "==> setup: curl (apt-get)"; \
+		$(SUDO) apt-get update -qq; \
+		$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends curl > /dev/null; \
 	fi
 
 # What the example plugins of docs/examples ask. Debian starts them on installing; the tests start their own.

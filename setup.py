@@ -28,6 +28,9 @@ COMPILED = (
     "vmq/will.py",
     "vmq/store.py",
     "vmq/hooks.py",
+    "vmq/watch.py",
+    "vmq/listeners/acceptor.py",
+    "vmq/listeners/listener.py",
     "vmq/listeners/tls.py",
 )
 

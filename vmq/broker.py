@@ -8,10 +8,11 @@ message = await anext(messages)
 
 import asyncio
 import logging
+import os
 import random
 import socket
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -22,7 +23,8 @@ import plyvel
 from vmq_hooks import Plugin
 
 from vmq.commits import Committer
-from vmq.config import Config, ListenerOptions, check
+from vmq.config import Config, ListenerOptions, value_of
+from vmq.config_checks import check
 from vmq.connection import Connection
 from vmq.core import Core, Options
 from vmq.embedded import LocalClient, ReceivedMessage
@@ -31,9 +33,11 @@ from vmq.listeners.certificates import CertificateError
 from vmq.listeners.listener import Listener
 from vmq.listeners.sockets import bind
 from vmq.listeners.state import AnyListener
+from vmq.live import begin_retries, update_connections, update_trees
 from vmq.memory import MemoryWatch
 from vmq.metrics import Metrics
 from vmq.monitor import Monitor
+from vmq.overrides import LiveConfig
 from vmq.plugins.figures import families
 from vmq.plugins.host import PluginHost
 from vmq.plugins.manager import PluginError, Plugins
@@ -51,7 +55,9 @@ from vmq.store_open import (
     stored_sessions,
     text_of,
 )
-from vmq.tasks import QueueTasks, SessionTask
+from vmq.tasks import QueueTasks
+from vmq.tracing.tracer import Tracer
+from vmq.watch import Deadlines, SessionWatch
 
 if TYPE_CHECKING:
     from vmq.http.admin_socket import AdminSocket
@@ -126,8 +132,10 @@ class Broker:
         admin: bool = False,
         plugins: Mapping[str, Plugin] | None = None,
     ) -> None:
-        self.config = config if config is not None else Config()
+        self.live = LiveConfig.of(config if config is not None else Config())
         check(self.config)
+        #: Told of the options that changed, when they are in force; for what surrounds the broker, such as its log.
+        self.on_change: Callable[[list[str]], None] | None = None
         #: The open listeners by their names in the configuration.
         self.listeners: dict[str, AnyListener] = {}
         #: Closed ones whose connections may go on.
@@ -142,14 +150,22 @@ class Broker:
         self._monitor: Monitor | None = None
         self._metrics: Metrics | None = None
         self._plugins: Plugins | None = None
+        self._tracer: Tracer | None = None
         #: Plugins that the program itself has made, by name.
         self._given = dict(plugins or {})
+        self._memory: MemoryWatch | None = None
         self._http: list[HttpListener] = []
-        self._tasks: dict[Connection, SessionTask] = {}
+        self._watches: dict[Connection, SessionWatch] = {}
+        self._deadlines: Deadlines | None = None
         self._all_closed: asyncio.Future[None] | None = None
         self._background: set[asyncio.Task[None]] = set()
         self._publishers: dict[str, LocalClient] = {}
         self._clients: set[LocalClient] = set()
+
+    @property
+    def config(self) -> Config:
+        """The configuration in force."""
+        return self.live.config
 
     async def __aenter__(self) -> "Broker":
         await self.start()
@@ -185,8 +201,8 @@ class Broker:
         self._spawn(self._expire_sessions())
         self._spawn(self.monitor.run(self.metrics.counters))
         assert self._core is not None
-        watch = MemoryWatch(self._core, self.config.limits.max_memory)
-        self._spawn(watch.run())
+        self._memory = MemoryWatch(self._core, self.config.limits.max_memory)
+        self._spawn(self._memory.run())
         self._spawn(self._watch_certificates())
 
     async def stop(self) -> None:
@@ -205,7 +221,7 @@ class Broker:
         for client in list(self._clients):
             client.close()
         self._publishers.clear()
-        for connection in list(self._tasks):
+        for connection in list(self._watches):
             connection.close("the broker is shutting down")
         core, committer = self._core, self._committer
         if core is not None and committer is not None:
@@ -213,14 +229,16 @@ class Broker:
             await committer.finish_all()
             core.outbox.flush()
         await asyncio.sleep(0)  # the transports write what they were just given
-        for connection in list(self._tasks):
+        for connection in list(self._watches):
             connection.abort()
-        if self._tasks:
+        if self._watches:
             self._all_closed = asyncio.get_running_loop().create_future()
             await self._all_closed
         if self._plugins is not None:
             await self._plugins.stop()
             self._plugins = None
+        if self._deadlines is not None:
+            self._deadlines.close()
         if committer is not None:
             await committer.finish_all()  # what the ends of the connections wrote
         if core is not None and core.store is not None:
@@ -246,11 +264,13 @@ class Broker:
         except OSError as error:
             raise StartError(f"cannot use the data directory: {path}: {error.strerror}") from error
         core = Core(options_of(config), store, time.monotonic, time.time, random.Random().randrange)
-        core.call_later = asyncio.get_running_loop().call_later
+        loop = asyncio.get_running_loop()
+        core.call_later = loop.call_later
         core.find_registry = self.registry
         self._session_options = SessionOptions(core.options)
         core.own_options = self._session_options.of
         core.recheck = lambda registry, subscriber: self._spawn(ask_again(registry, subscriber))
+        self._deadlines = Deadlines(core.clock, loop.call_later, loop.call_soon)
         committer.attach(core, store, reopen)
         self._core = core
         self._committer = committer
@@ -265,6 +285,7 @@ class Broker:
             self._clients,
         )
         self._plugins = plugins = Plugins(host, core.hooks, config.plugins, core.clock)
+        self._tracer = Tracer(core, plugins)
         self.metrics.others = lambda: families(plugins.guards, plugins.counters)
         try:
             self._restore(store)
@@ -334,7 +355,13 @@ class Broker:
     async def _open_mqtt(self, name: str) -> AnyListener:
         registry = self.registry(self.config.listeners[name].mountpoint)
         listener = Listener(
-            name, self.config, registry, self._on_opened, self._on_closed, new_client_id
+            name,
+            self.config,
+            registry,
+            self._on_opened,
+            self._on_closed,
+            new_client_id,
+            lambda: self.monitor.lag,
         )
         options = listener.options
         listener.hooks = self.plugins.hooks_for(options.auth_plugins, options.authz_plugins)
@@ -385,13 +412,14 @@ class Broker:
     def _on_opened(self, connection: Connection, listener: Listener) -> None:
         timeout = float(self.config.session.mqtt_connect_timeout)  # may change live
         lifetime = listener.options.max_connection_lifetime
-        self._tasks[connection] = SessionTask(connection, timeout, lifetime)
+        assert self._deadlines is not None
+        self._watches[connection] = SessionWatch(connection, self._deadlines, timeout, lifetime)
 
     def _on_closed(self, connection: Connection) -> None:
-        task = self._tasks.pop(connection, None)
-        if task is not None:
-            task.cancel()
-        if self._all_closed is not None and not self._tasks:
+        watch = self._watches.pop(connection, None)
+        if watch is not None:
+            watch.cancel()
+        if self._all_closed is not None and not self._watches:
             self._all_closed.set_result(None)
 
     def reload_certificates(self) -> bool:
@@ -419,35 +447,65 @@ class Broker:
     def reload(self, config: Config) -> list[str]:
         """Takes over a new configuration, all of it or nothing; returns the keys that changed.
 
-        Certificates are read anew too, changed or not. The level of the log belongs to whoever
-        set the log up.
+        What was set by `set_option` stays, unless the new configuration says something new of that option.
+        Certificates are read anew too, changed or not. The log belongs to whoever set it up: see `on_change`.
 
         Raises:
             ConfigError: the configuration is impossible or not safe.
             ReloadError: an option changed that cannot change live.
         """
         check(config)
-        core = self._core
-        assert core is not None, "the broker is not started"
-        found = changes(self.config, config)
-        check_live(found)
+        changed = self._take_over(self.live.on(config))
         self.reload_certificates()
+        return changed
+
+    def set_option(self, key: str, text: str) -> list[str]:
+        """Sets an option until the configuration that is read says something new of it; returns the keys that changed.
+
+        Raises:
+            ConfigError: there is no such option, or it does not accept the value.
+            ReloadError: it cannot change live.
+        """
+        return self._take_over(self.live.with_option(key, text, time.time()))
+
+    def reset_option(self, key: str) -> list[str]:
+        """Takes back what was set; returns the keys that changed.
+
+        Raises:
+            KeyError: the option was not set.
+            ConfigError: the configuration is impossible without it.
+        """
+        return self._take_over(self.live.without(key))
+
+    def _take_over(self, live: LiveConfig) -> list[str]:
+        """Has a configuration in force, all of it or nothing."""
+        check(live.config)
+        core, committer, memory = self._core, self._committer, self._memory
+        assert core is not None and committer is not None, "the broker is not started"
+        found = changes(self.config, live.config)
+        check_live(found)
+        changed = [change.key for change in found]
         had_retries = core.options.retry_interval > 0
-        told = {change.key: _value_of(config, change.key) for change in found}
-        self.config = config
+        self.live = live
+        config = live.config
         options_of(config, core.options)
         self._session_options.refresh()
-        self._spawn(self._follow(config, told))
+        self._spawn(self._follow(config, {key: _value(config, key) for key in changed}))
+        trees = self.registries.values()
         if core.options.retry_interval and not had_retries:
-            # Nobody noted when these were sent; they are not due at once.
-            now = core.clock()
-            for registry in self.registries.values():
-                for subscriber in registry.subscribers.values():
-                    for delivery in subscriber.queue.inflight.values():
-                        delivery.sent_at = now
-        for task in self._tasks.values():
-            task.wake()
-        return [change.key for change in found]
+            begin_retries(core, trees)
+        update_trees(set(changed), config, trees)
+        update_connections(set(changed), config, self._watches)
+        for listener in self._mqtt_listeners():
+            listener.configure(config)
+        committer.flush_interval = config.store.flush_interval
+        if memory is not None:
+            memory.set_limit(config.limits.max_memory)
+        for watch in self._watches.values():
+            watch.wake()
+        if changed and self.on_change is not None:
+            self.on_change(changed)
+        return changed
 
     # Plugins
 
@@ -457,6 +515,12 @@ class Broker:
         assert self._plugins is not None, "the broker is not started"
         return self._plugins
 
+    @property
+    def tracer(self) -> Tracer:
+        """Watches single clients."""
+        assert self._tracer is not None, "the broker is not started"
+        return self._tracer
+
     async def _start_plugins(self) -> None:
         try:
             for name, plugin in self._given.items():
@@ -465,7 +529,7 @@ class Broker:
         except PluginError as error:
             raise StartError(str(error)) from error
 
-    async def _follow(self, config: Config, told: dict[str, Any]) -> None:
+    async def _follow(self, config: Config, told: dict[str, object]) -> None:
         """Has the plugins follow a new configuration."""
         others = {key: value for key, value in told.items() if not key.startswith("plugins.")}
         await self.plugins.take_over(config.plugins, others)
@@ -596,14 +660,24 @@ class Broker:
         return client
 
 
-def _value_of(config: Config, key: str) -> Any:
+def _value(config: Config, key: str) -> object:
     """The value of an option by its dotted key; None if it is gone."""
-    found: Any = config
-    for name in key.split("."):
-        found = found.get(name) if isinstance(found, dict) else getattr(found, name, None)
-    return found
+    try:
+        return value_of(config, key)
+    except KeyError:
+        return None
 
 
-def new_client_id() -> str:
-    """The id of a client that brings none [MQTT-3.1.3-6]."""
-    return "auto-" + uuid4().hex
+def client_ids() -> Iterator[str]:
+    """Ids for clients that bring none [MQTT-3.1.3-6], which nobody can guess.
+
+    Every connection is given one before it has said whether it needs it, so they are cheap: the
+    system is asked for random bytes a thousand ids at a time.
+    """
+    while True:
+        digits = os.urandom(16 * 1000).hex()
+        for start in range(0, len(digits), 32):
+            yield "auto-" + digits[start : start + 32]
+
+
+new_client_id = client_ids().__next__

@@ -96,6 +96,7 @@ class Committer:
         assert store is not None and core is not None
         self.writing = None
         if error is None:
+            store.failing = False
             store.end_commit()
             core.outbox.release(number)
             if core.waiting_for_store:
@@ -132,7 +133,6 @@ class Committer:
         except (StoreError, plyvel.Error, OSError) as error:
             self.refuse(store, core, error)
             return False
-        store.failing = False
         log.warning("the store is open again")
         return True
 

@@ -4,23 +4,21 @@ One Struct is one section of the TOML file. The annotation of a field is the sin
 means (`description`) and accepts (type, bounds, `accepts` where those need words); the checks, the error texts and the
 reference file `config/vmq.toml` come out of it.
 
-`load` reads a configuration from its sources; `Config()` alone is the shipped default, for embedding.
+`Config()` alone is the shipped default, for embedding; `vmq.config_load` reads one from its sources, and
+`vmq.config_checks` says which values do not go together.
 """
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
-from vmq.config_listeners import Certificate, ListenerOptions, problems_of
+from vmq.config_listeners import Certificate, ListenerOptions
 from vmq.config_plugins import PluginOptions
-from vmq.config_sources import ConfigError, Problem, Sources, type_problems
+from vmq.config_sources import ConfigError, Problem
 from vmq.config_values import (
     DURATION_FORMS,
     DURATION_PATTERN,
-    URL_FORMS,
     Endpoint,
     is_loopback,
     parse_duration,
@@ -35,7 +33,6 @@ __all__ = [
     "Endpoint",
     "LimitOptions",
     "ListenerOptions",
-    "Loaded",
     "LogOptions",
     "NetworkOptions",
     "PluginOptions",
@@ -43,11 +40,9 @@ __all__ = [
     "QueueOptions",
     "SessionOptions",
     "StoreOptions",
-    "changed",
-    "check",
     "is_loopback",
-    "load",
     "parse_duration",
+    "value_of",
 ]
 
 # The largest packet that MQTT can express: fixed header of 5 bytes and a remaining length of 268,435,455 [MQTT 2.2.3].
@@ -80,7 +75,10 @@ class LogOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = "info"
     format: Annotated[
         Literal["text", "json"],
-        Meta(description="One line an event: for people, or a JSON object with its fields."),
+        Meta(
+            description="One line an event: for people, or a JSON object with its fields.",
+            extra=_LIVE,
+        ),
     ] = "text"
     file: Annotated[
         Annotated[str, Meta(pattern=r"^[^\x00]+\Z")] | None,
@@ -94,6 +92,7 @@ class LogOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(
             ge=0,
             description="Events of one kind written in ten seconds; more are only counted; 0 = no limit.",
+            extra=_LIVE,
         ),
     ] = 100
 
@@ -129,7 +128,9 @@ class SessionOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = 100
     max_packet_size: Annotated[
         int,
-        Meta(ge=64, le=LARGEST_PACKET, description="Largest accepted packet, in bytes."),
+        Meta(
+            ge=64, le=LARGEST_PACKET, description="Largest accepted packet, in bytes.", extra=_LIVE
+        ),
     ] = 16_777_216
     persistent_client_expiration: Annotated[
         str,
@@ -215,7 +216,8 @@ class QueueOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Literal["drop", "pause_publisher"],
         Meta(
             description="What a full queue of a connected client does: drop by the rule above, or "
-            "take the message and stop reading its publisher until there is room (5 s at most)."
+            "take the message and stop reading its publisher until there is room (5 s at most).",
+            extra=_LIVE,
         ),
     ] = "drop"
     max_msgs_per_drain_step: Annotated[
@@ -239,11 +241,21 @@ class LimitOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             extra=_LIVE,
         ),
     ] = 0
+    max_ws_frame_size: Annotated[
+        int,
+        Meta(
+            ge=1024,
+            le=LARGEST_PACKET,
+            description="Largest WebSocket message, in one frame or several, in bytes; a larger one closes the "
+            "connection with status 1009. A packet may be spread over several messages.",
+        ),
+    ] = 16_842_752
     max_message_rate: Annotated[
         float,
         Meta(
             ge=0,
             description="PUBLISH packets a second of one client; above it the broker reads it no faster.",
+            extra=_LIVE,
         ),
     ] = 0.0
     max_byte_rate: Annotated[
@@ -251,6 +263,7 @@ class LimitOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Meta(
             ge=0,
             description="Bytes a second that one publishing client may send; above it the broker reads it no faster.",
+            extra=_LIVE,
         ),
     ] = 0.0
     max_subscriptions_per_client: Annotated[
@@ -267,6 +280,7 @@ class LimitOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             ge=0,
             description="Levels of a topic; PUBLISH to a deeper one closes the connection, "
             "a deeper filter is answered with failure (0x80).",
+            extra=_LIVE,
         ),
     ] = 128
     max_retained_messages: Annotated[
@@ -292,6 +306,7 @@ class LimitOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             ge=-1,
             description="Resident memory in bytes, above which new clients are refused and publishers are "
             "not read; 0 = four fifths of the machine's, -1 = no limit.",
+            extra=_LIVE,
         ),
     ] = 0
     stalled_client_timeout: Annotated[
@@ -308,10 +323,15 @@ class LimitOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             ge=0,
             description="Connects of one client id within flapping_window; a further one is refused with "
             "code 3 and the id banned for flapping_ban.",
+            extra=_LIVE,
         ),
     ] = 0
-    flapping_window: Annotated[float, Meta(gt=0, description="Seconds; see flapping_limit.")] = 60.0
-    flapping_ban: Annotated[float, Meta(gt=0, description="Seconds; see flapping_limit.")] = 300.0
+    flapping_window: Annotated[
+        float, Meta(gt=0, description="Seconds; see flapping_limit.", extra=_LIVE)
+    ] = 60.0
+    flapping_ban: Annotated[
+        float, Meta(gt=0, description="Seconds; see flapping_limit.", extra=_LIVE)
+    ] = 300.0
 
 
 class StoreOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -327,7 +347,10 @@ class StoreOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     flush_interval: Annotated[
         float,
         Meta(
-            gt=0, le=3600, description='Seconds between writes to the store; used by "memory" only.'
+            gt=0,
+            le=3600,
+            description='Seconds between writes to the store; used by "memory" only.',
+            extra=_LIVE,
         ),
     ] = 1.0
     write_buffer_size: Annotated[
@@ -349,15 +372,27 @@ class NetworkOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             ge=1024,
             le=1 << 30,
             description="Bytes buffered for one slow connection before its queue takes over.",
+            extra=_LIVE,
         ),
     ] = 262_144
     backlog: Annotated[
         int,
         Meta(ge=1, le=65_535, description="Connections that may wait to be accepted."),
     ] = 4096
+    max_event_loop_drift: Annotated[
+        float,
+        Meta(
+            ge=0.001,
+            le=60,
+            description="Seconds that the event loop may be late; above it new connections wait in the "
+            "backlog and are accepted in smaller batches (counted as accept_paced). Nobody is refused.",
+        ),
+    ] = 0.02
     topic_cache: Annotated[
         int,
-        Meta(ge=1, le=1 << 30, description="Topics whose route is remembered (entries)."),
+        Meta(
+            ge=1, le=1 << 30, description="Topics whose route is remembered (entries).", extra=_LIVE
+        ),
     ] = 65_536
 
 
@@ -370,7 +405,7 @@ def _default_listeners() -> dict[str, ListenerOptions]:
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Every option. Valid as it comes; changed by `load`, by arguments or by `msgspec.structs.replace`."""
+    """Every option. Valid as it comes; changed by arguments, by `msgspec.structs.replace`, or by `load`."""
 
     broker: BrokerOptions = BrokerOptions()
     log: LogOptions = LogOptions()
@@ -403,192 +438,18 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return verdict
 
 
-class Loaded(Struct, frozen=True):
-    """A checked configuration and where each of its values comes from."""
+def value_of(config: Config, key: str) -> object:
+    """The value of an option by its dotted key.
 
-    config: Config
-    origins: Mapping[str, str]
-
-    def origin(self, key: str) -> str:
-        """Where the value of an option such as `queue.drop` or `listeners.tcp.url` comes from.
-
-        The answer reads `default`, the path of a file, `environment VMQ_...` or `command line`.
-
-        Raises:
-            KeyError: there is no such option.
-        """
-        return self.origins[key]
-
-    def items(self) -> list[tuple[str, object, str]]:
-        """Key, value and origin of every option, in the order of the reference file."""
-        values = msgspec.to_builtins(self.config)
-        return [(key, _value(values, key), origin) for key, origin in self.origins.items()]
-
-
-def _value(tree: object, key: str) -> object:
-    """What stands at a dotted key of nested tables."""
+    Raises:
+        KeyError: there is no such option.
+    """
+    found: object = config
     for name in key.split("."):
-        assert isinstance(tree, dict)
-        tree = tree[name]
-    return tree
-
-
-def load(
-    path: Path | None = None,
-    environ: Mapping[str, str] | None = None,
-    overrides: Mapping[str, object] | None = None,
-) -> Loaded:
-    """Read the configuration: defaults, then a TOML file, the environment, the command line; later wins.
-
-    Args:
-        path: the TOML file; None = there is none. A file that names listeners replaces the shipped ones.
-        environ: the environment, of which `VMQ_SECTION__OPTION` and `VMQ_LISTENERS__NAME__OPTION` are read. Values are
-            TOML, or plain text where that is not TOML of the right type.
-        overrides: what the command line says, by dotted key (`{"broker.data_dir": "x"}`). `listeners` takes a list of
-            URLs, or a mapping of names to tables, and replaces every listener.
-
-    Raises:
-        ConfigError: with every problem found, each with its source, key, value and what is accepted.
-    """
-    sources = Sources(Config)
-    if path is not None:
-        sources.add_file(path)
-    sources.add_environment(environ or {})
-    sources.add_overrides(overrides or {})
-    config, origins = sources.resolve()
-    check(config, lambda key: origins.get(key) or sources.source_of(key))
-    return Loaded(config, origins)
-
-
-def changed(config: Config, key: str, text: str) -> Config:
-    """The configuration with one option changed, for a broker that runs.
-
-    Args:
-        config: the configuration as it is.
-        key: the option, such as `queue.drop`.
-        text: its value, as TOML or plain text.
-
-    Raises:
-        ConfigError: there is no such option, or it does not accept the value.
-    """
-    sources = Sources(Config)
-    sources.add_tree(msgspec.to_builtins(config), lambda _key: None)
-    sources.add_text(key, text)
-    found, _ = sources.resolve()
-    check(found)
+        if isinstance(found, dict):
+            found = found[name]
+        elif isinstance(found, Struct) and name in found.__struct_fields__:
+            found = getattr(found, name)
+        else:
+            raise KeyError(key)
     return found
-
-
-def check(config: Config, origin: Callable[[str], str | None] = lambda _key: None) -> None:
-    """Refuse a configuration that cannot work or is not safe; `load` has called this already.
-
-    A broker made by `Broker(Config(...))` has no other check of types and bounds: constructing a Struct makes none.
-
-    Args:
-        config: what to check.
-        origin: says where the value of a key comes from, for the messages.
-
-    Raises:
-        ConfigError: with every problem found.
-    """
-    problems = type_problems(config, origin)
-    if not problems:
-        problems = _listener_problems(config, origin) + _chain_problems(config, origin)
-    if problems:
-        raise ConfigError(problems)
-
-
-def _chain_problems(config: Config, origin: Callable[[str], str | None]) -> list[Problem]:
-    """Listeners that ask plugins of which nothing is said."""
-    known = ", ".join(config.plugins) or "there is none"
-    problems: list[Problem] = []
-    for name, options in config.listeners.items():
-        for option in ("auth_plugins", "authz_plugins"):
-            value: list[str] | None = getattr(options, option)
-            missing = [each for each in value or () if each not in config.plugins]
-            if missing:
-                key = f"listeners.{name}.{option}"
-                what = f"there is no [plugins.{missing[0]}]; accepted: names of sections ({known})"
-                problems.append(Problem(key, what, origin(key), value))
-    return problems
-
-
-def _listener_problems(config: Config, origin: Callable[[str], str | None]) -> list[Problem]:
-    problems: list[Problem] = []
-    taken: dict[tuple[str, int | str], str] = {}
-    schemes: set[str] = set()
-    for name, options in config.listeners.items():
-        key = f"listeners.{name}.url"
-        try:
-            endpoint = options.endpoint
-        except ValueError as error:
-            schemes.add("")
-            problems.append(
-                Problem(key, f"{error}; accepted: {URL_FORMS}", origin(key), options.url)
-            )
-            continue
-        schemes.add(endpoint.scheme)
-        unix = endpoint.scheme == "unix"
-        address = (endpoint.host.lower(), endpoint.path if unix else endpoint.port)
-        # Port 0 is a fresh port each time it is bound.
-        if address[1] and address in taken:
-            what = f"listeners.{taken[address]} has this address already; each needs its own"
-            problems.append(Problem(key, what, origin(key), options.url))
-        taken.setdefault(address, name)
-        for option, what in problems_of(options, endpoint):
-            key_of = f"listeners.{name}.{option}"
-            value = getattr(options, option)
-            shown = msgspec.UNSET if value is None or option == "keypasswd" else value
-            # What is missing has no place of its own: it is missing where the listener is.
-            source = origin(key if value is None else key_of)
-            problems.append(Problem(key_of, what, source, shown))
-        if endpoint.scheme == "http":
-            problems.extend(_http_problems(name, options, endpoint, origin))
-            continue
-        if options.allow_remote:
-            what = "only a listener of http has this option; allow_anonymous is that of the others"
-            key = f"listeners.{name}.allow_remote"
-            problems.append(Problem(key, what, origin(key), True))
-        identified = options.use_identity_as_username
-        guarded = any(each.enabled for each in config.plugins.values())
-        if not (endpoint.is_loopback or identified or guarded or _anonymous_said(config, options)):
-            problems.append(Problem(key, _UNSAFE.format(name=name), origin(key), options.url))
-    if schemes <= {"http"}:
-        which = " for MQTT" if schemes else ""
-        what = f"there is no listener{which}, so no client could connect; add one, as in [listeners.tcp]"
-        problems.append(Problem("listeners", what, origin("listeners")))
-    return problems
-
-
-def _http_problems(
-    name: str, options: ListenerOptions, endpoint: Endpoint, origin: Callable[[str], str | None]
-) -> list[Problem]:
-    """What is wrong with a listener of http: it shows figures to whoever asks."""
-    problems: list[Problem] = []
-    if options.allow_anonymous is not None:
-        key = f"listeners.{name}.allow_anonymous"
-        what = "a listener of http has no MQTT clients; its option is allow_remote"
-        problems.append(Problem(key, what, origin(key), options.allow_anonymous))
-    if not endpoint.is_loopback and not options.allow_remote:
-        key = f"listeners.{name}.url"
-        problems.append(Problem(key, _REMOTE.format(name=name), origin(key), options.url))
-    return problems
-
-
-_REMOTE: Final = (
-    "refused: other machines could read the broker's figures, without a password; accepted: an address on loopback "
-    "(127.0.0.1, [::1], localhost), or an explicit allow_remote = true (listeners.{name}.allow_remote)"
-)
-
-_UNSAFE: Final = (
-    "refused: reachable from other machines while no authentication exists, so nobody or everybody could connect; "
-    "accepted: an address on loopback (127.0.0.1, [::1], localhost), or an explicit allow_anonymous = true "
-    "(listeners.{name}.allow_anonymous, auth.allow_anonymous, or --allow-anonymous)"
-)
-
-
-def _anonymous_said(config: Config, options: ListenerOptions) -> bool:
-    """Whether somebody wrote down that anonymous clients are wanted here: `true`, not the loopback rule."""
-    if options.allow_anonymous is not None:
-        return options.allow_anonymous
-    return config.auth.allow_anonymous is True

@@ -57,14 +57,24 @@ class ListenerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         Meta(
             ge=0,
             description="Connections at a time; a further one is closed at once, unanswered, and logged; 0 = no limit.",
+            extra={"live": True},
         ),
     ] = 0
+    http_request_timeout: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=3600,
+            description="HTTP: seconds that a new connection has to send the head of a request, and that a body may "
+            "take; after that it is closed (counted as http_timeouts, and logged).",
+        ),
+    ] = 10.0
     allowed_protocol_versions: Annotated[
         list[Literal[3, 4]],
         Meta(
             min_length=1,
             description="MQTT versions served (3 = 3.1, 4 = 3.1.1); others are refused with CONNACK code 1.",
-            extra={"accepts": "a list of 3 and 4"},
+            extra={"accepts": "a list of 3 and 4", "live": True},
         ),
     ] = msgspec.field(default_factory=lambda: [3, 4])
     max_connection_lifetime: Annotated[
@@ -73,6 +83,7 @@ class ListenerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             ge=0,
             le=31_536_000,
             description="Seconds after which a connection is closed, whatever it does; 0 = never.",
+            extra={"live": True},
         ),
     ] = 0.0
     auth_plugins: Annotated[
@@ -205,6 +216,7 @@ class ListenerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             le=3600,
             description="TLS: seconds that a new connection has for the handshake; "
             "session.mqtt_connect_timeout begins after it.",
+            extra={"live": True},
         ),
     ] = 5.0
 

@@ -26,7 +26,8 @@ _HEAD = """\
 #
 # Later wins: this file, the environment (VMQ_QUEUE__DROP=oldest), the command line.
 # `vmq config show` prints the values in force and where each comes from.
-# Options marked (live) change while the broker runs: on SIGHUP it reads the file again. The others need a restart.
+# Options marked (live) change while the broker runs: on SIGHUP it reads the file again, and `vmq set` changes one until
+# its value in this file does, or the broker stops. The others need a restart.
 # Written by `make reference`; the meanings stand in vmq/config.py.
 """
 

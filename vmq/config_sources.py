@@ -122,7 +122,7 @@ class Sources(Generic[T]):
         self._set(tuple(key.split(".")), _Leaf("", _readings(text)))
 
     def add_overrides(self, overrides: Mapping[str, object]) -> None:
-        """Read the command line's values; `vmq.config.load` tells their form."""
+        """Read the command line's values; `vmq.config_load.load` tells their form."""
         for text, value in overrides.items():
             if self._is_named(text):
                 urls = value if isinstance(value, list | tuple) else ()

@@ -7,6 +7,9 @@ from typing import Annotated, Final, Literal, Union, get_args, get_origin
 
 from msgspec import Meta
 
+#: The ends of the keys whose values are shown to nobody.
+SECRETS: Final = (".keypasswd",)
+
 _LONGEST_TEXT: Final = 120
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+\Z")
 _PLAIN_WORDS: Final[dict[object, str]] = {

@@ -39,25 +39,37 @@ class Connection(Output):
         self.expiring = False
         #: Set by the session task; called when it should look again.
         self.wake_task: Callable[[], None] | None = None
+        #: The transport's buffer is full.
+        self.socket_full = False
+        #: So much waits for a commit that the queue takes over, as with a full socket.
+        self.held_full = False
         self.replies_unread = False
         #: Reasons at present not to read from the peer.
         self.pauses: int = 0
         self.blocked_since: float = 0.0
-        options = registry.core.options
         self.message_rate: RateLimit | None = None
         self.byte_rate: RateLimit | None = None
-        if options.max_message_rate > 0:
-            self.message_rate = RateLimit(options.max_message_rate, registry.core.clock())
-        if options.max_byte_rate > 0:
-            self.byte_rate = RateLimit(options.max_byte_rate, registry.core.clock())
+        #: Messages a second that a plugin allows; below 0: the option holds.
+        self.own_rate: float = -1.0
         #: When the connection has lived long enough; 0 is never.
         self.dies_at: float = 0.0
         #: How it came in: the listener's name and scheme.
         self.listener = ""
         self.scheme: Literal["tcp", "tls", "ws", "wss", "unix", "local"] = "local"
-        #: A peer that takes no replies is not read further above this many buffered bytes.
+        #: A peer is not read further while more than this many bytes of replies wait for it, in the
+        #: transport or for a commit. Messages wait in its queue above a quarter of it.
         self.reply_limit: int = 4 * 262_144
         self.peer = ""
+        self.set_rates()
+
+    def set_rates(self) -> None:
+        """Goes by the rates of the options from now on; no debt is taken along."""
+        options, now = self.core.options, self.core.clock()
+        messages, size = options.max_message_rate, options.max_byte_rate
+        if self.own_rate >= 0:
+            messages = self.own_rate
+        self.message_rate = RateLimit(messages, now) if messages > 0 else None
+        self.byte_rate = RateLimit(size, now) if size > 0 else None
 
     # Callbacks of the transport
 
@@ -78,12 +90,19 @@ class Connection(Output):
         known = session.subscriber is not None
         published = counters.mqtt_publish_received
         core.publisher = self
+        if core.tap is not None:
+            core.tap(self, True, data)
+        if session.kept_generation >= 0:
+            session.look_at_clock(now)
         session.receive(data)
         core.publisher = None
         self.outbox.flush()
         published = counters.mqtt_publish_received - published
         if published:
             self.hold_publisher(published, len(data), now)
+        elif core.store is not None:
+            if core.store.gathered > core.options.max_uncommitted_writes:
+                self.hold_for_store()
         if not known and session.subscriber is not None and self.wake_task is not None:
             self.wake_task()
 
@@ -95,6 +114,7 @@ class Connection(Output):
         known = session.subscriber is not None
         published = core.counters.mqtt_publish_received
         core.publisher = self
+        session.look_at_clock(core.clock())
         session.resume()
         core.publisher = None
         self.outbox.flush()
@@ -108,7 +128,8 @@ class Connection(Output):
     def limit(self, rate: int | None, lifetime: int | None) -> None:
         now = self.core.clock()
         if rate is not None:
-            self.message_rate = RateLimit(float(rate), now) if rate else None
+            self.own_rate = float(rate)
+            self.set_rates()
         if lifetime is not None:
             self.dies_at = now + lifetime if lifetime else 0.0
             if self.wake_task is not None:
@@ -134,9 +155,13 @@ class Connection(Output):
             self.pause()
             core.waiting_for_memory.append(self)
         store = core.store
-        if store is not None and len(store.dirty) > core.options.max_uncommitted_writes:
-            self.pause()
-            core.waiting_for_store.append(self)
+        if store is not None and store.gathered > core.options.max_uncommitted_writes:
+            self.hold_for_store()
+
+    def hold_for_store(self) -> None:
+        """Stops reading until the next commit is done."""
+        self.pause()
+        self.core.waiting_for_store.append(self)
 
     def pause(self) -> None:
         self.pauses += 1
@@ -167,15 +192,39 @@ class Connection(Output):
 
     def pause_writing(self) -> None:
         """The socket's buffer is full: messages wait in the queue from now on."""
-        self.blocked = True
+        self.socket_full = True
         self.blocked_since = self.core.clock()
         if self.core.options.stalled_client_timeout > 0 and self.wake_task is not None:
             self.wake_task()
+        self.block()
+
+    def resume_writing(self) -> None:
+        self.socket_full = False
+        self.maybe_unblock()
+        self.outbox.flush()
+
+    def on_held(self) -> None:
+        """The disk is behind: what waits for it is bounded like what waits for the peer."""
+        if not self.held_full and self.held_bytes > self.reply_limit // 4:
+            self.held_full = True
+            self.block()
+        self.limit_replies()
+
+    def on_released(self) -> None:
+        if self.held_full and self.held_bytes <= self.reply_limit // 8:
+            self.held_full = False
+            self.maybe_unblock()
+
+    def block(self) -> None:
+        self.blocked = True
         subscriber = self.session.subscriber
         if subscriber is not None and not self.closing:
             subscriber.queue.update_fast()
 
-    def resume_writing(self) -> None:
+    def maybe_unblock(self) -> None:
+        """The queue goes on if neither the socket nor the disk is behind."""
+        if self.socket_full or self.held_full:
+            return
         self.blocked = False
         if self.replies_unread:
             self.replies_unread = False
@@ -183,7 +232,19 @@ class Connection(Output):
         subscriber = self.session.subscriber
         if subscriber is not None and not self.closing:
             subscriber.queue.on_unblocked()
-        self.outbox.flush()
+
+    def limit_replies(self) -> None:
+        """Replies come on top of what the queue holds back.
+
+        A peer that sends and never reads, or sends faster than the disk is, must not fill our
+        memory with them.
+        """
+        transport = self.transport
+        if not self.blocked or self.replies_unread or transport is None:
+            return
+        if self.held_bytes + transport.get_write_buffer_size() > self.reply_limit:
+            self.replies_unread = True
+            self.pause()
 
     # The outgoing side
 
@@ -195,17 +256,16 @@ class Connection(Output):
             return
         if pieces:
             data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-            self.core.counters.bytes_sent += len(data)
+            core = self.core
+            core.counters.bytes_sent += len(data)
+            if core.tap is not None:
+                core.tap(self, False, data)
             transport.write(data)
             pieces.clear()
         if self.closing and not self.held:
             transport.close()
-        elif self.blocked and not self.replies_unread:
-            # Replies come on top of what the queue holds back; a peer that sends and never reads
-            # must not fill our memory with them.
-            if transport.get_write_buffer_size() > self.reply_limit:
-                self.replies_unread = True
-                self.pause()
+        elif self.blocked:
+            self.limit_replies()
 
     def close(self, reason: str) -> None:
         """Ends the session now and the connection as soon as the output is written."""

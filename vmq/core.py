@@ -3,12 +3,15 @@
 The core's modules take clock and random source from here, so that a test can bring its own.
 """
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
 from vmq.hooks import Hooks
 from vmq.output import Outbox, Output
 from vmq.store import Store
+
+log = logging.getLogger("vmq.hooks")
 
 
 class Options:
@@ -102,12 +105,18 @@ class Counters:
         self.queue_initialized_from_storage: int = 0
         self.router_matches_local: int = 0
         self.retain_refused: int = 0
+        self.retain_bursts_refused: int = 0
         self.subscriptions_refused: int = 0
         self.publishers_paused: int = 0
         self.rate_limited: int = 0
         self.stalled_clients: int = 0
+        self.hook_errors: int = 0
         self.flapping_refused: int = 0
         self.memory_refused: int = 0
+        self.accept_paced: int = 0
+        self.accept_failed: int = 0
+        self.http_timeouts: int = 0
+        self.ws_frame_too_large: int = 0
         #: CONNACKs by return code.
         self.mqtt_connack_sent: list[int] = [0, 0, 0, 0, 0, 0]
 
@@ -143,12 +152,28 @@ class Core:
         self.call_later: Callable[[float, Callable[[], None]], object] | None = None
         #: The registry of a mountpoint, made when first asked for; the broker's.
         self.find_registry: Callable[[str], Any] | None = None
+        #: Sees what comes from and goes to connections while somebody traces a client: (connection, incoming, bytes).
+        self.tap: Callable[[Any, bool, bytes], None] | None = None
         #: Has the subscriptions of (registry, subscriber) authorised anew.
         self.recheck: Callable[[Any, Any], None] | None = None
         #: The options of sessions for which a plugin changed some.
         self.own_options: Callable[[Any], Options] | None = None
         #: The connection whose bytes are handled in this pass, for a full queue to pause.
         self.publisher: Output | None = None
+
+    def tell(self, name: str, hook: Callable[..., object] | None, *arguments: object) -> None:
+        """Calls a hook for its information, if there is one; whatever it raises ends here."""
+        if hook is None:
+            return
+        try:
+            hook(*arguments)
+        except Exception as error:  # noqa: BLE001 - a plugin may raise anything
+            self.hook_failed(name, error)
+
+    def hook_failed(self, name: str, error: Exception) -> None:
+        """Logs and counts what a hook raised; the caller says what happens instead."""
+        self.counters.hook_errors += 1
+        log.error("hook %s failed", name, exc_info=error)
 
     def resume_all(self, waiting: list[Output]) -> None:
         """Lets connections read again that waited for memory, or for the store."""

@@ -75,7 +75,7 @@ class LocalClient:
         """
         self._clean = clean
         self._on_closed = closed
-        self._largest = registry.core.options.max_packet_size
+        self._options = registry.core.options
         self._limit = limit
         self._decoder = Decoder()
         self._messages: asyncio.Queue[ReceivedMessage | None] = asyncio.Queue()
@@ -116,6 +116,8 @@ class LocalClient:
         if not self._connection.closing:
             self._connection.data_received(encoder.DISCONNECT)  # comes back as a close
             return
+        # What the broker wrote in this same pass is still the client's.
+        self._handle_input()
         self._closed = True
         if self._on_closed is not None:
             self._on_closed(self)
@@ -160,14 +162,14 @@ class LocalClient:
         packet_id = self._next_id() if qos else 0
         if len(raw) > 65_535:
             raise ValueError("topic name of more than 65,535 bytes")
-        if len(raw) + len(payload) + 4 > self._largest:
+        packet = encoder.publish(raw, payload, qos, packet_id, retain, False)
+        if len(packet) > self._options.max_packet_size:
             raise ValueError("topic and payload do not fit into a packet of max_packet_size")
         options = self._connection.session.options
         if options.max_message_size and len(payload) > options.max_message_size:
             raise ValueError("payload is above max_message_size")
         if options.topic_max_depth and topic.count("/") >= options.topic_max_depth:
             raise ValueError("topic of more levels than topic_max_depth")
-        packet = encoder.publish(raw, payload, qos, packet_id, retain, False)
         if qos == 0:
             self._send(packet)
             return
@@ -211,7 +213,7 @@ class LocalClient:
             self._messages.put_nowait(None)  # for whoever asks again
             return None
         self._unread -= 1
-        if self._connection.blocked and self._unread <= self._limit // 2:
+        if self._connection.socket_full and self._unread <= self._limit // 2:
             self._connection.resume_writing()
         return message
 
@@ -269,7 +271,7 @@ class LocalClient:
         replies: list[bytes] = []
         while decoder.next():
             self._handle_packet(decoder.head, decoder.data[decoder.body : decoder.end], replies)
-        if replies and not self._closed:
+        if replies and not self._connection.closing:
             self._connection.data_received(b"".join(replies))
 
     def _handle_packet(self, head: int, body: bytes, replies: list[bytes]) -> None:
@@ -317,7 +319,7 @@ class LocalClient:
             message.again = head & 8 != 0
         self._messages.put_nowait(message)
         self._unread += 1
-        if self._unread >= self._limit and not self._connection.blocked:
+        if self._unread >= self._limit and not self._connection.socket_full:
             self._connection.pause_writing()
 
 

@@ -34,18 +34,25 @@ class MemoryWatch:
 
     def __init__(self, core: Core, limit: int, measure: Callable[[], int] = resident_bytes) -> None:
         self.core = core
-        self.limit = limit or machine_bytes() * 4 // 5
         self.measure = measure
+        self.limit = 0
+        self.set_limit(limit)
+
+    def set_limit(self, limit: int) -> None:
+        """Compares with another limit from the next look on."""
+        self.limit = limit or machine_bytes() * 4 // 5
 
     async def run(self) -> None:
         """Looks every second."""
-        while self.limit > 0:
+        while True:
             self.look()
             await asyncio.sleep(INTERVAL)
 
     def look(self) -> None:
         """Raises or ends the alarm."""
         core = self.core
+        if self.limit < 0 and not core.memory_is_high:
+            return
         used = self.measure()
         if not core.memory_is_high and used > self.limit:
             core.memory_is_high = True
@@ -55,7 +62,7 @@ class MemoryWatch:
                 used,
                 self.limit,
             )
-        elif core.memory_is_high and used < self.limit * LOW_WATER:
+        elif core.memory_is_high and (self.limit < 0 or used < self.limit * LOW_WATER):
             core.memory_is_high = False
             core.resume_all(core.waiting_for_memory)
             log.warning("memory is back to %d of %d bytes", used, self.limit)

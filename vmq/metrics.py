@@ -63,12 +63,18 @@ COUNTERS: Final[Mapping[str, str]] = {
     "queue_initialized_from_storage": "Queues restored from the store.",
     "router_matches_local": "Subscriptions that published messages matched.",
     "retain_refused": "Retained messages not kept because of a limit.",
+    "hook_errors": "Plugins' hooks that raised; auth hooks refuse then.",
+    "retain_bursts_refused": "Clients closed because too many retained messages waited unread for them.",
     "subscriptions_refused": "Subscriptions refused because of a limit.",
     "publishers_paused": "Times that a publisher was not read because others could not follow.",
     "rate_limited": "Times that a client was not read because it was over its rate.",
     "stalled_clients": "Clients closed because they took nothing of what was sent to them.",
     "flapping_refused": "Connections refused because their client connected too often.",
     "memory_refused": "Connections refused because memory was short.",
+    "accept_paced": "Times that new connections had to wait because the event loop was late.",
+    "http_timeouts": "HTTP connections closed because no request came in time.",
+    "ws_frame_too_large": "WebSocket connections closed because of max_ws_frame_size.",
+    "accept_failed": "Times that no connection could be accepted for want of files or memory.",
 }
 
 #: Gauges: read when asked.

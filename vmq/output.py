@@ -2,12 +2,20 @@
 
 During a pass (one chunk of bytes handled, one timer run) pieces gather in the outputs that it
 touches; at its end each touched output is written once. An output that carries acknowledgements of
-durable work waits in the outbox until the store has committed that work.
+durable work waits in the outbox until the store has committed that work; what waits there counts
+like what waits in the socket's own buffer.
 """
 
+import logging
 from collections import deque
+from typing import Final
 
 from vmq_hooks.types import Peer
+
+log = logging.getLogger("vmq.output")
+
+#: What each held pass costs besides its bytes: the objects that hold it.
+HELD_OVERHEAD: Final = 128
 
 
 class Output:
@@ -18,12 +26,13 @@ class Output:
         self.pieces: list[bytes] = []
         #: In the outbox's list of this pass.
         self.touched = False
-        #: The transport's buffer is full: nothing but replies may be added.
+        #: Enough waits for the peer or for the disk: nothing but replies may be added.
         self.blocked = False
         #: The commit that must be done before the pieces may leave (0: none).
         self.barrier: int = 0
         #: Bytes of earlier passes that wait for a commit, each with its number, in order.
         self.held: deque[tuple[int, bytes]] | None = None
+        self.held_bytes: int = 0
         #: Nothing more is read; the connection ends once the pieces are written.
         self.closing = False
 
@@ -43,6 +52,12 @@ class Output:
     def write(self) -> None:
         """Hands the gathered pieces to the transport."""
         self.pieces.clear()
+
+    def on_held(self) -> None:
+        """More bytes wait for a commit; `held_bytes` is how many now."""
+
+    def on_released(self) -> None:
+        """Fewer bytes wait for a commit, or none."""
 
     def close(self, reason: str) -> None:
         """Ends the connection; what was added before is still written."""
@@ -88,7 +103,16 @@ class Outbox:
             if output.barrier > committed or output.held:
                 self.hold(output)
             else:
-                output.write()
+                self.write(output)
+
+    def write(self, output: Output) -> None:
+        """Writes one output; what its transport raises is its own end, not that of the others."""
+        try:
+            output.write()
+        except Exception:
+            log.exception("cannot write to %s", output.describe())
+            output.pieces.clear()
+            output.close("internal error")
 
     def hold(self, output: Output) -> None:
         """Puts the pieces of a pass behind the commit that they need.
@@ -100,11 +124,14 @@ class Outbox:
         if not held:
             output.held = held = deque()
             self.waiting.append(output)
-        held.append((output.barrier, b"".join(output.pieces)))
+        data = b"".join(output.pieces)
+        held.append((output.barrier, data))
+        output.held_bytes += len(data) + HELD_OVERHEAD
         output.pieces.clear()
+        output.on_held()
 
     def release(self, committed: int) -> None:
-        """Commit number `committed` is done: writes what waited for it."""
+        """Commit number `committed` is done: writes what waited for it, and what now has room."""
         self.committed = committed
         waiting = self.waiting
         self.waiting = []
@@ -113,13 +140,18 @@ class Outbox:
             assert held is not None
             ready: list[bytes] = []
             while held and held[0][0] <= committed:
-                ready.append(held.popleft()[1])
+                data = held.popleft()[1]
+                output.held_bytes -= len(data) + HELD_OVERHEAD
+                ready.append(data)
             if held:
                 self.waiting.append(output)
             later = output.pieces
             output.pieces = ready
-            output.write()
+            self.write(output)
             output.pieces = later
+        for output in waiting:
+            output.on_released()
+        self.flush()
 
     def fail(self, reason: str) -> None:
         """The commit failed: whoever waits for it is cut off unanswered [MQTT-4.8.0-2]."""
@@ -127,6 +159,7 @@ class Outbox:
         self.waiting = []
         for output in waiting:
             output.held = None
+            output.held_bytes = 0
             output.pieces.clear()
             output.barrier = 0
             output.close(reason)

@@ -12,11 +12,12 @@ from vmq.core import Options
 from vmq.hooks import Answer, Hooks, Kept, Pending
 from vmq.message import Message
 from vmq.mqtt.decoder import Decoder
-from vmq.mqtt.encoder import PACKET_IDS, PUBACK_HEAD, PUBCOMP_HEAD, PUBREC_HEAD
+from vmq.mqtt.encoder import PACKET_IDS, PUBACK_HEAD, PUBCOMP_HEAD, PUBREC_HEAD, remaining_length
 from vmq.mqtt.packets import LEVEL_3_1, LEVEL_3_1_1, MAX_REMAINING_LENGTH, ProtocolError
 from vmq.output import Output
 from vmq.queue import Queue
 from vmq.registry import Registry, Subscriber
+from vmq.store import StoreError
 from vmq.trie import Route
 
 #: Topics of one session whose verdict is kept; beyond that all are asked about anew.
@@ -41,9 +42,11 @@ class Publisher:
         #: The broker's options, or what a plugin made of them for this session.
         self.options: Options = registry.core.options
         self.seen_id: SubscriberId | None = None
-        #: What may be published without asking, and until when; of one generation of the hooks.
-        self.kept: dict[bytes, float] | None = None
-        self.kept_generation: int = 0
+        #: Topics that may be published to without asking, by QoS and RETAIN; of one generation of the hooks.
+        self.kept: list[set[bytes]] = []
+        self.kept_generation: int = -1
+        #: When the first of these verdicts runs out. Looked at once for each chunk of bytes.
+        self.kept_until: float = 0.0
         #: No packet is handled: a verdict is awaited, or the client throttled.
         self.suspended = False
         self.pending: Pending | None = None
@@ -56,6 +59,14 @@ class Publisher:
         if seen is None:
             self.seen_id = seen = SubscriberId(self.client_id, self.registry.mountpoint)
         return seen
+
+    def ask(self, name: str, hook: "Callable[..., Answer]", *arguments: object) -> Answer:
+        """What a call site answers. One that fails, which is a defect of whoever set it, refuses."""
+        try:
+            return hook(*arguments)
+        except Exception as error:  # noqa: BLE001 - contained, whatever it is
+            self.core.hook_failed(name, error)
+            return Refuse(name + " failed")
 
     # Verdicts that come later
 
@@ -96,7 +107,7 @@ class Publisher:
         return end
 
     def on_quick_publish(self) -> None:
-        """PUBLISH at QoS 0 without RETAIN: subscribers get the very bytes that came in.
+        """PUBLISH at QoS 0 without RETAIN: subscribers get the bytes that came in.
 
         A run of packets on one topic is handed on as one slice.
         """
@@ -109,7 +120,11 @@ class Publisher:
         if route is None:
             route = registry.route(topic)
         core = self.core
-        if route.groups or (self.hooks.in_publish_path and not self.may_pass(topic)):
+        if (
+            route.groups
+            or (self.hooks.in_publish_path and not self.may_pass(route))
+            or core.hooks.on_deliver is not None
+        ):
             limit = self.options.max_message_size
             if limit and decoder.end - topic_end > limit:
                 self.refuse_message()
@@ -123,14 +138,19 @@ class Publisher:
                 self.refuse_message()
             longest = limit + len(route.field)
         start = decoder.start
-        count = decoder.run(route.field, longest)
+        shortest = decoder.body - start == 2 or decoder.is_shortest()
+        count = decoder.run(route.field, longest) if shortest else 1
         counters = core.counters
         counters.mqtt_publish_received += count
         targets = route.targets
         counters.router_matches_local += len(targets) * count
         if not targets:
             return
-        frames = data[start : decoder.end]
+        if shortest:
+            frames = data[start : decoder.end]
+        else:
+            body = data[decoder.body : decoder.end]
+            frames = b"\x30" + remaining_length(len(body)) + body
         messages: list[Message] | None = None
         for target in targets:
             queue = target.queue
@@ -144,6 +164,8 @@ class Publisher:
                     output.outbox.touched.append(output)
             else:
                 if messages is None:
+                    if core.options.upgrade_outgoing_qos:
+                        self.check_store(route, False)
                     messages = split_run(frames, route)
                 qos = target.qos if queue.options.upgrade_outgoing_qos else 0
                 for message in messages:
@@ -167,6 +189,8 @@ class Publisher:
         if limit and end - topic_end - (2 if qos else 0) > limit:
             self.refuse_message()
         self.core.counters.mqtt_publish_received += 1
+        if qos or retain or self.core.options.upgrade_outgoing_qos:
+            self.check_store(route, retain)
         if qos == 0:
             self.publish(route, Message(route.topic, data[topic_end:end], 0, retain), 0)
             return
@@ -176,7 +200,7 @@ class Publisher:
         if packet_id == 0:
             raise ProtocolError("packet id 0 in PUBLISH", "MQTT-2.3.1-1")
         message = Message(route.topic, data[topic_end + 2 : end], qos, retain)
-        if not head & 9:
+        if not head & 9 and decoder.is_shortest():
             message.cut = data[decoder.start : topic_end]
             message.cut_qos = qos
         if qos == 2 and packet_id in self.received_ids():
@@ -194,60 +218,96 @@ class Publisher:
         assert subscriber is not None
         return subscriber.received_ids(self.core)
 
-    def may_pass(self, topic: bytes) -> bool:
+    def may_pass(self, route: Route) -> bool:
         """Whether publishes at QoS 0 need not be seen by any hook."""
-        return not self.hooks.sees_each and self.is_kept(topic)
+        hooks = self.hooks
+        return (
+            not hooks.sees_each
+            and self.kept_generation == hooks.generation
+            and route.topic in self.kept[0]
+        )
 
-    def is_kept(self, key: bytes) -> bool:
-        """Whether a kept verdict accepts this."""
-        kept = self.kept
-        if kept is None:
-            return False
-        if self.kept_generation != self.hooks.generation:
-            self.kept = None
-            return False
-        until = kept.get(key)
-        return until is not None and until > self.core.clock()
+    def check_store(self, route: Route, retain: bool) -> None:
+        """Refuses what would have to be stored while it cannot be [MQTT-4.8.0-2].
 
-    def keep(self, key: bytes, until: float) -> None:
-        kept = self.kept
-        if kept is None or len(kept) >= KEPT_TOPICS:
-            self.kept = kept = {}
-            self.kept_generation = self.hooks.generation
-        kept[key] = until
+        Taken and never acknowledged, it would be sent again and again, and be kept each time.
+
+        Raises:
+            StoreError: the message concerns the store, which cannot write or is far behind.
+        """
+        store = self.core.store
+        if store is not None and store.refuses(self.core.options.max_uncommitted_writes):
+            if retain or route.stored_copies:
+                raise StoreError("the store cannot write")
+
+    def keep(self, route: Route, kind: int, until: float) -> None:
+        """Lets such publishes pass unasked for a while."""
+        generation = self.hooks.generation
+        if self.kept_generation != generation:
+            self.kept = [set(), set(), set(), set(), set(), set()]
+            self.kept_generation = generation
+            self.kept_until = until
+        elif until < self.kept_until:
+            self.kept_until = until
+        topics = self.kept[kind]
+        if len(topics) >= KEPT_TOPICS:
+            topics.clear()
+        topics.add(route.topic)
+
+    def look_at_clock(self, now: float) -> None:
+        """Ends what was kept once the first of it has run out."""
+        if self.kept_generation >= 0 and now >= self.kept_until:
+            self.kept_generation = -1
 
     def publish(self, route: Route, message: Message, packet_id: int) -> None:
         """Asks whether the client may; goes on now, or when the verdict is there."""
-        hook = self.hooks.auth_on_publish
+        hooks = self.hooks
+        if not hooks.in_publish_path:
+            if message.qos == 0:
+                self.registry.publish(route, message)
+                return
+            self.publish_unasked(route, message, packet_id)
+            return
+        hook = hooks.auth_on_publish
         if hook is None:
             self.finish_publish(self.registry, route, message, message.qos, packet_id)
             return
-        key = route.topic
-        if message.qos or message.retain:
-            # No topic begins with a zero.
-            key = bytes((0, message.qos << 1 | (1 if message.retain else 0))) + key
-        if self.is_kept(key):
+        generation = hooks.generation
+        kind = message.qos << 1 | (1 if message.retain else 0)
+        if self.kept_generation == generation and route.topic in self.kept[kind]:
             self.finish_publish(self.registry, route, message, message.qos, packet_id)
             return
         seen = SeenMessage(route.text, message.payload, message.qos, message.retain)
-        generation = self.hooks.generation
-        answer = hook(self.username, self.subscriber_id(), seen)
+        answer = self.ask("auth_on_publish", hook, self.username, self.subscriber_id(), seen)
         if isinstance(answer, Pending):
             self.suspend(
                 answer,
-                lambda later: self.on_publish_verdict(
-                    route, message, packet_id, key, generation, later
-                ),
+                lambda later: self.on_publish_verdict(route, message, packet_id, generation, later),
             )
         else:
-            self.on_publish_verdict(route, message, packet_id, key, generation, answer)
+            self.on_publish_verdict(route, message, packet_id, generation, answer)
+
+    def publish_unasked(self, route: Route, message: Message, packet_id: int) -> None:
+        """`finish_publish` where no plugin is interested: the shortest way."""
+        qos = message.qos
+        store = self.core.store
+        if qos == 2:
+            self.remember(packet_id)
+        if store is None:
+            self.registry.publish(route, message)
+        else:
+            before = store.writes
+            self.registry.publish(route, message)
+            if store.writes != before:
+                self.output.barrier = store.barrier()
+        if not self.output.closing:
+            self.acknowledge(qos, packet_id)
 
     def on_publish_verdict(
         self,
         route: Route,
         message: Message,
         packet_id: int,
-        key: bytes,
         generation: int,
         answer: Answer,
     ) -> None:
@@ -264,12 +324,15 @@ class Publisher:
             return
         if isinstance(answer, Kept):
             if generation == self.hooks.generation:
-                self.keep(key, answer.until)
+                kind = message.qos << 1 | (1 if message.retain else 0)
+                self.keep(route, kind, answer.until)
         elif isinstance(answer, PublishModifiers):
             if answer.mountpoint is not None and self.core.find_registry is not None:
                 registry = self.core.find_registry(answer.mountpoint)
             message = changed_message(message, answer)
             route = registry.route(message.topic)
+            if message.qos or message.retain:
+                self.check_store(route, message.retain)
             if answer.throttle:
                 self.throttle(float(answer.throttle))
         self.finish_publish(registry, route, message, asked, packet_id)
@@ -281,18 +344,18 @@ class Publisher:
 
         What had to be stored is committed before the acknowledgement leaves.
         """
-        store = self.core.store
-        before = 0 if store is None else store.writes
         if asked == 2:
             self.remember(packet_id)
+        store = self.core.store
+        before = 0 if store is None else store.writes
         registry.publish(route, message)
+        if asked and store is not None and store.writes != before:
+            self.output.barrier = store.barrier()
         hook = self.hooks.on_publish
         if hook is not None:
             seen = SeenMessage(route.text, message.payload, message.qos, message.retain)
-            hook(self.username, self.subscriber_id(), seen)
+            self.core.tell("on_publish", hook, self.username, self.subscriber_id(), seen)
         if asked and not self.output.closing:
-            if store is not None and store.writes != before:
-                self.output.barrier = store.barrier()
             self.acknowledge(asked, packet_id)
 
     def remember(self, packet_id: int) -> None:
@@ -302,6 +365,7 @@ class Publisher:
         store = self.core.store
         if queue.durable and store is not None:
             store.put_received(queue.session, packet_id)
+            self.output.barrier = store.barrier()
 
     def queue_of(self) -> Queue:
         subscriber = self.subscriber

@@ -18,11 +18,12 @@ from typing import Final
 
 from vmq_hooks.types import Message as SeenMessage
 
-from vmq.burst import Burst
+from vmq.burst import Bursts
 from vmq.core import Core
 from vmq.message import Delivery, Message
 from vmq.output import Output
 from vmq.sender import Sender
+from vmq.store import StoreError
 
 #: How many messages of a durable session wait in memory as well; the rest is loaded when needed.
 PENDING_IN_MEMORY: Final = 1000
@@ -50,7 +51,7 @@ class Queue(Sender):
         self.online = False
         #: A QoS 0 message may go straight to the output.
         self.fast = False
-        self.burst: deque[Burst] | None = None
+        self.burst: Bursts | None = None
         self.quick: deque[Delivery] | None = None
         self.pending: deque[Delivery] | None = None
         self.backlog: int = 0
@@ -75,14 +76,14 @@ class Queue(Sender):
 
     def has_waiting(self) -> bool:
         """Whether a QoS 1 or 2 message has to queue up behind others."""
-        return bool(self.pending) or self.backlog > 0 or bool(self.burst)
+        return bool(self.pending) or self.backlog > 0 or self.burst is not None
 
     def update_fast(self) -> None:
         self.fast = (
             self.online
             and not self.output.blocked
             and not self.quick
-            and not self.burst
+            and self.burst is None
             and not self.bridge
             and not self.options.upgrade_outgoing_qos
         )
@@ -108,13 +109,13 @@ class Queue(Sender):
         ):
             self.send(delivery)
         else:
-            self.wait(delivery, False)
+            self.wait(delivery, 0)
 
     def deliver_quick(self, message: Message, retain: bool, group: str) -> None:
         """QoS 0: sent at once, or kept while the socket is full, or gone."""
         if not self.online:
             return
-        if self.output.blocked or self.quick or self.burst:
+        if self.output.blocked or self.quick or self.burst is not None:
             limit = self.options.max_online_messages
             delivery = Delivery(message, 0, retain, group)
             if limit >= 0 and self.waiting() >= limit and not self.pause_publisher():
@@ -130,12 +131,22 @@ class Queue(Sender):
         else:
             self.send_quick(message, retain)
 
-    def deliver_retained(self, messages: list[Message], granted: int) -> None:
+    def deliver_retained(
+        self, topic_filter: str, messages: list[Message], granted: int, allowance: int
+    ) -> None:
         """Takes the retained messages that a new subscription brings [MQTT-3.3.1-6].
 
-        They are no part of the queue's limits. Those that a durable session must not lose go into
-        its stored queue at once; the rest only holds references until the socket takes them.
+        Whatever the queue's limits are, `allowance` of them may wait. Those that a durable session
+        must not lose go into its stored queue at once, or are dropped by policy above that; the
+        rest only holds references until the socket takes them, and ends the connection above that.
+
+        Called with no messages when the subscription ends: what is left of its burst goes.
         """
+        burst = self.burst
+        if burst is not None:
+            burst.drop(topic_filter)
+            if burst.unsent == 0:
+                self.burst = burst = None
         rest: list[Message] = []
         for message in messages:
             qos = min(message.qos, granted)
@@ -144,22 +155,25 @@ class Queue(Sender):
             if qos and self.durable:
                 delivery = Delivery(message, qos, True, "")
                 if self.has_waiting() or not self.window_open() or self.output.blocked:
-                    self.wait(delivery, True)
+                    self.wait(delivery, allowance)
                 else:
                     self.send(delivery)
             else:
                 rest.append(message)
         if rest:
-            burst = self.burst
             if burst is None:
-                self.burst = burst = deque()
-            burst.append(Burst(rest, granted))
+                self.burst = burst = Bursts()
+            if burst.unsent + len(rest) > allowance:
+                self.core.counters.retain_bursts_refused += 1
+                self.output.close("too many retained messages wait unread for its subscriptions")
+                return
+            burst.add(topic_filter, rest, granted)
             self.fast = False
         self.pump()
 
-    def wait(self, delivery: Delivery, unlimited: bool) -> None:
-        """Queues a QoS 1 or 2 delivery, within the limits."""
-        if not unlimited and not self.make_room():
+    def wait(self, delivery: Delivery, allowance: int) -> None:
+        """Queues a QoS 1 or 2 delivery, within the limits or while fewer than `allowance` wait."""
+        if not self.make_room(allowance):
             self.drop(delivery, QUEUE_FULL)
             return
         if self.durable:
@@ -193,7 +207,7 @@ class Queue(Sender):
             self.last = max(self.last, seq)
         self.backlog += 1
 
-    def make_room(self) -> bool:
+    def make_room(self, allowance: int) -> bool:
         """Whether one more message may wait; drops the oldest for it if the options say so."""
         options = self.options
         limit = options.max_offline_messages
@@ -202,7 +216,8 @@ class Queue(Sender):
             online = options.max_online_messages
             if self.backlog == 0 or online < 0 or (limit >= 0 and online > limit):
                 limit = online
-        if limit < 0 or self.waiting() < limit or self.pause_publisher():
+        count = self.waiting()
+        if limit < 0 or count < limit or count < allowance or self.pause_publisher():
             return True
         return options.drop_oldest and limit > 0 and self.drop_oldest()
 
@@ -286,8 +301,8 @@ class Queue(Sender):
             return False
         room = self.options.max_msgs_per_drain_step
         while room > 0 and not self.output.blocked:
-            if self.burst:
-                if not self.send_from_burst():
+            if self.burst is not None:
+                if not self.send_from_burst(self.burst):
                     return False
             elif self.quick:
                 delivery = self.quick.popleft()
@@ -306,16 +321,14 @@ class Queue(Sender):
         self.update_fast()
         if self.paused_publishers and self.waiting() <= self.options.max_online_messages // 2:
             self.resume_publishers()
-        if room == 0 and (self.burst or self.quick or self.pending or self.backlog):
+        if room == 0 and (self.quick or self.has_waiting()):
             self.wake(self)
             return True
         return False
 
-    def send_from_burst(self) -> bool:
+    def send_from_burst(self, bursts: Bursts) -> bool:
         """Sends the next retained message; False if the window has no place for it."""
-        bursts = self.burst
-        assert bursts is not None
-        burst = bursts[0]
+        burst = bursts.first()
         message = burst.messages[burst.position]
         qos = burst.granted
         if message.qos < qos and not self.options.upgrade_outgoing_qos:
@@ -326,35 +339,41 @@ class Queue(Sender):
             self.send(Delivery(message, qos, True, ""))
         else:
             return False
-        burst.position += 1
-        if burst.position == len(burst.messages):
-            bursts.popleft()
+        bursts.step(burst)
+        if bursts.unsent == 0:
+            self.burst = None
         return True
 
     def drain_step(self) -> bool:
         """Loads a step of the backlog and sends; True if it wants another call."""
         if not self.online:
             return False
-        store = self.core.store
-        if store is not None and not self.pending:
-            pending: deque[Delivery] = deque()
-            lifo = self.options.lifo
-            room = self.options.max_msgs_per_drain_step
-            while self.backlog > 0 and room > 0:
-                found = store.load_waiting(self.session, self.last if lifo else self.first)
-                self.step_backlog(not lifo, found is not None)
-                room -= 1
-                if found is None:
-                    continue
-                if lifo:
-                    pending.appendleft(found)
-                else:
-                    pending.append(found)
-            self.pending = pending
+        if not self.pending:
+            self.load_pending(self.options.max_msgs_per_drain_step)
         return self.pump()
 
+    def load_pending(self, room: int) -> None:
+        """Takes the next of the backlog into memory, so many places of it at most."""
+        store = self.core.store
+        if store is None or self.backlog == 0:
+            return
+        pending = self.pending
+        if pending is None:
+            self.pending = pending = deque()
+        lifo = self.options.lifo
+        while self.backlog > 0 and room > 0:
+            found = store.load_waiting(self.session, self.last if lifo else self.first)
+            self.step_backlog(not lifo, found is not None)
+            room -= 1
+            if found is None:
+                continue
+            if lifo:
+                pending.appendleft(found)
+            else:
+                pending.append(found)
+
     def on_window_open(self) -> None:
-        if self.pending or self.backlog or self.burst:
+        if self.has_waiting():
             self.pump()
 
     # Connections come and go
@@ -403,7 +422,8 @@ class Queue(Sender):
     def take_shared(self, groups: set[str]) -> list[Delivery]:
         """Removes and returns what other members of these share groups should get instead.
 
-        That is what was never sent or not acknowledged. A QoS 2 message that was sent to a durable
+        That is what was never sent or not acknowledged, as far as it is in memory or next to be
+        loaded: looking through a long backlog would keep all others waiting. A QoS 2 message that was sent to a durable
         session stays with it: the client may own it already, and comes back for the rest.
         """
         taken: list[Delivery] = []
@@ -416,6 +436,10 @@ class Queue(Sender):
                 if delivery.order and store is not None:
                     store.remove_inflight(self.session, delivery)
                 taken.append(delivery)
+        try:
+            self.load_pending(PENDING_IN_MEMORY - (len(self.pending) if self.pending else 0))
+        except StoreError:
+            pass  # what cannot be read stays where it is
         self.pending = self.without(groups, self.pending, taken)
         self.quick = self.without(groups, self.quick, taken)
         return taken
@@ -448,7 +472,9 @@ class Queue(Sender):
             message = delivery.message
             qos = delivery.qos
             retain = delivery.retain
-            hook(
+            self.core.tell(
+                "on_message_drop",
+                hook,
                 self.subscriber_id(),
                 lambda: SeenMessage(message.topic.decode(), message.payload, qos, retain),
                 reason,
@@ -458,7 +484,9 @@ class Queue(Sender):
         hook = self.core.hooks.on_offline_message
         if hook is not None:
             message = delivery.message
-            hook(
+            self.core.tell(
+                "on_offline_message",
+                hook,
                 self.subscriber_id(),
                 SeenMessage(message.topic.decode(), message.payload, delivery.qos, delivery.retain),
             )

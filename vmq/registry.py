@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from vmq_hooks.types import SubscriberId
 
+from vmq.burst import allowance_for
 from vmq.core import Core
 from vmq.limits import Flapping
 from vmq.message import Delivery, Message
@@ -82,6 +83,12 @@ class Registry:
         #: client id -> milliseconds of wall clock time.
         self.offline: dict[str, int] = {}
 
+    def named(self, client_id: str) -> tuple[str, tuple[str, ...]]:
+        """How the log names a client: a template, and its values. The default mountpoint goes without saying."""
+        if not self.mountpoint:
+            return "client=%s", (client_id,)
+        return "client=%s mountpoint=%s", (client_id, self.mountpoint)
+
     # Sessions
 
     def register(self, client_id: str, clean: bool, output: Output) -> tuple[Subscriber, bool]:
@@ -149,13 +156,13 @@ class Registry:
                 store.put_session(self.scope + subscriber.client_id, queue.session, now)
             hook = self.core.hooks.on_client_offline
             if hook is not None:
-                hook(queue.subscriber_id())
+                self.core.tell("on_client_offline", hook, queue.subscriber_id())
         else:
             queue.leave_output()
             self.end_session(subscriber)
             gone = self.core.hooks.on_client_gone
             if gone is not None:
-                gone(queue.subscriber_id())
+                self.core.tell("on_client_gone", gone, queue.subscriber_id())
         for delivery in shared:
             self.redeliver(delivery)
 
@@ -196,7 +203,7 @@ class Registry:
             self.purge(queue.session)
         hook = self.core.hooks.on_topic_unsubscribed
         if hook is not None and filters:
-            hook(queue.subscriber_id(), filters)
+            self.core.tell("on_topic_unsubscribed", hook, queue.subscriber_id(), filters)
 
     def expire(self) -> int:
         """Ends the durable sessions that were away too long; returns how many."""
@@ -210,7 +217,8 @@ class Registry:
             self.core.counters.client_expired += 1
             hook = self.core.hooks.on_session_expired
             if hook is not None:
-                hook(SubscriberId(client_id, self.mountpoint))
+                who = SubscriberId(client_id, self.mountpoint)
+                self.core.tell("on_session_expired", hook, who)
         return len(expired)
 
     def now_ms(self) -> int:
@@ -249,6 +257,8 @@ class Registry:
         self.routes.filter_changed(topic_filter)
         store = self.core.store
         queue = subscriber.queue
+        if queue.burst is not None:
+            queue.deliver_retained(topic_filter, [], 0, 0)
         if queue.durable and store is not None:
             store.remove_subscription(queue.session, topic_filter)
             if subscriber.output is not None:
@@ -260,8 +270,8 @@ class Registry:
         if split_shared(topic_filter)[0]:
             return
         found = self.retained.match(topic_filter)
-        if found:
-            subscriber.queue.deliver_retained(found, qos)
+        allowance = allowance_for(self.retained.count)
+        subscriber.queue.deliver_retained(topic_filter, found, qos, allowance)
 
     # Messages
 
@@ -352,12 +362,9 @@ class Registry:
         else:
             return True
         self.core.counters.subscriptions_refused += 1
-        log.warning(
-            'subscription refused client=%s filter="%s": %s is reached',
-            subscriber.client_id,
-            topic_filter[:200],
-            reason,
-        )
+        name, values = self.named(subscriber.client_id)
+        text = "subscription refused " + name + ' filter="%s": %s is reached'
+        log.warning(text, *values, topic_filter[:200], reason)
         return False
 
     def deliver_to_member(self, group: Group, message: Message) -> bool:

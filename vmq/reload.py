@@ -67,11 +67,12 @@ def _changed(key: str, struct: type[Struct], before: Struct, after: Struct) -> I
             yield Change(f"{key}.{field.name}", is_live(field.type))
 
 
-def live_keys() -> Mapping[str, bool]:
-    """Every option of the sections that are no named tables, and whether it may change live."""
-    return {
-        f"{name}.{field.name}": is_live(field.type)
-        for name, struct, named in sections(Config)
-        if not named
-        for field in msgspec.structs.fields(struct)
-    }
+def live_keys(config: Config) -> Mapping[str, bool]:
+    """Every option of a configuration by its dotted key, and whether it may change live."""
+    found: dict[str, bool] = {}
+    for name, struct, named in sections(Config):
+        tables = [f"{name}.{table}" for table in getattr(config, name)] if named else [name]
+        for table in tables:
+            for field in msgspec.structs.fields(struct):
+                found[f"{table}.{field.name}"] = is_live(field.type)
+    return found

@@ -198,7 +198,11 @@ class Sender:
         if hook is None:
             return message
         seen = SeenMessage(message.topic.decode(), message.payload, qos, retain)
-        changes = hook(self.username, self.subscriber_id(), seen)
+        try:
+            changes = hook(self.username, self.subscriber_id(), seen)
+        except Exception as error:  # noqa: BLE001 - contained, whatever it is
+            self.core.hook_failed("on_deliver", error)
+            return message
         if changes is None:
             return message
         topic = message.topic if changes.topic is None else changes.topic.encode()

@@ -67,9 +67,9 @@ from vmq.will import will_of
 
 log = logging.getLogger("vmq.session")
 
-#: The longest CONNECT: fixed part and five fields of 65,535 bytes. Until CONNECT is accepted
-#: nothing larger is kept in memory.
-MAX_CONNECT: Final = 10 + 5 * 65_537
+#: The longest CONNECT: headers and five fields of 65,535 bytes. Until CONNECT is accepted nothing
+#: larger is kept in memory.
+MAX_CONNECT: Final = 4 + 10 + 5 * 65_537
 
 #: The low four bits of each packet type's first byte [MQTT-2.2.2-1]; PUBLISH has its own.
 RESERVED_FLAGS: Final = (0, 0, 0, 0, 0, 0, 2, 0, 2, 0, 2, 0, 0, 0, 0, 0)
@@ -283,7 +283,9 @@ class Session(Publisher):
         if self.anonymous and not self.anonymous_until_hook:
             self.authorise_will(connect)
             return
-        answer = hook(
+        answer = self.ask(
+            "auth_on_register",
+            hook,
             self.output.seen_peer(),
             self.subscriber_id(),
             connect.username,
@@ -326,7 +328,9 @@ class Session(Publisher):
         if hook is None or not connect.has_will:
             self.accept(connect)
             return
-        answer = hook(connect.username, self.subscriber_id(), will_seen(connect))
+        answer = self.ask(
+            "auth_on_publish", hook, connect.username, self.subscriber_id(), will_seen(connect)
+        )
         if isinstance(answer, Pending):
             self.suspend(answer, lambda later: self.on_will_verdict(connect, later))
         else:
@@ -362,23 +366,25 @@ class Session(Publisher):
         subscriber.queue.options = self.options
         subscriber.queue.bridge = connect.bridge
         self.will = will_of(connect)
-        self.decoder.max_remaining_length = core.options.max_packet_size
+        self.decoder.max_packet_size = core.options.max_packet_size
         core.counters.mqtt_connack_sent[ACCEPTED] += 1
         # MQTT 3.1 has no session-present flag.
         output.add(connack(present and self.level != LEVEL_3_1, ACCEPTED))
         hook = self.hooks.on_register
         if hook is not None:
-            hook(output.seen_peer(), self.subscriber_id(), self.username)
+            core.tell("on_register", hook, output.seen_peer(), self.subscriber_id(), self.username)
         subscriber.queue.go_online(output)
         if subscriber.recheck and core.recheck is not None:
             core.recheck(self.registry, subscriber)
         wakeup = self.hooks.on_client_wakeup
         if wakeup is not None:
-            wakeup(self.subscriber_id())
+            core.tell("on_client_wakeup", wakeup, self.subscriber_id())
         if log.isEnabledFor(logging.DEBUG):
+            name, values = self.registry.named(self.client_id)
+            text = "connected " + name + " peer=%s clean=%d keep_alive=%d session_present=%d"
             log.debug(
-                "connected client=%s peer=%s clean=%d keep_alive=%d session_present=%d",
-                self.client_id,
+                text,
+                *values,
                 output.describe(),
                 self.clean,
                 self.keep_alive,
@@ -398,7 +404,7 @@ class Session(Publisher):
         if hook is None:
             self.finish_subscribe(packet_id, wanted, None)
             return
-        answer = hook(self.username, self.subscriber_id(), wanted)
+        answer = self.ask("auth_on_subscribe", hook, self.username, self.subscriber_id(), wanted)
         if isinstance(answer, Pending):
             self.suspend(answer, lambda later: self.finish_subscribe(packet_id, wanted, later))
         else:
@@ -430,9 +436,11 @@ class Session(Publisher):
         self.output.add(suback(packet_id, bytes(codes)))
         hook = self.hooks.on_subscribe
         if hook is not None:
-            hook(self.username, self.subscriber_id(), accepted)
+            self.core.tell("on_subscribe", hook, self.username, self.subscriber_id(), accepted)
         for each in accepted:
             self.registry.send_retained(subscriber, each.topic_filter, each.qos)
+            if self.output.closing:
+                return
 
     def on_unsubscribe(self) -> None:
         decoder = self.decoder
@@ -440,7 +448,7 @@ class Session(Publisher):
         hook = self.hooks.on_unsubscribe
         answer: Answer = None
         if hook is not None:
-            answer = hook(self.username, self.subscriber_id(), filters)
+            answer = self.ask("on_unsubscribe", hook, self.username, self.subscriber_id(), filters)
         if isinstance(answer, Pending):
             self.suspend(answer, lambda later: self.finish_unsubscribe(packet_id, filters, later))
         else:
@@ -457,7 +465,7 @@ class Session(Publisher):
         self.output.add(UNSUBACK_HEAD + PACKET_IDS[packet_id])
         told = self.hooks.on_topic_unsubscribed
         if told is not None:
-            told(self.subscriber_id(), filters)
+            self.core.tell("on_topic_unsubscribed", told, self.subscriber_id(), filters)
 
     # The end
 
@@ -480,24 +488,39 @@ class Session(Publisher):
         elif self.broke_protocol:
             level = logging.WARNING
         if log.isEnabledFor(level):
-            log.log(
-                level,
-                'closed client=%s peer=%s reason="%s"',
-                self.client_id,
-                self.output.describe(),
-                reason,
-            )
+            name, values = self.registry.named(self.client_id)
+            text = "closed " + name + ' peer=%s reason="%s"'
+            log.log(level, text, *values, self.output.describe(), reason)
         subscriber = self.subscriber
         if subscriber is None:
             return
-        self.registry.unregister(subscriber)
+        # Whatever fails in one step must not keep the next from happening.
+        try:
+            self.registry.unregister(subscriber)
+        except Exception:
+            log.exception("internal error at the end of a session, client=%s", self.client_id)
         will = self.will
         self.will = None
         if will is None:
             return
         if self.core.options.suppress_lwt_on_session_takeover and reason.startswith("taken over"):
             return
+        try:
+            self.publish_will(will)
+        except Exception:
+            log.exception("internal error at the will of client=%s", self.client_id)
+
+    def publish_will(self, will: Message) -> None:
+        """Publishes the will, unless it had to join more than the store can ever take."""
+        core = self.core
         registry = self.registry
-        if self.will_mountpoint is not None and self.core.find_registry is not None:
-            registry = self.core.find_registry(self.will_mountpoint)
-        registry.publish(registry.route(will.topic), will)
+        if self.will_mountpoint is not None and core.find_registry is not None:
+            registry = core.find_registry(self.will_mountpoint)
+        route = registry.route(will.topic)
+        store = core.store
+        if store is not None and store.gathered > 2 * core.options.max_uncommitted_writes:
+            if will.retain or route.stored_copies:
+                core.counters.mqtt_publish_error += 1
+                log.warning("will of client=%s is lost: the store cannot write", self.client_id)
+                return
+        registry.publish(route, will)

@@ -23,7 +23,9 @@ contain; those of the empty mountpoint have nothing in front.
 
 A session gets a new number each time it begins, so that deleting an old one (in steps, its queue
 may be long) never touches the new one. An entry holds its message itself if it is small and in one
-queue only; else it names an `m` record, and a payload is stored once however many queues hold it.
+queue only; else it names an `m` record, and a payload is stored once however many queues hold it. What a
+share group chose this queue for ends with the group's name and its length (2), so that it can go to another
+member after a restart as before.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,6 +38,7 @@ FORMAT: Final = b"vmq 1"
 FLAG_RETAIN: Final = 4
 FLAG_REF: Final = 8
 FLAG_RELEASED: Final = 16
+FLAG_GROUP: Final = 32
 
 #: A larger payload gets a record of its own: a queue entry is rewritten when it is sent.
 INLINE_PAYLOAD: Final = 1024
@@ -55,6 +58,17 @@ def decode_message(raw: bytes, start: int, qos: int) -> Message:
     body = start + 2
     end = body + (raw[start] << 8 | raw[start + 1])
     return Message(raw[body:end], raw[end:], qos, False)
+
+
+def split_group(raw: bytes) -> tuple[bytes, str]:
+    """An entry that has a share group, without it, and the group's name.
+
+    Raises:
+        UnicodeDecodeError: the name is no text, which only a damaged store shows.
+    """
+    end = len(raw) - 2
+    start = end - (raw[end] << 8 | raw[end + 1])
+    return raw[:start], raw[start:end].decode()
 
 
 def scope_of(mountpoint: str) -> str:
@@ -132,6 +146,10 @@ class Store:
         self.writing: dict[bytes, bytes | None] = {}
         #: How many entries name each message's record, where that changed since the last commit.
         self.counts: dict[int, int] = {}
+        #: What gathers since the last commit, in writes; a large one counts for each KiB it has.
+        self.gathered: int = 0
+        #: The same of the commit on its way to the disk.
+        self.closed: int = 0
         #: The commit that gathers now.
         self.number: int = 1
         #: The last write failed; durable sessions are refused until one succeeds.
@@ -147,12 +165,14 @@ class Store:
         if not self.dirty:
             self.schedule()
         self.writes += 1
+        self.gathered += 1 + (len(value) >> 10)
         self.dirty[key] = value
 
     def delete(self, key: bytes) -> None:
         if not self.dirty:
             self.schedule()
         self.writes += 1
+        self.gathered += 1
         self.dirty[key] = None
 
     def get(self, key: bytes) -> bytes | None:
@@ -172,6 +192,13 @@ class Store:
             raise StoreError("the store cannot be read: " + str(error)) from error
         return value
 
+    def refuses(self, limit: int) -> bool:
+        """Whether new durable work has to be refused: writing fails, or is far behind its `limit`.
+
+        Publishers pause at the limit; so many may come and add one read each that it is passed.
+        """
+        return self.failing or self.gathered > 2 * limit
+
     def barrier(self) -> int:
         """The commit number that an acknowledgement of work done now has to wait for."""
         return 0 if self.acknowledge_early else self.number
@@ -183,6 +210,8 @@ class Store:
         self.counts.clear()
         self.writing = self.dirty
         self.dirty = {}
+        self.closed = self.gathered
+        self.gathered = 0
         number = self.number
         self.number = number + 1
         return number
@@ -211,6 +240,8 @@ class Store:
         """The closed commit failed: its writes join the next one."""
         merged = self.writing
         merged.update(self.dirty)
+        self.gathered += self.closed
+        self.closed = 0
         self.writing = {}
         self.dirty = merged
 
@@ -268,18 +299,27 @@ class Store:
         flags = delivery.qos
         if delivery.retain:
             flags |= FLAG_RETAIN
-        if delivery.ref:
-            flags |= FLAG_REF
-            return bytes((flags, pid >> 8, pid & 255)) + delivery.ref.to_bytes(8, "big")
+        tail = b""
         if delivery.released:
             flags |= FLAG_RELEASED
-        return bytes((flags, pid >> 8, pid & 255)) + encode_message(message.topic, message.payload)
+        elif delivery.group:
+            flags |= FLAG_GROUP
+            name = delivery.group.encode()
+            tail = name + len(name).to_bytes(2, "big")
+        if delivery.ref:
+            flags |= FLAG_REF
+            return bytes((flags, pid >> 8, pid & 255)) + delivery.ref.to_bytes(8, "big") + tail
+        head = bytes((flags, pid >> 8, pid & 255))
+        return head + encode_message(message.topic, message.payload) + tail
 
     def read_entry(self, raw: bytes) -> Delivery | None:
         """The delivery of an entry; None if its message is gone, which only a damaged store shows."""
         flags = raw[0]
         message: Message | None
         ref = 0
+        group = ""
+        if flags & FLAG_GROUP:
+            raw, group = split_group(raw)
         if flags & FLAG_RELEASED:
             message = NO_MESSAGE
         elif flags & FLAG_REF:
@@ -289,7 +329,7 @@ class Store:
                 return None
         else:
             message = decode_message(raw, 3, flags & 3)
-        delivery = Delivery(message, flags & 3, flags & FLAG_RETAIN != 0, "")
+        delivery = Delivery(message, flags & 3, flags & FLAG_RETAIN != 0, group)
         delivery.ref = ref
         delivery.packet_id = raw[1] << 8 | raw[2]
         delivery.released = flags & FLAG_RELEASED != 0

@@ -17,14 +17,22 @@ import plyvel
 
 from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.topics import decode_filter, decode_text, decode_topic_name
-from vmq.store import FLAG_REF, FLAG_RELEASED, FORMAT, check_end, split_scope
+from vmq.store import (
+    FLAG_GROUP,
+    FLAG_REF,
+    FLAG_RELEASED,
+    FORMAT,
+    check_end,
+    split_group,
+    split_scope,
+)
 from vmq.store_open import no_format, other_format, text_of
 
 #: The first bytes of vmq's keys.
 KINDS: Final = b"cgimqrsuvx"
 
 #: Every flag that an entry may have, and its QoS.
-ENTRY_FLAGS: Final = 31
+ENTRY_FLAGS: Final = 63
 
 #: Message numbers counted in memory before they go to the disk as a sorted run.
 COUNTED_IN_MEMORY: Final = 200_000
@@ -322,7 +330,7 @@ class Walk:
                 if older is not None:
                     self.found("packet ids in flight twice", show(older), older)
             if value[0] & FLAG_REF:
-                self.references.add(int.from_bytes(value[3:], "big"))
+                self.references.add(int.from_bytes(value[3:11], "big"))
         return count
 
     # Messages and how often they are named
@@ -385,7 +393,7 @@ class Walk:
         """Deletes the entries whose message is missing; they are tallied already."""
         for kind in (b"q", b"i"):
             for key, value in self.records(prefix=kind):
-                if value[0] & FLAG_REF and self.db.get(b"m" + value[3:]) is None:
+                if value[0] & FLAG_REF and self.db.get(b"m" + value[3:11]) is None:
                     self.fixes[key] = None
                     if len(self.fixes) >= STEP:
                         self.apply()
@@ -484,6 +492,12 @@ def entry_flaw(key: bytes, value: bytes) -> bool:
         return True
     if key[:1] == b"i" and value[1:3] == b"\0\0":
         return True
+    if flags & FLAG_GROUP:
+        if flags & FLAG_RELEASED or len(value) < 5 + int.from_bytes(value[-2:], "big"):
+            return True
+        if has_flaw(decode_filter, value[:-2][-int.from_bytes(value[-2:], "big") :]):
+            return True
+        value = split_group(value)[0]
     if flags & FLAG_RELEASED:
         return key[:1] != b"i" or qos != 2 or flags & FLAG_REF != 0
     if flags & FLAG_REF:

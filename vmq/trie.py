@@ -307,6 +307,12 @@ class RouteCache:
         self.young: dict[bytes, Route] = {}
         self.old: dict[bytes, Route] = {}
 
+    def resize(self, limit: int) -> None:
+        """Forgets every route, and remembers up to `limit` from now on."""
+        self.half = max(1, limit // 2)
+        self.young = {}
+        self.old = {}
+
     def keep(self, route: Route) -> None:
         """Keeps a route that `find` did not know."""
         if len(route.topic) > 512:

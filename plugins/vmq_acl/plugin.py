@@ -81,7 +81,8 @@ class AclPlugin(Plugin):
         """Ends what the rules do not allow any more."""
         self._broker.forget_verdicts()
         ended = await self._broker.reauthorize()
-        self._broker.log.info("%d subscriptions ended that are no longer allowed", ended)
+        if ended:
+            self._broker.log.info("subscriptions ended that are no longer allowed: %d", ended)
 
     @hook
     def auth_on_publish(
@@ -103,7 +104,8 @@ class AclPlugin(Plugin):
         subscriptions: Sequence[Subscription],
     ) -> SubscribeVerdict:
         acl, names = self._file.content, _names(username, subscriber_id)
-        verdicts = [acl.check(Access.READ, each.topic_filter, names) for each in subscriptions]
+        filters = [each.topic_filter for each in subscriptions]
+        verdicts = acl.check_all(Access.READ, filters, names)
         if all(verdict is Verdict.GRANTED for verdict in verdicts):
             return Accept(cache=_CACHE)
         if all(verdict is Verdict.NOT_GRANTED for verdict in verdicts):

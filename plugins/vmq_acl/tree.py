@@ -16,7 +16,8 @@ still matches, and one such, once reached, matches everything longer as well.
 Wildcards in the first level do not match topics that begin with `$` [MQTT-4.7.2-1].
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 from vmq_acl.names import Names, fill, placeholders
 
@@ -53,12 +54,14 @@ class _Node:
             if all(names.fits_level(each) for each in needed):
                 yield fill(level, names), node
 
-    def below(self, names: Names) -> Iterable[tuple[str, "_Node"]]:
-        """Every next level and its node."""
-        yield from self.children.items()
+    def below(self, names: Names, depth: int) -> Iterator["_Node"]:
+        """Every node of the next level that a wildcard leads to."""
+        for level, node in chain(self.children.items(), self.filled(names)):
+            # [MQTT-4.7.2-1]
+            if depth > 0 or level[:1] != "$":
+                yield node
         if self.plus is not None:
-            yield "+", self.plus
-        yield from self.filled(names)
+            yield self.plus
 
     def named(self, word: str, names: Names) -> Iterable["_Node"]:
         """The next nodes that a word leads to, other than by a wildcard."""
@@ -68,6 +71,13 @@ class _Node:
             for filled, node in self.filled(names):
                 if filled == word:
                     yield node
+
+
+class Effort:
+    """How many more nodes may be visited: one client's long list of filters must not keep the others waiting."""
+
+    def __init__(self, nodes: int) -> None:
+        self.left = nodes
 
 
 class FilterTree:
@@ -110,8 +120,8 @@ class FilterTree:
             nodes = found
         return any(node.ends or node.many for node in nodes)
 
-    def meets(self, topic_filter: str, names: Names) -> bool:
-        """Whether some topic is matched by the filter and by the set."""
+    def meets(self, topic_filter: str, names: Names, effort: Effort) -> bool:
+        """Whether some topic is matched by the filter and by the set; or the effort is used up."""
         if self._is_empty:
             return False
         nodes: Sequence[_Node] = (self._root,)
@@ -124,13 +134,14 @@ class FilterTree:
             found: list[_Node] = []
             for node in nodes:
                 if word == "+":
-                    found.extend(
-                        below for level, below in node.below(names) if depth > 0 or level[:1] != "$"
-                    )
+                    found.extend(node.below(names, depth))
                 else:
                     found.extend(node.named(word, names))
                     if node.plus is not None and not is_reserved:
                         found.append(node.plus)
+            effort.left -= len(found)
+            if effort.left < 0:
+                return True
             if not found:
                 return False
             nodes = found
@@ -150,15 +161,18 @@ def _cover_all_below(nodes: Sequence[_Node], depth: int) -> bool:
 
 
 def _is_any_filter_below(node: _Node, depth: int, names: Names) -> bool:
-    """Whether a filter ends in this node or below. A loop: filters have up to 32,000 levels."""
-    waiting = [(node, depth)]
-    while waiting:
-        node, depth = waiting.pop()
-        if node.many or (node.ends and depth > 0):
+    """Whether a filter ends in this node or below.
+
+    Almost always the first way down finds one. No recursion: filters have up to 32,000 levels.
+    """
+    branches = [iter((node,))]
+    while branches:
+        below = next(branches[-1], None)
+        if below is None:
+            branches.pop()
+            continue
+        level = depth + len(branches) - 1
+        if below.many or (below.ends and level > 0):
             return True
-        waiting += [
-            (below, depth + 1)
-            for level, below in node.below(names)
-            if depth > 0 or level[:1] != "$"
-        ]
+        branches.append(below.below(names, level))
     return False

@@ -110,13 +110,16 @@ class Sender:
     async def _send(self, writer: asyncio.StreamWriter) -> None:
         while True:
             await self._wait_for_work()
-            snapshot = self._waiting[0]
-            writer.write(snapshot)
-            async with asyncio.timeout(self._timeout):
-                await writer.drain()
-            # `put` may have dropped it meanwhile.
-            if self._waiting and self._waiting[0] is snapshot:
-                self._bytes -= len(self._waiting.popleft())
+            snapshot = self._waiting.popleft()
+            self._bytes -= len(snapshot)
+            try:
+                writer.write(snapshot)
+                async with asyncio.timeout(self._timeout):
+                    await writer.drain()
+            except BaseException:  # also when the far side closes, which cancels this
+                self._waiting.appendleft(snapshot)
+                self._bytes += len(snapshot)
+                raise
 
 
 async def _wait_closed(reader: asyncio.StreamReader) -> None:

@@ -5,13 +5,14 @@ client and the same messages, in alternating rounds; what counts is the CPU time
 process, so that the client's own speed is of no consequence.
 
 `burst`: pairs of a publisher and a subscriber, messages in pieces of 64 KiB, as much under way as a
-window allows. `single`: one message at a time from each of many connections.
+window allows. `single`: one message at a time from each of 50 publishers to its subscriber.
+`thousand`: one message at a time from each of 1000 connections, which comes back to it.
+`connect`: a handshake and a CONNECT. `--scheme tcp` is the same without TLS.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import socket
 import ssl
@@ -38,7 +39,8 @@ def vmq(folder: Path, server: Issued, scheme: str) -> Iterator[tuple[int, int]]:
     config = folder / "vmq.toml"
     files = f'certfile = "{server.certfile}"\nkeyfile = "{server.keyfile}"\n' * (scheme == "tls")
     config.write_text(
-        f'[listeners.a]\nurl = "{scheme}://127.0.0.1:0"\n{files}[queue]\nmax_online_messages = -1\n'
+        f'[listeners.a]\nurl = "{scheme}://127.0.0.1:0"\n{files}'
+        '[log]\nlevel = "warning"\n[queue]\nmax_online_messages = -1\n'
     )
     with BrokerProcess.start((), folder / "data", None, ("--config", str(config))) as broker:
         yield broker.pid, int(broker.urls[0].rpartition(":")[2])
@@ -92,7 +94,29 @@ class Client:
             count -= len(self.socket.recv(min(count, 65_536)))
 
 
-def burst(port: int, context: ssl.SSLContext | None, messages: int) -> int:
+class Meter:
+    """CPU seconds of a process, within `with` only: connecting is another scenario's business."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.spent = 0.0
+
+    def read(self) -> float:
+        """CPU seconds so far, of all threads, in nanoseconds' grain."""
+        threads = Path(f"/proc/{self.pid}/task").glob("*/schedstat")
+        return sum(int(each.read_text().split()[0]) for each in threads) / 1e9
+
+    def __enter__(self) -> None:
+        self.spent -= self.read()
+
+    def __exit__(self, *_error: object) -> None:
+        self.spent += self.read()
+
+
+Context = ssl.SSLContext | None
+
+
+def burst(port: int, context: Context, messages: int, meter: Meter) -> int:
     """Pairs under full load; returns the number of messages."""
     pairs = 4
     each = messages // pairs // WINDOW * WINDOW
@@ -110,14 +134,15 @@ def burst(port: int, context: ssl.SSLContext | None, messages: int) -> int:
                 receiver.read(len(frame) * WINDOW)
 
     threads = [threading.Thread(target=pair, args=(number,)) for number in range(pairs)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with meter:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     return each * pairs
 
 
-def single(port: int, context: ssl.SSLContext | None, messages: int) -> int:
+def single(port: int, context: Context, messages: int, meter: Meter) -> int:
     """One message at a time from each of 50 publishers to its subscriber."""
     pairs = 50
     with ExitStack() as stack:
@@ -130,28 +155,50 @@ def single(port: int, context: ssl.SSLContext | None, messages: int) -> int:
             stack.callback(senders[-1].socket.close)
             frames.append(publish_packet(topic, PAYLOAD))
         rounds = messages // pairs
-        for _ in range(rounds):
-            for sender, frame in zip(senders, frames, strict=True):
-                sender.socket.sendall(frame)
-            for receiver, frame in zip(receivers, frames, strict=True):
-                receiver.read(len(frame))
+        with meter:
+            for _ in range(rounds):
+                go_round(senders, receivers, frames)
     return rounds * pairs
 
 
-def connects(port: int, context: ssl.SSLContext | None, count: int) -> int:
+def thousand(port: int, context: Context, messages: int, meter: Meter) -> int:
+    """One message at a time from each of 1000 connections, which comes back to it."""
+    with ExitStack() as stack:
+        clients, frames = [], []
+        for number in range(1000):
+            topic = f"bench/{number:03}"
+            clients.append(Client(port, context, f"t{number}", topic))
+            stack.callback(clients[-1].socket.close)
+            frames.append(publish_packet(topic, PAYLOAD))
+        rounds = messages // len(clients)
+        with meter:
+            for _ in range(rounds):
+                go_round(clients, clients, frames)
+    return rounds * len(clients)
+
+
+def go_round(senders: list[Client], receivers: list[Client], frames: list[bytes]) -> None:
+    """One message of each."""
+    for sender, frame in zip(senders, frames, strict=True):
+        sender.socket.sendall(frame)
+    for receiver, frame in zip(receivers, frames, strict=True):
+        receiver.read(len(frame))
+
+
+def connects(port: int, context: Context, count: int, meter: Meter) -> int:
     """Connections one after the other, each with a full handshake; a message is a connection."""
-    for number in range(count):
-        Client(port, context, f"c{number}", "").socket.close()
+    with meter:
+        for number in range(count):
+            Client(port, context, f"c{number}", "").socket.close()
     return count
 
 
-SCENARIOS = {"burst": (burst, 400_000), "single": (single, 30_000), "connect": (connects, 500)}
-
-
-def cpu(pid: int) -> float:
-    """CPU seconds of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+SCENARIOS = {
+    "burst": (burst, 400_000),
+    "single": (single, 30_000),
+    "thousand": (thousand, 30_000),
+    "connect": (connects, 500),
+}
 
 
 def main() -> None:
@@ -159,6 +206,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--scheme", choices=["tls", "tcp"], default="tls")
+    parser.add_argument("--scenarios", nargs="+", choices=SCENARIOS, default=list(SCENARIOS))
     options = parser.parse_args()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vmq-bench-")))
@@ -169,13 +217,14 @@ def main() -> None:
             "vmq": stack.enter_context(vmq(folder, server, options.scheme)),
             "mosquitto": stack.enter_context(mosquitto(folder, server, options.scheme)),
         }
-        for name, (scenario, messages) in SCENARIOS.items():
+        for name in options.scenarios:
+            scenario, messages = SCENARIOS[name]
             spent: dict[str, list[float]] = {broker: [] for broker in brokers}
             for _ in range(options.rounds):
                 for broker, (pid, port) in brokers.items():
-                    before = cpu(pid)
-                    count = scenario(port, context, messages)
-                    spent[broker].append((cpu(pid) - before) / count * 1e6)
+                    meter = Meter(pid)
+                    count = scenario(port, context, messages, meter)
+                    spent[broker].append(meter.spent / count * 1e6)
             medians = {broker: statistics.median(values) for broker, values in spent.items()}
             ratio = medians["vmq"] / medians["mosquitto"]
             print(

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.clients.factory import ClientFactory, unique
-from tests.clients.program import NODE, Program
+from tests.clients.program import Program
 from tests.support.broker_process import BrokerProcess
+from tests.support.node import installed_modules
 
 
 @pytest.fixture(scope="session")
 def node_modules() -> Path:
     """MQTT.js, installed as the lock file says unless it is there."""
-    modules = NODE / "node_modules"
-    # npm writes this file last, so an installation cut short does not count.
-    if not (modules / ".package-lock.json").exists():
-        command = ["npm", "ci", "--no-audit", "--no-fund"]
-        subprocess.run(command, cwd=NODE, check=True, timeout=300)
-    return modules
+    return installed_modules()
 
 
 @pytest.fixture(scope="session")

@@ -14,9 +14,9 @@ from queue import Empty, Queue
 from typing import Any
 
 from tests.clients.client import TIMEOUT, Client, Inbox, Kind, Message, Will
+from tests.support.node import NODE
 
 ROOT = Path(__file__).resolve().parents[2]
-NODE = Path(__file__).resolve().parent / "node"
 Record = dict[str, Any]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.clients.program import NODE
+from tests.support.node import NODE
 
 
 def test_lock_file_names_no_download_addresses() -> None:

@@ -25,6 +25,7 @@ def test_each_message_goes_to_one_member(clients: ClientFactory, topic: str, qos
     shares = []
     for member in group:
         inbox = f"{topic}/{member.client_id}/end"
+        # Only the clients that a driver program runs, as paho, subscribe while connected.
         member.subscribe((inbox, qos))  # type: ignore[attr-defined]
         publisher.publish(inbox, b"end", qos=qos)
         shares.append([message.payload for message in member.receive_until(b"end")])

@@ -46,6 +46,23 @@ def test_a_panel_asks_for_metrics_that_exist(title: str, query: str) -> None:
         assert (given[name] == "gauge") == ("rate(" not in query), title
 
 
+def test_what_an_operator_looks_for_first_is_shown() -> None:
+    shown = set().union(*(named(query) for _, query in QUERIES))
+    assert shown >= {
+        "event_loop_lag_seconds_bucket",
+        "store_commit_seconds_bucket",
+        "queue_message_drop_total",
+        "total_active_connections",
+        "publishers_paused_total",
+        "rate_limited_total",
+        "flapping_refused_total",
+        "memory_refused_total",
+        "subscriptions_refused_total",
+        "retain_refused_total",
+        "stalled_clients_total",
+    }
+
+
 def test_the_panels_do_not_lie_on_each_other() -> None:
     cells: set[tuple[int, int]] = set()
     for panel in DASHBOARD["panels"]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from tests.support.tools import require_tool
 from tests.vmq.cli.program import run
 from vmq.cli.main import app
 from vmq.config import Config
@@ -18,10 +20,6 @@ UNIT = (ROOT / "config" / "vmq.service").read_text("utf-8")
 DOCKERFILE = (ROOT / "config" / "Dockerfile").read_text("utf-8")
 LOGROTATE = (ROOT / "config" / "vmq.logrotate").read_text("utf-8")
 COMMANDS = {command.name for command in app.registered_commands}
-
-needs_systemd = pytest.mark.skipif(
-    shutil.which("systemd-analyze") is None, reason="systemd is not installed"
-)
 
 
 def unit(key: str) -> list[str]:
@@ -45,7 +43,7 @@ def test_the_unit_waits_for_readiness_reloads_and_watches() -> None:
     assert unit("Type") == ["notify"]
     assert unit("ExecReload") == ["kill -HUP $MAINPID"]
     assert int(unit("WatchdogSec")[0]) > 10
-    (data_dir,) = re.findall(r"--data-dir /var/lib/(\S+)", UNIT)
+    (data_dir,) = re.findall(r"--data-dir /var/lib/(\S+)", unit("ExecStart")[0])
     assert unit("StateDirectory") == [data_dir]
 
 
@@ -57,17 +55,16 @@ def installed(tmp_path: Path) -> str:
     return str(file)
 
 
-@needs_systemd
 def test_systemd_understands_the_unit(installed: str) -> None:
-    command = ["systemd-analyze", "verify", "--man=no", installed]
+    command = [require_tool("systemd-analyze"), "verify", "--man=no", installed]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert "vmq.service" not in done.stderr
     assert done.returncode == 0, done.stderr
 
 
-@needs_systemd
 def test_systemd_finds_the_unit_hardened(installed: str) -> None:
-    command = ["systemd-analyze", "security", "--offline=true", "--threshold=20", installed]
+    program = require_tool("systemd-analyze")
+    command = [program, "security", "--offline=true", "--threshold=20", installed]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout[-500:] + done.stderr
 
@@ -104,6 +101,15 @@ def test_the_image_is_built_from_what_there_is() -> None:
             for source in line.split()[1:-1]:
                 assert (ROOT / source).exists()
                 assert f"!{source}" in ignored
+
+
+def test_the_image_gets_every_folder_with_a_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    folders = {
+        Path(folder).parts[0] for folder in project["tool"]["setuptools"]["package-dir"].values()
+    }
+    copied = {line.split()[1] for line in stages()[0] if line.startswith("COPY ")}
+    assert folders <= copied
 
 
 def test_the_image_names_options_that_there_are() -> None:

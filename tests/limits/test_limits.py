@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import socket
+import urllib.request
 from contextlib import closing
+from typing import Any
 
 import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect as connect_websocket
+from websockets.typing import Subprotocol
 
 from tests.conftest import BrokerFactory
 from tests.support.broker_process import BrokerProcess
@@ -54,6 +59,30 @@ def test_max_packet_size(fresh_broker: BrokerFactory) -> None:
         pub.send(b"\x30\xe9\x07")
         pub.expect_closed()
     broker.wait_log(r"client=pub .*max_packet_size")
+
+
+def test_max_ws_frame_size(fresh_broker: BrokerFactory) -> None:
+    """A message of the limit passes, in one frame or more; one byte more closes with status 1009."""
+    broker = fresh_broker(
+        listen=("ws://127.0.0.1:0/mqtt", "http://127.0.0.1:0"),
+        env={"VMQ_LIMITS__MAX_WS_FRAME_SIZE": "1024"},
+    )
+    options: dict[str, Any] = {"subprotocols": [Subprotocol("mqtt")], "proxy": None}
+    with connect_websocket(broker.ws, **options) as client:
+        client.send(connect_packet("ws"))
+        assert client.recv() == b"\x20\x02\x00\x00"
+        packet = publish_packet("t", b"x" * 2000, qos=1, packet_id=1)
+        client.send(packet[:1024])
+        client.send([packet[1024:1500], packet[1500:]])
+        assert client.recv() == b"\x40\x02\x00\x01"
+        client.send(publish_packet("t", b"x" * 2000)[:1025])
+        with pytest.raises(ConnectionClosed) as closed:
+            client.recv()
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1009
+    broker.wait_log(r'closed client=ws .*reason="WebSocket failed: .*\(max_ws_frame_size\)"')
+    with urllib.request.urlopen(broker.http + "/metrics", timeout=30) as answer:
+        assert b"\nws_frame_too_large_total 1.0\n" in answer.read()
 
 
 def test_max_client_id_size(fresh_broker: BrokerFactory) -> None:

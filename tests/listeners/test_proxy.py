@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from websockets.typing import Subprotocol
 from tests.listeners.conftest import ListenerFactory, tls
 from tests.support.authority import Authority, Issued
 from tests.support.streams import SocketStream, connect_tcp, connect_tls
+from tests.support.tools import require_tool
 from tests.support.wire import Wire, connect_packet
 
 V1 = b"PROXY TCP4 192.0.2.1 198.51.100.7 56324 443\r\n"
@@ -90,9 +90,7 @@ def test_the_header_comes_before_tls(
 @contextmanager
 def haproxy(folder: Path, target: str, send: str) -> Iterator[str]:
     """HAProxy before a listener; gives the URL to connect to."""
-    program = shutil.which("haproxy", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
-    if program is None:
-        pytest.skip("needs haproxy")
+    program = require_tool("haproxy")
     # HAProxy takes over a listening socket, so that no port need be guessed.
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import ssl
 import subprocess
@@ -20,6 +19,7 @@ from tests.listeners.conftest import ListenerFactory, tls
 from tests.support.authority import Authority, Issued
 from tests.support.broker_process import BrokerProcess, BrokerStartError
 from tests.support.streams import SocketStream, connect_tcp, connect_tls, tls_wire
+from tests.support.tools import require_tool
 from tests.support.wire import CONNACK, PINGRESP, Wire, connect_packet
 
 LARGE = os.urandom(300_000)
@@ -138,8 +138,7 @@ def test_paho_over_tls_and_secure_websocket(
 def test_openssl_is_satisfied_with_the_handshake(
     start: ListenerFactory, authority: Authority, server: Issued
 ) -> None:
-    program = shutil.which("openssl")
-    assert program is not None
+    program = require_tool("openssl")
     broker = start({"tls": tls(server)})
     address = broker.urls[0].partition("://")[2]
     done = subprocess.run(

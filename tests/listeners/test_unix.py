@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import stat
 import subprocess
@@ -16,6 +15,7 @@ import pytest
 from tests.listeners.conftest import ListenerFactory
 from tests.support.broker_process import BrokerStartError
 from tests.support.streams import unix_wire
+from tests.support.tools import require_tool
 
 
 @pytest.fixture
@@ -41,9 +41,7 @@ def test_mqtt_over_a_unix_socket(start: ListenerFactory, path: str) -> None:
 
 
 def test_mosquitto_comes_through_a_unix_socket(start: ListenerFactory, path: str) -> None:
-    program = shutil.which("mosquitto_pub")
-    if program is None:
-        pytest.skip("needs mosquitto_pub")
+    program = require_tool("mosquitto_pub")
     start({"local": {"url": f"unix://{path}"}})
     with unix_wire(path) as wire:
         wire.connect("a")

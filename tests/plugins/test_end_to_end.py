@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import queue
+import re
+import socket
 import sqlite3
+import ssl
 import subprocess
 from pathlib import Path
 from typing import Self
@@ -18,6 +21,7 @@ from tests.listeners.conftest import ListenerFactory, authority, server, start, 
 from tests.plugins.examples.test_sql_auth import SCHEMA
 from tests.support.authority import Authority, Issued
 from tests.support.broker_process import BrokerProcess, BrokerStartError
+from vmq.cli.main import main
 
 __all__ = ["authority", "server", "start"]
 
@@ -74,6 +78,7 @@ class Client:
         *,
         client_id: str = "",
         cafile: Path | None = None,
+        certificate: Issued | None = None,
         clean: bool = True,
     ) -> None:
         self.messages: queue.Queue[tuple[str, bytes]] = queue.Queue()
@@ -82,13 +87,19 @@ class Client:
         self._ended: queue.Queue[int] = queue.Queue()
         self._published: queue.Queue[int] = queue.Queue()
         self._paho = paho.Client(
-            CallbackAPIVersion.VERSION2, client_id=client_id, clean_session=clean
+            CallbackAPIVersion.VERSION2,
+            client_id=client_id,
+            clean_session=clean,
+            reconnect_on_failure=False,
         )
         if name is not None:
             secret = USERS.get(name, b"") if password is None else password
             self._paho.username_pw_set(name, secret.decode())
         if cafile is not None:
-            self._paho.tls_set(str(cafile))
+            context = ssl.create_default_context(cafile=cafile)
+            self._paho.tls_set_context(
+                certificate.load_into(context) if certificate is not None else context
+            )
             self._paho.tls_insecure_set(True)
         self._paho.on_connect = lambda c, d, flags, code, p: self._codes.put(code.value)
         self._paho.on_subscribe = lambda c, d, mid, codes, p: self._granted.put(
@@ -205,7 +216,7 @@ def test_new_rules_end_what_they_do_not_allow_and_nothing_else(
         bob.publish("news/1", b"before")
         assert alice.receive() == ("news/1", b"before")
         (files / "acl").write_text(ACL.replace("topic read news/#", "topic read news/2", 1))
-        guarded.wait_log("1 subscriptions ended that are no longer allowed")
+        guarded.wait_log("subscriptions ended that are no longer allowed: 1")
         for topic in ("news/1", "news/2", "end"):
             bob.publish(topic, b"after")
         assert [alice.receive()[0] for _ in range(2)] == ["news/2", "end"]
@@ -218,10 +229,48 @@ def test_a_verdict_that_was_kept_ends_with_the_rules(guarded: BrokerProcess, fil
             bob.publish("news/1")
         (files / "acl").write_text(ACL + "user bob\ntopic deny news/1\n")
         guarded.wait_log("acl: new content is in force")
-        guarded.wait_log("subscriptions ended that are no longer allowed")
         bob.publish("news/2")
         bob.publish_unasked("news/1")
         bob.wait_disconnected()
+
+
+def test_rules_change_under_traffic_and_nothing_is_lost(
+    guarded: BrokerProcess, files: Path
+) -> None:
+    sent = 0
+    with Client(guarded, "alice") as alice, Client(guarded, "bob") as bob:
+        assert alice.subscribe("news/#") == [1]
+        for change in range(1, 4):
+            (files / "acl").write_text(f"{ACL}user carol\ntopic {change}\n")
+            while guarded.stderr_text().count("acl: new content is in force") < change:
+                bob.publish("news/2", b"%d" % sent)
+                sent += 1
+        assert [int(alice.receive()[1]) for _ in range(sent)] == list(range(sent))
+
+
+@pytest.mark.parametrize("name", ["vmq_acl", "vmq_passwd"])
+def test_they_are_reloaded_while_clients_are_connected(
+    guarded: BrokerProcess, files: Path, name: str
+) -> None:
+    with Client(guarded, "bob") as bob:
+        assert main(["plugin", "reload", name, "--data-dir", str(guarded.data_dir)]) == 0
+        bob.publish("news/1")
+        with Client(guarded, "alice") as alice, Client(guarded, "alice", b"2") as refused:
+            assert alice.subscribe("news/1", "#") == [1, REFUSED]
+            assert refused.code == BAD_CREDENTIALS
+        (files / "acl").write_text("topics\n")
+        assert main(["plugin", "reload", name, "--data-dir", str(guarded.data_dir)]) == int(
+            name == "vmq_acl"
+        )
+        bob.publish("news/1")
+
+
+def test_passwords_alone_leave_topics_free(start: ListenerFactory, files: Path) -> None:
+    rest = f'[plugins.vmq_passwd]\nfile = "{files}/passwd"\n'
+    broker = start({"tcp": {"url": "tcp://127.0.0.1:0"}}, rest=rest)
+    with Client(broker, "bob") as bob:
+        assert bob.subscribe("#") == [1]
+        bob.publish("anything")
 
 
 def test_new_users_count_without_a_restart(guarded: BrokerProcess, files: Path) -> None:
@@ -327,3 +376,33 @@ def test_an_example_plugin_in_a_broker(start: ListenerFactory, tmp_path: Path) -
         assert bob.receive() == ("a/1", b"x")
         bob.publish_unasked("a/2")
         bob.wait_disconnected()
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+def test_a_certificate_stands_for_a_password_if_it_may(
+    start: ListenerFactory, authority: Authority, server: Issued, files: Path, accepted: bool
+) -> None:
+    rest = PLUGINS.format(folder=files).replace(
+        "[plugins.vmq_acl]", f"accept_certificates = {str(accepted).lower()}\n[plugins.vmq_acl]"
+    )
+    options = tls(
+        server, cafile=authority.cafile, require_certificate=True, use_identity_as_username=True
+    )
+    broker = start({"tls": options}, rest=rest)
+    lamp = authority.issue("alice")
+    with Client(broker, None, cafile=authority.cafile, certificate=lamp) as client:
+        assert client.code == (ACCEPTED if accepted else BAD_CREDENTIALS)
+        if accepted:
+            assert client.subscribe("news/#", "#") == [1, REFUSED]
+
+
+def test_graphite_gets_the_brokers_figures(start: ListenerFactory) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as graphite:
+        graphite.settimeout(TIMEOUT)
+        port = graphite.getsockname()[1]
+        rest = f'[plugins.vmq_graphite]\nhost = "127.0.0.1"\nport = {port}\ninterval = 0.1\n'
+        start({"tcp": {"url": "tcp://127.0.0.1:0"}}, rest=rest)
+        connection, _ = graphite.accept()
+        with connection, connection.makefile("rb") as lines:
+            line = next(each for each in lines if b".mqtt.publish.received " in each)
+    assert re.fullmatch(rb"vmq\.[\w-]+\.mqtt\.publish\.received 0 \d+\n", line)

@@ -109,9 +109,12 @@ class BrokerProcess:
         env: Mapping[str, str] | None = None,
         args: Sequence[str] = (),
         *,
+        launcher: Sequence[str] = (),
         timeout: float = START_TIMEOUT,
     ) -> Self:
         """Start a broker and wait until all its listeners accept.
+
+        `launcher` is a command that becomes the one behind it, as nsenter does.
 
         Raises BrokerStartError if that does not happen within `timeout` seconds.
         """
@@ -120,7 +123,7 @@ class BrokerProcess:
         for url in listen:
             command += ["--listen", url]
         process = subprocess.Popen(
-            [*command, *args],
+            [*launcher, *command, *args],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -26,12 +26,14 @@ from tests.support.wire import (
     PUBLISH,
     PUBREC,
     PUBREL,
+    UNSUBACK,
     Packet,
     puback_packet,
     pubcomp_packet,
     publish_packet,
     pubrec_packet,
     pubrel_packet,
+    unsubscribe_packet,
 )
 from tests.vmq.support import RAM, Client, House
 from vmq.core import Options
@@ -54,6 +56,8 @@ class Item:
     retain: bool = False
     released: bool = False
     pid: int = 0
+    #: The filter whose subscription brought this retained message.
+    brought_by: str = ""
 
 
 #: What a client should be sent: ("publish", payload, qos, dup, retain) or ("pubrel", pid).
@@ -114,8 +118,12 @@ class ModelQueue:
         else:
             self.quick_events.append(("publish", item.payload, 0, False, item.retain))
 
-    def deliver_retained(self, items: list[Item]) -> None:
-        """The retained messages of a new subscription, which no limit concerns."""
+    def deliver_retained(self, topic_filter: str, items: list[Item]) -> None:
+        """The retained messages of a new subscription, far below their limit.
+
+        They replace what is unsent of an earlier time, apart from what was stored.
+        """
+        self.burst = [item for item in self.burst if item.brought_by != topic_filter]
         for item in items:
             if not (item.qos and self.durable):
                 continue
@@ -371,16 +379,21 @@ class FlowMachine(RuleBasedStateMachine):
         items = []
         for message in matched:  # in the order of the retained store, which promises none
             payload, published = self.retained[message.topic.decode()]
-            items.append(Item(payload, self.effective(published, qos), retain=True))
-        session.queue.deliver_retained(items)
+            wanted = self.effective(published, qos)
+            items.append(Item(payload, wanted, retain=True, brought_by=topic_filter))
+        session.queue.deliver_retained(topic_filter, items)
         self.check()
 
     @precondition(lambda self: self.clients)
     @rule(data=st.data(), topic_filter=FILTERS)
     def unsubscribe(self, data: st.DataObject, topic_filter: str) -> None:
         name, client = self.any_client(data)
-        client.unsubscribe(topic_filter)
-        self.sessions[name].subscriptions.pop(topic_filter, None)
+        session = self.sessions[name]
+        # What is left of the subscription's burst goes, and may give way to others.
+        client.send(unsubscribe_packet(client.next_id(), topic_filter))
+        client.take_answer(UNSUBACK, client.last_id)
+        if session.subscriptions.pop(topic_filter, None) is not None:
+            session.queue.deliver_retained(topic_filter, [])
         self.check()
 
     def effective(self, published: int, granted: int) -> int:

@@ -24,7 +24,13 @@ from tests.support.wire import (
 )
 from tests.vmq.support import check_packet
 from vmq.broker import Broker, StartError, new_client_id, options_of
-from vmq.config import Config, ConfigError, ListenerOptions, QueueOptions, SessionOptions
+from vmq.config import (
+    Config,
+    ConfigError,
+    ListenerOptions,
+    QueueOptions,
+    SessionOptions,
+)
 from vmq.embedded import ReceivedMessage
 from vmq.store_open import ended_sessions
 
@@ -452,7 +458,7 @@ async def test_the_write_buffer_is_the_configured_one(tmp_path: Path) -> None:
     config = msgspec.structs.replace(config, network=network)
     async with Broker(config) as broker, peer_of(broker) as peer:
         await peer.connect("c")
-        [connection] = broker._tasks
+        [connection] = broker._watches
         assert connection.transport.get_write_buffer_limits()[1] == 4096
         assert connection.reply_limit == 4 * 4096
 

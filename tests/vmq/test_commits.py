@@ -136,6 +136,15 @@ class Peer:
         self.is_closed = True
         self.changed.set()
 
+    def pause_reading(self) -> None:
+        """A test hands over what it likes to anyway."""
+
+    def resume_reading(self) -> None:
+        """See `pause_reading`."""
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def get_extra_info(self, name: str) -> Any:
         return ("192.0.2.1", 4711)
 
@@ -338,6 +347,74 @@ async def test_what_sessions_write_at_their_end_waits_for_the_next_try(
     assert offline[:8] == online[:8]
     assert offline[8:] > bytes(8)
     assert stage.db.data == {b"1": b"", b"2": b""}
+
+
+def reader_of(stage: Stage) -> None:
+    """A durable session that is away and would get everything."""
+    peer = stage.peer().connection
+    peer.data_received(connect_packet("reader", clean=False) + subscribe_packet(1, ("#", 1)))
+    peer.connection_lost(None)
+
+
+def publish_and_come_again(stage: Stage, rounds: int) -> tuple[int, int]:
+    """A publisher that is cut off or left waiting connects anew each time; writes and bytes kept."""
+    data = connect_packet("p")
+    data += b"".join(publish_packet("t", b"x" * 1024, qos=1, packet_id=n) for n in range(1, 11))
+    for _ in range(rounds):
+        stage.peer().connection.data_received(data)
+    kept = {**stage.store.writing, **stage.store.dirty}
+    return len(kept), sum(len(value) for value in kept.values() if value is not None)
+
+
+@pytest.mark.parametrize("durability", ("os", "fsync"))
+async def test_what_comes_while_the_store_fails_is_refused_and_not_kept(
+    durability: str, impatient: None
+) -> None:
+    stage = Stage(durability)
+    reader_of(stage)
+    stage.core.options.max_offline_messages = -1
+    stage.db.error = FULL
+    peer = stage.peer()
+    stage.work(peer, b"1")
+    await peer.wait_until(lambda: peer.is_closed)
+    before = len(stage.store.dirty) + len(stage.store.writing)
+    writes, _ = publish_and_come_again(stage, 50)
+    assert writes == before
+    for packet in (
+        publish_packet("t", b"x", retain=True),
+        publish_packet("t", b"x", qos=2, packet_id=1),
+    ):
+        refused = stage.peer()
+        refused.connection.data_received(connect_packet("p") + packet)
+        assert refused.is_closed
+    quick = stage.peer()
+    quick.connection.data_received(connect_packet("q") + publish_packet("t", b"x"))
+    assert not quick.is_closed
+    stage.db.error = None
+    await stage.committer.finish_all()
+    accepted = stage.peer()
+    accepted.connection.data_received(
+        connect_packet("q") + publish_packet("t", b"x", qos=1, packet_id=1)
+    )
+    await stage.committer.finish_all()
+    assert not accepted.is_closed
+
+
+async def test_what_gathers_behind_a_disk_that_hangs_is_bounded(impatient: None) -> None:
+    """Counted in KiB where messages are large: ten publishes of 1 KiB are some 20 writes."""
+    stage = Stage("fsync")
+    stage.core.options.max_uncommitted_writes = 100
+    stage.core.options.max_offline_messages = -1
+    reader_of(stage)
+    await stage.committer.finish_all()
+    stage.db.may_write.clear()
+    stage.store.put(b"1", b"")
+    stage.committer.commit()
+    writes, size = publish_and_come_again(stage, 100)
+    assert writes <= 2 * 100 + 10
+    assert size <= (2 * 100 + 20) * 1024
+    stage.db.may_write.set()
+    await stage.committer.finish_all()
 
 
 @pytest.mark.parametrize("durability", ("os", "fsync"))

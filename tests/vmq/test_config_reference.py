@@ -6,7 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from vmq.config import Config, load
+from vmq.config import Config
+from vmq.config_load import load
 from vmq.config_reference import main as write_reference
 from vmq.config_reference import reference
 from vmq.config_sources import sections

@@ -10,10 +10,10 @@ from vmq.config import (
     Endpoint,
     ListenerOptions,
     SessionOptions,
-    check,
     is_loopback,
     parse_duration,
 )
+from vmq.config_checks import check
 
 # --- listener URLs
 

@@ -144,7 +144,8 @@ async def test_texts_that_no_packet_can_hold_are_refused(
 
 async def test_no_plugin_is_asked_about_a_client_inside(house: House) -> None:
     hooks = house.core.hooks
-    hooks.auth_on_register = hooks.auth_on_publish = lambda *_arguments: Refuse("no")
+    hooks.auth_on_register = lambda *_arguments: Refuse("no")
+    hooks.auth_on_publish = lambda *_arguments: Refuse("no")
     hooks.auth_on_subscribe = lambda *_arguments: Refuse("no")
     hooks.resolve()
     async with local(house) as client, asyncio.timeout(TIMEOUT):
@@ -261,7 +262,7 @@ async def test_a_close_by_the_broker_ends_the_iterator_and_what_waits(tmp_path: 
         house.patient = True
         async with asyncio.timeout(TIMEOUT):
             client = LocalClient(house.registry, "local", 10)
-            work = asyncio.ensure_future(client.publish("a", b"x", 1, False))
+            work = asyncio.ensure_future(client.publish("a", b"x", 2, False))
             await turns()
             house.client("local")
             house.commit()
@@ -287,3 +288,27 @@ async def test_no_will_is_left_and_no_bytes_after_the_end(house: House) -> None:
 def test_a_message_shows_its_parts() -> None:
     message = ReceivedMessage("a/b", b"x", 1, True)
     assert repr(message) == "ReceivedMessage(topic='a/b', payload=b'x', qos=1, retain=True)"
+
+
+async def test_what_the_broker_writes_in_the_pass_of_the_end_still_arrives(house: House) -> None:
+    house.patient = True
+    async with local(house) as client, asyncio.timeout(TIMEOUT):
+        subscribing = asyncio.ensure_future(client.subscribe(["a"], 1))
+        await turns()
+        await subscribing
+        house.publish("a", b"1", 1)
+        house.publish("a", b"2", 0)
+        client._connection.close("enough")
+        house.core.outbox.flush()
+        assert client.is_closed
+        received = [message async for message in client.messages()]
+    assert [message.payload for message in received] == [b"1", b"2"]
+
+
+async def test_what_arrived_before_the_client_closes_is_still_read(house: House) -> None:
+    async with local(house) as client, asyncio.timeout(TIMEOUT):
+        await client.subscribe(["a"], 1)
+        house.publish("a", b"1", 1)
+        client.close()
+        received = [message async for message in client.messages()]
+    assert [message.payload for message in received] == [b"1"]

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from vmq_hooks import DeliverModifiers, Message, Peer, Refuse, SubscriberId, Subscription
 
 from tests.support.wire import (
@@ -19,7 +21,7 @@ from tests.support.wire import (
     unsubscribe_packet,
 )
 from tests.vmq.support import Client, House, stored_house
-from vmq.hooks import Hooks
+from vmq.hooks import Hooks, Pending
 
 SITES = (
     *("auth_on_register", "on_register", "auth_on_publish", "on_publish", "auth_on_subscribe"),
@@ -304,7 +306,12 @@ def test_auth_on_subscribe_grants_lowers_and_refuses_filter_by_filter() -> None:
     calls = listen(
         house,
         *("auth_on_subscribe", "on_subscribe"),
-        answers={"auth_on_subscribe": lambda user, client, wanted: [2, 128, 0]},
+        answers={
+            "auth_on_subscribe": lambda _user, _who, wanted: [
+                Subscription(each.topic_filter, qos)
+                for each, qos in zip(wanted, (2, 128, 0), strict=True)
+            ]
+        },
     )
     assert client.subscribe(("yes", 2), ("no", 1), ("lower", 1)) == [2, 128, 0]
     assert calls == [
@@ -460,7 +467,7 @@ def test_a_dropped_message_is_not_told_as_kept(tmp_path: Path) -> None:
         house.publish("t", b"x", 2)
         [(site, client_id, lazy, reason)] = calls
         assert (site, client_id, reason) == ("on_message_drop", "c", "queue_full")
-        assert lazy() == ("t", 1, b"x")
+        assert lazy() == Message("t", b"x", 1)
 
 
 def test_on_message_drop_tells_which_message_went_when_the_oldest_goes() -> None:
@@ -472,7 +479,7 @@ def test_on_message_drop_tells_which_message_went_when_the_oldest_goes() -> None
     calls = listen(house, "on_message_drop")
     for number in range(4):
         house.publish("t", b"%d" % number, 2)
-    assert [call[2]() for call in calls] == [("t", 2, b"1"), ("t", 2, b"2")]
+    assert [call[2]() for call in calls] == [Message("t", b"1", 2), Message("t", b"2", 2)]
 
 
 # --- the ends of sessions
@@ -529,3 +536,135 @@ def test_a_connection_that_never_was_accepted_calls_nothing() -> None:
     client.send(b"\x30\x00")
     client.lose()
     assert calls == []
+
+
+# --- hooks that fail
+
+
+def fail(*_arguments: object) -> None:
+    raise ZeroDivisionError("a defect of a plugin")
+
+
+@pytest.mark.parametrize("site", [each for each in SITES if not each.startswith("auth_")])
+def test_a_hook_that_raises_is_contained_counted_and_named_in_the_log(
+    site: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Hooks for information change nothing when they fail."""
+    with stored_house(tmp_path / "without") as house:
+        without = everything(house)
+    with stored_house(tmp_path / "with") as house:
+        listen(house, site, answers={site: fail})
+        assert everything(house) == without
+        assert house.core.counters.hook_errors > 0
+    assert f"hook {site} failed" in caplog.text
+    assert "internal error" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("site", "act", "answer"),
+    (
+        ("auth_on_register", connect_packet("c"), b"\x20\x02\x00\x05"),
+        ("auth_on_publish", connect_packet("c", will=Will("w")), b"\x20\x02\x00\x05"),
+        (
+            "auth_on_subscribe",
+            connect_packet("c") + subscribe_packet(1, ("a", 1)),
+            b"\x20\x02\x00\x00\x90\x03\x00\x01\x80",
+        ),
+        (
+            "auth_on_publish",
+            connect_packet("c") + publish_packet("a", b"x", qos=1, packet_id=1),
+            b"\x20\x02\x00\x00",
+        ),
+    ),
+)
+def test_an_auth_hook_that_raises_refuses(
+    site: str, act: bytes, answer: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    house = House()
+    watcher = house.client("w")
+    watcher.subscribe(("#", 0))
+    listen(house, site, answers={site: fail})
+    client = Client(house, anonymous=site != "auth_on_register")
+    client.send(act)
+    assert client.take_bytes() == answer
+    watcher.expect()
+    assert house.core.counters.hook_errors == 1
+    assert f"hook {site} failed" in caplog.text
+    assert client.is_closed() == (site != "auth_on_subscribe")
+
+
+@pytest.mark.parametrize("site", ("on_client_gone", "on_topic_unsubscribed"))
+def test_the_end_of_a_session_is_whole_though_a_hook_fails(site: str) -> None:
+    house = House()
+    watcher = house.client("w")
+    watcher.subscribe(("will", 0), ("$share/g/s", 1))
+    client = house.client("c", will=Will("will", b"x"))
+    client.subscribe(("$share/g/s", 1))
+    house.choice = 1
+    house.publish("s", b"shared", 1)
+    assert client.payloads() == [b"shared"]
+    listen(house, site, answers={site: fail})
+    client.lose()
+    assert sorted(watcher.payloads()) == [b"shared", b"x"]
+    assert "c" not in house.registry.subscribers
+    assert house.core.counters.hook_errors == 1
+
+
+# --- verdicts that come later
+
+
+@given(st.lists(st.integers(1, 40), max_size=30), st.data())
+def test_a_verdict_that_comes_later_changes_nothing_but_the_time(
+    sizes: list[int], data: st.DataObject
+) -> None:
+    """Whatever the chunks, and whenever the verdicts come: everything is handled once, in order."""
+    house = House()
+    watcher = house.client("w")
+    watcher.subscribe(("#", 0))
+    pending: list[Pending] = []
+
+    def later(*_arguments: object) -> Pending:
+        pending.append(Pending(lambda: None))
+        return pending[-1]
+
+    for site in ("auth_on_register", "auth_on_publish", "auth_on_subscribe", "on_unsubscribe"):
+        setattr(house.core.hooks, site, later)
+    house.core.hooks.resolve()
+    stream = connect_packet("c") + subscribe_packet(1, ("x", 0)) + unsubscribe_packet(2, "x")
+    for number in range(9):
+        qos = number % 3
+        stream += publish_packet(
+            "t", b"%d" % number, qos=qos, packet_id=number + 1 if qos else None
+        )
+    client = Client(house, anonymous=False)
+    place = 0
+    for size in [*sizes, len(stream)]:
+        client.send(stream[place : place + size])
+        place += size
+        while pending and bool(data.draw(st.booleans())):
+            assert len(pending) == 1, "one packet at a time"
+            pending.pop().finish(None)
+    while pending:
+        assert not client.transport.reading
+        pending.pop().finish(None)
+    assert client.transport.reading
+    answers = b"\x20\x02\0\0\x90\x03\0\1\0\xb0\x02\0\2"
+    for number in range(9):
+        if number % 3:
+            answers += bytes((0x40 if number % 3 == 1 else 0x50, 2, 0, number + 1))
+    assert client.take_bytes() == answers
+    assert watcher.payloads() == [b"%d" % number for number in range(9)]
+
+
+def test_a_connection_that_is_lost_calls_its_verdict_off() -> None:
+    house = House()
+    cancelled: list[bool] = []
+    pending = Pending(lambda: cancelled.append(True))
+    house.core.hooks.auth_on_publish = lambda *_arguments: pending
+    house.core.hooks.resolve()
+    client = house.client("c", will=None)
+    client.send(publish_packet("t", b"x"))
+    client.lose()
+    assert cancelled == [True]
+    pending.finish(None)
+    assert house.core.counters.router_matches_local == 0

@@ -1,5 +1,6 @@
 """The outbox: one write a pass for each connection, and none before the commit it waits for."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -202,3 +203,23 @@ def test_nothing_overtakes_and_nothing_leaves_before_its_commit(
     outbox.flush()
     outbox.release(number)
     assert [bytes(client.transport.written) for client in clients] == wanted
+
+
+@pytest.mark.parametrize("barrier", (0, 1), ids=("at once", "released"))
+def test_a_transport_that_raises_ends_its_connection_and_no_other(barrier: int) -> None:
+    house = House()
+    clients = [house.client(name) for name in "abc"]
+    outbox = house.core.outbox
+
+    def broken(data: bytes) -> None:
+        raise OSError("no more")
+
+    clients[1].transport.write = broken  # type: ignore[method-assign]
+    for client in clients:
+        client.connection.barrier = outbox.committed + barrier
+        client.connection.add(PINGRESP_BYTES)
+    outbox.flush()
+    outbox.release(outbox.committed + barrier)
+    assert clients[0].take_bytes() == PINGRESP_BYTES
+    assert clients[2].take_bytes() == PINGRESP_BYTES
+    assert [client.connection.closing for client in clients] == [False, True, False]

@@ -1,7 +1,10 @@
 """What `import vmq` gives, and costs."""
 
+import ast
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -28,3 +31,24 @@ def test_the_package_exports_the_configuration() -> None:
 def test_the_package_knows_whether_its_core_is_compiled() -> None:
     # Functions of an extension module are built in; those of a source have code.
     assert vmq.is_compiled() is not hasattr(vmq.trie.Trie.__init__, "__code__")
+
+
+def test_a_name_holds_one_kind_of_exception_in_a_compiled_function() -> None:
+    # mypyc gives each local name one type; a second kind of exception under it is a TypeError.
+    path = Path(__file__).parents[2] / "setup.py"
+    if not path.is_file():
+        pytest.skip("the list of compiled modules is in the repository only")
+    setup = path.read_text()
+    modules = re.findall(r'"(vmq/[\w/]+\.py)"', setup)
+    assert "vmq/session.py" in modules
+    for module in modules:
+        source = Path(vmq.__file__).parent.parent / module
+        for function in ast.walk(ast.parse(source.read_text())):
+            if not isinstance(function, ast.FunctionDef):
+                continue
+            kinds: dict[str, set[str]] = {}
+            for each in ast.walk(function):
+                if isinstance(each, ast.ExceptHandler) and each.name and each.type:
+                    kinds.setdefault(each.name, set()).add(ast.unparse(each.type))
+            mixed = {name for name, found in kinds.items() if len(found) > 1}
+            assert not mixed, f"{module}: {function.name}"

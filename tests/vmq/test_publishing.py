@@ -143,12 +143,29 @@ def test_bursts_reach_fast_and_slow_subscribers_alike(
     assert len(other.take()) == len(messages) + len(twice)
 
 
-def test_a_subscriber_gets_the_very_bytes_of_a_qos_0_publish(house: House) -> None:
+LONG_SPELLINGS = (b"\x86\x00", b"\x86\x80\x00", b"\x86\x80\x80\x00")
+
+
+@pytest.mark.parametrize("spelling", LONG_SPELLINGS)
+def test_a_longer_spelling_of_a_length_is_not_passed_on(house: House, spelling: bytes) -> None:
+    """Not every client can read what this one writes (section 2.2.3)."""
     client = house.client("c")
-    client.subscribe(("a", 0))
-    raw = b"\x30\x83\x00\0\1a"  # a remaining length of two bytes, where one would do
-    client.send(raw * 3)
-    assert client.take_bytes() == raw * 3
+    client.subscribe(("a", 2))
+    short = publish_packet("a", b"xyz")
+    assert short[1] == 6
+    house.client("p").send(short, short[:1] + spelling + short[2:], short, short)
+    assert client.take_bytes() == short * 4
+
+
+@pytest.mark.parametrize("qos", (1, 2))
+@pytest.mark.parametrize("spelling", LONG_SPELLINGS)
+def test_nor_is_it_at_qos_1_and_2(house: House, qos: int, spelling: bytes) -> None:
+    client = house.client("c")
+    client.subscribe(("a", 2))
+    short = publish_packet("a", b"x", qos=qos, packet_id=1)
+    assert short[1] == 6
+    house.client("p").send(short[:1] + spelling + short[2:])
+    assert client.take_bytes() == short
 
 
 def test_a_burst_without_subscribers_is_counted(house: House) -> None:

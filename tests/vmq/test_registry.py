@@ -451,6 +451,31 @@ def test_a_durable_member_that_leaves_hands_over_what_it_may(durable: House) -> 
     ]
 
 
+@pytest.mark.parametrize("size", (1, 2000))
+def test_after_a_restart_as_before_another_member_gets_what_was_stored_for_the_first(
+    durable: House, size: int
+) -> None:
+    """The second size has a record of its own in the store."""
+    durable.options.max_inflight_messages = 2
+    leaves, stays = members(durable, "leaves", "stays", clean=False)
+    leaves.subscribe(("mine", 1))
+    stays.disconnect()
+    for number in range(4):
+        durable.publish("t", b"%d" % number * size, 1)
+    durable.publish("mine", b"own", 1)
+    durable.restart()
+    stays, leaves = (durable.client(name, clean=False) for name in ("stays", "leaves"))
+    stays.expect()
+    leaves.lose()
+    seen: list[bytes] = []
+    while packets := stays.take():
+        seen += [packet.payload for packet in packets]
+        stays.acknowledge(*packets)
+    assert seen == [b"%d" % number * size for number in range(4)]
+    client = durable.client("leaves", clean=False)
+    assert [packet.payload for packet in client.take()] == [b"own"]
+
+
 def test_a_lone_durable_member_keeps_its_messages_as_any_session_does(durable: House) -> None:
     durable.options.max_inflight_messages = 1
     [alone] = members(durable, "alone", clean=False)

@@ -17,7 +17,7 @@ from tests.vmq.test_store_model import (
     records,
     send,
 )
-from vmq.message import NO_MESSAGE, Message
+from vmq.message import NO_MESSAGE, Delivery, Message
 from vmq.store import INLINE_PAYLOAD, Store, decode_message, encode_message
 from vmq.store_open import ended_sessions, open_store, stored_retained, stored_sessions
 
@@ -96,6 +96,27 @@ def test_message_comes_back_from_its_form(topic: str, payload: bytes) -> None:
         2,
         False,
     )
+
+
+@pytest.mark.parametrize("group", ("$share/g/a", "$share/ä/#", "$share/g/" + "x" * 65_526))
+@pytest.mark.parametrize("payload", (b"", b"small", LARGE))
+@pytest.mark.parametrize("retain", (False, True))
+def test_the_share_group_of_a_delivery_comes_back(
+    store: Store, tmp_path: Path, group: str, payload: bytes, retain: bool
+) -> None:
+    waits, sent = (Delivery(message(payload), 1, retain, group) for _ in range(2))
+    waits.seq, sent.order, sent.packet_id = 7, 8, 9
+    store.put_waiting(SESSION, waits)
+    store.put_inflight(SESSION, sent)
+    commit(store)
+    store = reopen(store, tmp_path)
+    found = [store.load_waiting(SESSION, 7), *store.load_inflight(SESSION)]
+    assert [
+        (each.message.topic, each.message.payload, each.group, each.retain)
+        for each in found
+        if each is not None
+    ] == [(b"a/b", payload, group, retain)] * 2
+    store.db.close()
 
 
 @pytest.mark.parametrize("qos", (1, 2))

@@ -267,7 +267,15 @@ DAMAGE = (
     ([(b"q" + OWN + number(9), b"\1")], "ill-formed queue entries", WHOLE),
     ([(b"q" + OWN + number(9), b"\0" + ENTRY[1:])], "ill-formed queue entries", WHOLE),
     ([(b"q" + OWN + number(9), b"\3" + ENTRY[1:])], "ill-formed queue entries", WHOLE),
+    ([(b"q" + OWN + number(9), b"\x41" + ENTRY[1:])], "ill-formed queue entries", WHOLE),
     ([(b"q" + OWN + number(9), b"\x21" + ENTRY[1:])], "ill-formed queue entries", WHOLE),
+    ([(b"q" + OWN + number(9), b"\x21" + ENTRY[1:] + b"\0\0")], "ill-formed queue entries", WHOLE),
+    (
+        [(b"q" + OWN + number(9), b"\x21" + ENTRY[1:] + b"\xff\0\1")],
+        "ill-formed queue entries",
+        WHOLE,
+    ),
+    ([(b"i" + OWN + number(9), b"\x32\0\1\0\0g\0\1")], "ill-formed inflight entries", WHOLE),
     ([(b"q" + OWN + number(9), b"\x12" + ENTRY[1:])], "ill-formed queue entries", WHOLE),
     ([(b"q" + OWN + number(9), b"\1\0\0\0\2t")], "ill-formed queue entries", WHOLE),
     ([(b"q" + OWN + number(9), b"\1\0\0\0\1\xffx")], "ill-formed queue entries", WHOLE),
@@ -342,6 +350,18 @@ def test_a_sound_entry_stays_what_it_was(data: Path) -> None:
         *(b"q" + number(session) + number(6) for session in (1, 2, 3)),
     }
     assert all(before[key] == value for key, value in after.items())
+
+
+def test_entries_of_share_groups_are_sound(data: Path) -> None:
+    store = start(data)
+    session = stored_sessions(store)[0].number
+    for seq, size in enumerate((1, 5000), start=1000):
+        delivery = Delivery(Message(b"t", b"x" * size, 1, False), 1, False, "$share/g/+")
+        delivery.seq = seq
+        store.put_waiting(session, delivery)
+    commit(store)
+    store.db.close()
+    assert check(data).problems == []
 
 
 def test_much_damage_is_told_in_few_words(data: Path) -> None:

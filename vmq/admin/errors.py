@@ -17,3 +17,9 @@ class RefusedError(AdminError):
     """The thing is there, but in no state for this."""
 
     status = 409
+
+
+class TooSlow(AdminError):
+    """A request did not come in time."""
+
+    status = 408

@@ -11,7 +11,7 @@ import secrets
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -22,12 +22,17 @@ FILE: Final = "api_keys.json"
 PREFIX: Final = "vmq_"
 
 
+#: What a key is good for.
+Scope = Literal["all", "read"]
+
+
 class KeyRow(Struct, frozen=True, kw_only=True):
     """One API key, without the key."""
 
     id: str
     name: str
     created_at: str
+    scope: Annotated[Scope, Meta(description="read = it may look, and change nothing")] = "all"
 
 
 class NewKey(KeyRow, frozen=True, kw_only=True):
@@ -58,7 +63,7 @@ class ApiKeys:
         self._stamp: tuple[int, int, int] | None = None
         self._keys: list[_Stored] = []
 
-    def create(self, name: str = "") -> NewKey:
+    def create(self, name: str = "", scope: Scope = "all") -> NewKey:
         """Makes a key.
 
         Raises:
@@ -71,16 +76,15 @@ class ApiKeys:
             id=secrets.token_hex(4),
             name=name,
             created_at=when.removesuffix("+00:00") + "Z",
+            scope=scope,
             sha256=_hash(text),
         )
         self._save([*keys, row])
-        return NewKey(id=row.id, name=row.name, created_at=row.created_at, key=text)
+        return NewKey(**_public(row), key=text)
 
     def list_keys(self) -> list[KeyRow]:
         """The keys, the oldest first."""
-        return [
-            KeyRow(id=each.id, name=each.name, created_at=each.created_at) for each in self._load()
-        ]
+        return [KeyRow(**_public(each)) for each in self._load()]
 
     def delete(self, key_id: str) -> KeyDeleted:
         """Deletes a key: whoever uses it is refused from now on.
@@ -95,12 +99,13 @@ class ApiKeys:
         self._save(left)
         return KeyDeleted(key_id)
 
-    def accepts(self, key: str) -> bool:
-        """Whether this is one of the keys; takes the same time whichever it is, and however wrong."""
+    def find(self, key: str) -> KeyRow | None:
+        """What is known of a key; None = it is none. Takes the same time whichever it is, and however wrong."""
         wanted = _hash(key)
-        found = False
+        found: KeyRow | None = None
         for each in self._load():
-            found |= hmac.compare_digest(each.sha256, wanted)
+            if hmac.compare_digest(each.sha256, wanted):
+                found = each
         return found
 
     def _load(self) -> list[_Stored]:
@@ -133,6 +138,10 @@ class ApiKeys:
             fresh.replace(self.path)
         except OSError as error:
             raise RefusedError(f"the API keys cannot be written: {error}") from None
+
+
+def _public(row: KeyRow) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in KeyRow.__struct_fields__}
 
 
 def _hash(key: str) -> str:

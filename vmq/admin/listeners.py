@@ -17,7 +17,10 @@ class ListenerRow(Struct, frozen=True, kw_only=True):
     status: Annotated[str, Meta(description="running or stopped")]
     url: Annotated[str, Meta(description="With the real port, while it runs")]
     connections: Annotated[int, Meta(description="Open MQTT connections")]
-    allow_anonymous: bool
+    mountpoint: Annotated[
+        str | None, Meta(description="The topic tree of its clients; null = it has none (http)")
+    ]
+    allow_anonymous: Annotated[bool | None, Meta(description="null = it has no clients (http)")]
 
 
 def list_listeners(broker: "Broker") -> list[ListenerRow]:
@@ -27,12 +30,15 @@ def list_listeners(broker: "Broker") -> list[ListenerRow]:
 
 def _row(broker: "Broker", name: str) -> ListenerRow:
     listener = broker.listeners.get(name)
+    options = broker.config.listeners[name]
+    is_mqtt = options.endpoint.scheme != "http"
     return ListenerRow(
         name=name,
         status="stopped" if listener is None else "running",
-        url=broker.config.listeners[name].url if listener is None else listener.url,
+        url=options.url if listener is None else listener.url,
         connections=0 if listener is None else listener.connections,
-        allow_anonymous=broker.config.anonymous_allowed(name),
+        mountpoint=options.mountpoint if is_mqtt else None,
+        allow_anonymous=broker.config.anonymous_allowed(name) if is_mqtt else None,
     )
 
 

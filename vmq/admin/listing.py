@@ -31,6 +31,7 @@ class Selection(Struct, frozen=True, kw_only=True):
         Meta(description="Order by these columns, as in: -queue_size,client_id (- is descending)"),
     ] = ""
     limit: Annotated[int, Meta(ge=0, description="At most so many rows; 0 = all")] = 100
+    offset: Annotated[int, Meta(ge=0, description="Leave out so many rows first")] = 0
 
 
 class Listing(Generic[Row]):
@@ -49,6 +50,7 @@ class Listing(Generic[Row]):
         chosen = selection if selection is not None else Selection(limit=0)
         self._source = iter(source)
         self._limit = chosen.limit
+        self._offset = chosen.offset
         self._accepts: Predicate | None = None
         if chosen.where.strip():
             self._accepts = compile_where(chosen.where, row)
@@ -59,7 +61,10 @@ class Listing(Generic[Row]):
         """The rows, in lists of at most SLICE."""
         steps = self._matching() if self._order is None else self._sorted(self._order)
         left = self._limit
-        async for rows in steps:
+        skip = self._offset
+        async for step in steps:
+            rows = step[skip:]
+            skip -= len(step) - len(rows)
             if self._limit and len(rows) > left:
                 self.more = True
                 if left:
@@ -86,7 +91,7 @@ class Listing(Generic[Row]):
     async def _sorted(self, order: Callable[[Any], Any]) -> AsyncIterator[list[Row]]:
         """Slices that are each sorted, merged; of many rows only those within the limit are kept."""
         runs: list[list[Row]] = []
-        keep = self._limit + 1 if self._limit else 0
+        keep = self._offset + self._limit + 1 if self._limit else 0
         async for rows in self._matching():
             run = rows if not runs or not 0 < keep <= SLICE else runs.pop() + rows
             run.sort(key=order)

@@ -8,8 +8,8 @@ from msgspec import Meta, Struct
 
 from vmq.admin.listing import SLICE, Listing, Selection
 from vmq.admin.payloads import Encoding, show_payload
-from vmq.admin.sessions import find, registry_of
-from vmq.message import Delivery, Message
+from vmq.admin.trees import Mountpoint, find, registry_of
+from vmq.message import Delivery
 from vmq.queue import Queue
 from vmq.registry import Subscriber
 
@@ -48,18 +48,23 @@ class Purged(Struct, frozen=True):
     """What a purge did."""
 
     client_id: str
+    mountpoint: Mountpoint
     purged: Annotated[int, Meta(description="Messages dropped; those in flight stay")]
 
 
 def peek(
-    broker: "Broker", client_id: str, selection: Selection, payload_bytes: int = 64
+    broker: "Broker",
+    client_id: str,
+    selection: Selection,
+    payload_bytes: int = 64,
+    mountpoint: str = "",
 ) -> Listing[QueuedRow]:
     """What is in a queue, from memory and from the store. Consumes nothing.
 
     Raises:
         NotFoundError: there is no such session.
     """
-    subscriber = find(broker, client_id)
+    subscriber = find(broker, client_id, mountpoint)
     return Listing(QueuedRow, _rows(subscriber, payload_bytes), selection)
 
 
@@ -115,25 +120,25 @@ def _contents(queue: Queue) -> Iterator[tuple[str, Delivery] | None]:
 def _bursts(queue: Queue) -> list[Delivery]:
     """The retained messages that a new subscription brought and the socket has not taken yet."""
     found: list[Delivery] = []
-    for burst in queue.burst or ():
-        rest: list[Message] = burst.messages[burst.position :]
-        for message in rest:
-            found.append(Delivery(message, min(message.qos, burst.granted), True, ""))
+    if queue.burst is not None:
+        for message, granted in queue.burst.rest():
+            found.append(Delivery(message, min(message.qos, granted), True, ""))
     return found
 
 
-async def purge(broker: "Broker", client_id: str) -> Purged:
+async def purge(broker: "Broker", client_id: str, mountpoint: str = "") -> Purged:
     """Drops what waits in a queue now. What was sent stays: the client may have it already.
 
     Raises:
         NotFoundError: there is no such session.
     """
-    subscriber = find(broker, client_id)
+    subscriber = find(broker, client_id, mountpoint)
+    registry = registry_of(broker, mountpoint)
     queue = subscriber.queue
     count = _purge_memory(queue)
     # What comes from here on is none of ours.
     until = queue.next_seq
-    while _is_there(broker, subscriber):
+    while registry.subscribers.get(client_id) is subscriber:
         step = _purge_step(queue, until)
         if step < 0:
             break
@@ -141,11 +146,7 @@ async def purge(broker: "Broker", client_id: str) -> Purged:
         await asyncio.sleep(0)
     queue.pump()  # room for what waits for it: publishers that were paused, the fast path
     queue.core.outbox.flush()
-    return Purged(client_id, count)
-
-
-def _is_there(broker: "Broker", subscriber: Subscriber) -> bool:
-    return registry_of(broker).subscribers.get(subscriber.client_id) is subscriber
+    return Purged(client_id, mountpoint, count)
 
 
 def _purge_memory(queue: Queue) -> int:

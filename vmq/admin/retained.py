@@ -9,7 +9,7 @@ from msgspec import Struct
 from vmq.admin.errors import AdminError, NotFoundError
 from vmq.admin.listing import SLICE, Listing, Selection
 from vmq.admin.payloads import Encoding, show_payload
-from vmq.admin.sessions import registry_of
+from vmq.admin.trees import Mountpoint, elsewhere, registries, registry_of
 from vmq.message import Message
 from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.topics import check_filter, split_shared
@@ -24,6 +24,7 @@ class RetainedRow(Struct, frozen=True, kw_only=True):
     """One retained message."""
 
     topic: str
+    mountpoint: Mountpoint
     qos: int
     size: int
     payload: str
@@ -35,36 +36,48 @@ class RetainedDeleted(Struct, frozen=True):
     """What a delete did."""
 
     filter: str
+    mountpoint: Mountpoint
     deleted: int
 
 
 def list_retained(
-    broker: "Broker", selection: Selection, topic_filter: str = "", payload_bytes: int = 64
+    broker: "Broker",
+    selection: Selection,
+    topic_filter: str = "",
+    payload_bytes: int = 64,
+    mountpoint: str | None = None,
 ) -> Listing[RetainedRow]:
     """The retained messages whose topics a filter matches; without one, all of them, those under $ included.
+
+    Of one mountpoint, or (None) of all.
 
     Raises:
         AdminError: that is no topic filter.
     """
     _check(topic_filter)
-    registry = registry_of(broker)
-    rows = _rows(registry, topic_filter, payload_bytes)
+    rows = _rows(registries(broker, mountpoint), topic_filter, payload_bytes)
     return Listing(RetainedRow, rows, selection)
 
 
-def show_retained(broker: "Broker", topic: str, payload_bytes: int = 0) -> RetainedRow:
+def show_retained(
+    broker: "Broker", topic: str, payload_bytes: int = 0, mountpoint: str = ""
+) -> RetainedRow:
     """The retained message of a topic.
 
     Raises:
         NotFoundError: the topic has none.
     """
-    message = registry_of(broker).retained.get(topic)
+    message = registry_of(broker, mountpoint).retained.get(topic)
     if message is None:
-        raise NotFoundError(f"topic {topic!r} has no retained message")
-    return _row(message, payload_bytes)
+        text = f"topic {topic!r} has no retained message"
+        others = elsewhere(broker, lambda registry: registry.retained.get(topic) is not None)
+        raise NotFoundError(text + others)
+    return _row(mountpoint, message, payload_bytes)
 
 
-async def delete_retained(broker: "Broker", topic_filter: str) -> RetainedDeleted:
+async def delete_retained(
+    broker: "Broker", topic_filter: str, mountpoint: str = ""
+) -> RetainedDeleted:
     """Deletes the retained messages whose topics a filter matches; subscribers are told nothing.
 
     Raises:
@@ -74,7 +87,7 @@ async def delete_retained(broker: "Broker", topic_filter: str) -> RetainedDelete
     if not topic_filter:
         raise AdminError("filter: missing; # stands for every topic but those under $")
     _check(topic_filter)
-    registry = registry_of(broker)
+    registry = registry_of(broker, mountpoint)
     store = registry.core.store
     deleted = 0
     for step, message in enumerate(walk(registry, topic_filter), 1):
@@ -86,7 +99,7 @@ async def delete_retained(broker: "Broker", topic_filter: str) -> RetainedDelete
             await asyncio.sleep(0)
     if not deleted:
         raise NotFoundError(f"no retained message matches {topic_filter!r}")
-    return RetainedDeleted(topic_filter, deleted)
+    return RetainedDeleted(topic_filter, mountpoint, deleted)
 
 
 def _check(topic_filter: str) -> None:
@@ -101,16 +114,18 @@ def _check(topic_filter: str) -> None:
 
 
 def _rows(
-    registry: Registry, topic_filter: str, payload_bytes: int
+    trees: list[Registry], topic_filter: str, payload_bytes: int
 ) -> Iterator[RetainedRow | None]:
-    for message in walk(registry, topic_filter):
-        yield None if message is None else _row(message, payload_bytes)
+    for registry in trees:
+        for message in walk(registry, topic_filter):
+            yield None if message is None else _row(registry.mountpoint, message, payload_bytes)
 
 
-def _row(message: Message, payload_bytes: int) -> RetainedRow:
+def _row(mountpoint: str, message: Message, payload_bytes: int) -> RetainedRow:
     shown = show_payload(message.payload, payload_bytes)
     return RetainedRow(
         topic=message.topic.decode(errors="replace"),
+        mountpoint=mountpoint,
         qos=message.qos,
         size=len(message.payload),
         payload=shown.text,

@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 
 from vmq.admin.errors import NotFoundError
 from vmq.admin.listing import Listing, Selection
+from vmq.admin.trees import Mountpoint, find, registries, registry_of
 from vmq.connection import Connection
 from vmq.registry import Registry, Subscriber
 
@@ -19,6 +20,7 @@ class SessionRow(Struct, frozen=True, kw_only=True):
     """One session; the names are VerneMQ's."""
 
     client_id: str
+    mountpoint: Mountpoint
     is_online: bool
     user: Annotated[str | None, Meta(description="User name of the connection")] = None
     peer_host: str | None = None
@@ -58,6 +60,7 @@ class Disconnected(Struct, frozen=True, kw_only=True):
     """What a disconnect did."""
 
     client_id: str
+    mountpoint: Mountpoint
     was_online: bool
     session_ended: Annotated[
         bool, Meta(description="Whether the session went too, with its messages and subscriptions")
@@ -69,40 +72,27 @@ class Unsubscribed(Struct, frozen=True):
 
     client_id: str
     filter: str
+    mountpoint: Mountpoint
 
 
-def registry_of(broker: "Broker") -> Registry:
-    """The sessions and topics of a broker."""
-    return broker.registry()
+def list_sessions(
+    broker: "Broker", selection: Selection, mountpoint: str | None = None
+) -> Listing[SessionRow]:
+    """All sessions, connected or not, of one mountpoint or (None) of all."""
+    return Listing(SessionRow, _rows(registries(broker, mountpoint)), selection)
 
 
-def find(broker: "Broker", client_id: str) -> Subscriber:
-    """The session of a client.
-
-    Raises:
-        NotFoundError: there is none.
-    """
-    subscriber = registry_of(broker).subscribers.get(client_id)
-    if subscriber is None:
-        raise NotFoundError(f"there is no session of client {client_id!r}")
-    return subscriber
+def _rows(trees: list[Registry]) -> Iterator[SessionRow | None]:
+    for registry in trees:
+        for client_id in list(registry.subscribers):
+            subscriber = registry.subscribers.get(client_id)
+            yield None if subscriber is None else row_of(registry, subscriber)
 
 
-def list_sessions(broker: "Broker", selection: Selection) -> Listing[SessionRow]:
-    """All sessions, connected or not."""
-    return Listing(SessionRow, _rows(registry_of(broker)), selection)
-
-
-def _rows(registry: Registry) -> Iterator[SessionRow | None]:
-    for client_id in list(registry.subscribers):
-        subscriber = registry.subscribers.get(client_id)
-        yield None if subscriber is None else row_of(registry, subscriber)
-
-
-def show_session(broker: "Broker", client_id: str) -> SessionDetails:
+def show_session(broker: "Broker", client_id: str, mountpoint: str = "") -> SessionDetails:
     """One session with its subscriptions."""
-    registry = registry_of(broker)
-    subscriber = find(broker, client_id)
+    registry = registry_of(broker, mountpoint)
+    subscriber = find(broker, client_id, mountpoint)
     row = row_of(registry, subscriber)
     filters = [
         SubscriptionRow(each, subscription.qos)
@@ -122,6 +112,7 @@ def row_of(registry: Registry, subscriber: Subscriber) -> SessionRow:
     since = registry.offline.get(subscriber.client_id)
     return SessionRow(
         client_id=subscriber.client_id,
+        mountpoint=registry.mountpoint,
         is_online=queue.online,
         user=None if session is None else session.username,
         peer_host=host,
@@ -155,10 +146,12 @@ def _when(seconds: float) -> str | None:
     return when.removesuffix("+00:00") + "Z"
 
 
-def disconnect(broker: "Broker", client_id: str, *, cleanup: bool = False) -> Disconnected:
+def disconnect(
+    broker: "Broker", client_id: str, mountpoint: str = "", *, cleanup: bool = False
+) -> Disconnected:
     """Closes a client's connection; its will is published. With `cleanup` its session ends, too."""
-    registry = registry_of(broker)
-    subscriber = find(broker, client_id)
+    registry = registry_of(broker, mountpoint)
+    subscriber = find(broker, client_id, mountpoint)
     output = subscriber.output
     if output is not None:
         output.close("disconnected by the operator")
@@ -168,17 +161,24 @@ def disconnect(broker: "Broker", client_id: str, *, cleanup: bool = False) -> Di
         registry.end_session(subscriber)
     registry.core.outbox.flush()
     ended = registry.subscribers.get(client_id) is not subscriber
-    return Disconnected(client_id=client_id, was_online=output is not None, session_ended=ended)
+    return Disconnected(
+        client_id=client_id,
+        mountpoint=mountpoint,
+        was_online=output is not None,
+        session_ended=ended,
+    )
 
 
-def unsubscribe(broker: "Broker", client_id: str, topic_filter: str) -> Unsubscribed:
+def unsubscribe(
+    broker: "Broker", client_id: str, topic_filter: str, mountpoint: str = ""
+) -> Unsubscribed:
     """Removes a subscription; the client is not told, since MQTT has no packet for it.
 
     Raises:
         NotFoundError: the client has no subscription to exactly this filter.
     """
-    registry = registry_of(broker)
-    subscriber = find(broker, client_id)
+    registry = registry_of(broker, mountpoint)
+    subscriber = find(broker, client_id, mountpoint)
     if not registry.unsubscribe(subscriber, topic_filter):
         have = ", ".join(sorted(subscriber.subscriptions)[:20]) or "none"
         raise NotFoundError(
@@ -187,4 +187,4 @@ def unsubscribe(broker: "Broker", client_id: str, topic_filter: str) -> Unsubscr
     hook = registry.core.hooks.on_topic_unsubscribed
     if hook is not None:
         hook(subscriber.queue.subscriber_id(), [topic_filter])
-    return Unsubscribed(client_id, topic_filter)
+    return Unsubscribed(client_id, topic_filter, mountpoint)

@@ -43,6 +43,8 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 _OPERATORS: Final = "= != < <= > >= ~ !~"
 _CONSTANTS: Final[dict[str, object]] = {"true": True, "false": False, "null": None}
 
+#: Kind, text, and where it stands in the expression.
+Token = tuple[str, str, int]
 Getter = Callable[[Any], Any]
 Predicate = Callable[[Any], bool]
 
@@ -69,7 +71,7 @@ def _kind(annotation: Any) -> str:
 
 
 def check_column(columns: dict[str, str], name: str, what: str) -> None:
-    """Raises AdminError if there is no such column."""
+    """Raises AdminError if there is no such column; `what` begins its text."""
     if name not in columns:
         raise AdminError(f"{what}: there is no column {name!r}; accepted: {', '.join(columns)}")
 
@@ -81,6 +83,10 @@ def compile_where(text: str, row: type[Struct]) -> Predicate:
         AdminError: the expression makes no sense; the text says where, and what is accepted.
     """
     return _Parser(text, columns_of(row)).parse()
+
+
+def _place(at: int) -> str:
+    return f"where, at character {at + 1}"
 
 
 class _Operand:
@@ -96,35 +102,41 @@ class _Operand:
 class _Parser:
     def __init__(self, text: str, columns: dict[str, str]) -> None:
         if len(text) > MAX_LENGTH:
-            raise self._error(f"longer than {MAX_LENGTH} characters")
+            raise AdminError(f"where: longer than {MAX_LENGTH} characters")
         self._columns = columns
         self._depth = 0
+        self._end = len(text.rstrip())
         self._tokens = self._split(text)
         self._at = 0
 
-    def _error(self, what: str) -> AdminError:
-        return AdminError(f"where: {what}")
+    def _error(self, what: str, token: int | None = None) -> AdminError:
+        """An error at a token, by its number: the present one, unless another is named."""
+        number = self._at if token is None else token
+        at = self._tokens[number][2] if number < len(self._tokens) else self._end
+        return AdminError(f"{_place(at)}: {what}")
 
-    def _split(self, text: str) -> list[tuple[str, str]]:
-        tokens: list[tuple[str, str]] = []
+    def _split(self, text: str) -> list[Token]:
+        tokens: list[Token] = []
         at = 0
         text = text.rstrip()
         while at < len(text):
             match = _TOKEN.match(text, at)
             if match is None:
-                raise self._error(f"cannot read {text[at:].strip()[:40]!r}")
+                rest = text[at:].lstrip()
+                place = _place(len(text) - len(rest))
+                raise AdminError(f"{place}: cannot read {rest[:40]!r}")
             assert match.lastgroup is not None
-            tokens.append((match.lastgroup, match[match.lastgroup]))
+            tokens.append((match.lastgroup, match[match.lastgroup], match.start(match.lastgroup)))
             at = match.end()
         if not tokens:
-            raise self._error("the expression is empty")
+            raise AdminError("where: the expression is empty")
         return tokens
 
     def _peek(self) -> str:
         """The next token if it is a sign or a word, in lower case; else nothing."""
         if self._at >= len(self._tokens):
             return ""
-        kind, text = self._tokens[self._at]
+        kind, text, _ = self._tokens[self._at]
         return text.lower() if kind in ("name", "sign") else ""
 
     def _take(self, *wanted: str) -> bool:
@@ -165,42 +177,48 @@ class _Parser:
             inner = self._factor()
             found: Predicate = lambda row: not inner(row)  # noqa: E731
         elif self._take("("):
+            opened = self._at - 1
             found = self._either()
             if not self._take(")"):
-                raise self._error("a ( without its )")
+                raise self._error("a ( without its )", opened)
         else:
             found = self._comparison()
         self._depth -= 1
         return found
 
     def _comparison(self) -> Predicate:
+        began = self._at
         left = self._operand()
         sign = self._peek()
         if sign in ("~", "!~"):
             self._at += 1
-            return self._search(left, self._operand(), sign == "!~")
+            return self._search(left, self._operand(), sign == "!~", began)
         if sign not in _COMPARISONS:
             if left.kind != "boolean":
                 raise self._error(
                     f"{left.shown} is a {left.kind}, no yes or no; "
-                    f"compare it with one of {_OPERATORS}"
+                    f"compare it with one of {_OPERATORS}",
+                    began,
                 )
             get = left.get
             return lambda row: get(row) is True
         self._at += 1
-        return self._compare(left, sign, self._operand())
+        return self._compare(left, sign, self._operand(), began)
 
-    def _compare(self, left: _Operand, sign: str, right: _Operand) -> Predicate:
+    def _compare(self, left: _Operand, sign: str, right: _Operand, began: int) -> Predicate:
         compare = _COMPARISONS[sign]
         a, b = left.get, right.get
         if "null" in (left.kind, right.kind):
             if sign not in ("=", "==", "!="):
-                raise self._error(f"null is neither less nor more; accepted: = != (not {sign})")
+                raise self._error(
+                    f"null is neither less nor more; accepted: = != (not {sign})", began
+                )
             return lambda row: compare(a(row), b(row))
         if left.kind != right.kind:
             raise self._error(
                 f"{left.shown} is a {left.kind} and {right.shown} a {right.kind}: "
-                "they cannot be compared"
+                "they cannot be compared",
+                began,
             )
 
         def holds(row: Any) -> bool:
@@ -209,13 +227,13 @@ class _Parser:
 
         return holds
 
-    def _search(self, left: _Operand, right: _Operand, negated: bool) -> Predicate:
+    def _search(self, left: _Operand, right: _Operand, negated: bool, began: int) -> Predicate:
         if left.kind != "text" or not isinstance(right.constant, str):
-            raise self._error('~ wants a text column before it and a "pattern" behind it')
+            raise self._error('~ wants a text column before it and a "pattern" behind it', began)
         try:
             pattern = Pattern(right.constant)
         except PatternError as error:
-            raise self._error(f"{right.shown}: {error}") from None
+            raise self._error(f"{right.shown}: {error}", self._at - 1) from None
         get = left.get
 
         def holds(row: Any) -> bool:
@@ -227,7 +245,7 @@ class _Parser:
     def _operand(self) -> _Operand:
         if self._at >= len(self._tokens):
             raise self._error("the expression ends too early")
-        kind, text = self._tokens[self._at]
+        kind, text, at = self._tokens[self._at]
         self._at += 1
         if kind == "number":
             number = float(text) if "." in text else int(text)
@@ -236,10 +254,12 @@ class _Parser:
             plain = re.sub(r"\\([\"'\\])", r"\1", text[1:-1])
             return _Operand(text, "text", lambda _row: plain, plain)
         if kind == "sign" or text.lower() in ("and", "or", "not"):
-            raise self._error(f"{text!r} is not expected here; accepted: a column or a value")
+            raise self._error(
+                f"{text!r} is not expected here; accepted: a column or a value", self._at - 1
+            )
         if text.lower() in _CONSTANTS:
             constant = _CONSTANTS[text.lower()]
             of = "null" if constant is None else "boolean"
             return _Operand(text, of, lambda _row: constant)
-        check_column(self._columns, text, "where")
+        check_column(self._columns, text, _place(at))
         return _Operand(text, self._columns[text], operator.attrgetter(text))

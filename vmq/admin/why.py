@@ -12,9 +12,10 @@ from msgspec import Meta, Struct
 
 from vmq.admin.errors import AdminError
 from vmq.admin.queue_state import outcome, send_state
-from vmq.admin.sessions import registry_of
+from vmq.admin.trees import Mountpoint, registry_of
 from vmq.connection import Connection
-from vmq.mqtt.packets import ProtocolError
+from vmq.mqtt.encoder import remaining_length
+from vmq.mqtt.packets import MAX_REMAINING_LENGTH, ProtocolError
 from vmq.mqtt.topics import decode_topic_name
 from vmq.output import Output
 from vmq.registry import Registry
@@ -59,6 +60,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     """What would happen to a publish."""
 
     client_id: str
+    mountpoint: Mountpoint
     topic: str
     qos: int
     retain: bool
@@ -74,6 +76,7 @@ class Publish(Struct, frozen=True, kw_only=True):
 
     client_id: str
     topic: str
+    mountpoint: str = ""
     qos: int = 0
     retain: bool = False
     size: int = 0
@@ -87,7 +90,7 @@ def explain(broker: "Broker", publish: Publish) -> Explanation:
     """
     if publish.qos not in (0, 1, 2):
         raise AdminError(f"qos: {publish.qos}; accepted: 0, 1, 2")
-    registry = registry_of(broker)
+    registry = registry_of(broker, publish.mountpoint)
     steps = [_client(registry, publish.client_id), *_limits(registry, publish)]
     steps += _hooks(registry)
     stopped = [each for each in steps if each.verdict == STOP]
@@ -101,6 +104,7 @@ def explain(broker: "Broker", publish: Publish) -> Explanation:
     arrives = bool(gets) and not stopped
     return Explanation(
         client_id=publish.client_id,
+        mountpoint=publish.mountpoint,
         topic=publish.topic,
         qos=publish.qos,
         retain=publish.retain,
@@ -176,8 +180,8 @@ def _limits(registry: Registry, publish: Publish) -> list[Step]:
             f"{levels} levels, and limits.topic_max_depth is {options.topic_max_depth}: "
             "the connection is closed",
         )
-    # What the session compares with the limit: the packet behind its fixed header.
-    size = 2 + len(raw) + (2 if publish.qos else 0) + publish.size
+    body = 2 + len(raw) + (2 if publish.qos else 0) + publish.size
+    size = 1 + len(remaining_length(min(body, MAX_REMAINING_LENGTH))) + body
     for name, value, limit in (
         ("session.max_packet_size", size, options.max_packet_size),
         ("limits.max_message_size", publish.size, options.max_message_size),

@@ -19,6 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+import vmq_hooks
+
 import vmq
 from vmq.bench.address import Address
 from vmq.bench.options import BenchError
@@ -70,7 +72,9 @@ def _find_vmq() -> Peer:
         ]
 
     env = {
-        "PYTHONPATH": str(Path(vmq.__file__).parents[1]),
+        "PYTHONPATH": os.pathsep.join(
+            str(Path(str(each.__file__)).parents[1]) for each in (vmq, vmq_hooks)
+        ),
         "VMQ_QUEUE__MAX_INFLIGHT_MESSAGES": "0",
         "VMQ_QUEUE__MAX_ONLINE_MESSAGES": "-1",
     }

@@ -1,36 +1,33 @@
 """`vmq metrics` and `vmq set`: figures and options of a running broker."""
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 from vmq.cli.admin_client import AdminClient
+from vmq.cli.asking import listing
 from vmq.cli.console import UsageError
-from vmq.cli.rows import JsonOption, LimitOption, SortOption, WhereOption, show_one, show_rows
+from vmq.cli.rows import Columns, JsonOption, WhereOption, print_json, show_one, show_rows
 from vmq.cli.settings import ConfigOption, DataDirOption
 
-_METRIC_COLUMNS: Final = ("name", "value")
-_OPTION_COLUMNS: Final = ("option", "value", "live")
+METRICS: Final = Columns(("name", "value"))
+OPTIONS: Final = Columns(("option", "value", "live"), ("configured", "set_at"))
+_SET_LIVE: Final = Columns(("option", "value", "configured", "set_at"))
 
 
-def metrics(
-    where: WhereOption = None,
-    sort: SortOption = None,
-    limit: LimitOption = 0,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
-) -> None:
+@listing(METRICS, limit=0)
+def metrics(ask: AdminClient) -> Any:
     """Show what a running broker has counted.
+
+    \b
+    {columns}
 
     \b
     Examples:
       vmq metrics
       vmq metrics --where 'name ~ "drop" and value > 0'
     """
-    client = AdminClient(config, data_dir)
-    answer = client.get("/metrics", where=where, sort=sort, limit=limit)
-    show_rows(answer, _METRIC_COLUMNS, as_json=as_json)
+    return ask.get("/metrics")
 
 
 def set_option(
@@ -40,26 +37,60 @@ def set_option(
     value: Annotated[
         str | None, typer.Argument(metavar="VALUE", help="As in the configuration file.")
     ] = None,
+    list_live: Annotated[
+        bool, typer.Option("--list", help="List what was set live: since when, over which value.")
+    ] = False,
+    reset: Annotated[
+        bool, typer.Option("--reset", help="Have OPTION as configured again.")
+    ] = False,
+    where: WhereOption = None,
     as_json: JsonOption = False,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Change an option of a running broker, until it stops or reloads.
+    """Change an option of a running broker.
 
-    Without OPTION and VALUE: list the options, and which of them may change.
-    For good, change the configuration file as well.
+    What is set holds until the broker stops, or reads another value of that
+    option in its configuration (on SIGHUP). For good, change the file.
+    Without OPTION: list the options, and which of them may change.
 
     \b
     Examples:
-      vmq set
+      vmq set --where 'live and option ~ "queue"'
       vmq set queue.max_offline_messages 5000
       vmq set log.level debug
+      vmq set listeners.tcp.max_connections 1000
+      vmq set --list
+      vmq set --reset log.level
     """
-    client = AdminClient(config, data_dir)
+    _check(option, value, where, list_live=list_live, reset=reset)
+    ask = AdminClient(config, data_dir)
     if option is None:
-        answer = client.get("/options", limit=0)
-        show_rows(answer, _OPTION_COLUMNS, as_json=as_json)
-        return
-    if value is None:
+        where = "set_at != null" if list_live else where
+        columns = _SET_LIVE if list_live else OPTIONS
+        show_rows(ask.get("/options", where=where, limit=0), columns, as_json=as_json)
+    elif reset:
+        _show(ask.delete("/option", option=option), as_json=as_json)
+    else:
+        _show(ask.post("/option", option=option, value=value), as_json=as_json)
+
+
+def _show(answer: Any, *, as_json: bool) -> None:
+    if as_json:
+        print_json(answer)
+    else:
+        show_one(answer)
+
+
+def _check(
+    option: str | None, value: str | None, where: str | None, *, list_live: bool, reset: bool
+) -> None:
+    """Raises UsageError where arguments do not go together."""
+    if where is not None and (reset or option is not None):
+        raise UsageError("--where chooses among the options that are listed: it goes without one")
+    if list_live and (reset or where is not None or option is not None):
+        raise UsageError("--list goes with nothing else (see vmq set --help)")
+    if reset and (option is None or value is not None):
+        raise UsageError("--reset wants an OPTION and no VALUE (see vmq set --help)")
+    if option is not None and value is None and not reset:
         raise UsageError(f"a value for {option} is missing (see vmq set --help)")
-    show_one(client.post("/option", option=option, value=value), as_json=as_json)

@@ -3,14 +3,15 @@
 import http.client
 import json
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from vmq.admin.paths import socket_of, within_limit
 from vmq.cli import settings
-from vmq.cli.console import CliError
+from vmq.cli.console import FAILURE, USAGE, CliError
 
 #: Seconds without an answer, after which the broker counts as stuck.
 _TIMEOUT: Final = 60.0
@@ -20,27 +21,37 @@ _PREFIX: Final = "/api/v1"
 class _Connection(http.client.HTTPConnection):
     """HTTP over a Unix socket."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=_TIMEOUT)
+    def __init__(self, path: Path, timeout: float = _TIMEOUT) -> None:
+        super().__init__("localhost", timeout=timeout)
         self._path = path
+        self._seconds = timeout
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(_TIMEOUT)
+        self.sock.settimeout(self._seconds)
         with within_limit(self._path) as address:
             self.sock.connect(address)
 
 
 class AdminClient:
-    """The broker that runs on a data directory, which --data-dir or the configuration names."""
+    """The broker that runs on a data directory, which --data-dir or the configuration names.
 
-    def __init__(self, config: Path | None, data_dir: str | None) -> None:
+    `selection` goes with every GET: which rows of a listing are wanted.
+    """
+
+    def __init__(
+        self,
+        config: Path | None,
+        data_dir: str | None,
+        selection: Mapping[str, object] | None = None,
+    ) -> None:
+        self._selection = dict(selection or {})
         overrides = {} if data_dir is None else {"broker.data_dir": data_dir}
         self._folder = Path(settings.load(config, overrides).config.broker.data_dir)
 
     def get(self, path: str, **parameters: object) -> Any:
         """What a GET answers; parameters that are None are left out."""
-        return self._ask("GET", path + _query(parameters))
+        return self._ask("GET", path + _query(self._selection | parameters))
 
     def delete(self, path: str, **parameters: object) -> Any:
         """What a DELETE answers."""
@@ -49,6 +60,26 @@ class AdminClient:
     def post(self, path: str, **parameters: object) -> Any:
         """What a POST answers."""
         return self._ask("POST", path, json.dumps(parameters).encode())
+
+    def stream(self, path: str, silence: float) -> Iterator[str]:
+        """The lines of an answer that does not end, as they come.
+
+        Raises:
+            OSError: nothing came for so many seconds.
+        """
+        connection = _Connection(socket_of(self._folder), silence)
+        try:
+            try:
+                connection.request("GET", _PREFIX + path)
+                response = connection.getresponse()
+            except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
+                raise CliError(f"no broker runs on {self._folder}; see --data-dir") from None
+            if response.status != 200:
+                raise CliError(str(json.loads(response.read())["error"]))
+            while line := response.readline():
+                yield line.decode(errors="replace").rstrip("\n")
+        finally:
+            connection.close()
 
     def _ask(self, method: str, path: str, body: bytes | None = None) -> Any:
         headers = {} if body is None else {"Content-Type": "application/json"}
@@ -62,6 +93,10 @@ class AdminClient:
                 f"no broker runs on {self._folder} (nobody listens on {socket_of(self._folder)}); "
                 "name its data directory with --data-dir or --config"
             ) from None
+        except PermissionError:
+            raise CliError(
+                f"the broker on {self._folder} lets only its own user ask: run this as {_owner(self._folder)}"
+            ) from None
         except TimeoutError:
             raise CliError(f"the broker did not answer within {_TIMEOUT:g} s") from None
         except (OSError, http.client.HTTPException, ValueError) as problem:
@@ -70,8 +105,17 @@ class AdminClient:
         finally:
             connection.close()
         if response.status != 200:
-            raise CliError(str(answer.get("error", answer)))
+            text = str(answer.get("error", answer)) if isinstance(answer, dict) else str(answer)
+            raise CliError(text, USAGE if response.status == HTTPStatus.BAD_REQUEST else FAILURE)
         return answer
+
+
+def _owner(folder: Path) -> str:
+    """Who may look into a folder, for people."""
+    try:
+        return f"{folder.owner()}, or as root"
+    except (OSError, KeyError):
+        return "the broker's user, or as root"
 
 
 def _query(parameters: Mapping[str, object]) -> str:

@@ -1,12 +1,12 @@
 """`vmq api-key`: who may use the HTTP API."""
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 from vmq.cli.admin_client import AdminClient
-from vmq.cli.rows import JsonOption, show_one, show_rows
-from vmq.cli.settings import ConfigOption, DataDirOption
+from vmq.cli.asking import asking, listing
+from vmq.cli.rows import Columns
 
 app = typer.Typer(
     help="Make, list and delete the keys of the HTTP API.",
@@ -14,35 +14,38 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-_COLUMNS: Final = ("id", "name", "created_at")
+COLUMNS: Final = Columns(("id", "name", "scope", "created_at"))
 
 
 @app.command("create")
+@asking()
 def create(
+    ask: AdminClient,
     name: Annotated[str, typer.Option("--name", metavar="TEXT", help="Whose key it is.")] = "",
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
-) -> None:
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="It may look, and change nothing.")
+    ] = False,
+) -> Any:
     """Make a key. It is shown this once: the data directory holds a hash of it."""
-    show_one(AdminClient(config, data_dir).post("/api-key", name=name), as_json=as_json)
+    return ask.post("/api-key", name=name, scope="read" if read_only else "all")
 
 
 @app.command("list")
-def list_keys(
-    as_json: JsonOption = False, config: ConfigOption = None, data_dir: DataDirOption = None
-) -> None:
-    """List the keys, by id and name."""
-    answer = AdminClient(config, data_dir).get("/api-keys", limit=0)
-    show_rows(answer, _COLUMNS, as_json=as_json)
+@listing(COLUMNS, limit=0)
+def list_keys(ask: AdminClient) -> Any:
+    """List the keys, by id and name.
+
+    \b
+    {columns}
+    """
+    return ask.get("/api-keys")
 
 
 @app.command("delete")
+@asking()
 def delete(
+    ask: AdminClient,
     key_id: Annotated[str, typer.Argument(metavar="ID", help="The id, as the list shows it.")],
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
-) -> None:
+) -> Any:
     """Delete a key: whoever uses it is refused from now on."""
-    show_one(AdminClient(config, data_dir).delete("/api-key", id=key_id), as_json=as_json)
+    return ask.delete("/api-key", id=key_id)

@@ -187,7 +187,9 @@ class Client(MQTTClient):  # type: ignore[misc]  # amqtt has no types
         self._handler = Handler(self)
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
-                self._handler.attach(self.session, *await open_streams(target))
+                self._handler.attach(
+                    self.session, *await open_streams(target, self.connection.context)
+                )
                 code = await self._handler.mqtt_connect()
         except TimeoutError:
             text = f"no answer from {target.url} within {CONNECT_TIMEOUT:.0f} s"

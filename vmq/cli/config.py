@@ -7,9 +7,8 @@ import typer
 from vmq.cli import settings
 from vmq.cli.console import table
 from vmq.cli.settings import ConfigOption
+from vmq.config_text import SECRETS
 
-#: Options whose values are shown to nobody.
-SECRETS = (".keypasswd",)
 HIDDEN = "(hidden)"
 
 app = typer.Typer(

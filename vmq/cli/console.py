@@ -73,6 +73,7 @@ def _say(kind: str, colour: str, message: str) -> None:
 def table(headers: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
     """Print a table on stdout; in a pipe, aligned columns without frames, one row a line."""
     from rich import box
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -81,10 +82,15 @@ def table(headers: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
     grid = Table(
         box=box.SIMPLE if on_terminal else None,
         pad_edge=False,
+        show_edge=False,
+        collapse_padding=True,
         header_style="bold" if on_terminal else "",
     )
     for header in headers:
-        grid.add_column(header, overflow="fold", no_wrap=not on_terminal)
+        # Values fold where there is no room; the names of the columns never do.
+        grid.add_column(
+            header, overflow="fold", no_wrap=not on_terminal, min_width=cell_len(header)
+        )
     for row in rows:
         # Text, not str: brackets in a value are no markup.
         grid.add_row(*(Text(cell) for cell in row))

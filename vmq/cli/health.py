@@ -40,7 +40,8 @@ def health(url: UrlOption = DEFAULT_URL, timeout: TimeoutOption = 5.0) -> None:
         answer = json.loads(connection.getresponse().read())
         reasons = [str(reason) for reason in answer["reasons"]]
     except (OSError, HTTPException) as error:
-        raise CliError(f"no answer from {url}: {error}") from None
+        text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise CliError(f"no answer from {url}: {text.lower()}") from None
     except (ValueError, KeyError, TypeError):
         raise CliError(f"{url} is no broker's") from None
     finally:

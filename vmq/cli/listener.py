@@ -1,12 +1,12 @@
 """`vmq listener`: the listeners of a running broker."""
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 from vmq.cli.admin_client import AdminClient
-from vmq.cli.rows import JsonOption, show_one, show_rows
-from vmq.cli.settings import ConfigOption, DataDirOption
+from vmq.cli.asking import asking, listing
+from vmq.cli.rows import Columns
 
 app = typer.Typer(
     help="List, open and close the listeners of a running broker.",
@@ -14,37 +14,34 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-_COLUMNS: Final = ("name", "status", "url", "connections", "allow_anonymous")
+COLUMNS: Final = Columns(
+    ("name", "status", "url", "connections", "mountpoint", "allow_anonymous"),
+    if_any=("mountpoint",),
+)
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="As in [listeners.NAME].")]
 
 
 @app.command("list")
-def list_listeners(
-    as_json: JsonOption = False, config: ConfigOption = None, data_dir: DataDirOption = None
-) -> None:
-    """List the listeners of the configuration, and whether they run."""
-    answer = AdminClient(config, data_dir).get("/listeners", limit=0)
-    show_rows(answer, _COLUMNS, as_json=as_json)
+@listing(COLUMNS, limit=0)
+def list_listeners(ask: AdminClient) -> Any:
+    """List the listeners of the configuration, and whether they run.
+
+    \b
+    {columns}
+    """
+    return ask.get("/listeners")
 
 
 @app.command("start")
-def start(
-    name: NameArgument,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
-) -> None:
+@asking()
+def start(ask: AdminClient, name: NameArgument) -> Any:
     """Open a listener that was stopped."""
-    show_one(AdminClient(config, data_dir).post("/listener/start", name=name), as_json=as_json)
+    return ask.post("/listener/start", name=name)
 
 
 @app.command("stop")
-def stop(
-    name: NameArgument,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
-) -> None:
+@asking()
+def stop(ask: AdminClient, name: NameArgument) -> Any:
     """Close a listener: nobody new gets in there, who is connected stays."""
-    show_one(AdminClient(config, data_dir).post("/listener/stop", name=name), as_json=as_json)
+    return ask.post("/listener/stop", name=name)

@@ -85,6 +85,14 @@ class Log:
         """Log from `level` up, from now on."""
         logging.getLogger("vmq").setLevel(level.upper())
 
+    def set_format(self, form: str) -> None:
+        """Write "text" or "json" from now on."""
+        self._handler.setFormatter(_formatter(form, self._handler))
+
+    def set_flood_limit(self, limit: int) -> None:
+        """Write so many events of one kind in ten seconds from now on; 0 = all."""
+        self._flood.limit = limit
+
     def reopen(self) -> None:
         """Open the log file anew, if there is one.
 
@@ -98,6 +106,12 @@ class Log:
         """Say how many events were held back; about once a second, and at the end."""
         for record in self._flood.summaries(everything=everything):
             self._handler.handle(record)
+
+
+def _formatter(form: str, handler: "logging.StreamHandler[TextIO]") -> logging.Formatter:
+    if form == "json":
+        return JsonFormatter()
+    return LineFormatter(coloured=not isinstance(handler, LogFile) and has_colour(sys.stderr))
 
 
 def configure(
@@ -115,10 +129,7 @@ def configure(
         OSError: the file cannot be opened.
     """
     handler = logging.StreamHandler(sys.stderr) if file is None else LogFile(file)
-    if form == "json":
-        handler.setFormatter(JsonFormatter())
-    else:
-        handler.setFormatter(LineFormatter(coloured=file is None and has_colour(sys.stderr)))
+    handler.setFormatter(_formatter(form, handler))
     flood = FloodFilter(flood_limit)
     handler.addFilter(flood)
     # A log that cannot be written must not take down what it reports on.

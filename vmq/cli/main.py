@@ -23,6 +23,7 @@ from vmq.cli import (
     start,
     store,
     sub,
+    trace_client,
     why,
 )
 from vmq.cli.console import CliError, error
@@ -73,6 +74,7 @@ app.add_typer(queue.app, name="queue")
 app.add_typer(retain.app, name="retain")
 app.add_typer(listener.app, name="listener")
 app.add_typer(plugin.app, name="plugin")
+app.add_typer(trace_client.app, name="trace")
 app.command("metrics")(admin.metrics)
 app.command("set")(admin.set_option)
 app.command("why")(why.why)

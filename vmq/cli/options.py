@@ -2,18 +2,23 @@
 
 import os
 import secrets
+import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final
+from pathlib import Path
+from typing import Annotated, Any, Concatenate, Final, ParamSpec
 
 import typer
 
 from vmq.cli.console import UsageError
-from vmq.cli.target import DEFAULT_PORTS, Target, parse_url
+from vmq.cli.signature import Command, Options, with_options
+from vmq.cli.target import DEFAULT_PORTS, Scheme, Target, parse_url
+from vmq.cli.tls import TlsFiles
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+P = ParamSpec("P")
 
 _CONNECTION: Final = "Connection"
+_TLS: Final = "TLS (mqtts:// or wss://; with -h, any of these means TLS)"
 _WILL: Final = "Will"
 
 HostOption = Annotated[
@@ -36,7 +41,7 @@ PortOption = Annotated[
         min=1,
         max=65535,
         help="Port of the broker.",
-        show_default="1883",
+        show_default="1883, with TLS 8883",
         rich_help_panel=_CONNECTION,
     ),
 ]
@@ -47,7 +52,7 @@ UrlOption = Annotated[
         "--url",
         metavar="URL",
         help="mqtt://USER:PW@HOST:PORT/TOPIC or ws://HOST:PORT/PATH, all but the host as needed, "
-        "instead of the single options.",
+        "instead of the single options; mqtts:// and wss:// with TLS; or unix:///PATH.",
         rich_help_panel=_CONNECTION,
     ),
 ]
@@ -91,6 +96,42 @@ DebugOption = Annotated[
         "--debug",
         help="Show every MQTT packet on stderr.",
         rich_help_panel=_CONNECTION,
+    ),
+]
+CafileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--cafile",
+        metavar="FILE",
+        help="Certificates of the authorities to trust (PEM).",
+        show_default="those of the system",
+        rich_help_panel=_TLS,
+    ),
+]
+CertOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--cert",
+        metavar="FILE",
+        help="Our certificate, for a broker that wants one (PEM).",
+        rich_help_panel=_TLS,
+    ),
+]
+KeyOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--key",
+        metavar="FILE",
+        help="The key of --cert (PEM), if it is not in the same file.",
+        rich_help_panel=_TLS,
+    ),
+]
+InsecureOption = Annotated[
+    bool,
+    typer.Option(
+        "--insecure",
+        help="Do not check who the server is: anybody in between may read and change everything.",
+        rich_help_panel=_TLS,
     ),
 ]
 WillTopicOption = Annotated[
@@ -139,14 +180,84 @@ class Connection:
     clean: bool = True
     will: Will | None = None
     debug: bool = False
+    context: ssl.SSLContext | None = None
+    #: The topic in the URL, "" if there is none.
+    topic: str = ""
+    #: Nobody named the client: its id is a random one, or empty.
+    is_anonymous: bool = False
+
+
+_SHARED: Final[Options] = {
+    "host": (HostOption, None),
+    "port": (PortOption, None),
+    "url": (UrlOption, None),
+    "id": (IdOption, None),
+    "username": (UsernameOption, None),
+    "pw": (PasswordOption, None),
+    "keepalive": (KeepaliveOption, 60),
+    "debug": (DebugOption, False),
+    "cafile": (CafileOption, None),
+    "cert": (CertOption, None),
+    "key": (KeyOption, None),
+    "insecure": (InsecureOption, False),
+    "will_topic": (WillTopicOption, None),
+    "will_payload": (WillPayloadOption, None),
+    "will_qos": (WillQosOption, 0),
+    "will_retain": (WillRetainOption, False),
+}
+
+
+def connecting(role: str) -> Callable[[Callable[Concatenate[Connection, P], int]], Command]:
+    """A command that gets a Connection, made of options that this adds to its own.
+
+    Args:
+        role: becomes part of the client id, unless one is given.
+    """
+
+    def decorate(command: Callable[Concatenate[Connection, P], int]) -> Command:
+        work: Callable[..., int] = command  # its options come by name
+
+        def run(**given: Any) -> int:
+            shared = {name: given.pop(name) for name in _SHARED}
+            return work(_connection(role, shared), **given)
+
+        return with_options(run, command, _SHARED)
+
+    return decorate
+
+
+def _connection(role: str, given: dict[str, Any]) -> Connection:
+    """What the shared options say. Raises UsageError where they are at odds."""
+    files = TlsFiles(given["cafile"], given["cert"], given["key"], given["insecure"])
+    target, topic = target_of(
+        given["url"], given["host"], given["port"], given["username"], given["pw"], files
+    )
+    return Connection(
+        target,
+        client_id_of(given["id"], role),
+        given["keepalive"],
+        will=will_of(
+            given["will_topic"], given["will_payload"], given["will_qos"], given["will_retain"]
+        ),
+        debug=given["debug"],
+        context=files.context() if target.is_tls else None,
+        topic=topic,
+        is_anonymous=not given["id"],
+    )
 
 
 def target_of(
-    url: str | None, host: str | None, port: int | None, username: str | None, password: str | None
+    url: str | None,
+    host: str | None,
+    port: int | None,
+    username: str | None,
+    password: str | None,
+    files: TlsFiles,
 ) -> tuple[Target, str]:
     """The broker that the options name, and the topic of the URL ("" if there is none)."""
     if url is None:
-        target, topic = Target("mqtt", host or "localhost", port or DEFAULT_PORTS["mqtt"]), ""
+        scheme: Scheme = "mqtts" if files.is_given else "mqtt"
+        target, topic = Target(scheme, host or "localhost", port or DEFAULT_PORTS[scheme]), ""
     elif host is not None or port is not None:
         raise UsageError("-L/--url cannot be combined with --host and --port")
     else:
@@ -154,6 +265,11 @@ def target_of(
             target, topic = parse_url(url)
         except ValueError as problem:
             raise UsageError(f"-L/--url: {problem}") from None
+    if files.is_given and not target.is_tls:
+        raise UsageError(
+            "--cafile, --cert, --key and --insecure go with mqtts:// or wss://, "
+            f"but the URL says {target.scheme}://"
+        )
     name = target.username if username is None else username
     secret = target.password if password is None else password
     if secret is not None and not name:

@@ -1,15 +1,15 @@
 """`vmq plugin`: the plugins of a running broker, and the beginning of a new one."""
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 from vmq.cli.admin_client import AdminClient
+from vmq.cli.asking import asking, listing
 from vmq.cli.console import CliError
 from vmq.cli.plugin_project import ProjectError, write_project
-from vmq.cli.rows import JsonOption, show_one, show_rows
-from vmq.cli.settings import ConfigOption, DataDirOption
+from vmq.cli.rows import Columns
 
 app = typer.Typer(
     help="List, enable, disable and reload the plugins of a running broker; begin a new one.",
@@ -17,62 +17,54 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-_COLUMNS: Final = ("name", "status", "priority", "breaker", "errors", "timeouts", "hooks")
+COLUMNS: Final = Columns(
+    ("name", "status", "priority", "source", "breaker", "errors", "timeouts", "hooks")
+)
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="As in [plugins.NAME].")]
 
 
 @app.command("list")
-def list_plugins(
-    as_json: JsonOption = False, config: ConfigOption = None, data_dir: DataDirOption = None
-) -> None:
-    """List the plugins, those that run in the order in which they are asked."""
-    answer = AdminClient(config, data_dir).get("/plugins", limit=0)
-    show_rows(answer, _COLUMNS, as_json=as_json)
+@listing(COLUMNS, limit=0)
+def list_plugins(ask: AdminClient) -> Any:
+    """List the plugins, those that run in the order in which they are asked.
+
+    \b
+    {columns}
+    """
+    return ask.get("/plugins")
 
 
 @app.command("enable")
-def enable(
-    name: NameArgument,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
-) -> None:
+@asking()
+def enable(ask: AdminClient, name: NameArgument) -> Any:
     """Load and start a plugin, until the broker stops.
 
     For good, change the configuration file as well.
     """
-    show_one(AdminClient(config, data_dir).post("/plugin/enable", name=name), as_json=as_json)
+    return ask.post("/plugin/enable", name=name)
 
 
 @app.command("disable")
-def disable(
-    name: NameArgument,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
-) -> None:
+@asking()
+def disable(ask: AdminClient, name: NameArgument) -> Any:
     """Stop a plugin: its hooks are not called any more.
 
     What it alone has forbidden is allowed then: publishing and subscribing
     are free where no plugin is asked.
     """
-    show_one(AdminClient(config, data_dir).post("/plugin/disable", name=name), as_json=as_json)
+    return ask.post("/plugin/disable", name=name)
 
 
 @app.command("reload")
-def reload(
-    name: NameArgument,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
-) -> None:
+@asking()
+def reload(ask: AdminClient, name: NameArgument) -> Any:
     """Start a plugin's code as it is now, in place of what runs.
 
     If it cannot be loaded or started, the old code goes on. No connection is
     dropped either way.
     """
-    show_one(AdminClient(config, data_dir).post("/plugin/reload", name=name), as_json=as_json)
+    return ask.post("/plugin/reload", name=name)
 
 
 @app.command("new")

@@ -93,7 +93,9 @@ class Job:
     delay: float  # seconds
 
 
+@options.connecting("pub")
 def pub(
+    connection: Connection,
     topic: TopicOption = None,
     message: MessageOption = None,
     file: FileOption = None,
@@ -104,18 +106,6 @@ def pub(
     retain: RetainOption = False,
     repeat: RepeatOption = 1,
     repeat_delay: RepeatDelayOption = 0.0,
-    host: options.HostOption = None,
-    port: options.PortOption = None,
-    url: options.UrlOption = None,
-    id: options.IdOption = None,  # noqa: A002  # the option's name
-    username: options.UsernameOption = None,
-    pw: options.PasswordOption = None,
-    keepalive: options.KeepaliveOption = 60,
-    debug: options.DebugOption = False,
-    will_topic: options.WillTopicOption = None,
-    will_payload: options.WillPayloadOption = None,
-    will_qos: options.WillQosOption = 0,
-    will_retain: options.WillRetainOption = False,
 ) -> int:
     """Publish messages to a topic.
 
@@ -130,24 +120,17 @@ def pub(
       tail -f app.log | vmq pub -t logs/app -l
       vmq pub -L mqtt://user:secret@broker.example/sensors/kitchen -m 21.5
       vmq pub -L ws://127.0.0.1:8083/mqtt -t sensors/kitchen -m 21.5
+      vmq pub -L mqtts://broker.example --cafile ca.pem -t a -m hello
     """
-    target, url_topic = options.target_of(url, host, port, username, pw)
-    if topic is None and not url_topic:
+    if topic is None and not connection.topic:
         raise UsageError("a topic is needed: -t TOPIC, or in the URL")
-    connection = Connection(
-        target,
-        options.client_id_of(id, "pub"),
-        keepalive,
-        will=options.will_of(will_topic, will_payload, will_qos, will_retain),
-        debug=debug,
-    )
     given = (message is not None, file is not None, null_message, stdin_file, stdin_line)
     if sum(given) != 1:
         raise UsageError("exactly one of -m, -f, -n, -s and -l is needed")
     if stdin_line and repeat > 1:
         raise UsageError("--repeat cannot be combined with -l")
     job = Job(
-        options.topic_name(url_topic if topic is None else topic, "-t/--topic"),
+        options.topic_name(connection.topic if topic is None else topic, "-t/--topic"),
         None if stdin_line else _payload(message, file, stdin_file),
         qos,
         retain,

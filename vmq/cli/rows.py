@@ -6,8 +6,9 @@ with its control characters escaped, so that it can neither end a row nor steer 
 
 import json
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
@@ -43,6 +44,12 @@ LimitOption = Annotated[
         "--limit", metavar="N", min=0, help="At most N rows; 0 = all.", rich_help_panel=_SELECT
     ),
 ]
+OffsetOption = Annotated[
+    int,
+    typer.Option(
+        "--offset", metavar="N", min=0, help="Leave out N rows first.", rich_help_panel=_SELECT
+    ),
+]
 ColumnsOption = Annotated[
     str | None,
     typer.Option(
@@ -54,39 +61,80 @@ ColumnsOption = Annotated[
 ]
 
 
-def show_rows(
-    answer: Mapping[str, Any],
-    columns: Sequence[str],
-    *,
-    as_json: bool,
-    chosen: str | None = None,
-) -> None:
+class Columns(NamedTuple):
+    """The columns of a listing."""
+
+    #: Shown unless --columns says otherwise; one of `if_any` only if a row has something there.
+    shown: Sequence[str]
+    further: Sequence[str] = ()
+    if_any: Sequence[str] = ()
+    #: Nobody chose them.
+    is_default: bool = True
+
+    @property
+    def every(self) -> tuple[str, ...]:
+        """All that there are."""
+        return (*self.shown, *self.further)
+
+    def described(self) -> str:
+        """For a help text: their names, in lines that fit a terminal."""
+        return textwrap.fill("Columns: " + " ".join(self.every), 74).replace("\n", "\n    ")
+
+    def choose(self, text: str | None) -> "Columns":
+        """What --columns asks for; None = the shown ones.
+
+        Raises:
+            UsageError: it names what is no column, or nothing.
+        """
+        if text is None:
+            return self
+        if text == "all":
+            return Columns(self.every, is_default=False)
+        names = [name.strip() for name in text.split(",") if name.strip()]
+        wrong = [name for name in names if name not in self.every]
+        if wrong or not names:
+            what = f"there is no column {wrong[0]!r}" if wrong else "no column is named"
+            raise UsageError(f"--columns: {what}; accepted: all, {', '.join(self.every)}")
+        return Columns(names, is_default=False)
+
+
+def show_rows(answer: Mapping[str, Any], columns: Columns, *, as_json: bool) -> None:
     """Print the rows of a listing, and say so on stderr if the limit left some out."""
     rows: list[dict[str, Any]] = answer["rows"]
-    if chosen == "all":
-        columns = list(rows[0]) if rows else columns
-    elif chosen is not None:
-        columns = [name.strip() for name in chosen.split(",") if name.strip()]
-        for name in columns:
-            if rows and name not in rows[0]:
-                raise UsageError(f"there is no column {name!r}; accepted: {', '.join(rows[0])}")
     if as_json:
-        if chosen is not None:
-            rows = [{name: row[name] for name in columns} for row in rows]
-        print(json.dumps(rows, indent=2, ensure_ascii=False))
+        # Programs get every column, unless somebody chose.
+        if not columns.is_default:
+            rows = [{name: row[name] for name in columns.shown} for row in rows]
+        print_json(rows)
     else:
-        table(columns, [[cell(row.get(name)) for name in columns] for row in rows])
+        names = [
+            name
+            for name in columns.shown
+            if name not in columns.if_any or any(row[name] for row in rows)
+        ]
+        table(names, [[cell(row[name]) for name in names] for row in rows])
     if answer.get("more"):
-        warning("there are more rows (--limit 0 shows all)")
+        warning(f"there are more rows than these {len(rows)} (--limit 0 shows all)")
 
 
-def show_one(row: Mapping[str, Any], *, as_json: bool, leave_out: Sequence[str] = ()) -> None:
-    """Print one thing: a line for each of its properties."""
-    if as_json:
-        print(json.dumps(row, indent=2, ensure_ascii=False))
-        return
-    kept = [(name, cell(value)) for name, value in row.items() if name not in leave_out]
-    table(("property", "value"), kept)
+def print_json(value: object) -> None:
+    """Print a value for programs."""
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def show_one(thing: Mapping[str, Any]) -> None:
+    """Print one thing: a line for each of its properties, then a table for each list that it holds."""
+    lists = {name: value for name, value in thing.items() if isinstance(value, list)}
+    table(
+        ("property", "value"),
+        [(name, cell(value)) for name, value in thing.items() if name not in lists],
+    )
+    for name, rows in lists.items():
+        print()
+        if rows:
+            table(rows[0], [[cell(value) for value in row.values()] for row in rows])
+        else:
+            print(f"{name}: none")
 
 
 def cell(value: object) -> str:
@@ -97,7 +145,7 @@ def cell(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.0f}" if value == int(value) else f"{value:g}"
-    return clean(str(value))
+    return clean(str(value)) or '""'
 
 
 def clean(text: str) -> str:

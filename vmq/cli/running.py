@@ -37,6 +37,7 @@ class Running:
         self._notifier = notifier
         self._load = load
         self._is_ready = False
+        broker.on_change = self._on_change
 
     def ready(self) -> None:
         """The broker has started."""
@@ -71,9 +72,16 @@ class Running:
             changed = self._broker.reload(config)
         except (ReloadError, ConfigError, OSError) as error:
             raise CliError(str(error)) from None
-        if "log.level" in changed:
-            self._log.set_level(config.log.level)
-        logger.info('reloaded changed="%s"', ", ".join(changed) or "nothing")
+        set_live = ", ".join(self._broker.live.overrides)
+        kept = f' set_live="{set_live}"' if set_live else ""
+        logger.info('reloaded changed="%s"%s', ", ".join(changed) or "nothing", kept)
+
+    def _on_change(self, _changed: list[str]) -> None:
+        """The log goes by the broker's configuration."""
+        options = self._broker.config.log
+        self._log.set_level(options.level)
+        self._log.set_format(options.format)
+        self._log.set_flood_limit(options.flood_limit)
 
     def rotate(self) -> None:
         """Open the log file anew, which something else has moved away."""

@@ -1,23 +1,18 @@
 """`vmq session`: the sessions of a running broker."""
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 from vmq.cli.admin_client import AdminClient
-from vmq.cli.console import table
-from vmq.cli.rows import (
-    ColumnsOption,
-    JsonOption,
-    LimitOption,
-    SortOption,
-    WhereOption,
-    cell,
-    clean,
-    show_one,
-    show_rows,
+from vmq.cli.asking import (
+    AnyMountpointOption,
+    ClientArgument,
+    MountpointOption,
+    asking,
+    listing,
 )
-from vmq.cli.settings import ConfigOption, DataDirOption
+from vmq.cli.rows import Columns
 
 app = typer.Typer(
     help="List, show and end the sessions of a running broker.",
@@ -25,38 +20,39 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-_COLUMNS: Final = (
-    "client_id",
-    "is_online",
-    "user",
-    "peer_host",
-    "peer_port",
-    "clean_session",
-    "queue_size",
-    "waiting_acks",
-    "subscriptions",
-    "dropped",
+COLUMNS: Final = Columns(
+    (
+        "client_id",
+        "mountpoint",
+        "is_online",
+        "user",
+        "peer_host",
+        "queue_size",
+        "subscriptions",
+        "dropped",
+    ),
+    (
+        "peer_port",
+        "clean_session",
+        "waiting_acks",
+        "protocol",
+        "keep_alive",
+        "online_messages",
+        "offline_messages",
+        "session_started_at",
+        "offline_since",
+    ),
+    if_any=("mountpoint",),
 )
-
-ClientArgument = Annotated[str, typer.Argument(metavar="CLIENT", help="The client id.")]
 
 
 @app.command("list")
-def list_sessions(
-    where: WhereOption = None,
-    sort: SortOption = None,
-    limit: LimitOption = 100,
-    columns: ColumnsOption = None,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
-) -> None:
+@listing(COLUMNS)
+def list_sessions(ask: AdminClient, mountpoint: AnyMountpointOption = None) -> Any:
     """List the sessions, connected or not.
 
     \b
-    Columns: client_id is_online user peer_host peer_port protocol
-    clean_session keep_alive queue_size online_messages offline_messages
-    waiting_acks subscriptions dropped session_started_at offline_since
+    {columns}
 
     \b
     Examples:
@@ -64,57 +60,45 @@ def list_sessions(
       vmq session list --where 'queue_size > 100' --sort -queue_size
       vmq session list --where 'not is_online and client_id ~ "^dev"' --json
     """
-    client = AdminClient(config, data_dir)
-    answer = client.get("/sessions", where=where, sort=sort, limit=limit)
-    show_rows(answer, _COLUMNS, as_json=as_json, chosen=columns)
+    return ask.get("/sessions", mountpoint=mountpoint)
 
 
 @app.command("show")
-def show(
-    client_id: ClientArgument,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
-) -> None:
+@asking()
+def show(ask: AdminClient, client_id: ClientArgument, mountpoint: MountpointOption = "") -> Any:
     """Show one session with its subscriptions."""
-    row = AdminClient(config, data_dir).get("/session", client_id=client_id)
-    show_one(row, as_json=as_json, leave_out=("filters",))
-    if not as_json:
-        filters = [(clean(each["filter"]), cell(each["qos"])) for each in row["filters"]]
-        table(("filter", "qos"), filters)
+    return ask.get("/session", client_id=client_id, mountpoint=mountpoint)
 
 
 @app.command("disconnect")
+@asking()
 def disconnect(
+    ask: AdminClient,
     client_id: ClientArgument,
     cleanup: Annotated[
         bool,
         typer.Option("--cleanup", help="End the session, too: its messages and subscriptions go."),
     ] = False,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
-) -> None:
+    mountpoint: MountpointOption = "",
+) -> Any:
     """Close a client's connection; its will is published.
 
     A client that is allowed to will come back: this does not ban it.
     """
-    client = AdminClient(config, data_dir)
-    show_one(client.delete("/session", client_id=client_id, cleanup=cleanup), as_json=as_json)
+    return ask.delete("/session", client_id=client_id, mountpoint=mountpoint, cleanup=cleanup)
 
 
 @app.command("unsubscribe")
+@asking()
 def unsubscribe(
+    ask: AdminClient,
     client_id: ClientArgument,
     topic_filter: Annotated[
         str, typer.Argument(metavar="FILTER", help="The filter, exactly as subscribed to.")
     ],
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
-) -> None:
+    mountpoint: MountpointOption = "",
+) -> Any:
     """Remove a client's subscription. The client is not told: MQTT has no packet for it."""
-    answer = AdminClient(config, data_dir).delete(
-        "/session/subscription", client_id=client_id, filter=topic_filter
+    return ask.delete(
+        "/session/subscription", client_id=client_id, mountpoint=mountpoint, filter=topic_filter
     )
-    show_one(answer, as_json=as_json)

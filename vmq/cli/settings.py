@@ -10,7 +10,7 @@ import typer
 from vmq.cli.console import USAGE, CliError
 
 if TYPE_CHECKING:
-    from vmq.config import Loaded
+    from vmq.config_load import Loaded
 
 ConfigOption = Annotated[
     Path | None,
@@ -28,9 +28,10 @@ DataDirOption = Annotated[
 
 def load(path: Path | None, overrides: Mapping[str, object] | None = None) -> "Loaded":
     """The checked configuration. Raises CliError (exit code 2) with every problem of it, one a line."""
-    from vmq import config
+    from vmq import config_load
+    from vmq.config_sources import ConfigError
 
     try:
-        return config.load(path, os.environ, overrides)
-    except config.ConfigError as problems:
+        return config_load.load(path, os.environ, overrides)
+    except ConfigError as problems:
         raise CliError(str(problems), USAGE) from None

@@ -1,6 +1,7 @@
 """`vmq sub`: subscribe and print what comes, with the options of mosquitto_sub."""
 
 import asyncio
+from dataclasses import replace
 from typing import Annotated, Final
 
 import typer
@@ -90,7 +91,9 @@ NoNewlineOption = Annotated[
 ]
 
 
+@options.connecting("sub")
 def sub(
+    connection: Connection,
     topic: TopicsOption = None,
     qos: QosOption = 0,
     disable_clean_session: DurableOption = False,
@@ -104,18 +107,6 @@ def sub(
     verbose_output: VerboseOption = False,
     output_format: FormatOption = None,
     no_newline: NoNewlineOption = False,
-    host: options.HostOption = None,
-    port: options.PortOption = None,
-    url: options.UrlOption = None,
-    id: options.IdOption = None,  # noqa: A002  # the option's name
-    username: options.UsernameOption = None,
-    pw: options.PasswordOption = None,
-    keepalive: options.KeepaliveOption = 60,
-    debug: options.DebugOption = False,
-    will_topic: options.WillTopicOption = None,
-    will_payload: options.WillPayloadOption = None,
-    will_qos: options.WillQosOption = 0,
-    will_retain: options.WillRetainOption = False,
 ) -> int:
     """Subscribe to topics and print each message as it comes.
 
@@ -130,25 +121,18 @@ def sub(
       vmq sub -t '#' -T 'sensors/#' -F '%I %t %q %l bytes'
       vmq sub -t '#' -F %j | jq .payload
       vmq sub -L ws://127.0.0.1:8083/mqtt -t '#'
+      vmq sub -L mqtts://broker.example --cert me.pem --key me.key -t '#'
     """
     from vmq.cli.subscriber import Subscriber, Wanted
 
-    target, url_topic = options.target_of(url, host, port, username, pw)
-    filters = [*(topic or ()), *([url_topic] if url_topic else ())]
+    filters = [*(topic or ()), *([connection.topic] if connection.topic else ())]
     if not filters and not unsubscribe:
         raise UsageError("a topic is needed: -t FILTER, or in the URL")
-    if disable_clean_session and not id:
+    if disable_clean_session and connection.is_anonymous:
         raise UsageError("-c/--disable-clean-session needs -i/--id")
     if no_stale and retained_only:
         raise UsageError("-R cannot be combined with --retained-only")
-    connection = Connection(
-        target,
-        options.client_id_of(id, "sub"),
-        keepalive,
-        clean=not disable_clean_session,
-        will=options.will_of(will_topic, will_payload, will_qos, will_retain),
-        debug=debug,
-    )
+    connection = replace(connection, clean=not disable_clean_session)
     wanted = Wanted(
         filters=_filters(filters, "-t/--topic"),
         qos=qos,

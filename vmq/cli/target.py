@@ -4,34 +4,61 @@ from dataclasses import dataclass
 from typing import Final, Literal
 from urllib.parse import unquote
 
-DEFAULT_PORTS: Final = {"mqtt": 1883, "ws": 80}
+Scheme = Literal["mqtt", "mqtts", "ws", "wss", "unix"]
+
+DEFAULT_PORTS: Final[dict[Scheme, int]] = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443}
 DEFAULT_WS_PATH: Final = "/mqtt"
 # What vmq itself prints for a listener may be pasted back.
-_SCHEMES: Final[dict[str, Literal["mqtt", "ws"]]] = {"mqtt": "mqtt", "tcp": "mqtt", "ws": "ws"}
-_TLS_SCHEMES: Final = frozenset({"mqtts", "ssl", "tls", "wss"})
+_SCHEMES: Final[dict[str, Scheme]] = {
+    "mqtt": "mqtt",
+    "tcp": "mqtt",
+    "mqtts": "mqtts",
+    "ssl": "mqtts",
+    "tls": "mqtts",
+    "ws": "ws",
+    "wss": "wss",
+    "unix": "unix",
+}
+_FORMS: Final = (
+    "mqtt://HOST[:PORT][/TOPIC], mqtts://HOST[:PORT][/TOPIC], ws://HOST[:PORT][/PATH], "
+    "wss://HOST[:PORT][/PATH] or unix:///PATH"
+)
 
 
 @dataclass(frozen=True)
 class Target:
     """A broker's address and the credentials for it."""
 
-    scheme: Literal["mqtt", "ws"]
+    scheme: Scheme
     host: str
     port: int
-    path: str = ""  # of the WebSocket endpoint
+    path: str = ""  # of the WebSocket endpoint, or of the Unix socket
     username: str | None = None
     password: str | None = None
 
     @property
+    def is_tls(self) -> bool:
+        """Whether the connection is encrypted."""
+        return self.scheme in ("mqtts", "wss")
+
+    @property
+    def is_websocket(self) -> bool:
+        """Whether MQTT goes in WebSocket frames."""
+        return self.scheme in ("ws", "wss")
+
+    @property
     def url(self) -> str:
         """The address without the credentials: fit for messages, and for opening a WebSocket."""
+        if self.scheme == "unix":
+            return f"unix://{self.path}"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port}{self.path}"
 
 
 def parse_url(url: str) -> tuple[Target, str]:
-    """Take apart `mqtt://[user[:password]@]host[:port][/topic]` or `ws://...host[:port][/path]`.
+    """Take apart `mqtt://[user[:password]@]host[:port][/topic]`, `ws://...host[:port][/path]` or `unix:///path`.
 
+    `mqtts://` (or tls://, ssl://) and `wss://` are the same over TLS.
     Percent-encoding is undone in the credentials only: a topic stands as it is, `#`, `?` and `%` included.
 
     Returns:
@@ -42,10 +69,12 @@ def parse_url(url: str) -> tuple[Target, str]:
     """
     name, separator, rest = url.partition("://")
     scheme = _SCHEMES.get(name.lower())
-    if name.lower() in _TLS_SCHEMES:
-        raise ValueError(f"TLS ({name}://) is not supported; use mqtt:// or ws://")
     if not separator or scheme is None:
-        raise ValueError("expected mqtt://HOST[:PORT][/TOPIC] or ws://HOST[:PORT][/PATH]")
+        raise ValueError(f"expected {_FORMS}")
+    if scheme == "unix":
+        if not rest.startswith("/"):
+            raise ValueError("the path of a Unix socket is absolute: unix:///run/vmq.sock")
+        return Target(scheme, "", 0, rest), ""
     authority, slash, tail = rest.partition("/")
     credentials, at, address = authority.rpartition("@")
     username, colon, password = credentials.partition(":")
@@ -54,11 +83,11 @@ def parse_url(url: str) -> tuple[Target, str]:
         scheme,
         host,
         DEFAULT_PORTS[scheme] if port is None else port,
-        path=(f"/{tail}" if slash else DEFAULT_WS_PATH) if scheme == "ws" else "",
+        path=(f"/{tail}" if slash else DEFAULT_WS_PATH) if scheme in ("ws", "wss") else "",
         username=unquote(username) if at else None,
         password=unquote(password) if colon else None,
     )
-    return target, tail if scheme == "mqtt" else ""
+    return target, tail if scheme in ("mqtt", "mqtts") else ""
 
 
 def _address(text: str) -> tuple[str, int | None]:

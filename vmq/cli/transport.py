@@ -7,6 +7,7 @@ ends inside a packet, it makes up the rest out of the last frame.
 import asyncio
 import os
 import socket
+import ssl
 
 import websockets
 from amqtt.adapters import (
@@ -19,29 +20,61 @@ from amqtt.adapters import (
 from websockets.asyncio.client import ClientConnection
 
 from vmq.cli.target import Target
+from vmq.cli.tls import explain
 
 
-async def open_streams(target: Target) -> tuple[ReaderAdapter, WriterAdapter]:
-    """Connect to a broker, by TCP or WebSocket.
+async def open_streams(
+    target: Target, context: ssl.SSLContext | None = None
+) -> tuple[ReaderAdapter, WriterAdapter]:
+    """Connect to a broker: by TCP, a Unix socket or WebSocket, over TLS if there is a context.
 
     Raises:
-        OSError: nobody answers there.
+        OSError: nobody answers there, or (SSLError) not as TLS demands.
         WebSocketException: whoever answers has no MQTT over WebSocket there.
     """
-    sock = await _open_socket(target.host, target.port)
-    if target.scheme == "mqtt":
-        reader, writer = await asyncio.open_connection(sock=sock)
+    if target.scheme == "unix":
+        reader, writer = await asyncio.open_unix_connection(target.path)
         return StreamReaderAdapter(reader), StreamWriterAdapter(writer)
-    channel = await websockets.connect(
-        target.url,
-        sock=sock,
-        subprotocols=[websockets.Subprotocol("mqtt")],
-        compression=None,
-        max_size=None,  # MQTT has a limit of its own
-        ping_interval=None,  # and a keep-alive
-        close_timeout=1,
-    )
+    sock = await _open_socket(target.host, target.port)
+    name = None if context is None else target.host
+    if not target.is_websocket:
+        reader, writer = await asyncio.open_connection(sock=sock, ssl=context, server_hostname=name)
+        return StreamReaderAdapter(reader), StreamWriterAdapter(writer)
+    channel = await _open_websocket(target, sock, context)
     return WebSocketReader(channel), WebSocketWriter(channel)
+
+
+async def _open_websocket(
+    target: Target, sock: socket.socket, context: ssl.SSLContext | None
+) -> ClientConnection:
+    """A WebSocket on a connected socket; raises as `open_streams`."""
+    alerts: list[ssl.SSLError] = []
+
+    class Channel(ClientConnection):
+        """Keeps what ends a handshake from within TLS: the library tells of a missing answer only."""
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            if isinstance(exc, ssl.SSLError):
+                alerts.append(exc)
+            super().connection_lost(exc)
+
+    try:
+        return await websockets.connect(
+            target.url,
+            sock=sock,
+            ssl=context,
+            server_hostname=None if context is None else target.host,
+            subprotocols=[websockets.Subprotocol("mqtt")],
+            compression=None,
+            max_size=None,  # MQTT has a limit of its own
+            ping_interval=None,  # and a keep-alive
+            close_timeout=1,
+            create_connection=Channel,
+        )
+    except websockets.WebSocketException:
+        if alerts:
+            raise alerts[0] from None
+        raise
 
 
 class WebSocketReader(ReaderAdapter):  # type: ignore[misc]  # amqtt has no types
@@ -101,7 +134,9 @@ async def _open_socket(host: str, port: int) -> socket.socket:
 
 
 def reason(problem: OSError) -> str:
-    """The system's words for an error, without asyncio's additions."""
+    """The system's words for an error, without asyncio's additions; for TLS our own."""
+    if isinstance(problem, ssl.SSLError):
+        return explain(problem)
     if isinstance(problem, socket.gaierror) or not problem.errno:
         return (problem.strerror or str(problem)).lower()
     return os.strerror(problem.errno).lower()

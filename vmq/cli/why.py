@@ -1,17 +1,31 @@
 """`vmq why`: what would happen to a publish, and why."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 
 from vmq.cli.admin_client import AdminClient
+from vmq.cli.asking import ClientArgument, MountpointOption, asking
 from vmq.cli.console import table
-from vmq.cli.rows import JsonOption, clean
-from vmq.cli.session import ClientArgument
-from vmq.cli.settings import ConfigOption, DataDirOption
+from vmq.cli.rows import cell, clean
 
 
+def _explain(answer: Mapping[str, Any]) -> None:
+    """The verdict, then the steps to it, then what becomes of the message at each subscription."""
+    print(clean(answer["verdict"]))
+    for names, rows in (
+        (("step", "verdict", "reason"), answer["steps"]),
+        (("client_id", "filter", "qos", "outcome", "reason"), answer["recipients"]),
+    ):
+        if rows:
+            print()
+            table(names, [[cell(row[name]) for name in names] for row in rows])
+
+
+@asking(show=_explain)
 def why(
+    ask: AdminClient,
     client_id: ClientArgument,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where it would publish.")],
     qos: Annotated[int, typer.Option("--qos", "-q", min=0, max=2, help="QoS of the publish.")] = 0,
@@ -19,10 +33,8 @@ def why(
     size: Annotated[
         int, typer.Option("--size", metavar="BYTES", min=0, help="Bytes of the payload.")
     ] = 1,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
-    data_dir: DataDirOption = None,
-) -> None:
+    mountpoint: MountpointOption = "",
+) -> Any:
     """Explain what would happen if CLIENT published on TOPIC now.
 
     Tells each step with its reason: whether the client is connected, limits
@@ -35,18 +47,12 @@ def why(
       vmq why sensor-17 sensors/17/temp
       vmq why gateway alarms/fire --qos 1 --retain --size 2000
     """
-    row = AdminClient(config, data_dir).get(
-        "/why", client_id=client_id, topic=topic, qos=qos, retain=retain, size=size
+    return ask.get(
+        "/why",
+        client_id=client_id,
+        topic=topic,
+        qos=qos,
+        retain=retain,
+        size=size,
+        mountpoint=mountpoint,
     )
-    if as_json:
-        import json
-
-        print(json.dumps(row, indent=2, ensure_ascii=False))
-        return
-    print(clean(row["verdict"]))
-    steps = [(each["step"], each["verdict"], clean(each["reason"])) for each in row["steps"]]
-    table(("step", "verdict", "reason"), steps)
-    if row["recipients"]:
-        names = ("client_id", "filter", "qos", "outcome", "reason")
-        rows = [[clean(str(each[name])) for name in names] for each in row["recipients"]]
-        table(names, rows)

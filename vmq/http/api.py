@@ -1,20 +1,24 @@
 """The operations of `vmq.http.operations` as HTTP routes under /api/v1/."""
 
+import asyncio
 import base64
 import binascii
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from aiohttp import web
 
-from vmq.admin.errors import AdminError
-from vmq.admin.keys import ApiKeys
+from vmq.admin.errors import AdminError, TooSlow
+from vmq.admin.keys import ApiKeys, KeyRow
 from vmq.admin.listing import Listing
+from vmq.http.keys import BODY_TIMEOUT
 from vmq.http.openapi import Failure, describe
 from vmq.http.operations import OPERATIONS, Context, Operation
+from vmq.http.trace import stream
 
 if TYPE_CHECKING:
     from vmq.broker import Broker
@@ -22,6 +26,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("vmq.http")
 
 PREFIX: Final = "/api/v1"
+
+#: The id of the API key that the request at work brought.
+_key_id: ContextVar[str] = ContextVar("key_id", default="none")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -47,12 +54,26 @@ def add_routes(app: web.Application, broker: "Broker", *, trusted: bool = False)
     async def openapi(_request: web.Request) -> web.Response:
         return _json(document)
 
-    async def unknown(request: web.Request) -> web.Response:
-        what = f"there is no {request.method} {request.path}; see {PREFIX}/openapi.json"
-        return _failure(404, what)
+    methods: dict[str, list[str]] = {f"{PREFIX}/openapi.json": ["GET"]}
+    for each in served:
+        methods.setdefault(PREFIX + each.path, []).append(each.method)
 
+    async def unknown(request: web.Request) -> web.Response:
+        allowed = ", ".join(methods.get(request.path, ()))
+        if not allowed:
+            return _failure(404, f"there is no {request.path}; see {PREFIX}/openapi.json")
+        answer = _failure(405, f"there is no {request.method} {request.path}; accepted: {allowed}")
+        answer.headers["Allow"] = allowed
+        return answer
+
+    async def traced(request: web.Request) -> web.StreamResponse:
+        return await stream(request, broker)
+
+    if trusted:
+        app.router.add_get(f"{PREFIX}/trace", _guarded(traced, None))
     app.router.add_get(f"{PREFIX}/openapi.json", openapi)
-    app.router.add_route("*", PREFIX + "/{rest:.*}", _guarded(unknown, keys))
+    for path in (PREFIX, PREFIX + "/{rest:.*}"):
+        app.router.add_route("*", path, _guarded(unknown, keys))
 
 
 def _guarded(handler: Handler, keys: ApiKeys | None) -> Handler:
@@ -60,16 +81,37 @@ def _guarded(handler: Handler, keys: ApiKeys | None) -> Handler:
 
     async def guarded(request: web.Request) -> web.StreamResponse:
         try:
-            if keys is not None and not keys.accepts(_key_of(request)):
-                log.warning('api key refused peer=%s path="%s"', request.remote, request.path)
-                answer = _failure(401, "an API key is needed: x-api-key, or the basic-auth user")
-                answer.headers["WWW-Authenticate"] = 'Basic realm="vmq", charset="UTF-8"'
-                return answer
+            if keys is not None:
+                key = keys.find(_key_of(request))
+                if key is None or not _is_good_for(key, request.method):
+                    return _refusal(request, key)
+                _key_id.set(key.id)
             return await handler(request)
         except AdminError as error:
             return _failure(error.status, str(error))
+        except web.HTTPRequestEntityTooLarge as error:
+            return _failure(413, f"the body is too large: {error.text}")
+        except web.HTTPException:
+            raise
+        except Exception:
+            log.exception("cannot answer %s %s", request.method, request.path)
+            return _failure(500, "an error of the broker's own; its log says more")
 
     return guarded
+
+
+def _is_good_for(key: KeyRow, method: str) -> bool:
+    return key.scope == "all" or method == "GET"
+
+
+def _refusal(request: web.Request, key: KeyRow | None) -> web.Response:
+    """The answer to a request whose key is none, or not good for this."""
+    log.warning('api key refused peer=%s path="%s"', request.remote, request.path)
+    if key is not None:
+        return _failure(403, "this API key may look, and change nothing (its scope is read)")
+    answer = _failure(401, "an API key is needed: x-api-key, or the basic-auth user")
+    answer.headers["WWW-Authenticate"] = 'Basic realm="vmq", charset="UTF-8"'
+    return answer
 
 
 def _key_of(request: web.Request) -> str:
@@ -100,9 +142,9 @@ def _handler(operation: Operation, context: Context) -> Handler:
         if inspect.isawaitable(result):
             result = await result
         if request.method != "GET":
-            log.info(
-                "admin %s %s peer=%s", operation.name, _shown(plain), request.remote or "socket"
-            )
+            text = "admin %s %s peer=%s key=%s"
+            peer = request.remote or "socket"
+            log.info(text, operation.name, _shown(plain), peer, _key_id.get())
         if isinstance(result, Listing):
             return await _stream(request, result)
         return _json(msgspec.json.encode(result))
@@ -111,7 +153,7 @@ def _handler(operation: Operation, context: Context) -> Handler:
 
 
 def _shown(plain: dict[str, Any]) -> str:
-    return " ".join(f"{name}={str(value)[:100]!r}" for name, value in plain.items())
+    return " ".join(f'{name}="{str(value)[:100]}"' for name, value in plain.items())
 
 
 async def _query(request: web.Request) -> dict[str, Any]:
@@ -131,7 +173,11 @@ async def _body(request: web.Request) -> dict[str, Any]:
     if request.query:
         raise AdminError("POST takes its parameters from the body, not from the query")
     try:
-        plain: object = msgspec.json.decode(await request.read())
+        async with asyncio.timeout(request.app.get(BODY_TIMEOUT)):
+            data = await request.read()
+        plain: object = msgspec.json.decode(data)
+    except TimeoutError:
+        raise TooSlow("the body did not come within http_request_timeout") from None
     except msgspec.DecodeError as error:
         raise AdminError(f"the body is no JSON: {error}") from None
     if not isinstance(plain, dict):

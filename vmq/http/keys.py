@@ -8,3 +8,6 @@ if TYPE_CHECKING:
     from vmq.broker import Broker
 
 BROKER: Final["web.AppKey[Broker]"] = web.AppKey("broker")
+
+#: Seconds that the body of a request may take.
+BODY_TIMEOUT = web.AppKey("body_timeout", float)

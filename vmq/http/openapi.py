@@ -22,8 +22,11 @@ class Failure(Struct):
 FAILURES: Final = {
     "400": "The request makes no sense",
     "401": "The API key is missing or wrong",
+    "403": "The API key may look, and change nothing",
     "404": "There is no such thing",
     "409": "The thing is in no state for this",
+    "413": "The body is too large",
+    "500": "An error of the broker's own",
 }
 
 
@@ -81,7 +84,7 @@ def _operation(operation: Operation, *, with_keys: bool) -> dict[str, Any]:
     }
     failure = {"$ref": _REF.format(name="Failure")}
     for status, text in FAILURES.items():
-        if status != "401" or with_keys:
+        if with_keys or status not in ("401", "403"):
             content = {"application/json": {"schema": failure}}
             responses[status] = {"description": text, "content": content}
     found: dict[str, Any] = {

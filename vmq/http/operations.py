@@ -10,6 +10,8 @@ from msgspec import Meta, Struct
 from vmq.admin import keys, listeners, metrics, options, plugins, queues, retained, sessions, why
 from vmq.admin.listing import Listing, Selection
 from vmq.admin.payloads import PayloadBytes
+from vmq.admin.trees import Mountpoint
+from vmq.config_text import toml_value
 
 if TYPE_CHECKING:
     from vmq.broker import Broker
@@ -46,24 +48,31 @@ class Operation:
 
 
 ClientId = Annotated[str, Meta(min_length=1, description="The client")]
+AnyMountpoint = Annotated[
+    str | None,
+    Meta(description="Of this topic tree only, empty = the default one; none given: of all"),
+]
 Filter = Annotated[str, Meta(description="A topic filter, as in sensors/#")]
-
-
-class Nothing(Struct, forbid_unknown_fields=True):
-    """No parameters."""
 
 
 class List(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which rows."""
 
 
-class OneClient(Struct, forbid_unknown_fields=True):
+class ListSessions(List, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which sessions."""
+
+    mountpoint: AnyMountpoint = None
+
+
+class OneClient(Struct, forbid_unknown_fields=True, kw_only=True):
     """Which session."""
 
     client_id: ClientId
+    mountpoint: Mountpoint = ""
 
 
-class Disconnect(OneClient, forbid_unknown_fields=True):
+class Disconnect(OneClient, forbid_unknown_fields=True, kw_only=True):
     """Which client to disconnect."""
 
     cleanup: Annotated[
@@ -82,6 +91,7 @@ class Peek(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     client_id: ClientId
     payload_bytes: PayloadBytes = 64
+    mountpoint: Mountpoint = ""
 
 
 class ListRetained(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -91,6 +101,7 @@ class ListRetained(Selection, frozen=True, kw_only=True, forbid_unknown_fields=T
         str, Meta(description="Topics that this filter matches; none given: all of them")
     ] = ""
     payload_bytes: PayloadBytes = 64
+    mountpoint: AnyMountpoint = None
 
 
 class OneTopic(Struct, forbid_unknown_fields=True):
@@ -98,12 +109,14 @@ class OneTopic(Struct, forbid_unknown_fields=True):
 
     topic: Annotated[str, Meta(min_length=1)]
     payload_bytes: PayloadBytes = 0
+    mountpoint: Mountpoint = ""
 
 
 class DeleteRetained(Struct, forbid_unknown_fields=True):
     """Which retained messages to delete."""
 
     filter: Filter
+    mountpoint: Mountpoint = ""
 
 
 class OneListener(Struct, forbid_unknown_fields=True):
@@ -122,7 +135,23 @@ class SetOption(Struct, forbid_unknown_fields=True):
     """What to change."""
 
     option: Annotated[str, Meta(description="As in queue.max_online_messages")]
-    value: Annotated[str, Meta(description="As in the configuration file, or plain text")]
+    value: Annotated[
+        str | int | float | bool,
+        Meta(
+            description="A text is read as the configuration file writes values, or as plain text"
+        ),
+    ]
+
+
+def _set_option(context: Context, wanted: SetOption) -> options.OptionChanged:
+    value = wanted.value if isinstance(wanted.value, str) else toml_value(wanted.value)
+    return options.set_option(context.broker, wanted.option, value)
+
+
+class OneOption(Struct, forbid_unknown_fields=True):
+    """Which option."""
+
+    option: Annotated[str, Meta(description="As in queue.max_online_messages")]
 
 
 class Why(Struct, forbid_unknown_fields=True):
@@ -133,6 +162,7 @@ class Why(Struct, forbid_unknown_fields=True):
     qos: Annotated[int, Meta(ge=0, le=2)] = 0
     retain: bool = False
     size: Annotated[int, Meta(ge=0, description="Bytes of the payload")] = 1
+    mountpoint: Mountpoint = ""
 
 
 def _why(context: Context, wanted: Why) -> why.Explanation:
@@ -142,6 +172,7 @@ def _why(context: Context, wanted: Why) -> why.Explanation:
         qos=wanted.qos,
         retain=wanted.retain,
         size=wanted.size,
+        mountpoint=wanted.mountpoint,
     )
     return why.explain(context.broker, publish)
 
@@ -149,7 +180,8 @@ def _why(context: Context, wanted: Why) -> why.Explanation:
 class CreateKey(Struct, forbid_unknown_fields=True):
     """What to call the key."""
 
-    name: str = ""
+    name: Annotated[str, Meta(description="For people: whose it is")] = ""
+    scope: Annotated[keys.Scope, Meta(description="read = it may look, and change nothing")] = "all"
 
 
 class OneKey(Struct, forbid_unknown_fields=True):
@@ -168,9 +200,9 @@ OPERATIONS: Final = (
         "GET",
         "/sessions",
         "List the sessions, connected or not",
-        List,
+        ListSessions,
         sessions.SessionRow,
-        lambda context, wanted: sessions.list_sessions(context.broker, wanted),
+        lambda context, wanted: sessions.list_sessions(context.broker, wanted, wanted.mountpoint),
         many=True,
     ),
     Operation(
@@ -180,7 +212,9 @@ OPERATIONS: Final = (
         "Show one session with its subscriptions",
         OneClient,
         sessions.SessionDetails,
-        lambda context, wanted: sessions.show_session(context.broker, wanted.client_id),
+        lambda context, wanted: sessions.show_session(
+            context.broker, wanted.client_id, wanted.mountpoint
+        ),
     ),
     Operation(
         "disconnect",
@@ -190,7 +224,7 @@ OPERATIONS: Final = (
         Disconnect,
         sessions.Disconnected,
         lambda context, wanted: sessions.disconnect(
-            context.broker, wanted.client_id, cleanup=wanted.cleanup
+            context.broker, wanted.client_id, wanted.mountpoint, cleanup=wanted.cleanup
         ),
     ),
     Operation(
@@ -201,7 +235,7 @@ OPERATIONS: Final = (
         Unsubscribe,
         sessions.Unsubscribed,
         lambda context, wanted: sessions.unsubscribe(
-            context.broker, wanted.client_id, wanted.filter
+            context.broker, wanted.client_id, wanted.filter, wanted.mountpoint
         ),
     ),
     Operation(
@@ -212,7 +246,7 @@ OPERATIONS: Final = (
         Peek,
         queues.QueuedRow,
         lambda context, wanted: queues.peek(
-            context.broker, wanted.client_id, wanted, wanted.payload_bytes
+            context.broker, wanted.client_id, wanted, wanted.payload_bytes, wanted.mountpoint
         ),
         many=True,
     ),
@@ -223,7 +257,7 @@ OPERATIONS: Final = (
         "Drop what waits in a client's queue; what is in flight stays",
         OneClient,
         queues.Purged,
-        lambda context, wanted: queues.purge(context.broker, wanted.client_id),
+        lambda context, wanted: queues.purge(context.broker, wanted.client_id, wanted.mountpoint),
     ),
     Operation(
         "list_retained",
@@ -233,7 +267,7 @@ OPERATIONS: Final = (
         ListRetained,
         retained.RetainedRow,
         lambda context, wanted: retained.list_retained(
-            context.broker, wanted, wanted.filter, wanted.payload_bytes
+            context.broker, wanted, wanted.filter, wanted.payload_bytes, wanted.mountpoint
         ),
         many=True,
     ),
@@ -244,7 +278,9 @@ OPERATIONS: Final = (
         "Delete the retained messages whose topics a filter matches",
         DeleteRetained,
         retained.RetainedDeleted,
-        lambda context, wanted: retained.delete_retained(context.broker, wanted.filter),
+        lambda context, wanted: retained.delete_retained(
+            context.broker, wanted.filter, wanted.mountpoint
+        ),
     ),
     Operation(
         "show_retained",
@@ -254,7 +290,7 @@ OPERATIONS: Final = (
         OneTopic,
         retained.RetainedRow,
         lambda context, wanted: retained.show_retained(
-            context.broker, wanted.topic, wanted.payload_bytes
+            context.broker, wanted.topic, wanted.payload_bytes, wanted.mountpoint
         ),
     ),
     Operation(
@@ -352,10 +388,19 @@ OPERATIONS: Final = (
         "set_option",
         "POST",
         "/option",
-        "Change an option until the broker stops or reloads",
+        "Set an option until its configuration changes, it is reset, or the broker stops",
         SetOption,
         options.OptionChanged,
-        lambda context, wanted: options.set_option(context.broker, wanted.option, wanted.value),
+        _set_option,
+    ),
+    Operation(
+        "reset_option",
+        "DELETE",
+        "/option",
+        "Take back what was set: the option is as configured again",
+        OneOption,
+        options.OptionChanged,
+        lambda context, wanted: options.reset_option(context.broker, wanted.option),
     ),
     Operation(
         "why",
@@ -384,7 +429,7 @@ OPERATIONS: Final = (
         "Make an API key; it is shown this once",
         CreateKey,
         keys.NewKey,
-        lambda context, wanted: context.api_keys.create(keys.check_name(wanted.name)),
+        lambda context, wanted: context.api_keys.create(keys.check_name(wanted.name), wanted.scope),
         local=True,
     ),
     Operation(

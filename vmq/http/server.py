@@ -10,6 +10,8 @@ from aiohttp import web
 from vmq.config import ListenerOptions
 from vmq.config_values import Endpoint
 from vmq.http.app import make_app
+from vmq.http.guard import KEEP_ALIVE, Guards
+from vmq.http.keys import BODY_TIMEOUT
 
 if TYPE_CHECKING:
     from vmq.broker import Broker
@@ -61,11 +63,21 @@ async def serve(
 ) -> HttpListener:
     """Serves the broker's HTTP application on a listening socket."""
     app = make_app(broker, allow_remote=options.allow_remote)
-    runner = web.AppRunner(app, access_log=None, logger=log, shutdown_timeout=STOP_TIMEOUT)
+    app[BODY_TIMEOUT] = options.http_request_timeout
+    guards = Guards(name, options, broker.monitor.core.counters)
+    app.middlewares.insert(0, guards.on_request)
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        logger=log,
+        shutdown_timeout=STOP_TIMEOUT,
+        keepalive_timeout=KEEP_ALIVE,
+    )
     await runner.setup()
     assert runner.server is not None
+    guards.make = runner.server
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(runner.server, sock=sock, backlog=backlog)
+    server = await loop.create_server(guards, sock=sock, backlog=backlog)
     host, port = sock.getsockname()[:2]
     url = options.endpoint.with_address(host, port).url
     return HttpListener(name, url, options.endpoint, runner, server)

@@ -84,6 +84,8 @@ def _context(
     context.minimum_version = ssl.TLSVersion.TLSv1_3 if newest else ssl.TLSVersion.TLSv1_2
     # A client may renegotiate at little cost to itself and much to us.
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    # A ticket resumes one session, and an MQTT client has one connection: OpenSSL's second is for nobody.
+    context.num_tickets = 1
     context.set_alpn_protocols([alpn])
     if options.ciphers is not None:
         try:

@@ -1,26 +1,28 @@
 """One listener: opens its socket, lets connections in, and puts together what each speaks through.
 
-A connection climbs from the socket: `Arrival` (limits, PROXY header), then `Tls`, then `WebSocket`,
-then the `Connection` with its session. A layer that is passed falls away; one that stays is the
-transport of the one above.
+A connection climbs from the socket: `Arrival` if a PROXY header must come first, then `Tls`, then
+`WebSocket`, then the `Connection` with its session. A layer that is passed falls away; one that
+stays is the transport of the one above.
 """
 
 import asyncio
 import logging
 import ssl
 from collections.abc import Callable
-from typing import Any
+from socket import socket
+from typing import Any, cast
 
 from vmq.config import Config, ListenerOptions
 from vmq.connection import Connection
 from vmq.listeners import sockets
+from vmq.listeners.acceptor import Acceptor
 from vmq.listeners.certificates import (
     CertificateError,
     Stamp,
     build_context,
     stamp_of,
 )
-from vmq.listeners.proxy import ProxyError, ProxyHeader
+from vmq.listeners.proxy import ProxyError, ProxyHeader, peer_text
 from vmq.listeners.tls import Tls
 from vmq.listeners.trust import Networks
 from vmq.listeners.websocket import WebSocket
@@ -39,6 +41,7 @@ class Listener:
         opened: told of each new connection, when it may receive.
         closed: told of each that has ended.
         new_client_id: makes an id for a client that brings none.
+        lag: how late the event loop was lately, in seconds; accepting takes heed of it.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class Listener:
         opened: "Callable[[Connection, Listener], None]",
         closed: Callable[[Connection], None],
         new_client_id: Callable[[], str],
+        lag: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.name = name
         self.options: ListenerOptions = config.listeners[name]
@@ -69,7 +73,10 @@ class Listener:
         self._on_made = self._on_opened
         self._on_lost = self._on_closed
         self._new_client_id = new_client_id
-        self._server: asyncio.Server | None = None
+        self._lag = lag
+        self._acceptor: Acceptor | None = None
+        #: Sockets that are about to have a transport.
+        self._adopting: set[Any] = set()
         self._context: ssl.SSLContext | None = None
         self._stamp: Stamp = ()
         scheme = self.endpoint.scheme
@@ -87,7 +94,7 @@ class Listener:
     @property
     def is_open(self) -> bool:
         """Whether new connections are let in."""
-        return self._server is not None
+        return self._acceptor is not None
 
     async def open(self) -> None:
         """Begins to listen.
@@ -99,26 +106,27 @@ class Listener:
         if self.endpoint.is_tls:
             self._stamp = stamp_of(self.options)
             self._context = build_context(self.options, self._alpn())
-        backlog = self._config.network.backlog
+        network = self._config.network
         endpoint = self.endpoint
-        loop = asyncio.get_running_loop()
         if endpoint.scheme == "unix":
             mode = int(self.options.unix_mode, 8)
-            sock = sockets.bind_unix(endpoint.path, mode, self.options.unix_owner, backlog)
-            self._server = await loop.create_unix_server(self._arrival, sock=sock, backlog=backlog)
-            return
-        sock = sockets.bind(endpoint.host, endpoint.port, backlog)
-        self._server = await loop.create_server(self._arrival, sock=sock, backlog=backlog)
-        host, port = sock.getsockname()[:2]
-        shown = f"[{host}]" if ":" in host else host
-        self.url = f"{endpoint.scheme}://{shown}:{port}{endpoint.path}"
+            owner = self.options.unix_owner
+            sock = sockets.bind_unix(endpoint.path, mode, owner, network.backlog)
+        else:
+            sock = sockets.bind(endpoint.host, endpoint.port, network.backlog)
+            host, port = sock.getsockname()[:2]
+            self.url = f"{endpoint.scheme}://{peer_text(host, port)}{endpoint.path}"
+        drift = network.max_event_loop_drift
+        self._acceptor = Acceptor(
+            self.name, sock, self.arrive, self.registry.core, drift, self._lag
+        )
 
     def close(self) -> None:
         """Lets nobody in any more; connections that are past their handshake stay."""
-        if self._server is None:
+        if self._acceptor is None:
             return
-        self._server.close()
-        self._server = None
+        self._acceptor.close()
+        self._acceptor = None
         if self.endpoint.scheme == "unix":
             sockets.remove_unix(self.endpoint.path)
         for layer in list(self._pending):
@@ -126,6 +134,12 @@ class Listener:
 
     def _alpn(self) -> str:
         return "http/1.1" if self.endpoint.is_websocket else "mqtt"
+
+    def configure(self, config: Config) -> None:
+        """Goes by another configuration, for the connections to come; its address stays."""
+        self._config = config
+        self.options = config.listeners[self.name]
+        self._levels = tuple(self.options.allowed_protocol_versions)
 
     # Certificates
 
@@ -153,44 +167,60 @@ class Listener:
 
     # Connections
 
-    def _arrival(self) -> asyncio.Protocol:
-        return Arrival(self)
-
-    def arrive(self, arrival: "Arrival", transport: Any) -> None:
-        """A peer has connected."""
-        limit = self.options.max_connections
+    def arrive(self, sock: socket, address: Any) -> None:
+        """A peer has connected; what is refused at once costs no more than its socket."""
         self.connections += 1
+        limit = self.options.max_connections
+        reason = ""
         if limit and self.connections > limit:
-            self.refused(arrival, transport, f"max_connections = {limit} reached")
-            transport.abort()
-        elif not self.options.proxy_protocol:
-            self.enter(transport, "")
-        elif self._proxies.has_peer(transport.get_extra_info("peername")):
-            timeout = self._config.session.mqtt_connect_timeout
-            self.limit_time(arrival, timeout, "no PROXY header within mqtt_connect_timeout")
+            reason = f"max_connections = {limit} reached"
+        elif self.options.proxy_protocol and not self._proxies.has_peer(address):
+            reason = "not among proxy_protocol_trusted"
+        if reason:
+            self.turned_away(peer_of(address), reason)
+            sock.close()
+            return
+        if self.options.proxy_protocol:
+            self.adopt(sock, Arrival(self, address))
         else:
-            self.refused(arrival, transport, "not among proxy_protocol_trusted")
-            transport.abort()
+            self.adopt(sock, self.enter(address, ""))
 
-    def enter(self, transport: Any, peer: str) -> Any:
+    def adopt(self, sock: socket, protocol: Any) -> None:
+        """Has the event loop make a transport; `connection_made` is called in its next pass.
+
+        The loop's coroutine is driven by hand: a task would cost a tenth of all that an accept does.
+        """
+        sock.setblocking(False)
+        loop = asyncio.get_running_loop()
+        making = loop.connect_accepted_socket(lambda: protocol, cast(Any, sock))
+        try:
+            waiter = making.send(None)
+        except (OSError, RuntimeError) as error:
+            # Gone before we looked.
+            self.turned_away("unknown", str(error), expected=True)
+            sock.close()
+            return
+        self._adopting.add(making)
+        waiter.add_done_callback(lambda _waiter: self._adopted(making))
+
+    def _adopted(self, making: Any) -> None:
+        self._adopting.discard(making)
+        try:
+            making.send(None)
+        except StopIteration:
+            pass
+
+    def enter(self, address: Any, peer: str) -> Any:
         """A connection is let in; returns the protocol that takes its bytes from now on.
 
         `peer` is whom a PROXY header named, "" if none did.
         """
-        protocol: Any
-        if self._context is not None:
-            wants_identity = self.options.use_identity_as_username
-            protocol = Tls(self._context, Entry(self, peer), wants_identity)
-            timeout = self.options.tls_handshake_timeout
-            reason = "no TLS handshake within tls_handshake_timeout"
-            self.limit_time(protocol, timeout, reason, peer)
-        else:
-            protocol = self.inside(transport, peer, None)
-        transport.set_protocol(protocol)
-        protocol.connection_made(transport)
-        return protocol
+        if self._context is None:
+            return self.inside(address, peer, None)
+        entry = Entry(self, address, peer)
+        return Tls(self._context, entry, self.options.use_identity_as_username)
 
-    def inside(self, transport: Any, peer: str, identity: str | None) -> Any:
+    def inside(self, address: Any, peer: str, identity: str | None) -> Any:
         """What speaks inside TLS, or on the bare transport."""
         connection = Connection(
             self.registry, self.anonymous, self._new_client_id(), self._on_made, self._on_lost
@@ -207,9 +237,9 @@ class Listener:
             connection.peer = "unix"
         if not self.endpoint.is_websocket:
             return connection
-        limit = self._config.session.max_packet_size + 65_536
+        limit = self._config.limits.max_ws_frame_size
         forwarders = self._forwarders
-        if forwarders is not None and not forwarders.has_peer(transport.get_extra_info("peername")):
+        if forwarders is not None and not forwarders.has_peer(address):
             forwarders = None
         return WebSocket(connection, self.endpoint.path, limit, forwarders)
 
@@ -223,15 +253,23 @@ class Listener:
 
     # Handshakes below MQTT
 
-    def limit_time(self, layer: Any, seconds: float, reason: str, peer: str = "") -> None:
+    def header_awaited(self, arrival: "Arrival") -> None:
+        timeout = self._config.session.mqtt_connect_timeout
+        reason = "no PROXY header within mqtt_connect_timeout"
+        self.limit_time(arrival, timeout, reason, peer_of(arrival.address))
+
+    def handshake_awaited(self, tls: Tls, peer: str) -> None:
+        timeout = self.options.tls_handshake_timeout
+        self.limit_time(tls, timeout, "no TLS handshake within tls_handshake_timeout", peer)
+
+    def limit_time(self, layer: Any, seconds: float, reason: str, peer: str) -> None:
         """Ends a layer's connection unless it is `passed` within so many seconds."""
         loop = asyncio.get_running_loop()
         self._pending[layer] = loop.call_later(seconds, self._too_slow, layer, reason, peer)
 
     def _too_slow(self, layer: Any, reason: str, peer: str) -> None:
-        transport = layer.transport
-        self.refused(layer, transport, reason, peer=peer)
-        transport.abort()
+        self.refused(layer, reason, peer)
+        layer.transport.abort()
 
     def passed(self, layer: Any) -> None:
         """A layer has what it waited for."""
@@ -239,81 +277,93 @@ class Listener:
         if timer is not None:
             timer.cancel()
 
-    def refused(
-        self, layer: Any, transport: Any, reason: str, expected: bool = False, peer: str = ""
-    ) -> None:
+    def refused(self, layer: Any, reason: str, peer: str, expected: bool = False) -> None:
         """A connection has ended before MQTT began. Its layer will say nothing more of it.
 
-        `expected` makes it nothing to write of; `peer` is whom a PROXY header named.
+        `expected` makes it nothing to write of.
         """
         layer.ended = True
         self.passed(layer)
+        self.turned_away(peer, reason, expected)
+
+    def turned_away(self, peer: str, reason: str, expected: bool = False) -> None:
         self.connections -= 1
         self.registry.core.counters.socket_error += 1
         level = logging.DEBUG if expected else logging.WARNING
         if log.isEnabledFor(level):
-            text = 'refused listener=%s peer=%s reason="%s"'
-            log.log(level, text, self.name, peer or peer_of(transport), reason)
+            log.log(level, 'refused listener=%s peer=%s reason="%s"', self.name, peer, reason)
 
 
-class Arrival(asyncio.Protocol):
-    """A connection before anything else: is there room, and who is it from?"""
+class Arrival:
+    """A connection that must begin with a PROXY header."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: Listener, address: Any) -> None:
         self.listener = listener
-        self.header: ProxyHeader | None = None
+        self.address = address
+        self.header = ProxyHeader()
         self.transport: Any = None
         self.ended = False
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def connection_made(self, transport: Any) -> None:
         self.transport = transport
-        self.listener.arrive(self, transport)
+        self.listener.header_awaited(self)
 
     def data_received(self, data: bytes) -> None:
         if self.ended:
             return
-        if self.header is None:
-            self.header = ProxyHeader()
         try:
             if not self.header.feed(data):
                 return
         except ProxyError as error:
-            self.listener.refused(self, self.transport, str(error))
+            self.refuse(str(error))
             self.transport.abort()
             return
         self.ended = True
         self.listener.passed(self)
-        protocol = self.listener.enter(self.transport, self.header.peer)
+        protocol = self.listener.enter(self.address, self.header.peer)
+        self.transport.set_protocol(protocol)
+        protocol.connection_made(self.transport)
         if self.header.rest:
             protocol.data_received(self.header.rest)
 
+    def refuse(self, reason: str, expected: bool = False) -> None:
+        self.listener.refused(self, reason, peer_of(self.address), expected)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        """Nothing is written here."""
+
+    def resume_writing(self) -> None:
+        """Nothing is written here."""
+
     def connection_lost(self, _error: Exception | None) -> None:
         if not self.ended:
-            reason = "connection lost before its PROXY header"
-            self.listener.refused(self, self.transport, reason, True)
+            self.refuse("connection lost before its PROXY header", True)
 
 
 class Entry:
     """What a TLS connection needs of its listener."""
 
-    __slots__ = ("listener", "peer")
+    __slots__ = ("address", "listener", "peer")
 
-    def __init__(self, listener: Listener, peer: str) -> None:
+    def __init__(self, listener: Listener, address: Any, peer: str) -> None:
         self.listener = listener
+        self.address = address
         self.peer = peer
+
+    def begun(self, tls: Tls) -> None:
+        self.listener.handshake_awaited(tls, self.peer or peer_of(self.address))
 
     def secured(self, tls: Tls, identity: str | None) -> Any:
         self.listener.passed(tls)
-        return self.listener.inside(tls, self.peer, identity)
+        return self.listener.inside(self.address, self.peer, identity)
 
-    def refused(self, layer: Any, transport: Any, reason: str, expected: bool = False) -> None:
-        self.listener.refused(layer, transport, reason, expected, self.peer)
+    def refused(self, layer: Any, reason: str, expected: bool = False) -> None:
+        self.listener.refused(layer, reason, self.peer or peer_of(self.address), expected)
 
 
-def peer_of(transport: Any) -> str:
-    """A transport's peer, for logs."""
-    address = transport.get_extra_info("peername")
-    if not isinstance(address, tuple):
-        return "unix" if isinstance(address, str | bytes) else "unknown"
-    host = str(address[0])
-    return f"[{host}]:{address[1]}" if ":" in host else f"{host}:{address[1]}"
+def peer_of(address: Any) -> str:
+    """A peer's address as `accept` gives it, for logs."""
+    return peer_text(str(address[0]), address[1]) if isinstance(address, tuple) else "unix"

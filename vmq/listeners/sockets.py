@@ -9,6 +9,26 @@ import stat
 from pathlib import Path
 
 
+class Accepted(socket.socket):
+    """An accepted connection's socket, made without the enums that `socket.accept` makes.
+
+    It has to be one of Python's sockets all the same: those uvloop detaches when a transport ends,
+    any other object it closes, and then closes the descriptor once more, which may by then be a
+    file of the store's.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, family: int, proto: int, file: int) -> None:
+        socket.SocketType.__init__(self, family, socket.SOCK_STREAM, proto, file)
+        self._io_refs = 0
+        self._closed = False
+
+    #: Plain numbers, as the event loop compares them.
+    family = socket.SocketType.family  # type: ignore[assignment]
+    type = socket.SocketType.type  # type: ignore[assignment]
+
+
 def bind(host: str, port: int, backlog: int) -> socket.socket:
     """A listening socket.
 

@@ -13,18 +13,24 @@ from vmq.listeners.certificates import reason_of
 #: One TLS record holds no more than this, so that a read takes all of it.
 RECORD: Final = 16_384
 
-#: Bytes given to OpenSSL at once: its buffers in memory keep the size of the largest piece, for as
-#: long as the connection lives.
+#: Bytes given to OpenSSL at once: the shared buffers keep the size of the largest piece.
 PIECE: Final = 16_384
+
+#: Ciphertext on its way to OpenSSL, and from it.
+INCOMING: Final = ssl.MemoryBIO()
+OUTGOING: Final = ssl.MemoryBIO()
 
 
 class Owner(Protocol):
-    """Whom a connection tells how its handshake ended; exactly one of the two, once."""
+    """Whom a connection tells how its handshake goes: after `begun` one of the two others, once."""
+
+    def begun(self, tls: "Tls") -> None:
+        """It has a transport, and waits for the client."""
 
     def secured(self, tls: "Tls", identity: str | None) -> Any:
         """It succeeded: returns the protocol that speaks inside. `identity` is the client's name."""
 
-    def refused(self, layer: Any, transport: Any, reason: str, expected: bool = False) -> None:
+    def refused(self, layer: Any, reason: str, expected: bool = False) -> None:
         """It failed; `expected` says that this is nothing to write of."""
 
 
@@ -32,9 +38,7 @@ class Tls:
     """One TLS connection: an asyncio protocol below, a transport for what is inside."""
 
     def __init__(self, context: ssl.SSLContext, owner: Owner, wants_identity: bool) -> None:
-        self.incoming = ssl.MemoryBIO()
-        self.outgoing = ssl.MemoryBIO()
-        self.object = context.wrap_bio(self.incoming, self.outgoing, server_side=True)
+        self.object = context.wrap_bio(INCOMING, OUTGOING, server_side=True)
         # What SSLObject wraps: a fifth of a microsecond less for each message.
         self.openssl: Any = getattr(self.object, "_sslobj", self.object)
         self.owner = owner
@@ -49,6 +53,7 @@ class Tls:
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
+        self.owner.begun(self)
 
     def data_received(self, data: bytes) -> None:
         if len(data) > PIECE:
@@ -68,7 +73,7 @@ class Tls:
         elif not self.ended:
             self.ended = True
             # Port scanners and health checks connect and go.
-            self.owner.refused(self, self.transport, "connection lost in the TLS handshake", True)
+            self.owner.refused(self, "connection lost in the TLS handshake", True)
 
     def pause_writing(self) -> None:
         if self.inner is not None:
@@ -82,11 +87,16 @@ class Tls:
         """Ciphertext comes in."""
         if self.ended:
             return
-        self.incoming.write(piece)
-        if self.inner is None:
-            self.shake_hands()
-        else:
-            self.read()
+        INCOMING.write(piece)
+        try:
+            if self.inner is None:
+                self.shake_hands()
+            else:
+                self.read()
+        finally:
+            # Whatever went wrong: what is left is nobody else's.
+            empty(INCOMING)
+            empty(OUTGOING)
 
     # The handshake
 
@@ -110,14 +120,14 @@ class Tls:
         """Ends a connection whose handshake is not done."""
         if not self.ended:
             self.ended = True
-            self.owner.refused(self, self.transport, reason)
+            self.owner.refused(self, reason)
             self.transport.close()
 
     # Data
 
     def read(self) -> None:
         """Hands on what can be decrypted now."""
-        incoming = self.incoming
+        incoming = INCOMING
         chunks: list[bytes] = []
         over = False
         try:
@@ -135,7 +145,7 @@ class Tls:
         except ssl.SSLError as error:
             self.broken = ConnectionError(f"TLS failed: {reason_of(error)}")
             over = True
-        if self.outgoing.pending:
+        if OUTGOING.pending:
             self.flush()  # what the protocol itself has to say: alerts, new keys
         if chunks:
             self.inner.data_received(chunks[0] if len(chunks) == 1 else b"".join(chunks))
@@ -144,7 +154,7 @@ class Tls:
             self.transport.close()
 
     def flush(self) -> None:
-        data = self.outgoing.read()
+        data = OUTGOING.read()
         if data:
             self.transport.write(data)
 
@@ -164,11 +174,13 @@ class Tls:
             return
         try:
             self.openssl.write(piece)
+            data = OUTGOING.read()
         except ssl.SSLError as error:
+            empty(OUTGOING)
             self.broken = ConnectionError(f"TLS failed: {reason_of(error)}")
             self.abort()
             return
-        self.transport.write(self.outgoing.read())
+        self.transport.write(data)
 
     def close(self) -> None:
         """Ends the stream after a close_notify, without waiting for the peer's."""
@@ -200,6 +212,12 @@ class Tls:
 
     def get_extra_info(self, name: str) -> Any:
         return self.object if name == "ssl_object" else self.transport.get_extra_info(name)
+
+
+def empty(buffer: ssl.MemoryBIO) -> None:
+    """Drops what is in a shared buffer."""
+    if buffer.pending:
+        buffer.read()
 
 
 def common_name(certificate: Any) -> str:

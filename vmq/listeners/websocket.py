@@ -5,10 +5,12 @@ transport and a `Connection`, as the protocol of the one and the transport of th
 """
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any, Final
 
-from websockets.exceptions import InvalidHandshake, NegotiationError
+from websockets.exceptions import InvalidHandshake, NegotiationError, PayloadTooBig
 from websockets.frames import Frame, Opcode
 from websockets.http11 import Request
 from websockets.protocol import State
@@ -80,12 +82,14 @@ class WebSocket:
         self.connection.connection_made(self)
 
     def data_received(self, data: bytes) -> None:
-        self.protocol.receive_data(data)
-        self.handle_events()
+        with self.contained():
+            self.protocol.receive_data(data)
+            self.handle_events()
 
     def eof_received(self) -> bool:
-        self.protocol.receive_eof()
-        self.handle_events()
+        with self.contained():
+            self.protocol.receive_eof()
+            self.handle_events()
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -96,6 +100,19 @@ class WebSocket:
 
     def resume_writing(self) -> None:
         self.connection.resume_writing()
+
+    @contextmanager
+    def contained(self) -> Iterator[None]:
+        """What the library raises ends this connection: a caller may be writing to others as well.
+
+        It takes some things amiss that hasty peers send, such as a close frame, or nonsense,
+        before the upgrade is answered.
+        """
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - whatever it is
+            self.connection.close(f"WebSocket failed: {type(error).__name__}: {error}"[:200])
+            self.transport.abort()
 
     # Frames
 
@@ -109,11 +126,16 @@ class WebSocket:
         if payloads:
             self.connection.data_received(b"".join(payloads))
         self.send_pending()
-        if self.protocol.handshake_exc is not None or self.protocol.close_expected():
+        # A close frame that came with the upgrade was read before the stream was open.
+        closing = self.protocol.close_expected() or self.protocol.close_rcvd is not None
+        if self.protocol.handshake_exc is not None or closing:
             reason = "WebSocket closed"
             error = self.protocol.handshake_exc or self.protocol.parser_exc
             if error is not None:
                 reason = f"WebSocket failed: {error}"
+            if isinstance(error, PayloadTooBig) and not self.connection.closing:
+                self.connection.core.counters.ws_frame_too_large += 1
+                reason += " (max_ws_frame_size)"
             self.connection.close(reason)
             self.connection.outbox.flush()
 
@@ -129,9 +151,17 @@ class WebSocket:
                 HTTPStatus.NOT_FOUND, f"MQTT is served at {self.path}\n"
             )
             self.protocol.handshake_exc = InvalidHandshake("wrong path " + request.path[:80])
+        elif not all(value.isascii() for _, value in request.headers.raw_items()):
+            # The library would quote them, or decode them, and raise.
+            response = self.protocol.reject(HTTPStatus.BAD_REQUEST, "headers must be ASCII\n")
+            self.protocol.handshake_exc = InvalidHandshake("header that is not ASCII")
         else:
             response = self.protocol.accept(request)
-        self.protocol.send_response(response)
+        # What came behind the request may have failed the stream already.
+        if self.protocol.eof_sent:
+            self.protocol.handshake_exc = InvalidHandshake("bad frame before the upgrade's answer")
+        else:
+            self.protocol.send_response(response)
 
     def on_frame(self, frame: Frame, payloads: list[bytes]) -> None:
         """Collects what binary frames and their continuations carry [MQTT-6.0.0-2]."""
@@ -154,15 +184,17 @@ class WebSocket:
 
     def write(self, data: bytes) -> None:
         if self.protocol.state is State.OPEN:
-            for start in range(0, len(data), FRAME_SIZE):
-                self.protocol.send_binary(data[start : start + FRAME_SIZE])
-            self.send_pending()
+            with self.contained():
+                for start in range(0, len(data), FRAME_SIZE):
+                    self.protocol.send_binary(data[start : start + FRAME_SIZE])
+                self.send_pending()
 
     def close(self) -> None:
         """Ends the stream after a close frame, without waiting for the peer's."""
-        if self.protocol.state is State.OPEN:
-            self.protocol.send_close(GOING_AWAY)
-            self.send_pending()
+        if self.protocol.state is State.OPEN and self.protocol.close_rcvd is None:
+            with self.contained():
+                self.protocol.send_close(GOING_AWAY)
+                self.send_pending()
         self.transport.close()
 
     def abort(self) -> None:

@@ -4,6 +4,8 @@ The decoder walks a chunk by index and copies nothing while packets are whole; o
 a cut packet is kept until the rest arrives.
 """
 
+from typing import Final
+
 from mypy_extensions import i64
 
 from vmq.mqtt.packets import (
@@ -19,6 +21,9 @@ from vmq.mqtt.packets import (
 )
 from vmq.mqtt.topics import decode_filter, decode_text, decode_topic_name
 
+#: The largest packet there can be.
+MAX_PACKET: Final = 5 + MAX_REMAINING_LENGTH
+
 
 class Decoder:
     """Finds packets in a byte stream that arrives in chunks of any size.
@@ -27,8 +32,9 @@ class Decoder:
     packet is `data[start:end]`, its first byte is `head`, and its variable header begins at `body`.
     """
 
-    def __init__(self, max_remaining_length: int = MAX_REMAINING_LENGTH) -> None:
-        self.max_remaining_length: i64 = max_remaining_length
+    def __init__(self, max_packet_size: int = MAX_PACKET) -> None:
+        #: In bytes, the fixed header included.
+        self.max_packet_size: i64 = max_packet_size
         self.data: bytes = b""
         self.size: i64 = 0
         self.position: i64 = 0
@@ -85,11 +91,11 @@ class Decoder:
                 shift += 7
                 if shift > 21:
                     raise ProtocolError("remaining length of more than 4 bytes", "MQTT-4.8.0-1")
-        if length > self.max_remaining_length:
-            raise ProtocolError(
-                f"packet of {length} bytes is above max_packet_size", "MQTT-4.8.0-1"
-            )
         end = body + length
+        if end - start > self.max_packet_size:
+            raise ProtocolError(
+                f"packet of {end - start} bytes is above max_packet_size", "MQTT-4.8.0-1"
+            )
         if end > size:
             self.keep_rest(start, end - start)
             return False
@@ -100,15 +106,23 @@ class Decoder:
         self.position = end
         return True
 
+    def is_shortest(self) -> bool:
+        """Whether the remaining length is spelled in as few bytes as it needs.
+
+        Longer spellings end in a byte of 0. They are tolerated, and not passed on.
+        """
+        return self.body - self.start == 2 or self.data[self.body - 1] != 0
+
     def run(self, topic_field: bytes, longest: i64 = MAX_REMAINING_LENGTH) -> int:
         """Counts the packets right behind the present one that have its first byte and topic.
 
         `topic_field` is the topic with its two length bytes; a packet of a remaining length above
-        `longest` ends the run. The present packet grows to span the
+        `longest` ends the run, and so does one whose length is not spelled the shortest way. The
+        present packet, which is, grows to span the
         run: afterwards `data[start:end]` is the run. Bursts on one topic are the common case under
         load; handing on one slice of them costs no more than handing on one packet.
         """
-        longest = min(longest, self.max_remaining_length)
+        largest: i64 = self.max_packet_size
         count = 1
         data = self.data
         size: i64 = self.size
@@ -121,12 +135,14 @@ class Decoder:
             if length >= 128:
                 # Two bytes of length reach 16 KiB; longer packets gain nothing from a run.
                 high: i64 = data[body]
-                if high >= 128:
+                if high >= 128 or high == 0:
                     break
                 length = (length & 127) | (high << 7)
                 body += 1
             end = body + length
             if end > size or length < topic_length or length > longest:
+                break
+            if end - position > largest:
                 break
             if not data.startswith(topic_field, body):
                 break

@@ -19,6 +19,8 @@ from vmq_hooks import Plugin
 from vmq_hooks.plugin import ENTRY_POINTS
 
 _NUMBERS: Final = count(1)
+#: Begins the names of modules that come from a path.
+_PREFIX: Final = "vmq_plugin_"
 #: Packages that are never executed anew.
 _OURS: Final = frozenset({"vmq", "vmq_hooks", "vmq_cluster"})
 
@@ -42,7 +44,7 @@ def load(name: str, path: Path | None) -> type[Plugin]:
     """
     try:
         if path is not None:
-            return _class_in(_execute(name, path), name)
+            return _from_path(name, path)
         return _from_package(name)
     except LoadError:
         raise
@@ -50,12 +52,28 @@ def load(name: str, path: Path | None) -> type[Plugin]:
         raise LoadError(f"plugin {name}: {type(error).__name__}: {error}") from error
 
 
+def forget(kind: type[Plugin]) -> None:
+    """A plugin from a file has stopped: its modules are not needed any more."""
+    top = kind.__module__.partition(".")[0]
+    if top.startswith(_PREFIX):
+        _forget(top)
+
+
+def _from_path(name: str, path: Path) -> type[Plugin]:
+    module = _execute(name, path)
+    try:
+        return _class_in(module, name)
+    except BaseException:
+        _forget(module.__name__)
+        raise
+
+
 def _execute(name: str, path: Path) -> ModuleType:
     """Executes a file, or a folder that is a package, under a name of its own."""
     file = path / "__init__.py" if path.is_dir() else path
     if not file.is_file():
         raise LoadError(f"plugin {name}: there is no file {file}")
-    module_name = f"vmq_plugin_{name.replace('-', '_')}_{next(_NUMBERS)}"
+    module_name = f"{_PREFIX}{name.replace('-', '_')}_{next(_NUMBERS)}"
     folders = [str(path)] if path.is_dir() else None
     spec = importlib.util.spec_from_file_location(
         module_name, file, submodule_search_locations=folders

@@ -25,7 +25,7 @@ from vmq.plugins.guard import Guard, State
 from vmq.plugins.handle import Handle, Host, PluginCounter
 from vmq.plugins.implementations import steps_of
 from vmq.plugins.lanes import Lanes
-from vmq.plugins.loading import LoadError, installed, load
+from vmq.plugins.loading import LoadError, forget, installed, load
 
 log = logging.getLogger("vmq.plugins")
 
@@ -209,6 +209,10 @@ class Plugins:
         """
         async with self._lock:
             old = self._running(name)
+            if name in self._given:
+                raise PluginError(
+                    f"plugin {name!r} was made by the program; there is no newer code"
+                )
             self.loaded[name] = await self._bring_up(name)
             self._compile()
             await self._retire(old)
@@ -342,6 +346,7 @@ class Plugins:
             log.error("plugin failed to stop name=%s", old.name, exc_info=error)
         if old.handle is not None:
             await old.handle.close()
+        forget(type(old.plugin))
 
     @staticmethod
     def _config_dir(options: PluginOptions) -> Path:

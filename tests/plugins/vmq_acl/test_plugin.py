@@ -1,5 +1,7 @@
 """The plugin's verdicts, and its taking up of new rules."""
 
+# ruff: noqa: ASYNC240 - files of a test's own folder block nobody
+
 from __future__ import annotations
 
 import asyncio

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 from vmq_graphite.sender import Sender
 from vmq_hooks.testing import FakeBroker
 
@@ -153,15 +155,45 @@ async def test_a_snapshot_larger_than_the_buffer_is_dropped(tmp_path: Path) -> N
 async def test_a_server_that_takes_nothing_is_given_up(
     tmp_path: Path, heard: asyncio.Queue[str]
 ) -> None:
-    """It accepts, by the kernel's backlog, and never reads."""
-    with socket.socket() as deaf:
-        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        deaf.bind(("127.0.0.1", 0))
-        deaf.listen()
-        size = 16 << 20
-        async with FakeBroker(tmp_path) as broker, asyncio.timeout(TIMEOUT):
-            sending = sender(broker, deaf.getsockname()[1], Drops(), max_bytes=size, timeout=0.1)
+    """It accepts, by the kernel's backlog, and never reads. What it was to get, the next one gets."""
+    lines = [f"{index:059999}\n" for index in range(280)]  # more than the kernel buffers
+    data = "".join(lines).encode()
+    server = Graphite()
+    async with FakeBroker(tmp_path) as broker, asyncio.timeout(TIMEOUT):
+        with socket.socket() as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf.bind(("127.0.0.1", 0))
+            deaf.listen()
+            server.port = deaf.getsockname()[1]
+            sending = sender(broker, server.port, Drops(), max_bytes=len(data), timeout=0.1)
             broker.spawn(sending.run())
-            sending.put(bytes(size))
+            sending.put(data)
             while "TimeoutError" not in await heard.get():
                 pass
+        try:
+            await server.start()
+            assert await server.next(len(lines)) == lines
+        finally:
+            await server.stop()
+
+
+async def test_attempts_are_further_and_further_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with graphite() as server:
+        port = server.port
+    delays: asyncio.Queue[float] = asyncio.Queue()
+    sleep = asyncio.sleep
+
+    async def remember(delay: float) -> None:
+        delays.put_nowait(delay)
+        await sleep(0)
+
+    monkeypatch.setattr(asyncio, "sleep", remember)
+    monkeypatch.setattr(random, "uniform", lambda low, high: high)
+    async with FakeBroker(tmp_path) as broker, asyncio.timeout(TIMEOUT):
+        sending = sender(broker, port, Drops())
+        broker.spawn(sending.run())
+        sending.put(b"x\n")
+        assert [await delays.get() for _ in range(5)] == [0.01, 0.02, 0.04, 0.05, 0.05]

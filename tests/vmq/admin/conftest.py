@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from vmq.broker import Broker
-from vmq.config import BrokerOptions, Config, ListenerOptions, StoreOptions
+from vmq.config import (
+    BrokerOptions,
+    Config,
+    ListenerOptions,
+    StoreOptions,
+)
 
 
 @pytest.fixture

@@ -12,16 +12,16 @@ from vmq.admin.keys import FILE, ApiKeys, check_name
 
 def test_a_key_opens_until_it_is_deleted(tmp_path: Path) -> None:
     keys = ApiKeys(tmp_path)
-    assert not keys.accepts("")
+    assert not keys.find("")
     one, two = keys.create("grafana"), keys.create()
-    assert keys.accepts(one.key)
-    assert keys.accepts(two.key)
-    assert not keys.accepts(one.key[:-1])
-    assert not keys.accepts("")
+    assert keys.find(one.key)
+    assert keys.find(two.key)
+    assert not keys.find(one.key[:-1])
+    assert not keys.find("")
     assert [(row.id, row.name) for row in keys.list_keys()] == [(one.id, "grafana"), (two.id, "")]
     keys.delete(one.id)
-    assert not keys.accepts(one.key)
-    assert keys.accepts(two.key)
+    assert not keys.find(one.key)
+    assert keys.find(two.key)
     with pytest.raises(NotFoundError):
         keys.delete(one.id)
 
@@ -37,9 +37,9 @@ def test_the_disk_holds_hashes_for_the_owner_only(tmp_path: Path) -> None:
 def test_two_objects_for_one_directory_agree(tmp_path: Path) -> None:
     one, two = ApiKeys(tmp_path), ApiKeys(tmp_path)
     key = one.create()
-    assert two.accepts(key.key)
+    assert two.find(key.key)
     two.delete(key.id)
-    assert not one.accepts(key.key)
+    assert not one.find(key.key)
 
 
 def test_every_key_is_compared_in_constant_time(
@@ -55,7 +55,7 @@ def test_every_key_is_compared_in_constant_time(
         return compared[-1]
 
     monkeypatch.setattr(hmac, "compare_digest", counted)
-    assert keys.accepts(made[0])
+    assert keys.find(made[0])
     assert compared == [True, False, False]
 
 
@@ -63,7 +63,7 @@ def test_every_key_is_compared_in_constant_time(
 def test_a_damaged_file_lets_nobody_in_and_is_kept(tmp_path: Path, damage: str) -> None:
     (tmp_path / FILE).write_text(damage)
     keys = ApiKeys(tmp_path)
-    for act in (lambda: keys.accepts("x"), keys.create, keys.list_keys):
+    for act in (lambda: keys.find("x"), keys.create, keys.list_keys):
         with pytest.raises(RefusedError, match="cannot be read"):
             act()
     assert (tmp_path / FILE).read_text() == damage

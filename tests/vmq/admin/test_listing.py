@@ -42,6 +42,19 @@ async def test_the_limit_is_kept_and_says_whether_there_is_more(
     assert listing.more is (0 < limit < count)
 
 
+@pytest.mark.parametrize("offset", [0, 1, SLICE - 1, SLICE, SLICE + 3, 3 * SLICE])
+@pytest.mark.parametrize("limit", [0, 1, SLICE + 1])
+@pytest.mark.parametrize("sort", ["", "-number"])
+async def test_pages_follow_each_other(offset: int, limit: int, sort: str) -> None:
+    count = 2 * SLICE + 5
+    chosen = Selection(limit=limit, offset=offset, sort=sort)
+    listing = Listing(Row, numbers(count), chosen)
+    found = [row.number for row in await listing.rows()]
+    expected = sorted(range(count), reverse=bool(sort))[offset:]
+    assert found == (expected[:limit] if limit else expected)
+    assert listing.more is (0 < limit < len(expected))
+
+
 @pytest.mark.parametrize("limit", [5, SLICE + 5, 0])
 async def test_orders_hold_across_slices(limit: int) -> None:
     rows = shuffled(5 * SLICE)

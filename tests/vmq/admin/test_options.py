@@ -1,24 +1,14 @@
 """Options that change while the broker runs."""
 
-import logging
 import re
-from collections.abc import Iterator
 
 import pytest
 
 from tests.support.peer import Peer
-from vmq.admin.errors import AdminError, RefusedError
-from vmq.admin.options import list_options, set_option
+from vmq.admin.errors import AdminError, NotFoundError, RefusedError
+from vmq.admin.options import list_options, reset_option, set_option
 from vmq.broker import Broker
 from vmq.config_text import toml_value
-
-
-@pytest.fixture
-def log_level() -> Iterator[logging.Logger]:
-    logger = logging.getLogger("vmq")
-    before = logger.level
-    yield logger
-    logger.setLevel(before)
 
 
 async def test_a_limit_changes_at_once(node: Broker) -> None:
@@ -39,9 +29,39 @@ async def test_text_needs_no_quotes(node: Broker) -> None:
     assert set_option(node, "session.suppress_lwt_on_session_takeover", "true").value is True
 
 
-async def test_the_log_level_changes(node: Broker, log_level: logging.Logger) -> None:
+async def test_the_log_changes_where_somebody_looks_after_it(node: Broker) -> None:
+    with pytest.raises(RefusedError, match="the program that embeds"):
+        set_option(node, "log.level", "error")
+    told: list[list[str]] = []
+    node.on_change = told.append
     set_option(node, "log.level", "error")
-    assert log_level.level == logging.ERROR
+    assert told == [["log.level"]]
+
+
+async def test_what_was_set_is_listed_with_its_time_until_it_is_reset(node: Broker) -> None:
+    def row() -> tuple[object, object, bool]:
+        (found,) = [each for each in list_options(node) if each.option == "queue.drop"]
+        return found.value, found.configured, found.set_at is not None
+
+    assert row() == ("newest", "newest", False)
+    set_option(node, "queue.drop", "oldest")
+    assert row() == ("oldest", "newest", True)
+    done = reset_option(node, "queue.drop")
+    assert (done.before, done.value) == ("oldest", "newest")
+    assert row() == ("newest", "newest", False)
+    with pytest.raises(NotFoundError, match="is as configured; set live: none"):
+        reset_option(node, "queue.drop")
+    with pytest.raises(NotFoundError, match="there is no option"):
+        reset_option(node, "queue.dorp")
+
+
+async def test_the_options_of_listeners_are_there_too(node: Broker) -> None:
+    assert set_option(node, "listeners.tcp.max_connections", "7").value == 7
+    rows = {row.option: row for row in list_options(node)}
+    assert rows["listeners.tcp.max_connections"].live
+    assert not rows["listeners.tcp.url"].live
+    assert rows["listeners.tcp.allowed_protocol_versions"].value == "[3, 4]"
+    assert rows["listeners.tcp.keypasswd"].value is None
 
 
 @pytest.mark.parametrize(
@@ -73,13 +93,15 @@ async def test_the_list_names_every_option_and_its_fate(node: Broker) -> None:
     rows = {row.option: row for row in list_options(node)}
     assert (rows["queue.drop"].value, rows["queue.drop"].live) == ("newest", True)
     assert not rows["store.durability"].live
-    assert not [name for name in rows if name.startswith("listeners")]
     set_option(node, "queue.drop", "oldest")
     assert {row.option: row.value for row in list_options(node)}["queue.drop"] == "oldest"
 
 
 async def test_every_live_option_can_be_set_to_what_it_is(node: Broker) -> None:
+    node.on_change = lambda _: None
     for row in list_options(node):
         if row.live:
-            changed = set_option(node, row.option, toml_value(row.value))
-            assert changed.value == row.value
+            isolated = isinstance(row.value, str) and row.value.startswith("[")
+            text = str(row.value) if isolated else toml_value(row.value)
+            assert set_option(node, row.option, text).value == row.value
+    assert not node.live.overrides

@@ -101,7 +101,7 @@ async def test_cleanup_ends_a_connected_session_for_good(node: Broker) -> None:
 
 
 async def test_unsubscribe_is_for_that_filter_only(node: Broker) -> None:
-    told: list[tuple[str, list[str]]] = []
+    told: list[tuple[SubscriberId, list[str]]] = []
     node.hooks.on_topic_unsubscribed = lambda client, filters: told.append((client, filters))
     me = Peer(node.registry(), "me")
     me.subscribe(("a", 0), ("b", 0))

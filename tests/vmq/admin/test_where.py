@@ -98,6 +98,26 @@ def test_errors_say_what_is_wrong(text: str, said: str) -> None:
         compile_where(text, Row)
 
 
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("siez > 1", 1),
+        ("size > 1 and  siez > 1", 15),
+        ("size > 1 ; drop", 10),
+        ("size > 1 or name > 5", 13),
+        ("is_on or (size > 1", 10),
+        ("size >", 7),
+        ("name ~ '('", 8),
+        ("size > 1 size", 10),
+        ("size > and", 8),
+        ("is_on and size", 11),
+    ],
+)
+def test_errors_say_where(text: str, place: int) -> None:
+    with pytest.raises(AdminError, match=rf"^where, at character {place}: "):
+        compile_where(text, Row)
+
+
 @given(st.text(alphabet="size name=<>~!()\"' and or not 1.5-\\null", max_size=40))
 def test_any_text_is_an_expression_or_an_error(text: str) -> None:
     try:

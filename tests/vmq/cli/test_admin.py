@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Struct
 
 from tests.conftest import BrokerFactory
 from tests.support.broker_process import BrokerProcess
 from tests.support.wire import Wire
 from tests.vmq.cli.program import Finished, run
 from tests.vmq.http.conftest import get
+from vmq.admin.keys import KeyRow
+from vmq.admin.listeners import ListenerRow
+from vmq.admin.metrics import MetricRow
+from vmq.admin.options import OptionRow
+from vmq.admin.queues import QueuedRow
+from vmq.admin.retained import RetainedRow
+from vmq.admin.sessions import SessionRow
+from vmq.cli import admin, api_key, listener, queue, retain, session
+from vmq.cli.rows import Columns
 
 Connect = Callable[..., Wire]
 
@@ -76,7 +87,7 @@ def test_sessions_are_listed_and_chosen(shared: BrokerProcess, connect: Connect)
 
     cut = vmq(shared, "session", "list", *where, "--limit", "1")
     assert cut.code == 0
-    assert "there are more rows" in cut.err
+    assert "more rows than these 1" in cut.err
     assert len(cut.out.splitlines()) == 2
 
 
@@ -101,12 +112,13 @@ def test_a_session_is_shown_and_loses_a_subscription(
 
 def test_a_client_is_disconnected(shared: BrokerProcess, connect: Connect) -> None:
     me = connect("gone", clean=False)
+    gone = {"client_id": "gone", "mountpoint": ""}
     done = json_of(shared, "session", "disconnect", "gone")
-    assert done == {"client_id": "gone", "was_online": True, "session_ended": False}
+    assert done == {**gone, "was_online": True, "session_ended": False}
     me.expect_closed()
     shared.wait_log('closed client=gone .*reason="disconnected by the operator"')
     done = json_of(shared, "session", "disconnect", "gone", "--cleanup")
-    assert done == {"client_id": "gone", "was_online": False, "session_ended": True}
+    assert done == {**gone, "was_online": False, "session_ended": True}
     nobody = vmq(shared, "session", "disconnect", "gone")
     assert (nobody.code, nobody.out) == (1, b"")
     assert nobody.err == "vmq: error: there is no session of client 'gone'\n"
@@ -128,7 +140,8 @@ def test_a_queue_is_looked_into_and_emptied(shared: BrokerProcess, connect: Conn
     ]
     table = table_of(vmq(shared, "queue", "peek", "sleeper", "--bytes", "2", "--limit", "0"))
     assert [row[-1] for row in table[1:]] == ["te", "0001", "1b5b"]
-    assert json_of(shared, "queue", "purge", "sleeper") == {"client_id": "sleeper", "purged": 3}
+    done = json_of(shared, "queue", "purge", "sleeper")
+    assert done == {"client_id": "sleeper", "mountpoint": "", "purged": 3}
     assert json_of(shared, "queue", "peek", "sleeper") == []
 
     back = connect("sleeper", clean=False)
@@ -143,13 +156,13 @@ def test_retained_messages(shared: BrokerProcess, connect: Connect) -> None:
     assert [row[:3] for row in rows[1:]] == [["keep/b", "1", "200"], ["keep/a", "1", "3"]]
     assert json_of(shared, "retain", "show", "keep/b")["payload"] == "x" * 200
     done = json_of(shared, "retain", "delete", "keep/+")
-    assert done == {"filter": "keep/+", "deleted": 2}
+    assert done == {"filter": "keep/+", "mountpoint": "", "deleted": 2}
     sub = connect("late")
     sub.subscribe(("keep/#", 0))
     sub.expect_nothing()
     assert vmq(shared, "retain", "delete", "keep/+").code == 1
     bad = vmq(shared, "retain", "list", "keep/#/x")
-    assert bad.code == 1
+    assert bad.code == 2
     assert "misplaced #" in bad.err
 
 
@@ -201,19 +214,128 @@ def test_an_option_changes_what_happens(fresh_broker: BrokerFactory, connect: Co
     assert vmq(broker, "set", "log.level", "debug").code == 0
     connect("seen", broker=broker)
     broker.wait_log("debug connected client=seen")
+    (row,) = json_of(broker, "set", "--where", 'option = "log.level"')
+    assert (row["value"], row["live"]) == ("debug", True)
     rows = {row["option"]: row for row in json_of(broker, "set")}
     assert rows["queue.max_offline_messages"]["value"] == 1
-    for words, said in (
-        (("queue.drop", "all"), 'queue.drop = "all": accepted: "newest", "oldest"'),
-        (("store.durability", "fsync"), "cannot change while the broker runs"),
-        (("queue.dorp", "x"), "unknown option"),
+    for words, code, said in (
+        (("queue.drop", "all"), 2, 'queue.drop = "all": accepted: "newest", "oldest"'),
+        (("store.durability", "fsync"), 1, "cannot change while the broker runs"),
+        (("queue.dorp", "x"), 2, "unknown option"),
     ):
         done = vmq(broker, "set", *words)
-        assert done.code == 1
+        assert done.code == code
         assert said in done.err
     missing = vmq(broker, "set", "queue.drop")
     assert missing.code == 2
     assert "a value for queue.drop is missing" in missing.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--list", "queue.drop"), "--list goes with nothing else"),
+        (("--list", "--reset", "queue.drop"), "--list goes with nothing else"),
+        (("--where", "live", "queue.drop"), "it goes without one"),
+        (("--where", "live", "--list"), "--list goes with nothing else"),
+        (("--reset",), "--reset wants an OPTION"),
+        (("--reset", "queue.drop", "oldest"), "--reset wants an OPTION and no VALUE"),
+    ],
+)
+def test_arguments_of_set_that_do_not_go_together(words: tuple[str, ...], said: str) -> None:
+    done = run("set", *words)
+    assert (done.code, done.out) == (2, b"")
+    assert said in done.err
+
+
+def test_what_is_set_outlives_a_reload_until_the_file_says_more(
+    fresh_broker: BrokerFactory, tmp_path: Path
+) -> None:
+    file = tmp_path / "vmq.toml"
+    file.write_text("")
+    broker = fresh_broker(args=("--config", str(file)))
+    assert table_of(vmq(broker, "set", "--list")) == [["option", "value", "configured", "set_at"]]
+    vmq(broker, "set", "queue.max_online_messages", "5")
+    vmq(broker, "set", "queue.drop", "oldest")
+
+    def reloaded(text: str, changed: str) -> str:
+        file.write_text(text)
+        os.kill(broker.pid, signal.SIGHUP)
+        return broker.wait_log(f'reloaded changed="{changed}".*').group()
+
+    line = reloaded("[queue]\nmax_offline_messages = 7\n", "queue.max_offline_messages")
+    assert 'set_live="queue.max_online_messages, queue.drop"' in line
+    rows = table_of(vmq(broker, "set", "--list"))
+    assert [row[:3] for row in rows[1:]] == [
+        ["queue.max_online_messages", "5", "1000"],
+        ["queue.drop", "oldest", "newest"],
+    ]
+    changed = "queue.max_online_messages, queue.max_offline_messages"
+    line = reloaded("[queue]\nmax_online_messages = 9\n", changed)
+    assert 'set_live="queue.drop"' in line
+    done = json_of(broker, "set", "--reset", "queue.drop")
+    assert (done["before"], done["value"]) == ("oldest", "newest")
+    assert json_of(broker, "set", "--list") == []
+    assert vmq(broker, "set", "--reset", "queue.drop").code == 1
+
+
+def test_the_log_changes_its_form_live(fresh_broker: BrokerFactory) -> None:
+    broker = fresh_broker()
+    vmq(broker, "set", "log.format", "json")
+    vmq(broker, "set", "queue.drop", "oldest")
+    assert json.loads(broker.wait_log(".*queue.drop.*").group())
+
+
+def test_sessions_of_all_mountpoints_are_listed_and_told_apart(
+    fresh_broker: BrokerFactory, tmp_path: Path
+) -> None:
+    file = tmp_path / "vmq.toml"
+    file.write_text(
+        '[listeners.tcp]\nurl = "tcp://127.0.0.1:0"\n'
+        '[listeners.plant]\nurl = "tcp://[::1]:0"\nmountpoint = "plant"\n'
+    )
+    broker = fresh_broker(listen=(), args=("--config", str(file)))
+    here = Wire.connect_tcp(broker.tcp)
+    there = Wire.connect_tcp(("::1", int(broker.urls[1].rpartition(":")[2])))
+    for wire in (here, there):
+        wire.connect("me")
+    rows = table_of(vmq(broker, "session", "list"))
+    assert [row[:2] for row in rows] == [["client_id", "mountpoint"], ["me", '""'], ["me", "plant"]]
+    rows = table_of(vmq(broker, "session", "list", "--mountpoint", ""))
+    assert [row[:2] for row in rows] == [["client_id", "is_online"], ["me", "yes"]]
+    assert json_of(broker, "session", "disconnect", "me", "--mountpoint", "plant")["was_online"]
+    there.expect_closed()
+    broker.wait_log("closed client=me mountpoint=plant")
+    here.expect_nothing()
+    for wire in (here, there):
+        wire.stream.close()
+    wrong = vmq(broker, "queue", "peek", "me", "--mountpoint", "plnat")
+    assert (wrong.code, wrong.out) == (1, b"")
+    assert "there is no mountpoint 'plnat'; accepted: '', 'plant'" in wrong.err
+
+
+@pytest.mark.parametrize(
+    ("columns", "row"),
+    [
+        (session.COLUMNS, SessionRow),
+        (queue.COLUMNS, QueuedRow),
+        (retain.COLUMNS, RetainedRow),
+        (listener.COLUMNS, ListenerRow),
+        (api_key.COLUMNS, KeyRow),
+        (admin.METRICS, MetricRow),
+        (admin.OPTIONS, OptionRow),
+    ],
+)
+def test_commands_know_the_columns_of_their_rows(columns: Columns, row: type[Struct]) -> None:
+    assert set(columns.every) == set(row.__struct_fields__)
+    assert len(set(columns.every)) == len(columns.every)
+
+
+def test_wrong_columns_are_refused_whether_there_are_rows_or_not(shared: BrokerProcess) -> None:
+    for where in ("client_id = ''", "true"):
+        done = vmq(shared, "session", "list", "--columns", "nmae", "--where", where)
+        assert (done.code, done.out) == (2, b"")
+        assert "--columns: there is no column 'nmae'; accepted: all, client_id" in done.err
 
 
 def test_api_keys_are_made_and_deleted(shared: BrokerProcess) -> None:
@@ -222,7 +344,8 @@ def test_api_keys_are_made_and_deleted(shared: BrokerProcess) -> None:
     assert made["key"] not in (shared.data_dir / "api_keys.json").read_text()
     assert made["key"] not in shared.stderr_text()
     rows = table_of(vmq(shared, "api-key", "list"))
-    assert [row[:2] for row in rows[1:]] == [[made["id"], "grafana"]]
+    assert [row[:3] for row in rows[1:]] == [[made["id"], "grafana", "all"]]
+    assert json_of(shared, "api-key", "create", "--read-only")["scope"] == "read"
     assert json_of(shared, "api-key", "delete", made["id"]) == {"id": made["id"]}
     assert vmq(shared, "api-key", "delete", made["id"]).code == 1
 
@@ -274,8 +397,8 @@ def test_what_clients_chose_cannot_steer_the_terminal(
 def test_filters_that_make_no_sense_name_the_columns(shared: BrokerProcess) -> None:
     for words in (("--where", "siez > 1"), ("--sort", "siez")):
         done = vmq(shared, "session", "list", *words)
-        assert (done.code, done.out) == (1, b"")
-        assert "there is no column 'siez'; accepted: client_id, is_online" in done.err
+        assert (done.code, done.out) == (2, b"")
+        assert "there is no column 'siez'; accepted: client_id, mountpoint, is_online" in done.err
         assert len(done.err.splitlines()) == 1
 
 
@@ -326,4 +449,4 @@ def test_a_socket_of_somebody_else_is_refused(fresh_broker: BrokerFactory) -> No
     (broker.data_dir / "admin.sock").chmod(0)
     done = vmq(broker, "session", "list")
     assert done.code == 1
-    assert "Permission denied" in done.err
+    assert "lets only its own user ask: run this as" in done.err

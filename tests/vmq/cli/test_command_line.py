@@ -97,7 +97,7 @@ def test_the_letters_are_those_of_the_mosquitto_clients(command: str, letters: s
         (["pub", "-t", "a", "-m", "x", "-P", "y"], "needs -u"),
         (["pub", "-t", "a", "-m", "x", "-L", "mqtt://b", "-h", "c"], "cannot be combined"),
         (["pub", "-t", "a", "-m", "x", "-L", "b:1"], "-L/--url: expected"),
-        (["pub", "-t", "a", "-m", "x", "-L", "mqtts://b"], "TLS"),
+        (["pub", "-t", "a", "-m", "x", "-L", "mqtt://b", "--cert", "c"], "go with mqtts://"),
         (["pub", "-t", "a", "-m", "x", "--will-payload", "x"], "needs --will-topic"),
         (["pub", "-t", "a", "-m", "x", "--will-topic", "+"], "wildcard"),
         (["sub"], "topic is needed"),

@@ -33,6 +33,10 @@ from vmq.cli.target import Target, parse_url
         ("ws://broker:8083/mqtt", Target("ws", "broker", 8083, "/mqtt"), ""),
         ("ws://broker/", Target("ws", "broker", 80, "/"), ""),
         ("ws://[::1]:8083/a/b?c", Target("ws", "::1", 8083, "/a/b?c"), ""),
+        ("mqtts://broker/a/b", Target("mqtts", "broker", 8883), "a/b"),
+        ("tls://broker:1", Target("mqtts", "broker", 1), ""),
+        ("wss://broker/x", Target("wss", "broker", 443, "/x"), ""),
+        ("unix:///run/vmq.sock", Target("unix", "", 0, "/run/vmq.sock"), ""),
     ],
 )
 def test_a_url_names_address_credentials_and_topic(url: str, target: Target, topic: str) -> None:
@@ -44,8 +48,9 @@ def test_a_url_names_address_credentials_and_topic(url: str, target: Target, top
     [
         ("broker", "expected mqtt://"),
         ("http://broker", "expected mqtt://"),
-        ("mqtts://broker", "TLS"),
-        ("wss://broker", "TLS"),
+        ("unix://run/vmq.sock", "absolute"),
+        ("unix:", "expected mqtt://"),
+        ("wss://", "host is missing"),
         ("mqtt://", "host is missing"),
         ("mqtt:///topic", "host is missing"),
         ("mqtt://:1883", "host is missing"),

@@ -16,7 +16,12 @@ from msgspec.structs import replace
 
 from tests.support.broker_process import BrokerProcess
 from vmq.broker import Broker
-from vmq.config import BrokerOptions, Config, ListenerOptions, StoreOptions
+from vmq.config import (
+    BrokerOptions,
+    Config,
+    ListenerOptions,
+    StoreOptions,
+)
 from vmq.http.api import add_routes
 
 LISTEN = ("tcp://127.0.0.1:0", "ws://127.0.0.1:0/mqtt", "http://127.0.0.1:0")

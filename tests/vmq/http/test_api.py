@@ -3,13 +3,14 @@
 import asyncio
 import json
 import logging
-import shutil
 from base64 import b64encode
+from io import BytesIO
 from typing import Any
 
 import pytest
 
 from tests.support.peer import Peer
+from tests.support.tools import require_tool
 from tests.vmq.http.conftest import Site
 from vmq.admin.keys import ApiKeys
 from vmq.admin.listing import SLICE
@@ -61,7 +62,7 @@ async def test_a_key_makes_no_further_keys(site: Site) -> None:
 async def test_keys_are_managed_where_none_are_needed(local: Site) -> None:
     status, made = await ask(local, "POST", "/api-key", json={"name": "grafana"})
     assert status == 200
-    assert ApiKeys(local.folder).accepts(made["key"])
+    assert ApiKeys(local.folder).find(made["key"])
     _, listed = await ask(local, "GET", "/api-keys")
     assert [row["name"] for row in listed["rows"]] == ["grafana"]
     assert "key" not in listed["rows"][0]
@@ -69,7 +70,50 @@ async def test_keys_are_managed_where_none_are_needed(local: Site) -> None:
         200,
         {"id": made["id"]},
     )
-    assert not ApiKeys(local.folder).accepts(made["key"])
+    assert ApiKeys(local.folder).find(made["key"]) is None
+
+
+async def test_a_key_that_may_look_changes_nothing(site: Site) -> None:
+    peer = Peer(site.broker.registry(), "me")
+    header = {"x-api-key": ApiKeys(site.folder).create("dashboard", "read").key}
+    assert (await ask(site, "GET", "/sessions", headers=header))[0] == 200
+    asked = {"client_id": "me"}
+    status, answer = await ask(site, "DELETE", "/session", headers=header, params=asked)
+    assert (status, "scope is read" in answer["error"]) == (403, True)
+    change = {"option": "queue.drop", "value": "oldest"}
+    assert (await ask(site, "POST", "/option", headers=header, json=change))[0] == 403
+    assert peer.is_open
+
+
+async def test_keys_made_before_scopes_were_there_are_good_for_all(site: Site) -> None:
+    keys = ApiKeys(site.folder)
+    key = keys.create().key
+    keys.path.write_text(keys.path.read_text().replace('"scope": "all",', ""))
+    assert keys.list_keys()[0].scope == "all"
+    assert keys.find(key)
+
+
+async def test_the_log_says_whose_key_it_was(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    key = ApiKeys(site.folder).create("robot")
+    change = {"option": "queue.drop", "value": "oldest"}
+    await ask(site, "POST", "/option", headers={"x-api-key": key.key}, json=change)
+    assert f'admin set_option option="queue.drop" value="oldest" peer=127.0.0.1 key={key.id}' in (
+        caplog.text
+    )
+
+
+async def test_a_defect_is_an_answer_and_a_line_in_the_log(
+    local: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("sore")
+
+    monkeypatch.setattr("vmq.admin.sessions.show_session", broken)
+    status, answer = await ask(local, "GET", "/session", params={"client_id": "me"})
+    assert status == 500
+    assert "sore" not in answer["error"]
+    assert "sore" in caplog.text
 
 
 async def test_keys_never_reach_the_log(local: Site, caplog: pytest.LogCaptureFixture) -> None:
@@ -93,9 +137,14 @@ async def test_sessions(local: Site) -> None:
     _, gone = await ask(
         local, "DELETE", "/session/subscription", params={"client_id": "me", "filter": "t/#"}
     )
-    assert gone == {"client_id": "me", "filter": "t/#"}
+    assert gone == {"client_id": "me", "filter": "t/#", "mountpoint": ""}
     _, done = await ask(local, "DELETE", "/session", params={"client_id": "me", "cleanup": "true"})
-    assert done == {"client_id": "me", "was_online": True, "session_ended": True}
+    assert done == {
+        "client_id": "me",
+        "mountpoint": "",
+        "was_online": True,
+        "session_ended": True,
+    }
     status, answer = await ask(local, "GET", "/session", params={"client_id": "me"})
     assert (status, answer) == (404, {"error": "there is no session of client 'me'"})
 
@@ -114,7 +163,7 @@ async def test_queues_and_why(local: Site) -> None:
     _, answer = await ask(local, "GET", "/why", params=asked)
     assert answer["recipients"][0]["outcome"] == "stored"
     _, answer = await ask(local, "DELETE", "/queue", params={"client_id": "me"})
-    assert answer == {"client_id": "me", "purged": 1}
+    assert answer == {"client_id": "me", "mountpoint": "", "purged": 1}
 
 
 async def test_retained_messages(local: Site) -> None:
@@ -125,7 +174,7 @@ async def test_retained_messages(local: Site) -> None:
     _, answer = await ask(local, "GET", "/retained/message", params={"topic": "a/xb"})
     assert answer["payload"] == "1"
     _, answer = await ask(local, "DELETE", "/retained", params={"filter": "#"})
-    assert answer == {"filter": "#", "deleted": 1}
+    assert answer == {"filter": "#", "mountpoint": "", "deleted": 1}
 
 
 async def test_listeners_options_and_metrics(local: Site) -> None:
@@ -138,9 +187,13 @@ async def test_listeners_options_and_metrics(local: Site) -> None:
     assert answer["rows"][0]["url"] == local.broker.addresses[0]
     changed = {"option": "queue.drop", "value": "oldest"}
     _, answer = await ask(local, "POST", "/option", json=changed)
-    assert answer == {**changed, "before": "newest"}
+    assert answer == {**changed, "before": "newest", "configured": "newest"}
     _, answer = await ask(local, "GET", "/options", params={"where": 'option = "queue.drop"'})
     assert answer["rows"][0]["value"] == "oldest"
+    number = {"option": "queue.max_online_messages", "value": 7}
+    assert (await ask(local, "POST", "/option", json=number))[1]["value"] == 7
+    _, answer = await ask(local, "DELETE", "/option", params={"option": "queue.drop"})
+    assert answer["value"] == "newest"
     _, answer = await ask(local, "GET", "/metrics", params={"where": 'name = "socket_open"'})
     assert answer["rows"] == [{"name": "socket_open", "value": 0.0}]
 
@@ -172,10 +225,16 @@ async def test_a_client_id_may_be_any_text(local: Site, client_id: str) -> None:
         ("POST", "/option", {"json": [1]}, 400, "JSON object"),
         ("POST", "/option", {"json": {"option": "a"}}, 400, "value"),
         ("POST", "/option", {"json": {"option": 1, "value": "x"}}, 400, "option"),
+        ("POST", "/option", {"json": {"option": "queue.drop", "value": [1]}}, 400, "value"),
+        ("GET", "", {}, 404, "openapi.json"),
         ("POST", "/option?option=a", {"json": {}}, 400, "from the body"),
         ("POST", "/listener/stop", {"json": {"name": "x"}}, 404, "accepted: tcp"),
         ("GET", "/nothing", {}, 404, "openapi.json"),
-        ("POST", "/sessions", {"json": {}}, 404, "there is no POST"),
+        ("POST", "/sessions", {"json": {}}, 405, "accepted: GET"),
+        ("GET", "/sessions", {"params": {"mountpoint": "x"}}, 404, "accepted: ''"),
+        ("GET", "/session", {"params": {"client_id": "a", "mountpoint": "x"}}, 404, "mountpoint"),
+        ("DELETE", "/option", {"params": {"option": "queue.drop"}}, 404, "as configured"),
+        ("DELETE", "/option", {"params": {"option": "queue.dorp"}}, 404, "no option"),
     ],
 )
 async def test_mistakes_are_answered_with_what_is_right(
@@ -184,6 +243,14 @@ async def test_mistakes_are_answered_with_what_is_right(
     found, answer = await ask(local, method, path, **more)
     assert found == status, answer
     assert said in answer["error"]
+
+
+async def test_a_body_that_is_too_large_is_refused(local: Site) -> None:
+    headers = {"Content-Type": "application/json"}
+    body = BytesIO(b'{"value": "' + bytes(2**20))
+    status, answer = await ask(local, "POST", "/option", data=body, headers=headers)
+    assert status == 413
+    assert "the body is too large" in answer["error"]
 
 
 async def test_a_body_that_is_no_json_is_refused(local: Site) -> None:
@@ -196,12 +263,12 @@ async def test_a_body_that_is_no_json_is_refused(local: Site) -> None:
 # A client that we did not write
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 async def test_curl(site: Site) -> None:
     key = ApiKeys(site.folder).create().key
+    program = require_tool("curl")
 
     async def curl(*words: str) -> tuple[str, Any]:
-        command = ("curl", "--silent", "--write-out", "\n%{http_code}", *words)
+        command = (program, "--silent", "--write-out", "\n%{http_code}", *words)
         process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
         out, _ = await process.communicate()
         body, _, status = out.decode().rpartition("\n")

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
+from vmq_hooks import Plugin
 
 from tests.support.peer import Peer
 from tests.vmq.http.conftest import Site
@@ -60,6 +61,11 @@ QUESTIONS: list[tuple[str, str, dict[str, str]]] = [
     ("POST", "/listener/stop", {"name": "tcp"}),
     ("POST", "/listener/start", {"name": "tcp"}),
     ("POST", "/option", {"option": "queue.drop", "value": "oldest"}),
+    ("DELETE", "/option", {"option": "queue.drop"}),
+    ("GET", "/plugins", {}),
+    ("POST", "/plugin/reload", {"name": "mine"}),
+    ("POST", "/plugin/disable", {"name": "mine"}),
+    ("POST", "/plugin/enable", {"name": "mine"}),
     ("DELETE", "/queue", {"client_id": "me"}),
     ("DELETE", "/retained", {"filter": "r"}),
     ("DELETE", "/session/subscription", {"client_id": "me", "filter": "t"}),
@@ -73,6 +79,7 @@ async def test_answers_are_as_described(local: Site) -> None:
     me.subscribe(("t", 1))
     me.publish("t", qos=1)
     me.publish("r", retain=True)
+    await local.broker.plugins.add("mine", Plugin())
     asked = set()
     async with local.client.get(local.base + "/api/v1/openapi.json") as answer:
         document = await answer.json()

@@ -1,10 +1,15 @@
 """Listening sockets."""
 
+import asyncio
 import socket
+from pathlib import Path
 
 import pytest
+import uvloop
 
-from vmq.listeners.sockets import bind
+from vmq.broker import Broker
+from vmq.config import BrokerOptions, Config, ListenerOptions
+from vmq.listeners.sockets import Accepted, bind
 
 TIMEOUT = 10.0
 
@@ -44,3 +49,38 @@ def test_a_port_that_is_taken_is_refused_and_nothing_stays_open() -> None:
 def test_an_address_of_somebody_else_is_refused(host: str) -> None:
     with pytest.raises(OSError, match=r".+"):
         bind(host, 0, 16)
+
+
+def test_the_event_loop_does_not_close_a_descriptor_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """uvloop closes the descriptor itself; a socket that it closes as well closes another's file."""
+    ends: list[str] = []
+
+    def detach(sock: Accepted) -> int:
+        ends.append("detach")
+        return socket.SocketType.detach(sock)
+
+    def close(sock: Accepted) -> None:
+        ends.append("close")
+        socket.SocketType.close(sock)
+
+    monkeypatch.setattr(Accepted, "detach", detach)
+    monkeypatch.setattr(Accepted, "close", close)
+
+    async def come_and_go() -> None:
+        config = Config(
+            broker=BrokerOptions(data_dir=str(tmp_path)),
+            listeners={"tcp": ListenerOptions(url="tcp://127.0.0.1:0")},
+        )
+        async with Broker(config) as broker:
+            port = int(broker.addresses[0].rpartition(":")[2])
+            for _ in range(3):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(b"\xff")
+                assert await reader.read() == b""
+                writer.close()
+                await writer.wait_closed()
+
+    uvloop.run(come_and_go())
+    assert ends == ["detach"] * 3

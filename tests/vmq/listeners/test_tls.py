@@ -56,6 +56,9 @@ class Above:
         self.lost.append(error)
 
 
+Contexts = tuple[ssl.SSLContext, ssl.SSLContext]
+
+
 class Pair:
     """A layer and a client; also the owner that hears how the handshake ended."""
 
@@ -69,11 +72,14 @@ class Pair:
         self.layer = Tls(server, self, server.verify_mode is ssl.CERT_REQUIRED)
         self.layer.connection_made(self.below)
 
+    def begun(self, _tls: Tls) -> None:
+        """Its time is limited by the listener, which is not here."""
+
     def secured(self, _tls: Tls, identity: str | None) -> Any:
         self.identities.append(identity)
         return self.above
 
-    def refused(self, _layer: Any, _transport: Any, reason: str, expected: bool = False) -> None:
+    def refused(self, _layer: Any, reason: str, expected: bool = False) -> None:
         self.refusals.append((reason, expected))
 
     def to_client(self) -> None:
@@ -105,7 +111,7 @@ class Pair:
 
 
 @pytest.fixture(scope="module")
-def contexts(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+def contexts(tmp_path_factory: pytest.TempPathFactory) -> Contexts:
     authority = Authority(tmp_path_factory.mktemp("ca"))
     server = authority.issue("localhost", ["localhost"])
     options = ListenerOptions(
@@ -115,7 +121,7 @@ def contexts(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, 
 
 
 @pytest.fixture
-def pair(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> Pair:
+def pair(contexts: Contexts) -> Pair:
     made = Pair(*contexts)
     made.shake_hands()
     assert made.above.transport is made.layer
@@ -131,7 +137,7 @@ def test_bytes_come_byte_by_byte(pair: Pair) -> None:
 
 @given(st.lists(st.binary(min_size=1, max_size=3 * PIECE), max_size=4), st.integers(1, 100_000))
 def test_any_data_arrives_whole_and_in_order_both_ways(
-    contexts: tuple[ssl.SSLContext, ssl.SSLContext], datas: list[bytes], size: int
+    contexts: Contexts, datas: list[bytes], size: int
 ) -> None:
     pair = Pair(*contexts)
     pair.shake_hands()
@@ -146,7 +152,7 @@ def test_any_data_arrives_whole_and_in_order_both_ways(
 
 
 def test_data_that_comes_with_the_end_of_the_handshake_is_not_lost(
-    contexts: tuple[ssl.SSLContext, ssl.SSLContext],
+    contexts: Contexts,
 ) -> None:
     pair = Pair(*contexts)
     with pytest.raises(ssl.SSLWantReadError):
@@ -190,7 +196,7 @@ def test_broken_ciphertext_ends_the_connection_with_its_reason(pair: Pair) -> No
 
 
 def test_a_peer_that_leaves_in_the_handshake_is_nothing_to_write_of(
-    contexts: tuple[ssl.SSLContext, ssl.SSLContext],
+    contexts: Contexts,
 ) -> None:
     pair = Pair(*contexts)
     pair.layer.data_received(b"\x16\x03\x01")
@@ -200,9 +206,7 @@ def test_a_peer_that_leaves_in_the_handshake_is_nothing_to_write_of(
 
 
 @given(st.binary(max_size=2000) | st.binary(max_size=500).map(b"\x16\x03\x01\x01\xf4\x01".__add__))
-def test_any_bytes_instead_of_a_handshake_harm_nobody(
-    contexts: tuple[ssl.SSLContext, ssl.SSLContext], data: bytes
-) -> None:
+def test_any_bytes_instead_of_a_handshake_harm_nobody(contexts: Contexts, data: bytes) -> None:
     pair = Pair(*contexts)
     pair.layer.data_received(data)
     pair.layer.data_received(data)
@@ -213,9 +217,7 @@ def test_any_bytes_instead_of_a_handshake_harm_nobody(
 
 
 @given(st.binary(max_size=2000))
-def test_any_bytes_after_the_handshake_harm_nobody(
-    contexts: tuple[ssl.SSLContext, ssl.SSLContext], data: bytes
-) -> None:
+def test_any_bytes_after_the_handshake_harm_nobody(contexts: Contexts, data: bytes) -> None:
     pair = Pair(*contexts)
     pair.shake_hands()
     pair.layer.data_received(data)
@@ -252,3 +254,45 @@ def test_the_common_name_is_one_and_can_be_a_user_name(
             common_name(certificate)
     else:
         assert common_name(certificate) == verdict
+
+
+# --- the shared buffers
+
+
+def test_connections_whose_records_come_in_pieces_do_not_mix(contexts: Contexts) -> None:
+    pairs = [Pair(*contexts) for _ in range(3)]
+    for pair in pairs:
+        pair.shake_hands()
+    sent = [b"%d" % number * 50_000 for number in range(3)]
+    streams = [pair.sent(data) for pair, data in zip(pairs, sent, strict=True)]
+    for start in range(0, max(map(len, streams)), 1000):
+        for pair, stream in zip(pairs, streams, strict=True):
+            pair.layer.data_received(stream[start : start + 1000])
+            pair.layer.write(stream[start : start + 10])
+    for pair, data, stream in zip(pairs, sent, streams, strict=True):
+        assert b"".join(pair.above.received) == data
+        echo = b"".join(stream[start : start + 10] for start in range(0, len(stream), 1000))
+        assert pair.read(len(echo)) == echo
+
+
+def test_what_a_failing_connection_leaves_behind_reaches_no_other(contexts: Contexts) -> None:
+    good, bad, raising = (Pair(*contexts) for _ in range(3))
+    for pair in (good, bad, raising):
+        pair.shake_hands()
+    first = bad.sent(b"x")
+    bad.layer.data_received(first[:-1] + bytes((first[-1] ^ 1,)) + bad.sent(b"y") * 3)
+    assert bad.layer.broken is not None
+
+    def fail(_data: bytes) -> None:
+        raise RuntimeError("of our own making")
+
+    raising.above.data_received = fail  # type: ignore[method-assign, assignment]
+    with pytest.raises(RuntimeError):
+        raising.layer.data_received(raising.sent(b"z") + b"\x17\x03\x03")
+    fresh = Pair(*contexts)
+    fresh.shake_hands()
+    for pair in (good, fresh):
+        pair.layer.data_received(pair.sent(b"hello"))
+        assert b"".join(pair.above.received) == b"hello"
+        pair.layer.write(b"answer")
+        assert pair.read(6) == b"answer"

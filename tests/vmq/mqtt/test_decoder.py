@@ -41,6 +41,7 @@ from vmq.mqtt.decoder import (
     read_subscribe,
     read_unsubscribe,
 )
+from vmq.mqtt.encoder import remaining_length
 from vmq.mqtt.packets import Connect, ConnectRefused, ProtocolError
 
 PACKETS = st.builds(packet, st.integers(0, 255), PAYLOADS)
@@ -125,16 +126,20 @@ def test_a_run_holds_exactly_the_packets_with_the_same_first_byte_and_topic(
             while decoder.next():
                 present = expected[0]
                 field = present.body[: 2 + int.from_bytes(present.body[:2])]
-                count = decoder.run(field)
+                shortest = decoder.is_shortest()
+                assert shortest == (present.raw == packet(present.head, present.body))
+                count = decoder.run(field) if shortest else 1
                 run, expected = expected[:count], expected[count:]
                 assert decoder.data[decoder.start : decoder.end] == b"".join(
                     each.raw for each in run
                 )
                 assert all(each.head == present.head for each in run)
+                assert all(each.raw == packet(each.head, each.body) for each in run[1:])
                 assert all(each.body.startswith(field) for each in run)
-                if expected and len(chunks) == 1:
+                if expected and len(chunks) == 1 and shortest:
                     following = expected[0]
                     alike = following.head == present.head and following.body.startswith(field)
+                    alike = alike and following.raw == packet(following.head, following.body)
                     assert not alike, "a run ended too early"
         assert expected == []
 
@@ -159,6 +164,35 @@ def test_a_run_ends_at_a_packet_above_the_limit() -> None:
         decoder.next()
 
 
+def test_a_run_takes_only_lengths_that_are_spelled_the_shortest_way() -> None:
+    short, long = publish_packet("a", b"x"), b"\x30\x84\x00\0\1ax"
+    decoder = Decoder()
+    decoder.feed(short + short + long + short)
+    assert decoder.next()
+    assert decoder.is_shortest()
+    assert decoder.run(encode_text("a")) == 2
+    assert decoder.next()
+    assert not decoder.is_shortest()
+    assert decoder.data[decoder.body : decoder.end] == b"\0\1ax"
+    assert decoder.next()
+    assert decoder.is_shortest()
+
+
+@pytest.mark.parametrize("length", (0, 1, 127, 128, 16_383, 16_384, 2_097_151, 2_097_152))
+def test_every_longer_spelling_is_told_from_the_shortest(length: int) -> None:
+    spelling = bytearray(remaining_length(length))
+    while True:
+        decoder = Decoder()
+        decoder.feed(b"\x30" + bytes(spelling) + bytes(length))
+        assert decoder.next()
+        assert decoder.end - decoder.body == length
+        assert decoder.is_shortest() == (bytes(spelling) == remaining_length(length))
+        if len(spelling) == 4:
+            break
+        spelling[-1] |= 128
+        spelling.append(0)
+
+
 def test_a_run_leaves_packets_of_16_kib_to_next() -> None:
     large = publish_packet("a", b"x" * 20_000)
     decoder = Decoder()
@@ -181,9 +215,9 @@ def test_a_run_does_not_take_a_cut_packet() -> None:
 
 def test_a_packet_at_the_limit_passes_and_one_above_is_refused_before_it_arrives() -> None:
     decoder = Decoder(100)
-    decoder.feed(packet(0x30, b"x" * 100))
+    decoder.feed(packet(0x30, b"x" * 98))
     assert decoder.next()
-    decoder.feed(packet(0x30, b"x" * 101)[:2])
+    decoder.feed(packet(0x30, b"x" * 99)[:2])
     with pytest.raises(ProtocolError, match="packet of 101 bytes is above max_packet_size"):
         decoder.next()
 

@@ -290,6 +290,23 @@ async def test_on_publish_sees_the_modified_message_and_on_deliver_rewrites(tmp_
     assert watcher.seen == ["u", Message("b", b"x")]
 
 
+async def test_what_the_program_publishes_is_rewritten_for_its_receivers_too(
+    tmp_path: Path,
+) -> None:
+    class Shouts(Plugin):
+        @hook
+        def on_deliver(self, message: Any) -> Any:
+            return {"payload": message.payload + b"!"}
+
+    async with serving(tmp_path, {"shouts": Shouts()}) as broker, peer_of(broker) as peer:
+        await peer.connect("c")
+        peer.send(subscribe_packet(1, ("a", 1)))
+        await peer.packet()
+        for qos in (0, 1):
+            await broker.publish("a", b"x", qos=qos)
+            assert (await peer.packet()).payload == b"x!"
+
+
 # --- what may be subscribed to
 
 
@@ -354,7 +371,7 @@ async def test_a_connection_that_ends_while_it_waits_is_forgotten(tmp_path: Path
             async with asyncio.timeout(TIMEOUT):
                 while not guard.under_way:  # noqa: ASYNC110 - nothing tells of it
                     await asyncio.sleep(0)
-                for connection in list(broker._tasks):
+                for connection in list(broker._watches):
                     connection.close("the test says so")
                 await guard.wait_idle()
         plugin.gate.set()
@@ -399,7 +416,7 @@ async def test_the_connect_timeout_holds_while_a_verdict_is_awaited(tmp_path: Pa
     plugin = Later()
     async with serving(tmp_path, {"doors": plugin}, anonymous=False) as broker:
         session = msgspec.structs.replace(broker.config.session, mqtt_connect_timeout=1)
-        broker.config = msgspec.structs.replace(broker.config, session=session)
+        broker.reload(msgspec.structs.replace(broker.config, session=session))
         async with peer_of(broker) as peer:
             peer.send(connect_packet("c"))
             assert await peer.rest() == b""
@@ -677,7 +694,37 @@ async def test_changes_that_cannot_be_made_say_so(tmp_path: Path) -> None:
     async with serving(tmp_path, {"doors": Doors()}) as broker:
         with pytest.raises(PluginError, match="runs already"):
             await broker.plugins.enable("doors")
+        with pytest.raises(PluginError, match="made by the program"):
+            await broker.plugins.reload("doors")
         with pytest.raises(PluginError, match="does not run"):
             await broker.plugins.reload("other")
         with pytest.raises(PluginError, match=r"no \[plugins.other\]"):
             await broker.plugins.enable("other")
+
+
+async def test_a_session_restored_from_disk_is_asked_about_when_its_client_is_back(
+    tmp_path: Path,
+) -> None:
+    users: list[str | None] = []
+
+    def judge(user: str | None, _who: Any, wanted: list[Subscription]) -> Any:
+        users.append(user)
+        return Refuse("no more") if len(users) > 1 else True
+
+    doors = Doors(auth_on_subscribe=judge)
+    async with serving(tmp_path, {"doors": doors}) as broker, peer_of(broker) as peer:
+        await peer.connect("c", clean=False, username="u")
+        peer.send(subscribe_packet(1, ("a", 1)), b"\xe0\0")
+        await peer.expect(b"\x90\x03\0\1\1")
+    async with serving(tmp_path, {"doors": doors}) as broker:
+        handle = broker.plugins.loaded["doors"].handle
+        assert handle is not None
+        assert await handle.reauthorize() == 0
+        subscriber = broker.registry().subscribers["c"]
+        assert list(subscriber.subscriptions) == ["a"], "nobody knows yet whose it is"
+        async with peer_of(broker) as peer:
+            await peer.connect("c", clean=False, username="u")
+            peer.send(PINGREQ_BYTES)
+            await peer.expect(PINGRESP_BYTES)
+            assert list(subscriber.subscriptions) == []
+    assert users == ["u", "u"]

@@ -1,0 +1,101 @@
+"""Decoder and session under coverage-guided fuzzing, and the corpus against the core as it is built."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.corpus import CORPUS, MAX_BYTES, MAX_FILES
+from tests.fuzz.seeds import SEEDS
+from tests.fuzz.target import Violation, run
+from tests.support.tools import require_atheris
+from tests.vmq.support import House
+
+ROOT = Path(__file__).parents[2]
+#: Some seconds' worth. The same runs each time: what a change breaks is found at the change.
+RUNS = 3000
+OPTIONS = (f"-runs={RUNS}", "-seed=1", "-max_len=2048", "-timeout=20", "-rss_limit_mb=1024")
+
+
+def fuzz(program: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Fuzzes in a process of its own, on a copy of the corpus; what breaks is left in `folder`."""
+    copy = folder / "corpus"
+    copy.mkdir()
+    for each in CORPUS.iterdir():
+        (copy / each.name).write_bytes(each.read_bytes())
+    command = [sys.executable, *program, *OPTIONS, f"-artifact_prefix={folder}/", str(copy)]
+    return subprocess.run(
+        command,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+def test_no_input_breaks_a_promise(tmp_path: Path) -> None:
+    require_atheris()
+    done = fuzz(["-m", "tests.fuzz.session"], tmp_path)
+    assert done.returncode == 0, done.stdout[-5000:]
+    assert f"Done {RUNS} runs" in done.stdout
+    assert not list(tmp_path.glob("crash-*"))
+
+
+PLANTED = """
+import sys
+from tests.fuzz import session
+session.prefer_sources()
+import vmq.retain
+def broken(self, topic_filter):
+    raise KeyError(topic_filter)
+vmq.retain.RetainedMessages.match = broken
+session.main(sys.argv[1:])
+"""
+
+
+def test_the_fuzzer_reports_a_defect(tmp_path: Path) -> None:
+    """A planted one, with the input that shows it."""
+    require_atheris()
+    done = fuzz(["-c", PLANTED], tmp_path)
+    assert done.returncode != 0
+    assert "internal error" in done.stdout
+    assert "KeyError" in done.stdout
+    assert len(list(tmp_path.glob("crash-*"))) == 1
+
+
+@pytest.mark.parametrize("name", sorted(each.name for each in CORPUS.iterdir()))
+def test_the_corpus_breaks_no_promise(name: str) -> None:
+    """On the core as it is built here; the fuzzer itself reads its sources."""
+    run((CORPUS / name).read_bytes())
+
+
+def test_a_defect_of_the_core_is_a_violation() -> None:
+    def broken() -> float:
+        raise KeyError("planted")
+
+    def plant(house: House) -> None:
+        house.core.wall_clock = broken
+
+    with pytest.raises(Violation, match="internal error"):
+        run(SEEDS["connect"], plant)
+
+
+def test_a_queue_without_its_limit_is_a_violation() -> None:
+    def plant(house: House) -> None:
+        house.core.options.max_offline_messages = -1
+
+    with pytest.raises(Violation, match=r"\d+ messages wait, the limit is 5"):
+        run(SEEDS["backlog"], plant)
+
+
+def test_the_corpus_is_small_and_holds_every_seed() -> None:
+    files = {each.name: each.read_bytes() for each in CORPUS.iterdir()}
+    assert len(files) <= MAX_FILES
+    assert sum(map(len, files.values())) <= MAX_BYTES
+    for name, data in SEEDS.items():
+        assert files[f"seed-{name}"] == data

@@ -1,0 +1,69 @@
+"""A live broker under attack, and what the fuzzer says when it finds something."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+
+import pytest
+
+from tests.conftest import BrokerFactory
+from tests.fuzz.sockets import ENV, LISTEN, Attack, Campaign, Failed, campaign
+from tests.support.streams import connect_tcp
+from tests.support.wire import connect_packet
+
+ATTACKS = 1500
+
+
+def test_attacks_harm_nobody_but_the_attacker() -> None:
+    """One connection closes, a healthy pair exchanges every message, memory stays bounded."""
+    with campaign(first=1) as found:
+        for _ in range(ATTACKS):
+            found.attack()
+    assert found.pair.sent >= ATTACKS
+
+
+def test_an_attack_is_its_number() -> None:
+    assert Attack(7).pieces == Attack(7).pieces
+    assert len({b"".join(Attack(number).pieces) for number in range(100)}) == 100
+
+
+def test_a_broker_that_dies_is_reported_with_its_recipe(fresh_broker: BrokerFactory) -> None:
+    broker = fresh_broker(listen=LISTEN, env=ENV)
+    found = Campaign(broker, first=5)
+    found.attack()
+    os.kill(broker.pid, signal.SIGKILL)
+    broker.wait()
+    with pytest.raises(Failed, match=r"attack 6: .* --first 6 --count 1 .* --first 5 --count 2 "):
+        found.attack()
+    found.pair.publisher.close()
+    found.pair.subscriber.close()
+
+
+UPGRADE = (
+    b"GET /mqtt HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
+CONNECT = connect_packet("c", clean=False)
+CONNECT_FRAME = bytes([0x82, 0x80 | len(CONNECT)]) + bytes(4) + CONNECT
+#: Bytes that come in one read, and at which the WebSocket library raises.
+HASTY_UPGRADES = {
+    "wrong path and a bad frame": UPGRADE.replace(b"/mqtt", b"/other") + b"\xff\xff",
+    "header that is no text": UPGRADE.replace(b"Upgrade: websocket", b"Upgrade: w \xad"),
+    "close without waiting for the answer": UPGRADE + CONNECT_FRAME + b"\x88\x80\0\0\0\0",
+}
+
+
+@pytest.mark.parametrize("name", HASTY_UPGRADES)
+def test_a_hasty_upgrade_is_no_error_of_the_broker(fresh_broker: BrokerFactory, name: str) -> None:
+    broker = fresh_broker(listen=("ws://127.0.0.1:0/mqtt",))
+    with connect_tcp(broker.ws) as sock:
+        sock.sendall(HASTY_UPGRADES[name])
+        sock.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(ConnectionError):
+            while sock.recv(4096):
+                pass
+    assert broker.terminate() == 0
+    assert "Traceback" not in broker.stderr_text()

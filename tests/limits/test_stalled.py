@@ -1,0 +1,169 @@
+"""Real clients that stop in the middle of the traffic (SIGSTOP), and what that does to others."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.conftest import BrokerFactory
+from tests.support.broker_process import BrokerProcess
+from tests.support.tools import require_tool
+from tests.support.wire import Wire
+from vmq.bench.usage import resident
+
+MIB = 1 << 20
+
+#: A client of paho's that prints what it receives as mosquitto_sub does, and reconnects like it.
+PAHO = """
+import sys
+import paho.mqtt.client as paho
+host, port, client_id, qos, topic = sys.argv[1:]
+client = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id, clean_session=False)
+def subscribe(client, *_):
+    client.subscribe(topic, int(qos))
+client.on_connect = subscribe
+client.on_subscribe = lambda *_: print("subscribed", flush=True)
+client.on_message = lambda _c, _u, m: print(m.payload.decode().rstrip("."), flush=True)
+client.reconnect_delay_set(1, 1)
+client.connect(host, int(port))
+client.loop_forever()
+"""
+
+
+def command_of(kind: str, broker: BrokerProcess, client_id: str, qos: int) -> list[str]:
+    """A durable client subscribed to `stalled`, which prints payloads without the dots at their end."""
+    host, port = broker.tcp
+    if kind == "paho":
+        return [sys.executable, "-c", PAHO, host, str(port), client_id, str(qos), "stalled"]
+    program = require_tool("mosquitto_sub")
+    name = ["-h", host, "-p", str(port), "-V", "mqttv311", "-i", client_id, "-c"]
+    # -d tells of the SUBACK; stdbuf lets each line out at once.
+    return ["stdbuf", "-oL", program, *name, "-q", str(qos), "-t", "stalled", "-d"]
+
+
+class Subscriber:
+    """The client as a process."""
+
+    def __init__(self, command: list[str]) -> None:
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        self.wait_for("ubscribed")
+
+    def lines(self) -> Iterator[str]:
+        """What it prints, without what mosquitto_sub tells about packets."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            yield line.rstrip().rstrip(".")
+
+    def wait_for(self, text: str) -> None:
+        """Reads up to the line that has this text."""
+        for line in self.lines():
+            if text in line:
+                return
+        raise AssertionError(f"ended with code {self.process.wait()} and no {text!r}")
+
+    def numbers(self, last: int) -> list[int]:
+        """The numbers that it prints, up to this one."""
+        found: list[int] = []
+        for line in self.lines():
+            if line.isdigit():
+                found.append(int(line))
+                if found[-1] == last:
+                    return found
+        raise AssertionError(f"ended with code {self.process.wait()} after {found[-3:]}")
+
+    def stop(self) -> None:
+        """It does nothing from here on, and its connection stays."""
+        os.kill(self.process.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
+
+    def go_on(self) -> None:
+        """As if nothing had been."""
+        os.kill(self.process.pid, signal.SIGCONT)
+
+    def close(self) -> None:
+        assert self.process.stdout is not None
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+@contextmanager
+def subscriber(kind: str, broker: BrokerProcess, client_id: str, qos: int) -> Iterator[Subscriber]:
+    """A running one; a test in which it hangs ends by pytest's timeout."""
+    found = Subscriber(command_of(kind, broker, client_id, qos))
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def payload(number: int, size: int) -> bytes:
+    """A number, and dots."""
+    return b"%d" % number + b"." * size
+
+
+@pytest.mark.parametrize(("kind", "qos"), (("mosquitto", 2), ("paho", 1)))
+def test_a_stopped_client_resumes_with_everything(
+    fresh_broker: BrokerFactory, kind: str, qos: int
+) -> None:
+    """Others are served at once meanwhile; its own messages wait, in order and once each."""
+    broker = fresh_broker()
+    with (
+        subscriber(kind, broker, "sleeper", 2) as sleeper,
+        Wire.connect_tcp(broker.tcp) as other,
+        Wire.connect_tcp(broker.tcp) as publisher,
+    ):
+        other.connect("other")
+        other.subscribe(("stalled", 0))
+        publisher.connect("publisher")
+        sleeper.stop()
+        before = resident(broker.pid)
+        for number in range(900):
+            publisher.publish("stalled", payload(number, 2000), qos=qos)
+            other.expect_publish("stalled", payload(number, 2000))
+        # 900 messages of 2 KB wait, in memory and in the store.
+        assert resident(broker.pid) - before < 32 * MIB
+        sleeper.go_on()
+        publisher.publish("stalled", b"900", qos=qos)
+        assert sleeper.numbers(900) == list(range(901))
+        assert "closed client=sleeper" not in broker.stderr_text()
+
+
+@pytest.mark.parametrize("kind", ("mosquitto", "paho"))
+def test_a_stopped_client_is_dropped_by_policy(fresh_broker: BrokerFactory, kind: str) -> None:
+    """What it does not take fills its buffers and no more; it is dropped, and welcome back."""
+    broker = fresh_broker(
+        env={
+            "VMQ_LIMITS__STALLED_CLIENT_TIMEOUT": "1",
+            "VMQ_QUEUE__MAX_ONLINE_MESSAGES": "100",
+        }
+    )
+    with (
+        subscriber(kind, broker, "sleeper", 0) as sleeper,
+        Wire.connect_tcp(broker.tcp) as other,
+        Wire.connect_tcp(broker.tcp) as publisher,
+    ):
+        other.connect("other")
+        other.subscribe(("stalled", 0))
+        publisher.connect("publisher")
+        sleeper.stop()
+        before = resident(broker.pid)
+        for number in range(600):
+            publisher.publish("stalled", payload(number, 50_000))
+            other.expect_publish("stalled", payload(number, 50_000))
+        # 30 MB were published: the queue holds 5 MB of them, the rest was sent or dropped.
+        assert resident(broker.pid) - before < 16 * MIB
+        broker.wait_log("client=sleeper .*stalled_client_timeout")
+        other.expect_nothing()
+        sleeper.go_on()
+        sleeper.wait_for("ubscribed")
+        publisher.publish("stalled", b"1000")
+        assert sleeper.numbers(1000)[-1] == 1000

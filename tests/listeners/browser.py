@@ -1,0 +1,173 @@
+"""A headless Chromium that a test drives over the DevTools protocol."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping
+from functools import partial
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from websockets.sync.client import connect
+from websockets.sync.connection import Connection
+
+from tests.support.authority import Issued
+from tests.support.tools import require_tool
+
+TIMEOUT = 30.0
+
+
+class _Files(BaseHTTPRequestHandler):
+    """Serves some files by name."""
+
+    def __init__(self, files: Mapping[str, Path], *arguments: Any) -> None:
+        self.files = files
+        super().__init__(*arguments)
+
+    def do_GET(self) -> None:
+        file = self.files.get(self.path)
+        if file is None:
+            self.send_error(404)
+            return
+        kind = "text/html; charset=utf-8" if file.suffix == ".html" else "text/javascript"
+        body = file.read_bytes()
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *_arguments: Any) -> None:  # noqa: A002 - the name of the base class
+        pass
+
+
+@contextlib.contextmanager
+def served(files: Mapping[str, Path]) -> Iterator[str]:
+    """These files by path on a web server; gives its address."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Files, files))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join(TIMEOUT)
+        server.server_close()
+
+
+def key_hash(issued: Issued) -> str:
+    """The name by which Chromium can be told to trust a certificate: that of its public key."""
+    key = issued.certificate.public_key()
+    der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return base64.b64encode(hashlib.sha256(der).digest()).decode()
+
+
+class Page:
+    """A page of the browser."""
+
+    def __init__(self, socket: Connection) -> None:
+        self._socket = socket
+        self._calls = 0
+
+    def call(self, method: str, **parameters: object) -> Any:
+        """A call of the DevTools protocol, and its result."""
+        self._calls += 1
+        order = {"id": self._calls, "method": method, "params": parameters}
+        self._socket.send(json.dumps(order))
+        while True:
+            answer = json.loads(self._socket.recv(timeout=TIMEOUT))
+            if answer.get("id") == self._calls:
+                assert "error" not in answer, answer
+                return answer["result"]
+
+    def run(self, function: str, *arguments: object) -> Any:
+        """Calls a function of the page; returns what it gives, once its promise is kept."""
+        words = ", ".join(map(json.dumps, arguments))
+        done = self.call(
+            "Runtime.evaluate",
+            expression=f"{function}({words})",
+            awaitPromise=True,
+            returnByValue=True,
+        )
+        if "exceptionDetails" in done:
+            raise PageError(str(done["result"].get("value", done["exceptionDetails"])))
+        return done["result"].get("value")
+
+    def open(self, url: str) -> None:
+        """Goes there and waits until the page is loaded, its scripts included."""
+        self.call("Page.navigate", url=url)
+        loaded = (
+            "new Promise(done => document.readyState === 'complete' ? done() :"
+            " addEventListener('load', done))"
+        )
+        self.call("Runtime.evaluate", expression=loaded, awaitPromise=True)
+
+
+class PageError(Exception):
+    """A function of the page threw, or broke its promise."""
+
+
+@contextlib.contextmanager
+def chromium(folder: Path, trusted: Issued) -> Iterator[Page]:
+    """A browser that trusts this certificate and, of those that nobody vouches for, no other."""
+    program = require_tool("chromium-headless-shell", "chromium", "google-chrome")
+    command = [
+        *(program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
+        *("--no-first-run", "--disable-background-networking", "--disable-extensions"),
+        *("--remote-debugging-port=0", f"--user-data-dir={folder}", "--no-proxy-server"),
+        f"--ignore-certificate-errors-spki-list={key_hash(trusted)}",
+        "about:blank",
+    ]
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # A home of its own: what it remembers goes with the test.
+        env={**os.environ, "HOME": str(folder)},
+    )
+    assert process.stderr is not None
+    reader: threading.Thread | None = None
+    try:
+        for line in process.stderr:
+            if (found := re.search(r"DevTools listening on ws://([^/]+)/", line)) is not None:
+                break
+        else:
+            raise AssertionError(f"{program} ended with exit code {process.wait()}")
+        # It goes on to complain about what a machine without a desktop lacks.
+        reader = threading.Thread(target=process.stderr.read, daemon=True)
+        reader.start()
+        with connect(_page_url(found[1]), proxy=None, max_size=None) as socket:
+            yield Page(socket)
+    finally:
+        # The whole group: Debian's command is a script that stays above the browser.
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if reader is not None:
+            reader.join(TIMEOUT)
+        process.stderr.close()
+
+
+def _page_url(address: str) -> str:
+    """Where the first page is driven from."""
+    connection = HTTPConnection(address, timeout=TIMEOUT)
+    try:
+        connection.request("GET", "/json/list")
+        targets = json.loads(connection.getresponse().read())
+    finally:
+        connection.close()
+    (page,) = (each for each in targets if each["type"] == "page")
+    return str(page["webSocketDebuggerUrl"])

@@ -1,0 +1,98 @@
+"""MQTT.js in a real browser, over secure WebSocket."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.listeners.browser import Page, PageError, chromium, served
+from tests.listeners.conftest import ListenerFactory, tls
+from tests.support.authority import Authority, Issued
+from tests.support.broker_process import BrokerProcess
+from tests.support.node import installed_modules
+from tests.support.wire import Wire
+
+PAGE = Path(__file__).with_name("page.html")
+
+
+@pytest.fixture
+def page(tmp_path: Path, server: Issued) -> Iterator[Page]:
+    """The page, open in a browser that trusts the server's certificate."""
+    script = installed_modules() / "mqtt" / "dist" / "mqtt.min.js"
+    with (
+        served({"/": PAGE, "/mqtt.min.js": script}) as address,
+        chromium(tmp_path / "browser", server) as browser,
+    ):
+        browser.open(address + "/")
+        yield browser
+
+
+def wss(broker: BrokerProcess, number: int = 0) -> str:
+    """Where a browser reaches the broker: by the name in the certificate."""
+    urls = [url for url in broker.urls if url.startswith("wss://")]
+    return urls[number].replace("127.0.0.1", "localhost")
+
+
+def messages(topic: str, text: str) -> list[list[object]]:
+    """One at each QoS, as the page shows them."""
+    return [[f"{topic}/{qos}", text, qos, False] for qos in range(3)]
+
+
+def publish_each(wire: Wire, topic: str, text: str) -> None:
+    """One message at each QoS."""
+    for qos in range(3):
+        wire.publish(f"{topic}/{qos}", text.encode(), qos=qos)
+
+
+def test_mqttjs_in_a_browser(
+    start: ListenerFactory, server: Issued, page: Page, tmp_path: Path
+) -> None:
+    """Every QoS there and back, and a durable session over the broker's restart."""
+    listeners: dict[str, dict[str, object]] = {
+        "tcp": {"url": "tcp://127.0.0.1:0"},
+        "wss": tls(server, "wss"),
+    }
+    broker = start(listeners, tmp_path / "data")
+    assert page.run("open_", wss(broker), "browser") is False
+    assert page.run("subscribe", "to/#", 2) == 2
+    with Wire.connect_tcp(broker.tcp) as wire:
+        wire.connect("other")
+        wire.subscribe(("from/#", 2))
+        publish_each(wire, "to", "hello")
+        assert sorted(page.run("take", 3)) == messages("to", "hello")
+        for qos in range(3):
+            page.run("publish", f"from/{qos}", "grüße", qos, False)
+            wire.acknowledge(wire.expect_publish(f"from/{qos}", "grüße".encode(), qos=qos))
+        page.run("publish", "from/kept", "x", 1, True)
+        wire.acknowledge(wire.expect_publish("from/kept", b"x"))
+
+    assert broker.terminate() == 0
+    assert page.run("closed")
+    # The same address again, which its page knows.
+    listeners["wss"]["url"] = f"wss://127.0.0.1:{urlsplit(wss(broker)).port}/mqtt"
+    broker = start(listeners, tmp_path / "data")
+    with Wire.connect_tcp(broker.tcp) as wire:
+        wire.connect("other")
+        publish_each(wire, "to", "while you were away")
+        assert page.run("reconnect") is True
+        # QoS 0 is not kept for who is away.
+        assert sorted(page.run("take", 2)) == messages("to", "while you were away")[1:]
+        publish_each(wire, "to", "again")
+        assert sorted(page.run("take", 3)) == messages("to", "again")
+        assert page.run("end")
+    assert "Traceback" not in broker.stderr_text()
+
+
+def test_a_browser_refuses_a_certificate_that_it_does_not_trust(
+    start: ListenerFactory, server: Issued, page: Page, tmp_path: Path
+) -> None:
+    """So the test above did go through the handshake with the right one."""
+    other = Authority(tmp_path / "other").issue("localhost", ["localhost"])
+    broker = start({"good": tls(server, "wss"), "other": tls(other, "wss")})
+    with pytest.raises(PageError, match="closed"):
+        page.run("open_", wss(broker, 1), "browser")
+    assert page.run("open_", wss(broker, 0), "browser") is False
+    assert page.run("end")

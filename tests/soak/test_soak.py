@@ -1,0 +1,40 @@
+"""A broker that is used for long holds no more than one that was used for a while."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.soak.figures import RULES, Figures, Rule, growth, leaks
+from tests.soak.run import soak
+
+#: Until Python's oldest generation is collected for the first times, memory rises.
+WARM_UP = 50
+ROUNDS = 75
+
+START = Figures(0, 0, 0, 0, 0, sockets=6, files=15, memory=50 << 20, disk=90_000)
+
+
+def test_nothing_grows() -> None:
+    """Some 8,000 connections, 750 durable sessions and 2,500 retained messages come and go."""
+    with soak(WARM_UP) as found:
+        for _ in range(WARM_UP + ROUNDS):
+            found.play_round()
+        assert found.verdict() == []
+
+
+def test_what_rises_and_falls_is_no_leak() -> None:
+    noise = [replace(START, memory=START.memory + each % 7 * 1_000_000) for each in range(90)]
+    assert leaks(noise) == []
+    assert growth([1, 9, 2, 9, 1, 9]) == 0
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_what_creeps_is_a_leak(rule: Rule) -> None:
+    """Each figure for itself, alone."""
+    step = rule.allowance // 50 + 1
+    start = getattr(START, rule.name)
+    history = [replace(START, **{rule.name: start + each * step}) for each in range(90)]
+    (found,) = leaks(history)
+    assert found.startswith(f"{rule.name} grew by ")

@@ -1,0 +1,74 @@
+"""What an HTTP listener limits below HTTP. (Heads that trickle: tests/listeners/test_slowloris.py.)"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from http.client import HTTPConnection
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tests.conftest import BrokerFactory
+from tests.support.broker_process import BrokerProcess
+from tests.support.streams import connect_tcp
+
+
+def web(fresh_broker: BrokerFactory, folder: Path, options: str) -> BrokerProcess:
+    """A broker whose HTTP listener has these options."""
+    config = folder / "vmq.toml"
+    config.write_text(
+        '[listeners.tcp]\nurl = "tcp://127.0.0.1:0"\n'
+        f'[listeners.web]\nurl = "http://127.0.0.1:0"\n{options}\n'
+    )
+    return fresh_broker(listen=(), args=("--config", str(config)))
+
+
+def test_whoever_says_nothing_is_closed(fresh_broker: BrokerFactory, tmp_path: Path) -> None:
+    broker = web(fresh_broker, tmp_path, "http_request_timeout = 0.3")
+    with connect_tcp(broker.http) as sock, contextlib.suppress(ConnectionError):
+        assert sock.recv(1) == b""
+    broker.wait_log("refused listener=web peer=127.*no request within http_request_timeout")
+
+
+def test_whoever_has_asked_may_ask_again_later(fresh_broker: BrokerFactory, tmp_path: Path) -> None:
+    """The time is that of the first head: a connection that was of use stays for the next."""
+    broker = web(fresh_broker, tmp_path, "http_request_timeout = 0.3")
+    connection = HTTPConnection(urlsplit(broker.http).netloc, timeout=20)
+    with contextlib.closing(connection), connect_tcp(broker.http) as silent:
+        connection.request("GET", "/health/ping")
+        assert connection.getresponse().read()
+        local = connection.sock.getsockname()
+        with contextlib.suppress(ConnectionError):
+            assert silent.recv(1) == b""  # it came later, and its time is over
+        connection.request("GET", "/health/ping")
+        assert connection.getresponse().read()
+        assert connection.sock.getsockname() == local
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(
+    fresh_broker: BrokerFactory, tmp_path: Path
+) -> None:
+    broker = web(fresh_broker, tmp_path, "http_request_timeout = 0.3")
+    made = ["-m", "vmq", "api-key", "create", "--data-dir", str(broker.data_dir), "--json"]
+    told = subprocess.run([sys.executable, *made], check=True, capture_output=True, text=True)
+    key = json.loads(told.stdout)["key"]
+    with connect_tcp(broker.http) as sock:
+        sock.sendall(
+            b"POST /api/v1/listener/stop HTTP/1.1\r\nHost: localhost\r\nx-api-key: %s\r\n"
+            b"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{" % key.encode()
+        )
+        assert sock.recv(1000).startswith(b"HTTP/1.1 408 ")
+
+
+def test_one_connection_more_than_allowed_is_closed_at_once(
+    fresh_broker: BrokerFactory, tmp_path: Path
+) -> None:
+    broker = web(fresh_broker, tmp_path, "max_connections = 1")
+    with connect_tcp(broker.http) as first:
+        with connect_tcp(broker.http) as second, contextlib.suppress(ConnectionError):
+            assert second.recv(1) == b""
+        broker.wait_log("refused listener=web .*max_connections = 1 reached")
+        first.sendall(b"GET /health/ping HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert first.recv(1000).startswith(b"HTTP/1.1 200 ")

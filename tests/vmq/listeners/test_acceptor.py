@@ -1,0 +1,168 @@
+"""Accepting in batches: how many a pass takes, and when it pauses."""
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+
+from tests.vmq.support import House
+from vmq.listeners.acceptor import LARGEST_BATCH, Acceptor
+
+TIMEOUT = 10.0
+DRIFT = 0.02
+
+
+class PoorSocket(socket.socket):
+    """A listening socket of a process that now and then may open no more files."""
+
+    errors: list[int]
+
+    def _accept(self) -> tuple[int, Any]:
+        if self.errors:
+            raise OSError(self.errors.pop(), "want")
+        found: tuple[int, Any] = super()._accept()  # type: ignore[misc]
+        return found
+
+
+class Door:
+    """An acceptor, who came through it, and what each of them cost."""
+
+    def __init__(self, *errors: int) -> None:
+        self.house = House()
+        self.sock = PoorSocket()
+        self.sock.errors = list(errors)
+        self.sock.bind(("127.0.0.1", 0))
+        self.sock.listen(1000)
+        self.sock.setblocking(False)
+        self.lag = 0.0
+        #: Seconds that the clock goes on with each arrival.
+        self.cost = 0.0
+        self.arrived: list[socket.SocketType] = []
+        self.all_in = asyncio.Event()
+        self.wanted = 0
+        self.acceptor = Acceptor(
+            "a", self.sock, self.arrive, self.house.core, DRIFT, lambda: self.lag
+        )
+
+    def arrive(self, sock: socket.SocketType, address: Any) -> None:
+        assert address == sock.getpeername()
+        self.arrived.append(sock)
+        self.house.clock.advance(self.cost)
+        if len(self.arrived) == self.wanted:
+            self.all_in.set()
+
+    def knock(self, count: int) -> None:
+        """So many connect."""
+        for _ in range(count):
+            self.stack.enter_context(socket.create_connection(self.sock.getsockname()))
+
+    async def wait_all(self, count: int) -> None:
+        """Until so many are in."""
+        self.wanted = count
+        async with asyncio.timeout(TIMEOUT):
+            if len(self.arrived) < count:
+                await self.all_in.wait()
+
+    @property
+    def paced(self) -> int:
+        return self.house.core.counters.accept_paced
+
+    stack: ExitStack
+
+
+@contextmanager
+def a_door(*errors: int) -> Iterator[Door]:
+    door = Door(*errors)
+    with ExitStack() as door.stack:
+        yield door
+        door.acceptor.close()
+        for sock in door.arrived:
+            sock.close()
+
+
+async def test_a_pass_takes_no_more_than_a_batch() -> None:
+    with a_door() as door:
+        door.knock(3 * LARGEST_BATCH)
+        seen: list[int] = []
+        async with asyncio.timeout(TIMEOUT):
+            while len(door.arrived) < 3 * LARGEST_BATCH:
+                await asyncio.sleep(0)
+                seen.append(len(door.arrived))
+        assert max(after - before for before, after in zip([0, *seen], seen, strict=False)) == 64
+        assert door.paced == 0
+
+
+async def test_a_pass_that_is_too_long_halves_the_batch_until_it_is_not() -> None:
+    with a_door() as door:
+        door.cost = DRIFT / 10
+        door.knock(200)
+        await door.wait_all(200)
+        # 64, 32 and 16 are too many; 8 are not, and one more is tried after each.
+        assert door.paced >= 3
+        assert 5 <= door.acceptor.batch <= 12
+
+
+async def test_the_batch_grows_back_when_there_is_time() -> None:
+    with a_door() as door:
+        door.acceptor.batch = LARGEST_BATCH - 2
+        door.knock(5 * LARGEST_BATCH)
+        await door.wait_all(5 * LARGEST_BATCH)
+        assert door.acceptor.batch == LARGEST_BATCH
+
+
+async def test_a_loop_that_stays_late_lets_somebody_in_after_each_pause(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with a_door() as door, caplog.at_level(logging.WARNING, "vmq.listeners"):
+        door.lag = DRIFT * 1.01
+        door.acceptor.batch = 1
+        door.cost = DRIFT * 2
+        door.knock(3)
+        await door.wait_all(3)
+        assert door.paced >= 3
+    told = [each for each in caplog.records if "accepting slower listener=a" in each.getMessage()]
+    assert len(told) == 1, "once in a while is enough"
+
+
+async def test_a_loop_that_is_just_not_late_is_not_paced() -> None:
+    with a_door() as door:
+        door.lag = DRIFT
+        door.cost = DRIFT / LARGEST_BATCH * 0.999
+        door.knock(2 * LARGEST_BATCH)
+        await door.wait_all(2 * LARGEST_BATCH)
+        assert door.paced == 0
+
+
+@pytest.mark.parametrize("want", [errno.EMFILE, errno.ENOMEM])
+async def test_without_files_it_waits_and_goes_on(
+    want: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with a_door(want, want) as door, caplog.at_level(logging.ERROR, "vmq.listeners"):
+        door.knock(2)
+        await door.wait_all(2)
+        assert door.house.core.counters.accept_failed == 2
+    assert [each.getMessage() for each in caplog.records] == ["cannot accept listener=a: want"]
+
+
+async def test_a_client_that_went_meanwhile_hinders_nobody() -> None:
+    with a_door(errno.ECONNABORTED) as door:
+        door.knock(1)
+        await door.wait_all(1)
+        assert door.house.core.counters.accept_failed == 0
+
+
+async def test_a_closed_one_accepts_nobody_more() -> None:
+    with a_door() as door:
+        door.lag = 1.0
+        door.knock(1)
+        door.acceptor.on_ready()
+        assert door.paced == 1
+        door.acceptor.close()
+        assert door.acceptor.resuming is not None
+        assert door.acceptor.resuming.cancelled()
+        assert door.arrived == []

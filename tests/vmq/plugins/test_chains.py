@@ -1,0 +1,207 @@
+"""The chains against a naive reading of VerneMQ's rules, with plain and async functions mixed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from vmq_hooks import Accept, Cache, Message, Next, Refuse, SubscriberId
+from vmq_hooks.answers import read_filters
+
+from vmq.hooks import Kept, Pending
+from vmq.plugins.chains import NoticeChain, RewriteChain, VerdictChain
+from vmq.plugins.guard import Guard
+from vmq.plugins.lanes import Lanes
+from vmq.plugins.steps import RewriteStep, Step, VerdictStep, adapted
+
+GIVEN = ("username", "subscriber_id", "message")
+ARGUMENTS = ("u", SubscriberId("c"), Message("t", b"x"))
+
+#: What a plugin does -> what it means.
+ACTS: dict[str, str] = {
+    "none": "next",
+    "next": "next",
+    "true": "ok",
+    "accept": "ok",
+    "changes": "ok",
+    "refuse": "error",
+    "raise_refuse": "error",
+    "raise": "error",
+    "false": "error",
+    "text": "error",
+    "unknown_key": "error",
+    "wrong_type": "error",
+}
+
+
+def act(name: str) -> Any:
+    if name == "raise":
+        raise OSError("broken")
+    if name == "raise_refuse":
+        raise Refuse("no")
+    return {
+        "none": None,
+        "next": Next(),
+        "true": True,
+        "accept": Accept(),
+        "changes": {"topic": "other"},
+        "refuse": Refuse("no"),
+        "false": False,
+        "text": "ok",
+        "unknown_key": {"colour": "red"},
+        "wrong_type": {"qos": "one"},
+    }[name]
+
+
+def verdict_step(name: str, later: bool, asked: list[str]) -> VerdictStep:
+    def plain() -> Any:
+        asked.append(name)
+        return act(name)
+
+    async def coroutine() -> Any:
+        await asyncio.sleep(0)
+        return plain()
+
+    function: Any = coroutine if later else plain
+    return VerdictStep("auth_on_publish", Guard(name, limit=0), function, (), GIVEN)
+
+
+async def answer_of(found: Any) -> Any:
+    if not isinstance(found, Pending):
+        return found
+    arrived = asyncio.get_running_loop().create_future()
+    found.then = arrived.set_result
+    return await arrived
+
+
+@given(st.lists(st.tuples(st.sampled_from(sorted(ACTS)), st.booleans()), max_size=5))
+def test_all_till_ok_asks_on_until_ok_or_error(plan: list[tuple[str, bool]]) -> None:
+    asked: list[str] = []
+    wanted_asked: list[str] = []
+    outcome = "error"
+    for name, _ in plan:
+        wanted_asked.append(name)
+        if ACTS[name] != "next":
+            outcome = ACTS[name]
+            break
+
+    async def run() -> Any:
+        steps = [verdict_step(name, later, asked) for name, later in plan]
+        return await answer_of(VerdictChain("auth_on_publish", steps, lambda: 0.0)(*ARGUMENTS))
+
+    found = asyncio.run(run())
+    assert asked == wanted_asked
+    assert isinstance(found, Refuse) == (outcome == "error")
+    if outcome == "ok" and plan[len(asked) - 1][0] == "changes":
+        assert found.topic == "other"
+
+
+@pytest.mark.parametrize("later", (False, True))
+def test_a_chain_is_kept_if_everybody_says_so(later: bool) -> None:
+    answers: list[Any] = [Next(Cache(5, frozenset({"topic"}))), Accept(cache=Cache(9))]
+    calls: list[int] = []
+
+    def step(place: int) -> VerdictStep:
+        def plain() -> Any:
+            calls.append(place)
+            return answers[place]
+
+        async def coroutine() -> Any:
+            return plain()
+
+        function: Any = coroutine if later else plain
+        return VerdictStep("auth_on_publish", Guard("p"), function, (), GIVEN)
+
+    async def run() -> None:
+        chain = VerdictChain("auth_on_publish", [step(0), step(1)], lambda: 100.0)
+        found = await answer_of(chain(*ARGUMENTS))
+        assert isinstance(found, Kept)
+        assert found.until == 105.0
+        assert chain(*ARGUMENTS) is found
+        assert calls == [0, 1]
+        chain.forget()
+        answers[0] = None
+        for _ in range(2):
+            assert await answer_of(chain(*ARGUMENTS)) is None
+        assert calls == [0, 1] * 3
+
+    asyncio.run(run())
+
+
+async def test_a_cancelled_verdict_leaves_nothing_behind() -> None:
+    asked: list[str] = []
+    chain = VerdictChain("auth_on_publish", [verdict_step("true", True, asked)], lambda: 0.0)
+    pending = chain(*ARGUMENTS)
+    pending.then = lambda _: asked.append("answered")
+    pending.cancel()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert asked == []
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(("none", "filters", "raise", "text")), st.booleans()), max_size=5
+    )
+)
+def test_the_first_rewriter_ends_the_chain_and_failures_change_nothing(
+    plan: list[tuple[str, bool]],
+) -> None:
+    asked: list[str] = []
+
+    def step(name: str, later: bool) -> RewriteStep:
+        def plain() -> Any:
+            asked.append(name)
+            if name == "raise":
+                raise OSError("broken")
+            return {"none": None, "filters": ["a/#"], "text": "a"}[name]
+
+        async def coroutine() -> Any:
+            return plain()
+
+        function: Any = coroutine if later else plain
+        given_names = ("username", "subscriber_id", "topic_filters")
+        guard = Guard("p", limit=0)
+        return RewriteStep("on_unsubscribe", guard, function, (), given_names, read_filters)
+
+    async def run() -> Any:
+        chain = RewriteChain([step(name, later) for name, later in plan])
+        return await answer_of(chain("u", SubscriberId("c"), ["a"]))
+
+    names = [name for name, _ in plan]
+    reached = names[: names.index("filters") + 1] if "filters" in names else names
+    assert asyncio.run(run()) == (["a/#"] if "filters" in names else None)
+    assert asked == reached
+
+
+def test_all_tells_everybody_whatever_they_do() -> None:
+    told: list[str] = []
+
+    def bad(message: Message) -> None:
+        told.append(message.topic)
+        raise OSError("broken")
+
+    guard = Guard("p")
+    steps = [Step("on_publish", guard, bad, ("message",), GIVEN)] * 2
+    NoticeChain([(step, Lanes(guard)) for step in steps])(*ARGUMENTS)
+    assert told == ["t", "t"]
+    assert guard.errors == {"on_publish": 2}
+
+
+def test_a_function_is_given_what_it_takes() -> None:
+    def all_three(username: str, subscriber_id: str, message: str) -> tuple[str, ...]:
+        return (username, subscriber_id, message)
+
+    def two(message: str, username: str) -> tuple[str, ...]:
+        return (message, username)
+
+    def one(message: str) -> str:
+        return message
+
+    assert adapted(all_three, GIVEN, GIVEN)("a", "b", "c") == ("a", "b", "c")
+    assert adapted(two, ("message", "username"), GIVEN)("a", "b", "c") == ("c", "a")
+    assert adapted(one, ("message",), GIVEN)("a", "b", "c") == "c"
+    assert adapted(lambda: "none", (), GIVEN)("a", "b", "c") == "none"

@@ -1,0 +1,77 @@
+"""The breaker of a plugin, against a clock that stands still."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.vmq.support import Clock
+from vmq.plugins.guard import QUIET, Guard, State
+
+
+def guard(limit: int = 2, pause: float = 10.0) -> tuple[Guard, Clock]:
+    clock = Clock(1_000.0)
+    return Guard("p", 5.0, limit, pause, clock), clock
+
+
+def state_of(it: Guard) -> State:
+    """The state as it is now: a type checker thinks that it stays."""
+    return it.state
+
+
+def test_it_opens_after_so_many_failures_in_a_row_and_closes_by_a_probe() -> None:
+    it, clock = guard()
+    it.failed("h", "x")
+    it.succeeded()
+    it.failed("h", "x")
+    assert it.lets_through("h")
+    it.failed("h", "x")
+    assert state_of(it) is State.OPEN
+    assert not it.lets_through("h")
+    assert it.skipped == {"h": 1}
+    clock.advance(10)
+    assert it.lets_through("h")
+    assert state_of(it) is State.HALF_OPEN
+    assert not it.lets_through("h"), "one probe at a time"
+    it.succeeded()
+    assert state_of(it) is State.CLOSED
+    assert it.lets_through("h")
+    assert it.opened == 1
+
+
+def test_a_failed_probe_opens_it_again() -> None:
+    it, clock = guard(limit=1)
+    it.timed_out("h")
+    clock.advance(10)
+    assert it.lets_through("h")
+    it.failed("h", OSError("x"))
+    assert it.state is State.OPEN
+    assert not it.lets_through("h")
+    assert (it.opened, it.timeouts, it.errors) == (2, {"h": 1}, {"h": 1})
+
+
+def test_a_probe_that_never_ends_is_followed_by_another() -> None:
+    it, clock = guard(limit=1)
+    it.failed("h", "x")
+    clock.advance(10)
+    assert it.lets_through("h")
+    clock.advance(10)
+    assert it.lets_through("h")
+
+
+def test_without_a_limit_it_never_opens() -> None:
+    it, _ = guard(limit=0)
+    for _ in range(100):
+        it.failed("h", "x")
+    assert it.lets_through("h")
+
+
+def test_a_flood_of_failures_is_one_line_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    it, clock = guard(limit=0)
+    for _ in range(50):
+        it.failed("h", "x")
+    clock.advance(QUIET)
+    it.failed("h", "x")
+    lines = [each.getMessage() for each in caplog.records]
+    assert len(lines) == 2
+    assert lines[1].endswith("more=49")
+    assert it.errors == {"h": 51}

@@ -1,0 +1,65 @@
+"""Async notices: in order for each client, beside each other for different ones, bounded."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from vmq_hooks import SubscriberId
+
+from vmq.plugins.guard import Guard
+from vmq.plugins.lanes import Lanes
+from vmq.plugins.steps import Step
+
+
+async def test_one_client_waits_and_another_does_not() -> None:
+    gates = {"a": asyncio.Event(), "b": asyncio.Event()}
+    told: list[tuple[str, list[str]]] = []
+
+    async def tell(subscriber_id: SubscriberId, topic_filters: list[str]) -> None:
+        await gates[subscriber_id.client_id].wait()
+        told.append((subscriber_id.client_id, topic_filters))
+
+    guard = Guard("p")
+    lanes = Lanes(guard)
+    names = ("subscriber_id", "topic_filters")
+    step = Step("on_topic_unsubscribed", guard, tell, names, names)
+    for client, text in (("a", "1"), ("a", "2"), ("b", "3")):
+        lanes.put(step, (SubscriberId(client), [text]))
+    gates["b"].set()
+    while not told:  # noqa: ASYNC110 - nothing tells of it
+        await asyncio.sleep(0)
+    assert told == [("b", ["3"])]
+    gates["a"].set()
+    await lanes.finish(5)
+    assert told == [("b", ["3"]), ("a", ["1"]), ("a", ["2"])]
+
+
+async def test_what_is_too_much_is_left_out_and_what_fails_is_counted() -> None:
+    told: list[Any] = []
+
+    async def tell(subscriber_id: SubscriberId) -> None:
+        told.append(subscriber_id)
+        if len(told) == 1:
+            raise OSError("broken")
+
+    guard = Guard("p")
+    lanes = Lanes(guard, limit=2)
+    step = Step("on_client_gone", guard, tell, ("subscriber_id",), ("subscriber_id",))
+    for _ in range(3):
+        lanes.put(step, (SubscriberId("c"),))
+    await lanes.finish(5)
+    assert len(told) == 2
+    assert guard.dropped == {"on_client_gone": 1}
+    assert guard.errors == {"on_client_gone": 1}
+    assert guard.failures == 0
+
+
+async def test_a_notice_that_hangs_is_ended() -> None:
+    async def hang() -> None:
+        await asyncio.Event().wait()
+
+    guard = Guard("p", deadline=60)
+    lanes = Lanes(guard)
+    lanes.put(Step("on_client_gone", guard, hang, (), ("subscriber_id",)), (SubscriberId("c"),))
+    await lanes.finish(0.01)

@@ -1,0 +1,128 @@
+"""Plugins from files, folders and packages; what is no plugin is named."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from vmq_hooks import Plugin
+
+from vmq.plugins.guard import Guard
+from vmq.plugins.implementations import arguments_of, steps_of
+from vmq.plugins.loading import LoadError, forget, load
+
+ONE = """
+from vmq_hooks import Plugin, hook
+VALUE = {value}
+class Mine(Plugin):
+    value = VALUE
+    @hook
+    def on_publish(self, message): ...
+"""
+
+
+def write(file: Path, text: str) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(dedent(text), encoding="utf-8")
+    return file
+
+
+def test_a_file_is_loaded_anew_each_time(tmp_path: Path) -> None:
+    file = write(tmp_path / "mine.py", ONE.format(value=1))
+    first = load("mine", file)
+    write(file, ONE.format(value=2))
+    second = load("mine", file)
+    assert (first.value, second.value) == (1, 2)  # type: ignore[attr-defined]
+    assert first is not second
+    assert first.__module__ in sys.modules
+    forget(first)
+    assert first.__module__ not in sys.modules
+
+
+def test_a_folder_is_a_package(tmp_path: Path) -> None:
+    write(tmp_path / "mine" / "__init__.py", "from .inner import Mine\n")
+    write(tmp_path / "mine" / "inner.py", ONE.format(value=3))
+    assert load("mine", tmp_path / "mine").value == 3  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    for name in [each for each in sys.modules if each.startswith(("vmq_mine", "offered"))]:
+        del sys.modules[name]
+
+
+def test_an_entry_point_is_found_by_its_name(site: Path) -> None:
+    write(site / "offered.py", ONE.format(value=4))
+    info = site / "offered-1.0.dist-info"
+    write(info / "METADATA", "Metadata-Version: 2.1\nName: offered\nVersion: 1.0\n")
+    write(info / "entry_points.txt", "[vmq.plugins]\noffer = offered:Mine\n")
+    assert load("offer", None).value == 4  # type: ignore[attr-defined]
+    write(site / "offered.py", ONE.format(value=5))
+    assert load("offer", None).value == 5  # type: ignore[attr-defined]
+
+
+def test_a_package_of_the_name_needs_no_entry_point(site: Path) -> None:
+    write(site / "vmq_mine" / "__init__.py", "from vmq_mine.inner import Mine\n")
+    write(site / "vmq_mine" / "inner.py", ONE.format(value=6))
+    assert load("mine", None).value == 6  # type: ignore[attr-defined]
+    before = sys.modules["vmq_mine.inner"]
+    write(site / "vmq_mine" / "inner.py", "broken(")
+    with pytest.raises(LoadError, match="SyntaxError"):
+        load("mine", None)
+    assert sys.modules["vmq_mine.inner"] is before, "the old code is whole"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    (
+        ("", "has to define one subclass"),
+        ("import nowhere_at_all", "ModuleNotFoundError"),
+        ("1 / 0", "ZeroDivisionError"),
+        ("plugin = 3", "is no subclass"),
+        (
+            "from vmq_hooks import Plugin\nclass A(Plugin): ...\nclass B(Plugin): ...",
+            "it defines: A, B",
+        ),
+    ),
+)
+def test_what_is_no_plugin_is_named(tmp_path: Path, text: str, why: str) -> None:
+    file = write(tmp_path / "mine.py", text)
+    with pytest.raises(LoadError, match=why):
+        load("unmade", file)
+    assert not [each for each in sys.modules if each.startswith("vmq_plugin_unmade")]
+
+
+def test_what_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match="there is no file"):
+        load("mine", tmp_path / "mine.py")
+    with pytest.raises(LoadError, match=r"not installed.*plugins\.mine\.path"):
+        load("mine", None)
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    (
+        ("@hook\n    def on_sunrise(self): ...", "unknown hook 'on_sunrise'"),
+        ("@hook\n    def on_publish(self, msg): ...", "msg"),
+        ("@hook(tryfirst=True)\n    def on_publish(self): ...", "plugins.mine.priority"),
+        ("@hook\n    async def on_deliver(self): ...", "cannot be async"),
+        ("@hook\n    def on_publish(self):\n        yield", "generator"),
+    ),
+)
+def test_hooks_that_there_are_not_are_refused(tmp_path: Path, body: str, why: str) -> None:
+    text = f"from vmq_hooks import Plugin, hook\nclass Mine(Plugin):\n    {body}\n"
+    file = tmp_path / "mine.py"
+    file.write_text(text, encoding="utf-8")
+    plugin = load("mine", file)()
+    with pytest.raises(LoadError, match=why):
+        steps_of("mine", plugin, Guard("mine"))
+
+
+def test_a_plugin_without_hooks_has_no_steps() -> None:
+    assert steps_of("mine", Plugin(), Guard("mine")) == {}
+    assert arguments_of("on_publish") == ("username", "subscriber_id", "message")

@@ -1,0 +1,154 @@
+"""What is said of mistakes in the sources of a configuration."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.vmq.refusals import refused
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("[queue]\ndorp = 1", "queue.dorp = 1: unknown option; did you mean 'drop'?"),
+        ("[queu]\ndrop = 1", "queu.drop = 1: there is no section 'queu'; did you mean 'queue'?"),
+        ("drop = 1", "drop = 1: there is no section 'drop'; accepted: broker, log, auth,"),
+        (
+            "[session]\ndrop = 1",
+            "session.drop = 1: unknown option; did you mean queue.drop?",
+        ),
+        ("[log]\ncolour = 1", "log.colour = 1: unknown option; accepted: level, format"),
+        ('[queue]\ndrop = "none"', 'queue.drop = "none": accepted: "newest", "oldest"'),
+        ("[queue]\ndrop = {a = 1}", 'queue.drop = {a = 1}: accepted: "newest", "oldest"'),
+        (
+            '[queue]\nmax_inflight_messages = "20"',
+            'queue.max_inflight_messages = "20": accepted: a whole number, 0 to 65535',
+        ),
+        (
+            "[queue]\nmax_inflight_messages = -1",
+            "queue.max_inflight_messages = -1: accepted: a whole number, 0 to 65535",
+        ),
+        (
+            "[queue]\nmax_inflight_messages = true",
+            "queue.max_inflight_messages = true: accepted: a whole number, 0 to 65535",
+        ),
+        (
+            "[queue]\nmax_offline_messages = -2",
+            "queue.max_offline_messages = -2: accepted: a whole number, at least -1",
+        ),
+        (
+            "[session]\nmqtt_connect_timeout = 0",
+            "session.mqtt_connect_timeout = 0: accepted: a number, above 0, at most 3600",
+        ),
+        (
+            "[session]\nretry_interval = nan",
+            "session.retry_interval = nan: accepted: a number, 0 to 86400",
+        ),
+        (
+            "[session]\nretry_interval = inf",
+            "session.retry_interval = inf: accepted: a number, 0 to 86400",
+        ),
+        (
+            "[session]\nupgrade_outgoing_qos = 1",
+            "session.upgrade_outgoing_qos = 1: accepted: true, false",
+        ),
+        (
+            '[session]\npersistent_client_expiration = "12"',
+            'session.persistent_client_expiration = "12": accepted: "never", or a number and',
+        ),
+        (
+            '[auth]\nallow_anonymous = "yes"',
+            'auth.allow_anonymous = "yes": accepted: "loopback", true, false',
+        ),
+        ('[broker]\ndata_dir = ""', 'broker.data_dir = "": accepted: a path'),
+        ('[broker]\ndata_dir = "a\\u0000"', 'broker.data_dir = "a\\u0000": accepted: a path'),
+        ("queue = 5", "queue = 5: accepted: a table of options"),
+        ("listeners = 5", "listeners = 5: accepted: a table of options"),
+        ("[listeners]\ntcp = 5", "listeners.tcp = 5: accepted: a table of options"),
+        (
+            "[listeners]",
+            "listeners: there is no listener, so no client could connect; add one",
+        ),
+        ("[listeners.tcp]", "listeners.tcp.url: missing; accepted: tcp://HOST:PORT, tls://"),
+        (
+            "[listeners.tcp]\nallow_anonymous = true",
+            "listeners.tcp.url: missing; accepted: tcp://HOST:PORT, tls://",
+        ),
+        (
+            '[listeners.TCP]\nurl = "tcp://127.0.0.1:1"',
+            "listeners.TCP: not a usable name; accepted: a name of lower-case letters and digits",
+        ),
+        (
+            '[listeners.a__b]\nurl = "tcp://127.0.0.1:1"',
+            "listeners.a__b: not a usable name; accepted: a name of lower-case letters and digits",
+        ),
+        (
+            '[listeners.tcp]\nurl = "mqtt://127.0.0.1:1"',
+            "listeners.tcp.url = \"mqtt://127.0.0.1:1\": unknown scheme 'mqtt'; accepted: tcp://HO",
+        ),
+        (
+            '[listeners.a]\nurl = "tcp://127.0.0.1:1"\n[listeners.b]\nurl = "ws://127.0.0.1:1"',
+            'listeners.b.url = "ws://127.0.0.1:1": listeners.a has this address already',
+        ),
+        (
+            '[listeners.a]\nurl = "http://127.0.0.1:1"',
+            "listeners: there is no listener for MQTT, so no client could connect; add one",
+        ),
+        ("queue = ", "configuration: not TOML: Invalid value (at end of document)"),
+        ("[queue]\ndrop = 1\ndrop = 2", "configuration: not TOML: Cannot overwrite a value"),
+    ],
+)
+def test_a_mistake_in_a_file_is_told_with_file_key_value_and_what_is_accepted(
+    file: Path, text: str, line: str
+) -> None:
+    file.write_text(text)
+    (said,) = refused(path=file)
+    assert said.startswith(f"{file}: {line}")
+
+
+def test_all_mistakes_are_told_at_once(file: Path) -> None:
+    file.write_text('[queue]\ndrop = "none"\nqueue_type = 3\n[sesion]\nx = 1\n')
+    lines = refused(path=file, environ={"VMQ_LOG__LEVEL": "loud"}, overrides={"broker.data_dir": 7})
+    assert sorted(line.partition(" =")[0] for line in lines) == sorted(
+        [
+            f"{file}: queue.drop",
+            f"{file}: queue.queue_type",
+            f"{file}: sesion.x",
+            "environment VMQ_LOG__LEVEL: log.level",
+            "command line: broker.data_dir",
+        ]
+    )
+
+
+def test_a_missing_file_is_an_error(file: Path) -> None:
+    (line,) = refused(path=file)
+    assert line == f"{file}: configuration: the file cannot be read: No such file or directory"
+
+
+def test_a_file_that_is_no_text_is_an_error(file: Path) -> None:
+    file.write_bytes(b"\xff\xfe[queue]")
+    (line,) = refused(path=file)
+    assert line.startswith(f"{file}: configuration: not TOML: ")
+
+
+def test_an_unknown_variable_with_a_section_is_an_error() -> None:
+    (line,) = refused(environ={"VMQ_QUEUE__DORP": "oldest"})
+    assert line == (
+        "environment VMQ_QUEUE__DORP: queue.dorp = \"oldest\": unknown option; did you mean 'drop'?"
+    )
+
+
+@pytest.mark.parametrize("name", ["VMQ___", "VMQ_QUEUE__", "VMQ_QUEUE__DROP__X", "VMQ___DROP"])
+def test_misshapen_variables_are_errors(name: str) -> None:
+    (line,) = refused(environ={name: "oldest"})
+    assert line.startswith(f"environment {name}: ")
+
+
+def test_an_unknown_override_is_an_error() -> None:
+    (line,) = refused(overrides={"queue.dorp": "oldest"})
+    assert line.startswith('command line: queue.dorp = "oldest": unknown option')
+
+
+def test_long_values_are_cut_in_messages() -> None:
+    (line,) = refused(environ={"VMQ_QUEUE__DROP": "x" * 10_000})
+    assert len(line) < 300

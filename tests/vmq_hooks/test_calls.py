@@ -1,0 +1,130 @@
+"""`call` asks a plugin as the broker would, and tells a wrong answer from a wrong question."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from vmq_hooks import (
+    Accept,
+    DeliverModifiers,
+    Message,
+    Next,
+    Plugin,
+    PublishModifiers,
+    Refuse,
+    SubscriberId,
+    Subscription,
+    hook,
+)
+from vmq_hooks.answers import AnswerError
+from vmq_hooks.testing import call, call_async
+
+WHO = SubscriberId("c")
+
+
+class Answers(Plugin):
+    def __init__(self, answer: Any = None) -> None:
+        self.answer = answer
+
+    @hook
+    def auth_on_publish(self, message: Message) -> Any:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    @hook
+    async def auth_on_subscribe(self, subscriptions: Any) -> Any:
+        return self.answer
+
+    @hook
+    def on_deliver(self) -> Any:
+        return self.answer
+
+    @hook
+    def on_unsubscribe(self) -> Any:
+        return self.answer
+
+    @hook
+    def on_publish(self) -> Any:
+        return self.answer
+
+    def on_register(self) -> None: ...
+
+
+def publish(answer: Any) -> Any:
+    message = Message("t", b"x")
+    plugin = Answers(answer)
+    return call(plugin, "auth_on_publish", username=None, subscriber_id=WHO, message=message)
+
+
+def subscribe(answer: Any, *filters: str) -> Any:
+    wanted = [Subscription(each) for each in filters]
+    plugin = Answers(answer)
+    return call(plugin, "auth_on_subscribe", username=None, subscriber_id=WHO, subscriptions=wanted)
+
+
+def test_every_way_of_saying_something_is_read() -> None:
+    assert publish(None) == Next()
+    assert publish(True) == Accept()
+    assert publish({"qos": 1}) == Accept(PublishModifiers(qos=1))
+    assert publish(PublishModifiers(topic="a")) == Accept(PublishModifiers(topic="a"))
+    assert publish(Refuse("no")).reason == "no"
+    wanted = [Subscription("b", 128)]
+    assert subscribe(wanted, "a") == Accept(subscriptions=wanted)
+    where = {"username": None, "subscriber_id": WHO}
+    changed = call(Answers({"topic": "b"}), "on_deliver", **where, message=Message("a", b""))
+    assert changed == DeliverModifiers(topic="b")
+    assert call(Answers(["b"]), "on_unsubscribe", **where, topic_filters=["a"]) == ["b"]
+    assert call(Answers("x"), "on_publish", **where, message=Message("a", b"")) is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    (
+        (False, "False is no answer"),
+        ("yes", "'yes' is no answer"),
+        ({"colour": 1}, "colour.*accepted keys: topic, payload"),
+        ({"qos": 3}, "Invalid enum value 3"),
+        ({"topic": "a/#"}, "is no topic name"),
+        ({"topic": ""}, "is no topic name"),
+        ({"topic": "\ud800"}, "is no topic name"),
+        ({"throttle": -1}, "throttle = -1"),
+        (Accept(subscriptions=[]), "auth_on_subscribe only"),
+        (Accept(cache=3), "accepted: Cache"),  # type: ignore[arg-type]
+    ),
+)
+def test_what_is_no_answer_is_named(answer: Any, why: str) -> None:
+    with pytest.raises(AnswerError, match=why):
+        publish(answer)
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    (
+        ([], "0 subscriptions for 1"),
+        (["a"], "list of Subscription"),
+        ([Subscription("a", 3)], "QoS 3"),
+        ([Subscription("a#", 0)], "no topic filter"),
+        ([Subscription("a/+b", 0)], "no topic filter"),
+        ([Subscription("#/a", 0)], "no topic filter"),
+        (Accept(modifiers={"qos": 1}), "no modifiers"),
+    ),
+)
+def test_subscriptions_that_cannot_be_are_named(answer: Any, why: str) -> None:
+    with pytest.raises(AnswerError, match=why):
+        subscribe(answer, "a")
+
+
+def test_an_error_of_the_plugin_is_the_test_s() -> None:
+    with pytest.raises(OSError, match="broken"):
+        publish(OSError("broken"))
+
+
+async def test_questions_that_there_are_not() -> None:
+    with pytest.raises(TypeError, match="no hook 'on_sunrise'"):
+        await call_async(Answers(), "on_sunrise")
+    with pytest.raises(TypeError, match="does not implement on_register"):
+        await call_async(Answers(), "on_register")
+    with pytest.raises(TypeError, match="username, subscriber_id"):
+        await call_async(Answers(), "auth_on_publish", message=Message("a", b""))

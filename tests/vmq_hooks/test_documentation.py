@@ -1,0 +1,105 @@
+"""hooks/README.md: every hook stands there with its exact signature and has a test; its examples run."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import msgspec
+import pytest
+from vmq_hooks.modifiers import DeliverModifiers, PublishModifiers, RegisterModifiers
+from vmq_hooks.specs import CHAINS, Specs
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "hooks" / "README.md"
+
+pytestmark = pytest.mark.skipif(not README.is_file(), reason="a copy of the tests alone")
+
+
+def readme() -> str:
+    return README.read_text(encoding="utf-8")
+
+
+def signature(hook: str) -> str:
+    """The specification's signature as it is written."""
+    tree = ast.parse(inspect.getsource(Specs).lstrip())
+    (found,) = [
+        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == hook
+    ]
+    arguments = ", ".join(ast.unparse(each) for each in found.args.args[1:])
+    assert found.returns is not None
+    return f"{hook}({arguments}) -> {ast.unparse(found.returns)}"
+
+
+@pytest.mark.parametrize("hook", sorted(CHAINS))
+def test_every_hook_is_documented_with_its_signature_and_chain(hook: str) -> None:
+    text = readme()
+    assert f"`{signature(hook)}`" in text, f"write `{signature(hook)}`"
+    entry = text[text.index(f"`{signature(hook)}`") :].split("\n", 1)[1].split("\n#### ")[0]
+    assert f"Chain: {CHAINS[hook]}." in entry
+    assert len(entry.split()) > 10, "say what it is for"
+
+
+@pytest.mark.parametrize("hook", sorted(CHAINS))
+def test_every_hook_is_specified_and_tested(hook: str) -> None:
+    assert inspect.getdoc(getattr(Specs, hook))
+    tests = [*(ROOT / "tests" / "vmq").rglob("test_*.py")]
+    assert any(re.search(rf'"{hook}"|def {hook}\b', each.read_text()) for each in tests)
+
+
+def test_the_specifications_and_their_chains_are_the_same() -> None:
+    assert {name for name in vars(Specs) if name.startswith(("on_", "auth_"))} == set(CHAINS)
+
+
+@pytest.mark.parametrize("kind", (RegisterModifiers, PublishModifiers, DeliverModifiers))
+def test_every_modifier_is_documented(kind: type[msgspec.Struct]) -> None:
+    text = readme()
+    section = text[text.index(f"### {kind.__name__}") :].split("\n### ")[0].split("\n## ")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == set(kind.__struct_fields__)
+
+
+def blocks() -> list[str]:
+    """The README's Python, one module after the other; `# file: NAME` begins a file."""
+    return re.findall(r"```python\n(.*?)```", readme(), re.DOTALL)
+
+
+def test_the_tutorial_s_plugin_passes_the_tutorial_s_tests(tmp_path: Path) -> None:
+    files: dict[str, str] = {}
+    for block in blocks():
+        first, _, rest = block.partition("\n")
+        name = first.removeprefix("# file: ")
+        assert name != first, f"a block does not say its file: {first}"
+        files[name] = files.get(name, "") + rest
+    assert set(files) == {"rooms.py", "test_rooms.py"}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    module = ModuleType("rooms")
+    before = sys.modules.get("rooms")
+    sys.modules["rooms"] = module
+    try:
+        exec(compile(files["rooms.py"], "rooms.py", "exec"), vars(module))
+        _run_tests(files["test_rooms.py"], tmp_path)
+    finally:
+        del sys.modules["rooms"]
+        if before is not None:
+            sys.modules["rooms"] = before
+
+
+def _run_tests(text: str, folder: Path) -> None:
+    import asyncio
+
+    namespace: dict[str, object] = {}
+    exec(compile(text, "test_rooms.py", "exec"), namespace)
+    tests = {name: each for name, each in namespace.items() if name.startswith("test_")}
+    assert len(tests) >= 3
+    for number, test in enumerate(tests.values()):
+        assert callable(test)
+        place = folder / str(number)
+        place.mkdir()
+        done = test(place)
+        if inspect.iscoroutine(done):
+            asyncio.run(done)

@@ -1,0 +1,72 @@
+"""The topic trees of a broker, one for each mountpoint, and the sessions in them."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Meta
+
+from vmq.admin.errors import NotFoundError
+from vmq.registry import Registry, Subscriber
+
+if TYPE_CHECKING:
+    from vmq.broker import Broker
+
+Mountpoint = Annotated[
+    str, Meta(description="The topic tree, as listeners name it; empty = the default one")
+]
+
+
+def mountpoints(broker: "Broker") -> list[str]:
+    """Those that listeners have, or sessions and retained messages that outlived their listener."""
+    named = (each.mountpoint for each in broker.config.listeners.values())
+    return sorted({"", *broker.registries, *named})
+
+
+def registry_of(broker: "Broker", mountpoint: str = "") -> Registry:
+    """The sessions and topics of a mountpoint.
+
+    Raises:
+        NotFoundError: nothing and nobody has that mountpoint (a typo must not make one).
+    """
+    known = mountpoints(broker)
+    if mountpoint not in known:
+        accepted = ", ".join(repr(each) for each in known)
+        raise NotFoundError(f"there is no mountpoint {mountpoint!r}; accepted: {accepted}")
+    return broker.registry(mountpoint)
+
+
+def registries(broker: "Broker", mountpoint: str | None) -> list[Registry]:
+    """The topic trees that a listing looks at; None = all of them.
+
+    Raises:
+        NotFoundError: there is no such mountpoint.
+    """
+    if mountpoint is not None:
+        return [registry_of(broker, mountpoint)]
+    return [broker.registries[each] for each in sorted(broker.registries)]
+
+
+def find(broker: "Broker", client_id: str, mountpoint: str = "") -> Subscriber:
+    """The session of a client.
+
+    Raises:
+        NotFoundError: there is none; the text names other mountpoints that have one.
+    """
+    subscriber = registry_of(broker, mountpoint).subscribers.get(client_id)
+    if subscriber is not None:
+        return subscriber
+    text = f"there is no session of client {client_id!r}"
+    if mountpoint:
+        text += f" under mountpoint {mountpoint!r}"
+    others = elsewhere(broker, lambda registry: client_id in registry.subscribers)
+    raise NotFoundError(text + others)
+
+
+def elsewhere(broker: "Broker", has: Callable[[Registry], bool]) -> str:
+    """The end of an error's text: in which topic trees there is what was looked for, if in any."""
+    others = [
+        repr(name) if name else "the default one"
+        for name, registry in sorted(broker.registries.items())
+        if has(registry)
+    ]
+    return f"; there is one under another mountpoint: {', '.join(others)}" if others else ""

@@ -1,0 +1,81 @@
+"""Reads the configuration from its sources: file, environment, command line."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from vmq.config import Config, value_of
+from vmq.config_checks import check
+from vmq.config_sources import Sources
+
+
+class Loaded(Struct, frozen=True):
+    """A checked configuration and where each of its values comes from."""
+
+    config: Config
+    origins: Mapping[str, str]
+
+    def origin(self, key: str) -> str:
+        """Where the value of an option such as `queue.drop` or `listeners.tcp.url` comes from.
+
+        The answer reads `default`, the path of a file, `environment VMQ_...` or `command line`.
+
+        Raises:
+            KeyError: there is no such option.
+        """
+        return self.origins[key]
+
+    def items(self) -> list[tuple[str, object, str]]:
+        """Key, value and origin of every option, in the order of the reference file."""
+        return [
+            (key, msgspec.to_builtins(value_of(self.config, key)), origin)
+            for key, origin in self.origins.items()
+        ]
+
+
+def load(
+    path: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    overrides: Mapping[str, object] | None = None,
+) -> Loaded:
+    """Read the configuration: defaults, then a TOML file, the environment, the command line; later wins.
+
+    Args:
+        path: the TOML file; None = there is none. A file that names listeners replaces the shipped ones.
+        environ: the environment, of which `VMQ_SECTION__OPTION` and `VMQ_LISTENERS__NAME__OPTION` are read. Values are
+            TOML, or plain text where that is not TOML of the right type.
+        overrides: what the command line says, by dotted key (`{"broker.data_dir": "x"}`). `listeners` takes a list of
+            URLs, or a mapping of names to tables, and replaces every listener.
+
+    Raises:
+        ConfigError: with every problem found, each with its source, key, value and what is accepted.
+    """
+    sources = Sources(Config)
+    if path is not None:
+        sources.add_file(path)
+    sources.add_environment(environ or {})
+    sources.add_overrides(overrides or {})
+    config, origins = sources.resolve()
+    check(config, lambda key: origins.get(key) or sources.source_of(key))
+    return Loaded(config, origins)
+
+
+def changed(config: Config, key: str, text: str) -> Config:
+    """The configuration with one option changed, for a broker that runs.
+
+    Args:
+        config: the configuration as it is.
+        key: the option, such as `queue.drop`.
+        text: its value, as TOML or plain text.
+
+    Raises:
+        ConfigError: there is no such option, or it does not accept the value.
+    """
+    sources = Sources(Config)
+    sources.add_tree(msgspec.to_builtins(config), lambda _key: None)
+    sources.add_text(key, text)
+    found, _ = sources.resolve()
+    check(found)
+    return found

@@ -1,0 +1,148 @@
+"""Takes connections off a listening socket, no faster than the event loop can follow.
+
+An event loop's own server empties the whole backlog in one pass: thousands of handshakes then stand
+before the next message of a client that is long in. This one takes a batch a pass. A pass that
+lasts too long halves the batch and has the rest wait, in the kernel's backlog, for as long as the
+pass lasted: accepting never gets more than about half of a busy loop, and never nothing.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from socket import socket
+from typing import Any, Final
+
+from vmq.core import Core
+from vmq.listeners.sockets import Accepted
+
+log = logging.getLogger("vmq.listeners")
+
+#: The most connections that one pass of the loop takes.
+LARGEST_BATCH: Final = 64
+#: Seconds: nobody waits longer for the next batch.
+LONGEST_PAUSE: Final = 1.0
+#: Seconds to wait for file descriptors or memory.
+WANT_PAUSE: Final = 0.5
+#: Seconds between two lines of the log about the same.
+SILENCE: Final = 10.0
+
+
+class Acceptor:
+    """Accepts on one socket from its making until `close`.
+
+    Args:
+        name: the listener's, for the log.
+        sock: a listening socket that does not block; closed by `close`.
+        arrive: takes each connected socket and its peer's address; owns the socket from then on.
+        core: clock and counters.
+        max_drift: seconds that the loop may be late before accepting pauses.
+        lag: how late the loop was lately, in seconds.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        sock: socket,
+        arrive: Callable[[socket, Any], None],
+        core: Core,
+        max_drift: float,
+        lag: Callable[[], float],
+    ) -> None:
+        self.name = name
+        self.sock = sock
+        self.arrive = arrive
+        self.core = core
+        self.max_drift = max_drift
+        self.lag = lag
+        self.batch: int = LARGEST_BATCH
+        self.is_closed = False
+        #: A batch was full, and it is not known yet how long the pass lasted that it is part of.
+        self.measuring = False
+        #: A pause is over: one batch is taken, however late the loop is.
+        self.is_due = False
+        self.resuming: asyncio.TimerHandle | None = None
+        self.silent_until: float = 0.0
+        # `socket.accept` would make enums of family and type for each connection: see `Accepted`.
+        self.accept: Callable[[], tuple[int, Any]] = sock._accept  # type: ignore[attr-defined]
+        self.family = int(sock.family)
+        self.proto = sock.proto
+        self.loop = asyncio.get_running_loop()
+        self.loop.add_reader(sock.fileno(), self.on_ready)
+
+    def close(self) -> None:
+        """Accepts nobody any more; who still waits to be accepted is refused."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self.loop.remove_reader(self.sock.fileno())
+        if self.resuming is not None:
+            self.resuming.cancel()
+        self.sock.close()
+
+    def on_ready(self) -> None:
+        """Somebody waits to be let in."""
+        # libuv may look at the sockets several times in one pass.
+        if self.measuring or self.is_closed:
+            return
+        late = self.lag()
+        if late > self.max_drift and not self.is_due:
+            self.pause_for_drift(late)
+            return
+        self.is_due = False
+        began = self.core.clock()
+        try:
+            for _ in range(self.batch):
+                file, address = self.accept()
+                self.arrive(Accepted(self.family, self.proto, file), address)
+        except (BlockingIOError, ConnectionAbortedError, InterruptedError):
+            return
+        except OSError as error:
+            # No files or no memory left; or a fault that trying again at once would not mend.
+            self.pause_for_want(error)
+            return
+        # Runs when all else that is to be done in this pass is done.
+        self.measuring = True
+        self.loop.call_soon(self.measure, began)
+
+    def measure(self, began: float) -> None:
+        """A full batch and the pass around it are done: were they quick enough for another?"""
+        self.measuring = False
+        if self.is_closed:
+            return
+        late = self.core.clock() - began
+        if late > self.max_drift:
+            self.batch = max(1, self.batch // 2)
+            self.pause_for_drift(late)
+        elif self.batch < LARGEST_BATCH:
+            self.batch += 1
+
+    def pause_for_drift(self, late: float) -> None:
+        self.core.counters.accept_paced += 1
+        if self.may_tell():
+            text = "accepting slower listener=%s: the event loop is %d ms late"
+            log.warning(text, self.name, late * 1000)
+        self.pause(min(late, LONGEST_PAUSE))
+
+    def pause_for_want(self, error: OSError) -> None:
+        """Whoever waits stays in the backlog: others may go, and free what is missing."""
+        self.core.counters.accept_failed += 1
+        if self.may_tell():
+            log.error("cannot accept listener=%s: %s", self.name, error.strerror)
+        self.pause(WANT_PAUSE)
+
+    def may_tell(self) -> bool:
+        """Whether the log has not heard of it lately."""
+        now = self.core.clock()
+        if now < self.silent_until:
+            return False
+        self.silent_until = now + SILENCE
+        return True
+
+    def pause(self, seconds: float) -> None:
+        self.loop.remove_reader(self.sock.fileno())
+        self.resuming = self.loop.call_later(seconds, self.resume)
+
+    def resume(self) -> None:
+        self.resuming = None
+        self.is_due = True
+        self.loop.add_reader(self.sock.fileno(), self.on_ready)
