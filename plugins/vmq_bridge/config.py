@@ -126,7 +126,9 @@ class BridgeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ] = 60.0
     max_inflight_messages: Annotated[
         int,
-        Meta(ge=1, le=10000, description="Messages on their way, unacknowledged, in each direction."),
+        Meta(
+            ge=1, le=10000, description="Messages on their way, unacknowledged, in each direction."
+        ),
     ] = 100
     max_offline_messages: Annotated[
         Annotated[int, Meta(ge=-1)] | None,

@@ -93,7 +93,8 @@ class Relay:
         self._limit = limit
         self._counters = counters
         self._on_drop = on_drop
-        self._taken: asyncio.Queue[_Taken] = asyncio.Queue(window)
+        self._room = asyncio.Semaphore(window)
+        self._taken: asyncio.Queue[_Taken] = asyncio.Queue()
         self._current: _Taken | None = None
         self._by_kind: dict[int, Callable[[Packet], Awaitable[None] | None]] = {
             packets.PUBLISH: self._on_publish,
@@ -189,6 +190,8 @@ class Relay:
 
     async def _on_publish(self, packet: Packet) -> None:
         found = packets.read_publish(packet)
+        # Nothing is awaited after this: what our broker is given has its place in the line.
+        await self._room.acquire()
         work: asyncio.Task[None] | None = None
         if found.qos == 2 and found.packet_id in self._exchanges.received:
             pass  # taken already: the PUBREC was lost
@@ -204,7 +207,7 @@ class Relay:
                     topic, found.payload, qos=min(found.qos, highest), retain=found.retain
                 )
             )
-        await self._taken.put(_Taken(found.qos, found.packet_id, found.topic, work))
+        self._taken.put_nowait(_Taken(found.qos, found.packet_id, found.topic, work))
 
     async def _acknowledge(self) -> None:
         """Answers the far broker, in its order [MQTT-4.6.0-2], once our broker has the message."""
@@ -212,6 +215,7 @@ class Relay:
             taken = self._current = await self._taken.get()
             await self._settle(taken)
             self._current = None
+            self._room.release()
             if taken.qos:
                 kind = packets.PUBACK if taken.qos == 1 else packets.PUBREC
                 self._remote.send(packets.answer(kind, taken.packet_id))

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import IO, Any
 
 START_TIMEOUT = 15.0
 
@@ -31,11 +31,13 @@ class Mosquitto:
         self._config.write_text("\n".join([*lines, *options]) + "\n")
         self._process: subprocess.Popen[bytes] | None = None
 
+    def _run(self, output: IO[bytes]) -> subprocess.Popen[bytes]:
+        command = ["mosquitto", "-c", str(self._config)]
+        return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+
     async def start(self) -> None:
         with self.log.open("ab") as output:
-            self._process = subprocess.Popen(
-                ["mosquitto", "-c", str(self._config)], stdout=output, stderr=subprocess.STDOUT
-            )
+            self._process = self._run(output)
         deadline = monotonic() + START_TIMEOUT
         while True:
             assert self._process.poll() is None, self.log.read_text()
@@ -114,7 +116,8 @@ class Link:
         self._tasks.add(task)
         self._writers.add(writer)
         try:
-            with suppress(OSError):
+            # Cancelled at the end of the test, which the streams would log.
+            with suppress(OSError, asyncio.CancelledError):
                 far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._to)
                 self._writers.add(far_writer)
                 await asyncio.gather(self._pass(reader, far_writer), self._pass(far_reader, writer))

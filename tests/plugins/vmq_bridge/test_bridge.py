@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import aiomqtt
-
 from vmq_bridge import BridgePlugin
 
 from tests.plugins.vmq_bridge.far import Mosquitto, link, mosquitto
 from vmq import Broker
-from vmq.config import load
+from vmq.config_load import load
 
 TIMEOUT = 30.0
 #: Limits of our broker.
@@ -72,7 +71,7 @@ def count(broker: Any, what: str) -> int:
 
 async def wait_for(condition: Any) -> None:
     async with asyncio.timeout(TIMEOUT):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.01)
 
 
@@ -267,3 +266,73 @@ async def test_what_our_broker_does_not_take_is_dropped_and_the_rest_goes_on(
         assert await receive(here) == [("fine", b"")]
         await wait_for(lambda: count(broker, "dropped") == 2)
         assert count(broker, "reconnects") == 0
+
+
+async def test_two_of_us(tmp_path: Path) -> None:
+    """We are a far broker, too: no echo, and RETAIN as it was published."""
+    both = {"pattern": "#", "direction": "both", "qos": 2}
+    (tmp_path / "b").mkdir()
+    async with bridged(tmp_path / "b", {"bridges": {}}) as there:
+        port = int(there.addresses[0].rpartition(":")[2])
+        async with (
+            bridged(tmp_path, options(port, both)) as broker,
+            broker.subscribe("#", qos=2) as ours,
+            there.subscribe("#", qos=2) as theirs,
+        ):
+            await wait_for(lambda: "us" in there.registry("").subscribers)
+            await wait_for(lambda: there.registry("").subscribers["us"].subscriptions)
+            await broker.publish("a", b"1", qos=2, retain=True)
+            assert await receive(theirs) == [("a", b"1")]
+            await there.publish("b", b"2", qos=1, retain=True)
+            assert await receive(ours, 2) == [("a", b"1"), ("b", b"2")]
+            await broker.publish("end", b"", qos=1)
+            assert await receive(theirs, 2) == [("b", b"2"), ("end", b"")]
+            assert await receive(ours) == [("end", b"")]
+            async with there.subscribe("a") as late, broker.subscribe("b") as later:
+                assert await receive(late) == [("a", b"1")]
+                assert await receive(later) == [("b", b"2")]
+
+
+async def test_a_bridge_of_mosquitto_is_no_echo(tmp_path: Path) -> None:
+    async with bridged(tmp_path, {"bridges": {}}) as broker:
+        port = broker.addresses[0].rpartition(":")[2]
+        lines = ("connection to_us", f"address 127.0.0.1:{port}", "remote_clientid them")
+        lines += ("topic # both 1", "notifications false", "cleansession false")
+        async with (
+            mosquitto(tmp_path, *lines) as far,
+            client(far) as there,
+            broker.subscribe("#", qos=1) as here,
+        ):
+            await wait_for(lambda: "them" in broker.registry("").subscribers)
+            await wait_for(lambda: broker.registry("").subscribers["them"].subscriptions)
+            await there.subscribe("#", qos=1)
+            await there.publish("a", b"1", qos=1)
+            assert await receive(here) == [("a", b"1")]
+            await broker.publish("b", b"2", qos=1, retain=True)
+            assert await receive(there.messages, 2) == [("a", b"1"), ("b", b"2")]
+            async with client(far) as late:
+                await late.subscribe("b", qos=1)
+                assert await receive(late.messages) == [("b", b"2")]
+
+
+async def test_a_reload_under_traffic_loses_nothing(tmp_path: Path) -> None:
+    rules = {"pattern": "o/#", "qos": 1}, {"pattern": "i/#", "direction": "in", "qos": 1}
+    section = options(1, *rules)
+    async with mosquitto(tmp_path) as far, client(far, "there") as there:
+        section["bridges"]["far"]["url"] = f"mqtt://127.0.0.1:{far.port}"
+        await there.subscribe("o/#", qos=1)
+        async with bridged(tmp_path, section) as broker, broker.subscribe("i/#", qos=1) as here:
+            await far.wait_log("Sending SUBACK to us")
+            for number in range(60):
+                await broker.publish(f"o/{number}", b"", qos=1)
+                await there.publish(f"i/{number}", b"", qos=1)
+                if number % 20 == 10:
+                    await broker.plugins.disable("vmq_bridge")
+                if number % 20 == 15:
+                    await broker.plugins.enable("vmq_bridge")
+            wanted_out = {f"o/{number}" for number in range(60)}
+            while wanted_out:
+                wanted_out -= {topic for topic, _ in await receive(there.messages)}
+            wanted_in = {f"i/{number}" for number in range(60)}
+            while wanted_in:
+                wanted_in -= {topic for topic, _ in await receive(here)}

@@ -317,8 +317,9 @@ async def test_a_verdict_on_a_payload_is_never_kept(tmp_path: Path, server: Hook
         assert (await publish(plugin)).cache is None
     async with started(tmp_path, config({"url": server.url, "no_payload": True})) as plugin:
         verdict = await publish(plugin)
-        facts = frozenset({"username", "client_id", "topic", "qos", "retain"})
-        assert verdict.cache == Cache(60, facts)
+        assert verdict.cache == Cache(
+            60, frozenset({"username", "client_id", "topic", "qos", "retain"})
+        )
         assert "payload" not in server.asked[-1][1]
         server.answers["auth_on_publish"] = {"result": {"error": "no"}}
         assert (await publish(plugin)).cache == verdict.cache
@@ -396,7 +397,7 @@ def test_a_mistake_in_the_configuration_is_named(endpoint: dict[str, Any], probl
 async def test_a_file_that_is_not_there_stops_the_start(tmp_path: Path) -> None:
     section = config({"url": "https://localhost/", "cafile": "nowhere.pem"})
     async with FakeBroker(tmp_path) as broker:
-        with pytest.raises(ValueError, match="endpoint e0: nowhere.pem: No such file"):
+        with pytest.raises(ValueError, match=r"endpoint e0: nowhere\.pem: No such file"):
             await WebhooksPlugin().start(broker, section)
 
 

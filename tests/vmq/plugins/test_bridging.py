@@ -28,20 +28,23 @@ async def take(session: BridgeSession) -> BridgeMessage:
 
 async def test_a_bridge_does_not_get_what_it_published(tmp_path: Path) -> None:
     plugin = Holder()
-    async with serving(tmp_path, {"p": plugin}) as broker:
-        async with plugin.handle.bridge("b") as session, broker.subscribe("#", qos=2) as others:
-            await session.subscribe([Wanted("#", 2)])
-            for qos in (0, 1, 2):
-                await session.publish("own", b"", qos=qos)
-                await broker.publish(f"other/{qos}", b"", qos=qos)
-            assert [(await take(session)).message.topic for _ in range(3)] == [
-                "other/0",
-                "other/1",
-                "other/2",
-            ]
-            async with asyncio.timeout(TIMEOUT):
-                seen = [(await anext(others)).topic for _ in range(6)]
-            assert seen.count("own") == 3
+    async with (
+        serving(tmp_path, {"p": plugin}) as broker,
+        plugin.handle.bridge("b") as session,
+        broker.subscribe("#", qos=2) as others,
+    ):
+        await session.subscribe([Wanted("#", 2)])
+        for qos in (0, 1, 2):
+            await session.publish("own", b"", qos=qos)
+            await broker.publish(f"other/{qos}", b"", qos=qos)
+        assert [(await take(session)).message.topic for _ in range(3)] == [
+            "other/0",
+            "other/1",
+            "other/2",
+        ]
+        async with asyncio.timeout(TIMEOUT):
+            seen = [(await anext(others)).topic for _ in range(6)]
+        assert seen.count("own") == 3
 
 
 @pytest.mark.parametrize("qos", (0, 1, 2))
@@ -83,18 +86,20 @@ async def test_what_is_not_acknowledged_comes_again_under_its_id(tmp_path: Path,
 
 async def test_only_so_many_are_on_their_way(tmp_path: Path) -> None:
     plugin = Holder()
-    async with serving(tmp_path, {"p": plugin}) as broker:
-        async with plugin.handle.bridge("b", max_inflight_messages=2) as session:
-            await session.subscribe([Wanted("a", 1)])
-            for number in range(5):
-                await broker.publish("a", b"%d" % number, qos=1)
-            first, second = await take(session), await take(session)
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(session.receive(), 0.05)
-            session.acknowledge(second.packet_id)
-            assert (await take(session)).message.payload == b"2"
-            session.acknowledge(first.packet_id)
-            assert (await take(session)).message.payload == b"3"
+    async with (
+        serving(tmp_path, {"p": plugin}) as broker,
+        plugin.handle.bridge("b", max_inflight_messages=2) as session,
+    ):
+        await session.subscribe([Wanted("a", 1)])
+        for number in range(5):
+            await broker.publish("a", b"%d" % number, qos=1)
+        first, second = await take(session), await take(session)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(session.receive(), 0.05)
+        session.acknowledge(second.packet_id)
+        assert (await take(session)).message.payload == b"2"
+        session.acknowledge(first.packet_id)
+        assert (await take(session)).message.payload == b"3"
 
 
 async def test_subscriptions_are_exactly_what_was_asked_for_last(tmp_path: Path) -> None:
@@ -115,12 +120,15 @@ async def test_subscriptions_are_exactly_what_was_asked_for_last(tmp_path: Path)
 
 async def test_whoever_opens_it_later_has_it(tmp_path: Path) -> None:
     plugin = Holder()
-    async with serving(tmp_path, {"p": plugin}), plugin.handle.bridge("b") as first:
-        async with plugin.handle.bridge("b"):
-            with pytest.raises(ConnectionError):
-                await take(first)
-            with pytest.raises(ConnectionError):
-                await first.publish("a", b"", qos=1)
+    async with (
+        serving(tmp_path, {"p": plugin}),
+        plugin.handle.bridge("b") as first,
+        plugin.handle.bridge("b"),
+    ):
+        with pytest.raises(ConnectionError):
+            await take(first)
+        with pytest.raises(ConnectionError):
+            await first.publish("a", b"", qos=1)
 
 
 async def test_what_the_broker_does_not_take_is_named(tmp_path: Path) -> None:
