@@ -296,8 +296,8 @@ async def test_two_of_us(tmp_path: Path) -> None:
 async def test_a_bridge_of_mosquitto_is_no_echo(tmp_path: Path) -> None:
     async with bridged(tmp_path, {"bridges": {}}) as broker:
         port = broker.addresses[0].rpartition(":")[2]
-        lines = ("connection to_us", f"address 127.0.0.1:{port}", "remote_clientid them")
-        lines += ("topic # both 1", "notifications false", "cleansession false")
+        lines = ["connection to_us", f"address 127.0.0.1:{port}", "remote_clientid them"]
+        lines += ["topic # both 1", "notifications false", "cleansession false"]
         async with (
             mosquitto(tmp_path, *lines) as far,
             client(far) as there,

@@ -12,7 +12,7 @@ from tests.plugins.vmq_bridge.far import Mosquitto, mosquitto
 from tests.support.broker_process import BrokerProcess
 
 TIMEOUT = 60.0
-ROUNDS, MESSAGES = 3, 80
+ROUNDS, MESSAGES, FEW = 3, 80, 20
 
 CONFIG = """
 [listeners.tcp]
@@ -40,14 +40,18 @@ async def keep_subscribed(port: int, name: str, topic_filter: str) -> None:
         await subscriber.subscribe(topic_filter, qos=1)
 
 
-async def publish_until_cut(port: int, prefix: str, sent: list[str], count: int) -> None:
-    """Publishes; `sent` gets what was acknowledged."""
+async def publish_until_cut(
+    port: int, prefix: str, sent: list[str], count: int, some: asyncio.Event | None = None
+) -> None:
+    """Publishes; `sent` gets what was acknowledged, `some` is set after a few."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         hello = packets.connect(prefix, level=4, bridge=False, clean_session=True, keepalive=0)
         writer.write(hello)
         await packets.read_packet(reader, 100)
-        for _ in range(count):
+        for number in range(count):
+            if number == FEW and some is not None:
+                some.set()
             topic = f"{prefix}/{len(sent)}"
             packet = packets.publish(topic, b"x", qos=1, retain=False, packet_id=1)
             writer.write(packet)
@@ -89,13 +93,16 @@ async def _rounds(folder: Path, far: Mosquitto) -> None:
             if not number:
                 await keep_subscribed(broker.tcp[1], "here", "i/#")
             await asyncio.to_thread(broker.wait_log, "bridge far: connected")
-            going = asyncio.ensure_future(publish_until_cut(broker.tcp[1], "o", out, 10 * MESSAGES))
+            some = asyncio.Event()
+            work = publish_until_cut(broker.tcp[1], "o", out, 50 * MESSAGES, some)
+            going = asyncio.ensure_future(work)
             await publish_until_cut(far.port, "i", back, MESSAGES // (number + 1))
+            await asyncio.wait_for(some.wait(), TIMEOUT)
             broker.kill()
             await going
         finally:
             await asyncio.to_thread(broker.close)
-    assert len(out) > ROUNDS, "the test has no publishes to look at"
+    assert len(out) >= ROUNDS * FEW, "the test has no publishes to look at"
     with await asyncio.to_thread(
         BrokerProcess.start, (), folder / "data", None, ("--config", str(file))
     ) as broker:
