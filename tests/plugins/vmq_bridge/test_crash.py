@@ -11,7 +11,7 @@ from vmq_bridge import packets
 from tests.plugins.vmq_bridge.far import Mosquitto, mosquitto
 from tests.support.broker_process import BrokerProcess
 
-TIMEOUT = 60.0
+TIMEOUT = 40.0
 ROUNDS, MESSAGES, FEW = 3, 80, 20
 
 CONFIG = """
@@ -21,6 +21,7 @@ url = "tcp://127.0.0.1:0"
 allow_anonymous = true
 [plugins.bridge.bridges.far]
 url = "mqtt://127.0.0.1:{port}"
+client_id = "us"
 reconnect_delay = 0.02
 max_reconnect_delay = 0.1
 topics = [
@@ -67,11 +68,16 @@ async def publish_until_cut(
 async def collect(port: int, name: str, wanted: list[str]) -> None:
     """Receives until everything wanted has come."""
     missing = set(wanted)
-    async with asyncio.timeout(TIMEOUT), client(port, name) as subscriber:
-        async for message in subscriber.messages:
-            missing.discard(str(message.topic))
-            if not missing:
-                return
+    try:
+        async with asyncio.timeout(TIMEOUT), client(port, name) as subscriber:
+            async for message in subscriber.messages:
+                missing.discard(str(message.topic))
+                if not missing:
+                    return
+    except TimeoutError:
+        raise AssertionError(
+            f"{len(missing)} of {len(wanted)} missing: {sorted(missing)[:20]}"
+        ) from None
 
 
 async def test_nothing_acknowledged_is_lost_when_our_broker_is_killed(tmp_path: Path) -> None:
@@ -92,7 +98,7 @@ async def _rounds(folder: Path, far: Mosquitto) -> None:
         try:
             if not number:
                 await keep_subscribed(broker.tcp[1], "here", "i/#")
-            await asyncio.to_thread(broker.wait_log, "bridge far: connected")
+            await far.wait_log("Sending SUBACK to us")
             some = asyncio.Event()
             work = publish_until_cut(broker.tcp[1], "o", out, 50 * MESSAGES, some)
             going = asyncio.ensure_future(work)
