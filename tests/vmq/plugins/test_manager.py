@@ -728,3 +728,51 @@ async def test_a_session_restored_from_disk_is_asked_about_when_its_client_is_ba
             await peer.expect(PINGRESP_BYTES)
             assert list(subscriber.subscriptions) == []
     assert users == ["u", "u"]
+
+
+async def test_a_new_plugin_ends_what_a_live_session_has_kept(tmp_path: Path) -> None:
+    plugin = Doors(auth_on_publish=Accept(cache=Cache(60)))
+    async with serving(tmp_path, {"doors": plugin}) as broker, peer_of(broker) as peer:
+        await peer.connect("c")
+        for _ in range(2):
+            peer.send(publish_packet("a", b"x"), PINGREQ_BYTES)
+            await peer.expect(PINGRESP_BYTES)
+        assert len(plugin.calls) == 1
+        strict = Doors(auth_on_publish=Refuse("no"))
+        await broker.plugins.add("strict", strict, options(priority=-1))
+        peer.send(publish_packet("a", b"x"))
+        assert await peer.rest() == b""
+
+
+async def test_a_plugin_answers_what_it_was_asked_before_it_is_stopped(tmp_path: Path) -> None:
+    steps: list[str] = []
+
+    class Orderly(Later):
+        @hook
+        async def auth_on_publish(self, username: Any, subscriber_id: Any, message: Any) -> Any:
+            steps.append("asked")
+            await self.gate.wait()
+            steps.append("answered")
+            return True
+
+        def stop(self) -> None:
+            steps.append("stopped")
+
+    plugin = Orderly()
+    async with serving(tmp_path, {"orderly": plugin}) as broker, peer_of(broker) as peer:
+        await peer.connect("c")
+        peer.send(publish_packet("a", b"x"), PINGREQ_BYTES)
+        guard = broker.plugins.guards["orderly"]
+        async with asyncio.timeout(TIMEOUT):
+            while "asked" not in steps:  # noqa: ASYNC110 - nothing tells of it
+                await asyncio.sleep(0)
+            disabling = asyncio.create_task(broker.plugins.disable("orderly"))
+            while "orderly" in broker.plugins.loaded:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert guard.under_way == 1
+            plugin.gate.set()
+            await disabling
+        await peer.expect(PINGRESP_BYTES)
+    assert steps == ["asked", "answered", "stopped"]
