@@ -103,7 +103,7 @@ class BridgeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         bool,
         Meta(
             description="Tell the far broker that we are a bridge: it keeps RETAIN, and sends us nothing of our own. "
-            "One that refuses is asked again without."
+            "One that refuses the protocol version is asked again without."
         ),
     ] = True
     keepalive: Annotated[

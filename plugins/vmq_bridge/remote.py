@@ -27,7 +27,7 @@ _AT_A_TIME: Final = 50
 
 
 class ConnectionRefused(ConnectionError):  # noqa: N818 - what a CONNACK says
-    """The far broker answered CONNECT with a code other than 0, or, as code 1, by closing."""
+    """The far broker answered CONNECT with a code other than 0."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -111,8 +111,9 @@ class Remote:
         except PacketError:
             raise
         except ConnectionError:
-            # Some close where others answer with code 1.
-            raise ConnectionRefused(1, "it closed the connection before CONNACK") from None
+            # Not taken for code 1: a proxy whose broker is away does the same, and would cost us `try_private`.
+            hint = " (try_private = false may help)" if bridge else ""
+            raise ConnectionError(f"it closed the connection before CONNACK{hint}") from None
         if packet.kind != packets.CONNACK or len(packet.body) != 2:
             raise PacketError("it does not speak MQTT")
         code = packet.body[1]

@@ -1,5 +1,6 @@
 """One endpoint: asked by HTTP POST, within limits of time and size."""
 
+import asyncio
 import ssl
 import time
 from pathlib import Path
@@ -88,11 +89,12 @@ class Endpoint:
             EndpointError: no answer came, or one that is none.
         """
         try:
-            try:
-                return await self._post(hook, body)
-            except aiohttp.ServerDisconnectedError:
-                # Most likely the server had just closed a connection of the pool.
-                return await self._post(hook, body)
+            async with asyncio.timeout(self._timeout.total):
+                try:
+                    return await self._post(hook, body)
+                except aiohttp.ServerDisconnectedError:
+                    # Most likely the server had just closed a connection of the pool.
+                    return await self._post(hook, body)
         except TimeoutError:
             raise EndpointError(f"no answer within {self._timeout.total:g} s") from None
         except (aiohttp.ClientError, OSError) as error:

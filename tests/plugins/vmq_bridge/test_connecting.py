@@ -162,6 +162,25 @@ async def test_a_far_broker_that_knows_no_bridges_gets_a_plain_client(
         assert levels == [0x84, 4]
 
 
+async def test_a_far_broker_that_is_away_behind_a_proxy_is_no_broker_that_knows_no_bridges(
+    tmp_path: Path, heard: asyncio.Queue[str]
+) -> None:
+    levels: list[int] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        levels.append((await read_packet(reader, 1000)).body[6])
+        if len(levels) > 2:
+            writer.write(b"\x20\x02\x00\x00")
+            await reader.read()
+
+    async with far_broker(serve) as port, FakeBroker(tmp_path) as broker:
+        await BridgePlugin().start(broker, config(f"mqtt://127.0.0.1:{port}"))
+        line = await heard_line(heard, "no connection")
+        assert "closed the connection before CONNACK (try_private = false may help)" in line
+        await heard_line(heard, "connected")
+        assert levels == [0x84] * 3
+
+
 @pytest.mark.parametrize(
     ("rubbish", "problem"),
     [

@@ -258,6 +258,20 @@ async def test_an_endpoint_that_fails_refuses(
         await plugin.stop()
 
 
+async def test_a_connection_of_the_pool_that_the_server_has_closed_costs_no_verdict(
+    tmp_path: Path, server: Hooks
+) -> None:
+    async def once(request: web.Request) -> web.Response:
+        del server.answers["auth_on_register"]
+        return await cuts(request)
+
+    async with started(tmp_path, config({"url": server.url})) as plugin:
+        assert await register(plugin) == Accept()
+        server.answers["auth_on_register"] = once
+        assert await register(plugin) == Accept()
+        assert server.count("auth_on_register") == 3
+
+
 async def test_nobody_there_refuses_and_informs_nobody(tmp_path: Path) -> None:
     async with web_server() as gone:
         url = gone.url
