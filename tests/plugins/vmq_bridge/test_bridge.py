@@ -316,20 +316,30 @@ async def test_a_bridge_of_mosquitto_is_no_echo(tmp_path: Path) -> None:
 
 
 async def test_a_reload_under_traffic_loses_nothing(tmp_path: Path) -> None:
+    """The new one takes the sessions over from the old one, here and there."""
     rules = {"pattern": "o/#", "qos": 1}, {"pattern": "i/#", "direction": "in", "qos": 1}
-    section = options(1, *rules)
     async with mosquitto(tmp_path) as far, client(far, "there") as there:
-        section["bridges"]["far"]["url"] = f"mqtt://127.0.0.1:{far.port}"
         await there.subscribe("o/#", qos=1)
-        async with bridged(tmp_path, section) as broker, broker.subscribe("i/#", qos=1) as here:
+        loaded = load(
+            overrides={
+                "broker.data_dir": str(tmp_path / "broker"),
+                "auth.allow_anonymous": True,
+                "listeners": ["tcp://127.0.0.1:0"],
+                # By this name it is found as a package, installed or not.
+                "plugins": {"bridge": options(far.port, *rules)},
+            }
+        )
+        async with Broker(loaded.config) as broker, broker.subscribe("i/#", qos=1) as here:
             await far.wait_log("Sending SUBACK to us")
             for number in range(60):
                 await broker.publish(f"o/{number}", b"", qos=1)
                 await there.publish(f"i/{number}", b"", qos=1)
+                if number % 20 == 5:
+                    await broker.plugins.reload("bridge")
                 if number % 20 == 10:
-                    await broker.plugins.disable("vmq_bridge")
+                    await broker.plugins.disable("bridge")
                 if number % 20 == 15:
-                    await broker.plugins.enable("vmq_bridge")
+                    await broker.plugins.enable("bridge")
             wanted_out = {f"o/{number}" for number in range(60)}
             while wanted_out:
                 wanted_out -= {topic for topic, _ in await receive(there.messages)}
