@@ -1,18 +1,16 @@
 """The sections of plugins: what the broker reads of `[plugins.NAME]`, and what belongs to the plugin itself."""
 
 import difflib
-import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, get_args, get_origin
 
 import msgspec
 from msgspec import Meta, Struct
 
 from vmq.config_sources import ConfigError, Problem
-from vmq.config_text import accepted
+from vmq.config_text import SECRET_KEY, accepted, without_secrets
 
 _LIVE: Final = {"live": True}
-_SECRET: Final = re.compile("password|passwd|secret|token|key", re.IGNORECASE)
 
 
 class PluginOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,7 +84,7 @@ def own_config(name: str, options: PluginOptions, kind: type[Struct]) -> Struct:
     for key, value in given.items():
         dotted = f"plugins.{name}.{key}"
         field = fields.get(key)
-        shown = msgspec.UNSET if _SECRET.search(key) else value
+        shown = msgspec.UNSET if SECRET_KEY.search(key) else without_secrets(value)
         if field is None:
             what = f"unknown option; {_hint(key, fields)}"
             problems.append(Problem(dotted, what, source, shown))
@@ -108,6 +106,9 @@ def own_config(name: str, options: PluginOptions, kind: type[Struct]) -> Struct:
 
 
 def _expected(option_type: object, error: msgspec.ValidationError | None) -> str:
+    if error is not None and get_origin(next(iter(get_args(option_type)), None)) is dict:
+        # Tables of tables: the library says which of their keys it is.
+        return str(error)
     try:
         return f"accepted: {accepted(option_type)}"
     except KeyError:

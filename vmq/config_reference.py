@@ -6,14 +6,16 @@
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
 from vmq_acl import AclConfig
+from vmq_bridge import BridgesConfig
 from vmq_graphite import GraphiteConfig
 from vmq_passwd import PasswdConfig
 from vmq_systree import SystreeConfig
+from vmq_webhooks import WebhooksConfig
 
 from vmq.config import Config
 from vmq.config_sources import sections
@@ -42,6 +44,8 @@ _IN_THE_BOX: Final[Mapping[str, type[Struct]]] = {
     "vmq_acl": AclConfig,
     "vmq_systree": SystreeConfig,
     "vmq_graphite": GraphiteConfig,
+    "vmq_webhooks": WebhooksConfig,
+    "vmq_bridge": BridgesConfig,
 }
 
 
@@ -102,10 +106,28 @@ def _plugins(struct: type[Struct]) -> str:
 def _plugin(name: str, struct: type[Struct]) -> str:
     """A plugin in the box: in comments, since none runs unless it is named."""
     lines = [f"# [plugins.{name}]"]
+    tables: list[str] = []
     for field in msgspec.structs.fields(struct):
+        table = _named_table(field.type)
+        if table is not None:
+            tables.append(_plugin(f"{name}.{field.name}.NAME", table))
+            continue
         lines.append(f"# # {described(field.type)} Accepts: {accepted(field.type)}. (live)")
-        lines.append(f"# {field.name} = {toml_value(field.default)}")
-    return "\n".join(lines) + "\n"
+        unset = field.required or field.default is None
+        value = {} if field.default is msgspec.NODEFAULT else field.default
+        lines.append(f"# {field.name} =" + ("" if unset else f" {toml_value(value)}"))
+    if tables and len(lines) == 1:
+        lines.clear()
+    return "\n".join(["\n".join([*lines, ""]), *tables] if lines else tables)
+
+
+def _named_table(option: object) -> type[Struct] | None:
+    """What each table of an option of named tables holds."""
+    kind = next(iter(get_args(option)), None)
+    if get_origin(kind) is not dict:
+        return None
+    held = get_args(kind)[1]
+    return held if isinstance(held, type) and issubclass(held, Struct) else None
 
 
 def _outline(header: str, struct: type[Struct]) -> str:

@@ -9,6 +9,11 @@ from msgspec import Meta
 
 #: The ends of the keys whose values are shown to nobody.
 SECRETS: Final = (".keypasswd",)
+#: What stands for them, and the keys by which those of plugins are known.
+HIDDEN: Final = "(hidden)"
+SECRET_KEY: Final = re.compile(
+    "password|passwd|secret|token|key|authorization|cookie", re.IGNORECASE
+)
 
 _LONGEST_TEXT: Final = 120
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+\Z")
@@ -18,6 +23,20 @@ _PLAIN_WORDS: Final[dict[object, str]] = {
     float: "a number",
     str: "a text",
 }
+
+
+def without_secrets(value: object) -> object:
+    """A value with the secrets in its tables hidden: a plugin's options may be tables of tables."""
+    match value:
+        case dict():
+            return {
+                key: HIDDEN if SECRET_KEY.search(str(key)) else without_secrets(each)
+                for key, each in value.items()
+            }
+        case list() | tuple():
+            return [without_secrets(each) for each in value]
+        case _:
+            return value
 
 
 def toml_value(value: object) -> str:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from vmq.connection import Connection
+from vmq.core import Options
 from vmq.hooks import Hooks
 from vmq.mqtt import encoder
 from vmq.mqtt.decoder import Decoder, read_packet_id
@@ -21,6 +22,7 @@ from vmq.mqtt.packets import (
     PUBREL,
     SUBACK,
     SUBSCRIPTION_FAILED,
+    UNSUBACK,
     Connect,
     ProtocolError,
 )
@@ -31,7 +33,7 @@ from vmq.registry import Registry
 class ReceivedMessage:
     """A message as a subscriber inside the process gets it."""
 
-    __slots__ = ("acknowledgement", "payload", "qos", "retain", "topic")
+    __slots__ = ("acknowledgement", "again", "packet_id", "payload", "qos", "retain", "topic")
 
     def __init__(self, topic: str, payload: bytes, qos: int, retain: bool) -> None:
         self.topic = topic
@@ -40,6 +42,9 @@ class ReceivedMessage:
         self.retain = retain
         #: What a durable session still has to answer.
         self.acknowledgement = b""
+        #: 0 at QoS 0. A durable session gets what it has not acknowledged again under the same id.
+        self.packet_id = 0
+        self.again = False
 
     def __repr__(self) -> str:
         return (
@@ -59,11 +64,14 @@ class LocalClient:
         closed: "Callable[[LocalClient], None] | None" = None,
         *,
         clean: bool = True,
+        bridge: bool = False,
+        options: Options | None = None,
     ) -> None:
         """`limit` messages are held for a slow reader; `closed` is told of the end.
 
         With `clean=False` the session is durable, and a message is acknowledged when the reader asks
-        for the next one.
+        for the next one. A `bridge` gets messages with the RETAIN that they were published with, and
+        none of its own. `options` are the session's instead of the broker's.
         """
         self._clean = clean
         self._on_closed = closed
@@ -87,6 +95,9 @@ class LocalClient:
         request = Connect()
         request.client_id = client_id
         request.clean_session = clean
+        request.bridge = bridge
+        if options is not None:
+            self._connection.session.options = options
         self._connection.data_received(encoder.connect(request))
 
     # The transport's side
@@ -154,6 +165,11 @@ class LocalClient:
         packet = encoder.publish(raw, payload, qos, packet_id, retain, False)
         if len(packet) > self._options.max_packet_size:
             raise ValueError("topic and payload do not fit into a packet of max_packet_size")
+        options = self._connection.session.options
+        if options.max_message_size and len(payload) > options.max_message_size:
+            raise ValueError("payload is above max_message_size")
+        if options.topic_max_depth and topic.count("/") >= options.topic_max_depth:
+            raise ValueError("topic of more levels than topic_max_depth")
         if qos == 0:
             self._send(packet)
             return
@@ -181,18 +197,44 @@ class LocalClient:
 
     async def messages(self) -> AsyncIterator[ReceivedMessage]:
         """The messages in order, until the client or the broker closes."""
-        acknowledgement = b""
+        message: ReceivedMessage | None = None
         while True:
-            if acknowledgement and not self._closed:
-                self._connection.data_received(acknowledgement)
-            message = await self._messages.get()
+            if message is not None:
+                self.acknowledge(message)
+            message = await self.take()
             if message is None:
                 return
-            acknowledgement = message.acknowledgement
-            self._unread -= 1
-            if self._connection.socket_full and self._unread <= self._limit // 2:
-                self._connection.resume_writing()
             yield message
+
+    async def take(self) -> ReceivedMessage | None:
+        """The next message; None when the client or the broker has closed."""
+        message = await self._messages.get()
+        if message is None:
+            self._messages.put_nowait(None)  # for whoever asks again
+            return None
+        self._unread -= 1
+        if self._connection.socket_full and self._unread <= self._limit // 2:
+            self._connection.resume_writing()
+        return message
+
+    def acknowledge(self, message: ReceivedMessage) -> None:
+        """A durable session has dealt with the message: it will not come again."""
+        if message.acknowledgement and not self._closed:
+            self._connection.data_received(message.acknowledgement)
+            message.acknowledgement = b""
+
+    async def unsubscribe(self, filters: Sequence[str]) -> None:
+        """Unsubscribes and waits for the UNSUBACK."""
+        packet_id = self._next_id()
+        await self._ask(encoder.unsubscribe(packet_id, list(filters)), UNSUBACK, packet_id)
+
+    @property
+    def subscriptions(self) -> dict[str, int]:
+        """What the session is subscribed to, and at which QoS."""
+        subscriber = self._connection.session.subscriber
+        if subscriber is None:
+            return {}
+        return {each: had.qos for each, had in subscriber.subscriptions.items()}
 
     def _next_id(self) -> int:
         """A packet id that no unanswered packet has."""
@@ -253,16 +295,19 @@ class LocalClient:
     def _on_publish(self, head: int, body: bytes, replies: list[bytes]) -> None:
         qos = head >> 1 & 3
         acknowledgement = b""
+        packet_id = 0
         end = 2 + (body[0] << 8 | body[1])
         topic = body[2:end].decode()
         if qos:
             raw_id = body[end : end + 2]
             end += 2
             acknowledgement = (encoder.PUBACK_HEAD if qos == 1 else encoder.PUBREC_HEAD) + raw_id
+            packet_id = int.from_bytes(raw_id, "big")
             if qos == 2:
-                packet_id = int.from_bytes(raw_id, "big")
                 if packet_id in self._received:
-                    replies.append(acknowledgement)
+                    # A durable session answers what it has dealt with; before that, silence is the answer.
+                    if self._clean:
+                        replies.append(acknowledgement)
                     return
                 self._received.add(packet_id)
         message = ReceivedMessage(topic, body[end:], qos, bool(head & 1))
@@ -270,6 +315,8 @@ class LocalClient:
             replies.append(acknowledgement)
         else:
             message.acknowledgement = acknowledgement
+            message.packet_id = packet_id
+            message.again = head & 8 != 0
         self._messages.put_nowait(message)
         self._unread += 1
         if self._unread >= self._limit and not self._connection.socket_full:

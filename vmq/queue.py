@@ -58,6 +58,8 @@ class Queue(Sender):
         self.first: int = 0
         self.last: int = 0
         self.dropped: int = 0
+        #: The client is another broker's bridge: it gets RETAIN as it was published, and nothing of its own.
+        self.bridge = False
         #: Connections that stopped reading until this queue has room again.
         self.paused_publishers: list[Output] | None = None
 
@@ -82,6 +84,7 @@ class Queue(Sender):
             and not self.output.blocked
             and not self.quick
             and self.burst is None
+            and not self.bridge
             and not self.options.upgrade_outgoing_qos
         )
 
@@ -89,6 +92,10 @@ class Queue(Sender):
 
     def deliver(self, message: Message, qos: int, retain: bool, group: str) -> None:
         """Takes a message that a subscription matched, at its effective QoS."""
+        if self.bridge:
+            if self.online and self.core.publisher is self.output:
+                return
+            retain = message.retain
         self.core.counters.queue_message_in += 1
         if qos == 0:
             self.deliver_quick(message, retain, group)

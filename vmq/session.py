@@ -364,6 +364,7 @@ class Session(Publisher):
         subscriber.is_known = True
         subscriber.queue.username = self.username
         subscriber.queue.options = self.options
+        subscriber.queue.bridge = connect.bridge
         self.will = will_of(connect)
         self.decoder.max_packet_size = core.options.max_packet_size
         core.counters.mqtt_connack_sent[ACCEPTED] += 1

@@ -1,6 +1,6 @@
 """The contract between vmq and its plugins: hooks, the types that they see, and a test kit."""
 
-from vmq_hooks.broker import Broker, Counter, Metric
+from vmq_hooks.broker import BridgeMessage, BridgeSession, Broker, Counter, Metric
 from vmq_hooks.modifiers import (
     DeliverModifiers,
     ModifierError,
@@ -24,6 +24,8 @@ from vmq_hooks.verdicts import Accept, Cache, Next, Refuse
 __all__ = [
     "REFUSED_QOS",
     "Accept",
+    "BridgeMessage",
+    "BridgeSession",
     "Broker",
     "Cache",
     "Counter",

@@ -7,7 +7,9 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar
 
-from vmq_hooks.types import Message, SubscriberId
+import msgspec
+
+from vmq_hooks.types import Message, SubscriberId, Subscription
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -30,6 +32,43 @@ class Metric(Protocol):
     def value(self) -> float: ...
     @property
     def help(self) -> str: ...
+
+
+class BridgeMessage(msgspec.Struct, frozen=True):
+    """A message for another broker. Its `retain` is the one that it was published with."""
+
+    message: Message
+    #: 0 at QoS 0. What is not acknowledged comes again under the same id, also after a restart of the broker.
+    packet_id: int = 0
+    #: It came before and was not acknowledged.
+    again: bool = False
+
+
+class BridgeSession(Protocol):
+    """A session of a bridge with its own broker: messages go both ways, and none comes back."""
+
+    async def subscribe(self, subscriptions: Sequence[Subscription]) -> None:
+        """Has the session subscribed to exactly this. What it was subscribed to before brings no retained messages."""
+
+    async def publish(
+        self, topic: str, payload: bytes, *, qos: int = 0, retain: bool = False
+    ) -> None:
+        """As `Broker.publish`; the session's own subscriptions do not get the message.
+
+        Raises:
+            ValueError: the broker does not take such a message: its topic, or its size.
+            ConnectionError: the session has ended.
+        """
+
+    async def receive(self) -> BridgeMessage:
+        """The next message. As many come unacknowledged as the session has room in flight.
+
+        Raises:
+            ConnectionError: the session has ended.
+        """
+
+    def acknowledge(self, packet_id: int) -> None:
+        """The message is safe elsewhere: it will not come again."""
 
 
 class Broker(Protocol):
@@ -79,6 +118,19 @@ class Broker(Protocol):
 
         With `clean_session=False` and a client id the session is durable, and a message counts as
         received when the next one is asked for.
+        """
+
+    def bridge(
+        self,
+        client_id: str,
+        *,
+        mountpoint: str = "",
+        max_inflight_messages: int | None = None,
+        max_offline_messages: int | None = None,
+    ) -> AbstractAsyncContextManager[BridgeSession]:
+        """A durable session for a bridge to another broker; what comes while nobody has it open waits on disk.
+
+        Opening it anew takes it over from whoever has it open. The limits are the broker's, unless given.
         """
 
     async def disconnect(self, subscriber_id: SubscriberId, *, cleanup: bool = False) -> bool:

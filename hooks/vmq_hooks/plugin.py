@@ -44,5 +44,9 @@ class Plugin:
         What it raises stops the plugin from being loaded; at a reload the old one stays.
         """
 
+    def serves(self, hook: str) -> bool:
+        """Whether the plugin wants calls of this hook, which it implements. Asked for each, once, after `start`."""
+        return True
+
     def stop(self) -> Any:
         """Called after the last hook. Tasks made by `broker.spawn` are cancelled afterwards."""

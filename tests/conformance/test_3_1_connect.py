@@ -84,7 +84,7 @@ def test_mqtt_3_1_2_1_unknown_protocol_name(peers: Peers, name: str) -> None:
     peers.refuses(connect_packet(peers.id(), protocol=name))
 
 
-@pytest.mark.parametrize("level", [0, 1, 2, 3, 6, 99, 0x84, 255])
+@pytest.mark.parametrize("level", [0, 1, 2, 3, 6, 99, 0x85, 255])
 def test_mqtt_3_1_2_2_unknown_level(peers: Peers, level: int) -> None:
     """Name MQTT with a level that is not served: CONNACK 1, then the end."""
     peers.answers(connect_packet(peers.id(), level=level), b"\x20\x02\x00\x01")

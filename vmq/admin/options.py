@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 
 from vmq.admin.errors import AdminError, NotFoundError, RefusedError
 from vmq.config import ConfigError, value_of
-from vmq.config_text import SECRETS, toml_value
+from vmq.config_text import HIDDEN, SECRETS, toml_value, without_secrets
 from vmq.reload import ReloadError, live_keys
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ Value = Annotated[
     str | int | float | bool | None, Meta(description="Lists and tables as the file writes them")
 ]
 
-_HIDDEN: Final = "(hidden)"
 _LOG: Final = "log."
 
 
@@ -126,5 +125,5 @@ def _shown(option: str, value: object) -> Any:
     if value is None or isinstance(value, int | float | bool):
         return value
     if option.endswith(SECRETS):
-        return _HIDDEN
-    return value if isinstance(value, str) else toml_value(value)
+        return HIDDEN
+    return value if isinstance(value, str) else toml_value(without_secrets(value))

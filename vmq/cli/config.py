@@ -7,9 +7,7 @@ import typer
 from vmq.cli import settings
 from vmq.cli.console import table
 from vmq.cli.settings import ConfigOption
-from vmq.config_text import SECRETS
-
-HIDDEN = "(hidden)"
+from vmq.config_text import HIDDEN, SECRETS, without_secrets
 
 app = typer.Typer(
     help="Check or show the configuration.", no_args_is_help=True, rich_markup_mode="rich"
@@ -58,7 +56,7 @@ def show(
       vmq config show --json | jq '."queue.drop".value'
     """
     items = [
-        (key, HIDDEN if value and key.endswith(SECRETS) else value, origin)
+        (key, HIDDEN if value and key.endswith(SECRETS) else without_secrets(value), origin)
         for key, value, origin in settings.load(config).items()
     ]
     if as_json:

@@ -11,6 +11,7 @@ from mypy_extensions import i64
 from vmq.mqtt.packets import (
     LEVEL_3_1,
     LEVEL_3_1_1,
+    LEVEL_BRIDGE,
     MAX_REMAINING_LENGTH,
     REFUSED_PROTOCOL_LEVEL,
     Connect,
@@ -212,13 +213,16 @@ def read_connect(data: bytes, start: int, end: int) -> Connect:
     if name != b"MQTT" and name != b"MQIsdp":
         raise ProtocolError("unknown protocol name " + repr(name[:20]), "MQTT-3.1.2-1")
     connect = Connect()
-    connect.level = level = reader.byte()
+    asked = reader.byte()
+    level = asked & ~LEVEL_BRIDGE
+    connect.level = level
+    connect.bridge = asked != level
     if name == b"MQIsdp":
         if level != LEVEL_3_1:
-            raise ProtocolError("protocol MQIsdp with level " + str(level), "MQTT-3.1.2-1")
+            raise ProtocolError("protocol MQIsdp with level " + str(asked), "MQTT-3.1.2-1")
     elif level != LEVEL_3_1_1:
         raise ConnectRefused(
-            "protocol level " + str(level) + " is not served [MQTT-3.1.2-2]", REFUSED_PROTOCOL_LEVEL
+            "protocol level " + str(asked) + " is not served [MQTT-3.1.2-2]", REFUSED_PROTOCOL_LEVEL
         )
     flags = reader.byte()
     check_connect_flags(flags)

@@ -6,7 +6,7 @@ that is joined once. `PACKET_IDS` holds the two bytes of every packet id for tha
 
 from typing import Final
 
-from vmq.mqtt.packets import Connect
+from vmq.mqtt.packets import LEVEL_BRIDGE, Connect
 
 PACKET_IDS: Final[list[bytes]] = [pid.to_bytes(2, "big") for pid in range(65536)]
 
@@ -103,5 +103,6 @@ def connect(request: Connect) -> bytes:
     if password is not None:
         flags |= 64
         payload += field(password)
-    body = field(name) + bytes((request.level, flags)) + PACKET_IDS[request.keep_alive] + payload
+    level = request.level | LEVEL_BRIDGE if request.bridge else request.level
+    body = field(name) + bytes((level, flags)) + PACKET_IDS[request.keep_alive] + payload
     return b"\x10" + remaining_length(len(body)) + body

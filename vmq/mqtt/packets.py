@@ -41,6 +41,8 @@ PACKET_NAMES: Final = (
 
 LEVEL_3_1: Final = 3
 LEVEL_3_1_1: Final = 4
+#: Set in the protocol level by another broker that connects as a bridge: mosquitto's convention (`try_private`).
+LEVEL_BRIDGE: Final = 0x80
 
 # CONNACK return codes, section 3.2.2.3.
 ACCEPTED: Final = 0
@@ -81,6 +83,8 @@ class Connect:
 
     def __init__(self) -> None:
         self.level: int = LEVEL_3_1_1
+        #: Another broker's bridge: it gets messages with the RETAIN that they were published with, and none of its own.
+        self.bridge: bool = False
         self.client_id: str = ""
         self.clean_session: bool = True
         self.keep_alive: int = 0

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
-from vmq_hooks import Message, SubscriberId
+from vmq_hooks import BridgeSession, Message, SubscriberId
 from vmq_hooks import Metric as SeenMetric
 
 from vmq import __version__
@@ -32,6 +32,14 @@ class Host(Protocol):
     def subscribe_for_plugin(
         self, filters: Sequence[str], qos: int, mountpoint: str, client_id: str | None, clean: bool
     ) -> AbstractAsyncContextManager[AsyncIterator[Message]]: ...
+
+    def bridge(
+        self,
+        client_id: str,
+        mountpoint: str,
+        max_inflight_messages: int | None,
+        max_offline_messages: int | None,
+    ) -> AbstractAsyncContextManager[BridgeSession]: ...
 
     async def disconnect(self, subscriber_id: SubscriberId, cleanup: bool) -> bool: ...
 
@@ -128,6 +136,16 @@ class Handle:
         return self._host.subscribe_for_plugin(
             topic_filters, qos, mountpoint, client_id, clean_session
         )
+
+    def bridge(
+        self,
+        client_id: str,
+        *,
+        mountpoint: str = "",
+        max_inflight_messages: int | None = None,
+        max_offline_messages: int | None = None,
+    ) -> AbstractAsyncContextManager[BridgeSession]:
+        return self._host.bridge(client_id, mountpoint, max_inflight_messages, max_offline_messages)
 
     async def disconnect(self, subscriber_id: SubscriberId, *, cleanup: bool = False) -> bool:
         return await self._host.disconnect(subscriber_id, cleanup)

@@ -5,11 +5,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import uuid4
 
-from vmq_hooks import Message, SubscriberId
+from vmq_hooks import BridgeSession, Message, RegisterModifiers, SubscriberId
 
 from vmq.connection import Connection
 from vmq.embedded import LocalClient
 from vmq.metrics import Metrics
+from vmq.plugins.bridging import LocalBridge
 from vmq.plugins.handle import Figure
 from vmq.plugins.reauthorize import reauthorize
 from vmq.registry import Registry
@@ -68,6 +69,37 @@ class PluginHost:
         try:
             await client.subscribe(filters, qos)
             yield _seen(client)
+        finally:
+            client.close()
+
+    @asynccontextmanager
+    async def bridge(
+        self,
+        client_id: str,
+        mountpoint: str,
+        max_inflight_messages: int | None,
+        max_offline_messages: int | None,
+    ) -> AsyncIterator[BridgeSession]:
+        registry = self._registry(mountpoint)
+        options = None
+        if registry.core.own_options is not None:
+            limits = RegisterModifiers(
+                max_inflight_messages=max_inflight_messages,
+                max_offline_messages=max_offline_messages,
+            )
+            options = registry.core.own_options(limits)
+        client = LocalClient(
+            registry,
+            client_id,
+            HELD,
+            self._clients.discard,
+            clean=False,
+            bridge=True,
+            options=options,
+        )
+        self._clients.add(client)
+        try:
+            yield LocalBridge(client)
         finally:
             client.close()
 

@@ -325,6 +325,9 @@ class Plugins:
                 started = loaded.plugin.start(handle, config)
                 if inspect.isawaitable(started):
                     await started
+                loaded.steps = {
+                    hook: step for hook, step in loaded.steps.items() if loaded.plugin.serves(hook)
+                }
         except Exception as error:
             await handle.close()
             what = str(error) or type(error).__name__

@@ -1,6 +1,7 @@
 """The test kit for plugins."""
 
 from vmq_hooks.testing.calls import call, call_async
+from vmq_hooks.testing.fake_bridge import FakeBridge
 from vmq_hooks.testing.fake_broker import (
     Disconnected,
     FakeBroker,
@@ -13,6 +14,7 @@ from vmq_hooks.testing.running import RunningBroker, running_broker
 
 __all__ = [
     "Disconnected",
+    "FakeBridge",
     "FakeBroker",
     "FakeCounter",
     "Figure",

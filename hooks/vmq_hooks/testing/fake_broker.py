@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, Self, TypeVar
 
 from vmq_hooks.broker import Metric
+from vmq_hooks.testing.fake_bridge import FakeBridge
 from vmq_hooks.types import Message, SubscriberId, matches
 
 P = ParamSpec("P")
@@ -102,6 +103,8 @@ class FakeBroker:
         self.publish_error: Exception | None = None
         #: What spawned work raised.
         self.errors: list[BaseException] = []
+        #: The sessions of bridges; a test gives them messages by `deliver`.
+        self.bridges: dict[SubscriberId, FakeBridge] = {}
         self._subscriptions: list[_Subscription] = []
         self._subscribed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -190,6 +193,29 @@ class FakeBroker:
             self._subscriptions.remove(subscription)
             if not self._subscriptions:
                 self._subscribed.clear()
+
+    @asynccontextmanager
+    async def bridge(
+        self,
+        client_id: str,
+        *,
+        mountpoint: str = "",
+        max_inflight_messages: int | None = None,
+        max_offline_messages: int | None = None,
+    ) -> AsyncIterator[FakeBridge]:
+        key = SubscriberId(client_id, mountpoint)
+        session = self.bridges.get(key)
+        if session is None:
+
+            async def publish(topic: str, payload: bytes, qos: int, retain: bool) -> None:
+                await self.publish(topic, payload, qos=qos, retain=retain, mountpoint=mountpoint)
+
+            session = self.bridges[key] = FakeBridge(publish)
+        session.open()
+        try:
+            yield session
+        finally:
+            session.is_open = False
 
     async def disconnect(self, subscriber_id: SubscriberId, *, cleanup: bool = False) -> bool:
         self.disconnected.append(Disconnected(subscriber_id, cleanup))

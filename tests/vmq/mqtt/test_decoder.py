@@ -367,6 +367,7 @@ def open_connect(raw: bytes) -> Connect:
 def connects(draw: st.DrawFn) -> Connect:
     connect = Connect()
     connect.level = draw(st.sampled_from([3, 4]))
+    connect.bridge = draw(st.booleans())
     connect.client_id = draw(TEXT)
     connect.clean_session = draw(st.booleans())
     connect.keep_alive = draw(st.integers(0, 65_535))
@@ -385,7 +386,7 @@ def connects(draw: st.DrawFn) -> Connect:
 
 def fields_of(connect: Connect) -> dict[str, object]:
     names = (
-        *("level", "client_id", "clean_session", "keep_alive", "has_will", "will_topic"),
+        *("level", "bridge", "client_id", "clean_session", "keep_alive", "has_will", "will_topic"),
         *("will_payload", "will_qos", "will_retain", "username", "password"),
     )
     return {name: getattr(connect, name) for name in names}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 import pytest
@@ -52,6 +53,28 @@ def test_what_is_wrong_is_named_with_what_is_accepted(
         own_config("acl", options, Own)
     for text in texts:
         assert text in str(caught.value)
+
+
+class Inner(msgspec.Struct, forbid_unknown_fields=True):
+    url: str
+    password: str = ""
+
+
+class Tables(msgspec.Struct, forbid_unknown_fields=True):
+    far: dict[str, Inner] = {}
+
+
+class DescribedTables(msgspec.Struct, forbid_unknown_fields=True):
+    far: Annotated[dict[str, Inner], msgspec.Meta(extra={"accepts": "tables"})] = {}
+
+
+@pytest.mark.parametrize("kind", (Tables, DescribedTables))
+def test_a_mistake_in_a_table_is_named_and_its_secrets_are_not(kind: type[msgspec.Struct]) -> None:
+    own = {"far": {"x": {"url": 5, "password": "s3cret"}}}
+    with pytest.raises(ConfigError) as caught:
+        own_config("p", PluginOptions(own_options=own), kind)
+    assert "Expected `str`, got `int` - at `$[...].url`" in str(caught.value)
+    assert "s3cret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,192 @@
+"""One bridge: a durable session with our broker, and connections to the far one that come back."""
+
+import asyncio
+import json
+import random
+import ssl
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+from vmq_hooks import BridgeSession, Broker, SubscriberId
+
+from vmq_bridge.config import BridgeConfig
+from vmq_bridge.relay import Counters, Exchanges, Relay
+from vmq_bridge.remote import ConnectionRefused, Remote, tls_context
+from vmq_bridge.topics import Topics
+
+
+def local_client_id(name: str) -> str:
+    """Whose session a bridge has with our broker."""
+    return f"vmq-bridge-{name}"
+
+
+class Bridge:
+    """A bridge of the configuration.
+
+    While the far broker is away nobody has the session with our broker open, so what comes for it
+    waits on disk, within the limits of a queue whose client is away.
+    """
+
+    def __init__(self, broker: Broker, name: str, config: BridgeConfig) -> None:
+        self.name = name
+        self.subscriber_id = SubscriberId(local_client_id(name), config.mountpoint)
+        self.counters = Counters(
+            came=broker.counter(f"bridge_{name}_in", f"Messages that bridge {name} brought."),
+            went=broker.counter(f"bridge_{name}_out", f"Messages that bridge {name} took away."),
+            dropped=broker.counter(
+                f"bridge_{name}_dropped", f"Messages that bridge {name} did not carry."
+            ),
+            reconnects=broker.counter(
+                f"bridge_{name}_reconnects", f"Connections of bridge {name} after the first."
+            ),
+        )
+        self._broker = broker
+        self._config = config
+        self._topics = Topics(config.topics)
+        self._exchanges = Exchanges()
+        self._private = config.try_private
+        self._client_id = config.client_id or f"{broker.node_name}-{name}"
+        self._subscribed = Subscribed(broker.data_dir / f"{name}.json")
+        self._connections = 0
+        self._greeted = False
+        self._told: set[str] = set()
+
+    async def begin(self) -> None:
+        """Checks the TLS files and makes the session with our broker, so that nothing is missed from now on.
+
+        Raises:
+            ValueError: a TLS file cannot be used, or our broker does not take a subscription.
+        """
+        await self._tls()
+        async with self._open_session() as local:
+            await local.subscribe(self._topics.local_subscriptions())
+
+    async def run(self) -> None:
+        """Connects, again and again."""
+        config = self._config
+        log = self._broker.log
+        delay = config.reconnect_delay
+        complaint = ""
+        clock = asyncio.get_running_loop().time
+        while True:
+            since = clock()
+            before = self._connections
+            try:
+                await self._serve()
+            except ConnectionRefused as error:
+                problem = str(error)
+                if error.code == 1 and config.try_private:
+                    # Perhaps it takes us if it is not told that we are a bridge.
+                    self._private = not self._private
+            except (OSError, ValueError) as error:  # ValueError: a TLS file
+                problem = str(error) or f"no answer within {config.connect_timeout:g} s"
+            connected = self._connections != before
+            if connected or problem != complaint:
+                what = "connection lost" if connected else "no connection"
+                log.warning("bridge %s: %s to %s: %s", self.name, what, config.url, problem)
+            complaint = problem
+            if connected and clock() - since > config.max_reconnect_delay:
+                delay = config.reconnect_delay
+            # Not all bridges of a site at the same moment.
+            await asyncio.sleep(delay * random.uniform(0.5, 1.0))
+            delay = min(delay * 2, config.max_reconnect_delay)
+
+    async def _serve(self) -> None:
+        """One connection, from its beginning to its end, which is an error."""
+        config = self._config
+        tls = await self._tls()
+        remote = await Remote.open(config, self._client_id, tls, bridge=self._private)
+        try:
+            async with self._open_session() as local:
+                self._on_connected(remote)
+                relay = Relay(
+                    local,
+                    remote,
+                    self._topics,
+                    self._exchanges,
+                    window=config.max_inflight_messages,
+                    limit=config.max_packet_size,
+                    counters=self.counters,
+                    on_drop=self._tell_of_drop,
+                )
+
+                async def greet() -> None:
+                    await local.subscribe(self._topics.local_subscriptions())
+                    await self._subscribe(remote)
+
+                await relay.run(greet)
+        finally:
+            remote.close()
+
+    def _open_session(self) -> AbstractAsyncContextManager[BridgeSession]:
+        config = self._config
+        return self._broker.bridge(
+            self.subscriber_id.client_id,
+            mountpoint=config.mountpoint,
+            max_inflight_messages=config.max_inflight_messages,
+            max_offline_messages=config.max_offline_messages,
+        )
+
+    async def _tls(self) -> ssl.SSLContext | None:
+        return await self._broker.run_in_thread(tls_context, self._config, self._broker.config_dir)
+
+    def _on_connected(self, remote: Remote) -> None:
+        self._connections += 1
+        if self._connections > 1:
+            self.counters.reconnects.add()
+        if not remote.session_present:
+            self._exchanges.forget()
+            self._greeted = False
+        self._broker.log.info(
+            "bridge %s: connected to %s client=%s private=%d session_present=%d",
+            self.name,
+            self._config.url,
+            self._client_id,
+            self._private,
+            remote.session_present,
+        )
+
+    async def _subscribe(self, remote: Remote) -> None:
+        """Subscribes there, unless the far broker still knows: each time brings all retained messages."""
+        wanted = self._topics.remote_subscriptions()
+        filters = [each.topic_filter for each in wanted]
+        if self._greeted:
+            return
+        gone = [each for each in self._subscribed.load() if each not in filters]
+        if gone and remote.session_present:
+            await remote.unsubscribe(gone)
+        if filters:
+            # Kept before it is true: what was never subscribed to can be unsubscribed without harm.
+            self._subscribed.save(filters)
+            await remote.subscribe(wanted)
+        self._subscribed.save(filters)
+        self._greeted = True
+
+    def _tell_of_drop(self, topic: str, why: str) -> None:
+        """One line for each reason, until the next start: a flood must not fill the log."""
+        if why not in self._told and len(self._told) < 100:
+            self._told.add(why)
+            self._broker.log.warning(
+                'bridge %s: not carried topic="%s": %s (further ones are only counted)',
+                self.name,
+                topic[:200],
+                why,
+            )
+
+
+class Subscribed:
+    """What a bridge has subscribed to at the far broker, as a file: a changed configuration ends the rest."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def load(self) -> list[str]:
+        try:
+            found = json.loads(self._path.read_text())
+        except (OSError, ValueError):
+            return []
+        return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+
+    def save(self, filters: list[str]) -> None:
+        if filters != self.load():
+            self._path.write_text(json.dumps(filters))

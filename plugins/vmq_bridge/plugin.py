@@ -1,0 +1,56 @@
+"""The plugin: all bridges of the configuration."""
+
+import json
+from pathlib import Path
+
+from vmq_hooks import Broker, Plugin, SubscriberId, hook
+
+from vmq_bridge.bridge import Bridge
+from vmq_bridge.config import BridgesConfig
+
+
+class BridgePlugin(Plugin):
+    """Carries messages to and from other brokers."""
+
+    Config = BridgesConfig
+
+    def __init__(self) -> None:
+        self._bridges: dict[SubscriberId, Bridge] = {}
+
+    async def start(self, broker: Broker, config: BridgesConfig) -> None:
+        bridges = [Bridge(broker, name, each) for name, each in config.bridges.items()]
+        for bridge in bridges:
+            try:
+                await bridge.begin()
+            except ValueError as error:
+                raise ValueError(f"bridge {bridge.name}: {error}") from None
+        self._bridges = {each.subscriber_id: each for each in bridges}
+        await _end_others(broker, list(self._bridges))
+        for bridge in bridges:
+            broker.spawn(bridge.run(), f"bridge {bridge.name}")
+
+    @hook
+    def on_message_drop(self, subscriber_id: SubscriberId) -> None:
+        bridge = self._bridges.get(subscriber_id)
+        if bridge is not None:
+            bridge.counters.dropped.add()
+
+
+async def _end_others(broker: Broker, present: list[SubscriberId]) -> None:
+    """Ends the sessions of bridges that are no longer configured: else they would collect messages for nobody."""
+    path = broker.data_dir / "sessions"
+    for each in _read(path):
+        if each not in present:
+            await broker.disconnect(each, cleanup=True)
+            broker.log.info("bridge removed: session %s ended", each)
+    path.write_text(json.dumps([(each.client_id, each.mountpoint) for each in present]))
+
+
+def _read(path: Path) -> list[SubscriberId]:
+    try:
+        return [
+            SubscriberId(client_id, mountpoint)
+            for client_id, mountpoint in json.loads(path.read_text())
+        ]
+    except (OSError, ValueError, TypeError):
+        return []

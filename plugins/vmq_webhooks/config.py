@@ -1,0 +1,129 @@
+"""What may be configured: endpoints by name, each with its hooks."""
+
+import re
+from typing import Annotated, Final, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Meta
+
+#: on_deliver is not among them: it stands on the way to the socket, and cannot wait for a server.
+Hook = Literal[
+    "auth_on_register",
+    "auth_on_publish",
+    "auth_on_subscribe",
+    "on_register",
+    "on_publish",
+    "on_subscribe",
+    "on_unsubscribe",
+    "on_topic_unsubscribed",
+    "on_offline_message",
+    "on_message_drop",
+    "on_client_wakeup",
+    "on_client_offline",
+    "on_client_gone",
+    "on_session_expired",
+    "on_config_change",
+]
+
+#: The name is part of metrics' names.
+_NAME: Final = re.compile(r"[A-Za-z0-9_]{1,32}\Z")
+
+
+class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One endpoint."""
+
+    url: Annotated[
+        str,
+        Meta(
+            description="Where the hooks are posted to.",
+            extra={"accepts": "http://HOST/PATH, https://HOST/PATH"},
+        ),
+    ]
+    hooks: Annotated[
+        tuple[Hook, ...],
+        Meta(
+            min_length=1,
+            description="The hooks that it gets.",
+            extra={"accepts": "a list of names, every hook but on_deliver"},
+        ),
+    ]
+    no_payload: Annotated[
+        bool,
+        Meta(description="Leave payloads out. Only then are verdicts on publishes kept."),
+    ] = False
+    headers: Annotated[
+        dict[str, str],
+        Meta(
+            description="Sent with each request, authorization for instance.",
+            extra={"accepts": "a table of texts"},
+        ),
+    ] = {}
+    cafile: Annotated[
+        str | None,
+        Meta(
+            description="Who signed the server's certificate; unset = whom the system trusts.",
+            extra={"accepts": "a path"},
+        ),
+    ] = None
+    certfile: Annotated[
+        str | None, Meta(description="Our own certificate.", extra={"accepts": "a path"})
+    ] = None
+    keyfile: Annotated[
+        str | None,
+        Meta(description="Its key; unset = in the same file.", extra={"accepts": "a path"}),
+    ] = None
+
+    def __post_init__(self) -> None:
+        try:
+            parts = urlsplit(self.url)
+            good = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+        except ValueError:
+            good = False
+        if not good:
+            raise ValueError(f"url = {self.url!r}; accepted: http://HOST/PATH or https://HOST/PATH")
+        if self.keyfile is not None and self.certfile is None:
+            raise ValueError("a keyfile without a certfile")
+        if not self.secure and (self.cafile or self.certfile):
+            raise ValueError(f"cafile and certfile need https://, not {self.url!r}")
+        for text in (*self.headers, *self.headers.values()):
+            if any(ord(character) < 32 for character in text):
+                raise ValueError(f"headers: {text!r} contains control characters")
+
+    @property
+    def secure(self) -> bool:
+        return urlsplit(self.url).scheme == "https"
+
+
+class WebhooksConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The plugin's section of the configuration."""
+
+    timeout: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=600,
+            description="Seconds for a verdict, all endpoints together; keep it below the deadline.",
+        ),
+    ] = 4.0
+    pool_max_connections: Annotated[
+        int, Meta(ge=1, le=10_000, description="Connections to all endpoints together.")
+    ] = 100
+    pool_timeout: Annotated[
+        float,
+        Meta(gt=0, le=86_400, description="Seconds for which an idle connection is kept."),
+    ] = 60.0
+    endpoints: Annotated[
+        dict[str, EndpointConfig],
+        Meta(
+            description="One table an endpoint.",
+            extra={"accepts": "tables"},
+        ),
+    ] = {}
+
+    def __post_init__(self) -> None:
+        for name in self.endpoints:
+            if not _NAME.match(name):
+                raise ValueError(
+                    f"endpoint {name!r}; accepted as names: up to 32 letters, digits and underscores"
+                )

@@ -1,0 +1,141 @@
+"""One endpoint: asked by HTTP POST, within limits of time and size."""
+
+import asyncio
+import ssl
+import time
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import aiohttp
+import msgspec
+from vmq_hooks import Broker
+
+from vmq_webhooks.answers import EndpointError
+from vmq_webhooks.config import EndpointConfig
+
+#: Bytes of an answer; more is no answer.
+LARGEST_ANSWER: Final = 1 << 20
+#: Seconds between two lines on one endpoint's failures.
+_QUIET: Final = 10.0
+
+
+class Reply(NamedTuple):
+    """What an endpoint answered with status 200."""
+
+    body: bytes
+    cache_control: str
+
+
+def tls_context(config: EndpointConfig, folder: Path) -> ssl.SSLContext | None:
+    """What the server's certificate is checked with; None without TLS. Reads files.
+
+    Raises:
+        ValueError: a file cannot be used; the text names it.
+    """
+    if not config.secure:
+        return None
+    try:
+        cafile = None if config.cafile is None else str(folder / config.cafile)
+        context = ssl.create_default_context(cafile=cafile)
+        if config.certfile is not None:
+            keyfile = None if config.keyfile is None else folder / config.keyfile
+            context.load_cert_chain(folder / config.certfile, keyfile)
+    except OSError as error:
+        files = [each for each in (config.cafile, config.certfile, config.keyfile) if each]
+        raise ValueError(f"{', '.join(files)}: {error.strerror or error}") from None
+    return context
+
+
+class Endpoint:
+    """A server that answers hooks.
+
+    Args:
+        broker: for the log and the counters.
+        name: in the configuration.
+        config: the endpoint's.
+        tls: what its certificate is checked with.
+        session: the pool of connections.
+        timeout: seconds for an answer, the wait for a connection included.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        name: str,
+        config: EndpointConfig,
+        tls: ssl.SSLContext | None,
+        session: aiohttp.ClientSession,
+        timeout: float,
+    ) -> None:
+        self.name = name
+        self.config = config
+        self._log = broker.log
+        self._tls: ssl.SSLContext | bool = True if tls is None else tls
+        self._session = session
+        self._timeout = aiohttp.ClientTimeout(total=timeout)
+        self._requests = broker.counter(
+            f"webhook_{name}_requests", f"Requests to the endpoint {name}."
+        )
+        self._errors = broker.counter(
+            f"webhook_{name}_errors", f"Requests to the endpoint {name} without a proper answer."
+        )
+        self._quiet_until = 0.0
+        self._unsaid = 0
+
+    async def ask(self, hook: str, body: dict[str, Any]) -> Reply:
+        """Posts a hook's arguments.
+
+        Raises:
+            EndpointError: no answer came, or one that is none.
+        """
+        try:
+            async with asyncio.timeout(self._timeout.total):
+                try:
+                    return await self._post(hook, body)
+                except aiohttp.ServerDisconnectedError:
+                    # Most likely the server had just closed a connection of the pool.
+                    return await self._post(hook, body)
+        except TimeoutError:
+            raise EndpointError(f"no answer within {self._timeout.total:g} s") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise EndpointError(str(error) or type(error).__name__) from None
+
+    async def _post(self, hook: str, body: dict[str, Any]) -> Reply:
+        self._requests.add()
+        headers = {
+            **self.config.headers,
+            "content-type": "application/json",
+            "vernemq-hook": hook,
+        }
+        async with self._session.post(
+            self.config.url,
+            data=msgspec.json.encode(body),
+            headers=headers,
+            ssl=self._tls,
+            timeout=self._timeout,
+            allow_redirects=False,
+        ) as response:
+            if response.status != 200:
+                raise EndpointError(f"status {response.status}; accepted: 200")
+            found = bytearray()
+            async for chunk in response.content.iter_chunked(1 << 16):
+                found += chunk
+                if len(found) > LARGEST_ANSWER:
+                    raise EndpointError(f"an answer of more than {LARGEST_ANSWER} bytes")
+            return Reply(bytes(found), response.headers.get("cache-control", ""))
+
+    def failed(self, hook: str, error: EndpointError | TimeoutError) -> None:
+        """Counts a failure, and tells of it now and then."""
+        self._errors.add()
+        now = time.monotonic()
+        if now < self._quiet_until:
+            self._unsaid += 1
+            return
+        self._log.error(
+            "endpoint %s failed hook=%s: %s more=%d",
+            self.name,
+            hook,
+            str(error) or "no verdict in time",
+            self._unsaid,
+        )
+        self._quiet_until, self._unsaid = now + _QUIET, 0

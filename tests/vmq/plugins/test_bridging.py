@@ -1,0 +1,140 @@
+"""The session of a bridge, on a real broker: nothing of its own, RETAIN as published, kept until acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from vmq_hooks import BridgeMessage, BridgeSession, Broker, Message, Plugin, SubscriberId
+from vmq_hooks import Subscription as Wanted
+
+from tests.vmq.plugins.support import TIMEOUT, serving
+
+OURS = SubscriberId("b")
+
+
+class Holder(Plugin):
+    """Keeps its handle for the test."""
+
+    def start(self, broker: Broker, config: object) -> None:
+        self.handle = broker
+
+
+async def take(session: BridgeSession) -> BridgeMessage:
+    async with asyncio.timeout(TIMEOUT):
+        return await session.receive()
+
+
+async def test_a_bridge_does_not_get_what_it_published(tmp_path: Path) -> None:
+    plugin = Holder()
+    async with (
+        serving(tmp_path, {"p": plugin}) as broker,
+        plugin.handle.bridge("b") as session,
+        broker.subscribe("#", qos=2) as others,
+    ):
+        await session.subscribe([Wanted("#", 2)])
+        for qos in (0, 1, 2):
+            await session.publish("own", b"", qos=qos)
+            await broker.publish(f"other/{qos}", b"", qos=qos)
+        assert [(await take(session)).message.topic for _ in range(3)] == [
+            "other/0",
+            "other/1",
+            "other/2",
+        ]
+        async with asyncio.timeout(TIMEOUT):
+            seen = [(await anext(others)).topic for _ in range(6)]
+        assert seen.count("own") == 3
+
+
+@pytest.mark.parametrize("qos", (0, 1, 2))
+async def test_retain_is_as_it_was_published(tmp_path: Path, qos: int) -> None:
+    plugin = Holder()
+    async with serving(tmp_path, {"p": plugin}) as broker, plugin.handle.bridge("b") as session:
+        await session.subscribe([Wanted("#", 2)])
+        await broker.publish("a", b"1", qos=qos, retain=True)
+        await broker.publish("a", b"2", qos=qos)
+        await broker.publish("a", b"", qos=qos, retain=True)
+        found = [(await take(session)).message for _ in range(3)]
+        assert [(each.payload, each.retain) for each in found] == [
+            (b"1", True),
+            (b"2", False),
+            (b"", True),
+        ]
+
+
+@pytest.mark.parametrize("qos", (1, 2))
+async def test_what_is_not_acknowledged_comes_again_under_its_id(tmp_path: Path, qos: int) -> None:
+    plugin = Holder()
+    async with serving(tmp_path, {"p": plugin}) as broker:
+        async with plugin.handle.bridge("b") as session:
+            await session.subscribe([Wanted("a", 2)])
+            for payload in (b"1", b"2", b"3"):
+                await broker.publish("a", payload, qos=qos, retain=payload == b"2")
+            first, second, third = [await take(session) for _ in range(3)]
+            assert not first.again
+            session.acknowledge(first.packet_id)
+            session.acknowledge(third.packet_id)
+            session.acknowledge(4711)  # nobody knows it
+        await broker.publish("a", b"4", qos=qos, retain=True)
+    plugin = Holder()
+    async with serving(tmp_path, {"p": plugin}), plugin.handle.bridge("b") as session:
+        again, later = await take(session), await take(session)
+        assert again == BridgeMessage(Message("a", b"2", qos, True), second.packet_id, True)
+        assert (later.message, later.again) == (Message("a", b"4", qos, True), False)
+
+
+async def test_only_so_many_are_on_their_way(tmp_path: Path) -> None:
+    plugin = Holder()
+    async with (
+        serving(tmp_path, {"p": plugin}) as broker,
+        plugin.handle.bridge("b", max_inflight_messages=2) as session,
+    ):
+        await session.subscribe([Wanted("a", 1)])
+        for number in range(5):
+            await broker.publish("a", b"%d" % number, qos=1)
+        first, second = await take(session), await take(session)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(session.receive(), 0.05)
+        session.acknowledge(second.packet_id)
+        assert (await take(session)).message.payload == b"2"
+        session.acknowledge(first.packet_id)
+        assert (await take(session)).message.payload == b"3"
+
+
+async def test_subscriptions_are_exactly_what_was_asked_for_last(tmp_path: Path) -> None:
+    plugin = Holder()
+    async with serving(tmp_path, {"p": plugin}) as broker:
+        await broker.publish("a", b"x", qos=1, retain=True)
+        async with plugin.handle.bridge("b") as session:
+            await session.subscribe([Wanted("a", 1), Wanted("b", 1)])
+            session.acknowledge((await take(session)).packet_id)
+            await session.subscribe([Wanted("a", 1), Wanted("c", 1)])
+            await broker.publish("b", b"", qos=1)
+            await broker.publish("c", b"", qos=1)
+            # `a` was subscribed to before, so its retained message does not come again.
+            assert (await take(session)).message.topic == "c"
+        assert await plugin.handle.disconnect(OURS, cleanup=True) is False
+        assert OURS.client_id not in broker.registry("").subscribers
+
+
+async def test_whoever_opens_it_later_has_it(tmp_path: Path) -> None:
+    plugin = Holder()
+    async with (
+        serving(tmp_path, {"p": plugin}),
+        plugin.handle.bridge("b") as first,
+        plugin.handle.bridge("b"),
+    ):
+        with pytest.raises(ConnectionError):
+            await take(first)
+        with pytest.raises(ConnectionError):
+            await first.publish("a", b"", qos=1)
+
+
+async def test_what_the_broker_does_not_take_is_named(tmp_path: Path) -> None:
+    plugin = Holder()
+    async with serving(tmp_path, {"p": plugin}), plugin.handle.bridge("b") as session:
+        for topic in ("", "a/#", "a\0"):
+            with pytest.raises(ValueError, match="topic"):
+                await session.publish(topic, b"", qos=1)
+        await session.publish("fine", b"", qos=1)
