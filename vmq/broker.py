@@ -100,6 +100,7 @@ def options_of(config: Config, options: Options | None = None) -> Options:
     options.max_msgs_per_drain_step = queue.max_msgs_per_drain_step
     options.pause_publisher = queue.overflow == "pause_publisher"
     options.topic_cache = config.network.topic_cache
+    options.max_uncommitted_writes = config.store.max_uncommitted_writes
     limits = config.limits
     options.max_message_size = limits.max_message_size
     options.max_message_rate = float(limits.max_message_rate)

@@ -363,6 +363,17 @@ class StoreOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         int,
         Meta(ge=65_536, le=1 << 40, description="Read cache of the store, in bytes."),
     ] = 16_777_216
+    max_uncommitted_writes: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1 << 30,
+            description="Writes that may wait for a slow disk: one for each record and one more for each "
+            "KiB of it. Above it publishers are not read; above twice as many, what would have to be "
+            "stored is refused.",
+            extra=_LIVE,
+        ),
+    ] = 100_000
 
 
 class NetworkOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

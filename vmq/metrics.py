@@ -89,7 +89,7 @@ GAUGES: Final[Mapping[str, str]] = {
     "retain_memory": "Bytes of the topics and payloads of retained messages.",
     "store_bytes": "Bytes of the store on disk, about; its latest writes are not in it.",
     "store_memory_bytes": "Bytes of memory that the store uses, about.",
-    "store_uncommitted_writes": "Writes that the next commits will bring to the store.",
+    "store_uncommitted_writes": "Records of the store that the next commits will write or delete.",
     "store_failing": "1 while the store cannot write and durable work is refused, else 0.",
     "event_loop_lag_recent_seconds": "Worst lag of the event loop in the last five seconds.",
     "uptime_seconds": "Seconds since the broker began to start.",

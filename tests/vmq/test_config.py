@@ -91,6 +91,7 @@ def test_the_defaults_are_those_that_the_documentation_promises() -> None:
             "flush_interval": 1.0,
             "write_buffer_size": 16777216,
             "cache_size": 16777216,
+            "max_uncommitted_writes": 100_000,
         },
         "network": {
             "write_buffer": 262144,

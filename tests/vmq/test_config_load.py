@@ -168,6 +168,7 @@ configurations = st.builds(
         durability=st.sampled_from(["memory", "os", "fsync"]),
         flush_interval=st.floats(0.001, 3600),
         write_buffer_size=st.integers(65_536, 1 << 30),
+        max_uncommitted_writes=st.integers(1, 1 << 30),
     ),
     session=st.builds(
         SessionOptions,

@@ -144,9 +144,11 @@ async def test_every_live_option_reaches_the_core(broker: Broker) -> None:
             "shared_subscription_policy": "random",
             "suppress_lwt_on_session_takeover": True,
         },
+        store={"max_uncommitted_writes": 7},
     )
     broker.reload(new)
     held, fresh = options(broker), options_of(new)
+    assert held.max_uncommitted_writes == 7
     names = [name for name in dir(fresh) if not name.startswith("_")]
     assert {name: getattr(held, name) for name in names} == {
         name: getattr(fresh, name) for name in names

@@ -214,7 +214,7 @@ def _store(registry: Registry, publish: Publish) -> list[Step]:
     store = registry.core.store
     if store is None or not store.failing or not (publish.qos or publish.retain):
         return []
-    reason = "the store cannot write: who waits for what had to be stored is cut off unanswered"
+    reason = "the store cannot write: what had to be stored is refused"
     return [Step("store", NOTE, reason)]
 
 

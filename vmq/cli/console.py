@@ -83,7 +83,9 @@ def table(headers: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
         box=box.SIMPLE if on_terminal else None,
         pad_edge=False,
         show_edge=False,
-        collapse_padding=True,
+        # Two blanks part the columns: a cell may hold single ones ("load generator").
+        padding=(0, 1) if on_terminal else (0, 2, 0, 0),
+        collapse_padding=on_terminal,
         header_style="bold" if on_terminal else "",
     )
     for header in headers:

@@ -297,7 +297,8 @@ async def test_a_store_that_fails_is_told(node: Broker) -> None:
     store = node.registry().core.store
     assert store is not None
     store.failing = True
-    assert "cannot write" in step(ask(node, qos=1), "store")[1]
+    said = "the store cannot write: what had to be stored is refused"
+    assert step(ask(node, qos=1), "store")[1] == said
     store.failing = False
 
 

@@ -76,3 +76,14 @@ def test_a_table_on_a_terminal_is_a_frame_with_titles(monkeypatch: pytest.Monkey
     table(("key", "value"), [("a", "b")])
     assert "\u2500" in terminal.getvalue()
     assert len(terminal.getvalue().splitlines()) > 2
+
+
+def test_in_a_pipe_two_blanks_part_the_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    """So that a script can take apart cells with single blanks in them."""
+    table(("what", "value"), [("load generator", "11% of a core"), ("end", "complete")])
+    lines = [line.split("  ", 1) for line in capsys.readouterr().out.splitlines()]
+    assert [(name, value.strip()) for name, value in lines] == [
+        ("what", "value"),
+        ("load generator", "11% of a core"),
+        ("end", "complete"),
+    ]
