@@ -126,7 +126,7 @@ def test_a_listener_open_to_others_needs_an_explicit_yes(
     if safe:
         check(config)
         return
-    with pytest.raises(ConfigError, match="no authentication exists") as caught:
+    with pytest.raises(ConfigError, match="nothing says who may connect") as caught:
         check(config)
     assert "listeners.x.allow_anonymous" in str(caught.value)
 
