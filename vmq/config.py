@@ -106,7 +106,8 @@ class AuthOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         Literal["loopback"] | bool,
         Meta(
             description="Whether clients without credentials may connect; "
-            '"loopback" admits them on loopback listeners only.'
+            '"loopback" admits them on loopback listeners only, and only while no plugin authenticates; '
+            "true admits everybody, and asks no plugin."
         ),
     ] = "loopback"
 

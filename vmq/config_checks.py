@@ -126,8 +126,8 @@ _REMOTE: Final = (
 
 _UNSAFE: Final = (
     "refused: reachable from other machines while nothing says who may connect; accepted: a plugin that does "
-    "([plugins.vmq_passwd]), an address on loopback (127.0.0.1, [::1], localhost), or an explicit allow_anonymous = true "
-    "(listeners.{name}.allow_anonymous, auth.allow_anonymous, or --allow-anonymous)"
+    "([plugins.vmq_passwd]), an address on loopback (127.0.0.1, [::1], localhost), or an explicit "
+    "allow_anonymous = true (listeners.{name}.allow_anonymous, auth.allow_anonymous, or --allow-anonymous)"
 )
 
 

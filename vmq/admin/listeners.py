@@ -38,8 +38,18 @@ def _row(broker: "Broker", name: str) -> ListenerRow:
         url=options.url if listener is None else listener.url,
         connections=0 if listener is None else listener.connections,
         mountpoint=options.mountpoint if is_mqtt else None,
-        allow_anonymous=broker.config.anonymous_allowed(name) if is_mqtt else None,
+        allow_anonymous=_is_open(broker, name) if is_mqtt else None,
     )
+
+
+def _is_open(broker: "Broker", name: str) -> bool:
+    """Whether anonymous clients get in now: loopback is open by default, until a plugin knows clients."""
+    if not broker.config.anonymous_allowed(name):
+        return False
+    if not broker.config.anonymous_until_hook(name):
+        return True
+    hooks = getattr(broker.listeners.get(name), "hooks", broker.hooks)
+    return hooks.auth_on_register is None
 
 
 def _check(broker: "Broker", name: str) -> None:

@@ -20,7 +20,7 @@ class MetricRow(Struct, frozen=True):
 
 
 def list_metrics(broker: "Broker", selection: Selection) -> Listing[MetricRow]:
-    """Counters and gauges; histograms are for /metrics."""
+    """Counters and gauges, those of plugins included, labels summed up; histograms are for /metrics."""
     return Listing(MetricRow, _rows(broker.metrics), selection)
 
 
@@ -28,3 +28,6 @@ def _rows(metrics: Metrics) -> Iterator[MetricRow]:
     for values in (metrics.counters(), metrics.gauges()):
         for name, value in values.items():
             yield MetricRow(name, value)
+    for family in metrics.others():
+        if family.samples:
+            yield MetricRow(family.name, sum(sample.value for sample in family.samples))

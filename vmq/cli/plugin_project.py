@@ -102,7 +102,9 @@ def test_a_client_publishes_below_its_own_id(tmp_path: Path, topic: str, allowed
 _README: Final = """\
 # vmq-{name}
 
-A plugin for [vmq](https://pypi.org/project/vmq/): a client may publish below `public/` and below its own client id.
+A plugin for vmq: a client may publish below `public/` and below its own client id.
+
+In the environment that vmq runs in:
 
 ```
 pip install -e '.[test]'

@@ -53,6 +53,9 @@ class Trace:
         if second != self._second:
             self._second, self._shown = second, 0
         if self._shown >= self.rate or self.lines.full():
+            # Told at once: the client may fall silent, and its last lines would seem to be all.
+            if not self._left_out and not self.lines.full():
+                self.lines.put_nowait(f"(more than {self.rate} lines a second: some are left out)")
             self._left_out += 1
             return
         self._shown += 1

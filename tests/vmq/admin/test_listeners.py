@@ -3,6 +3,7 @@
 import socket
 
 import pytest
+from vmq_hooks import Refuse
 
 from tests.support.peer import Peer
 from vmq.admin.errors import NotFoundError, RefusedError
@@ -52,3 +53,11 @@ async def test_an_unknown_name_names_the_known_ones(node: Broker) -> None:
         stop_listener(node, "x")
     with pytest.raises(NotFoundError):
         await start_listener(node, "x")
+
+
+async def test_loopback_is_shown_as_open_until_a_plugin_knows_clients(node: Broker) -> None:
+    assert list_listeners(node)[0].allow_anonymous is True
+    node.hooks.auth_on_register = lambda *_given: Refuse("no")
+    assert list_listeners(node)[0].allow_anonymous is False
+    node.hooks.auth_on_register = None
+    assert list_listeners(node)[0].allow_anonymous is True
