@@ -115,7 +115,7 @@ $(VENV)/bin/python:
 $(VENV)/.runtime: pyproject.toml $(LOCK) | $(VENV)/bin/python
 	@echo "==> setup: the libraries that vmq runs and is built with"
 	@$(BIN)/python $(PIP_INSTALL) setuptools mypy mypy_extensions
-	@VMQ_PURE=1 $(BIN)/python $(PIP_INSTALL) --no-build-isolation --editable .
+	@VMQ_PURE=1 $(BIN)/python $(PIP_INSTALL) --no-build-isolation --editable '.[streams]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime

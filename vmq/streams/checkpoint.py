@@ -45,7 +45,8 @@ class Checkpoint:
     def pack(self) -> bytes:
         """The bytes of the file."""
         raw = _FORM.pack(_MAGIC, self.boot, self.base, self.position, self.synced, self.next_offset)
-        return raw + crc32c.crc32c(raw).to_bytes(4, "little")
+        crc: int = crc32c.crc32c(raw)
+        return raw + crc.to_bytes(4, "little")
 
     def trusted(self, base: int) -> int:
         """Up to which byte the segment of this base must be whole."""

@@ -105,7 +105,8 @@ def encode(
 def checksum(head: bytes, body: memoryview, crc_at: int) -> int:
     """The CRC-32C of a message, with zeros where it stands."""
     blank = head[:crc_at] + b"0" * _CRC_LENGTH + head[crc_at + _CRC_LENGTH :]
-    return crc32c.crc32c(body, crc32c.crc32c(blank))
+    found: int = crc32c.crc32c(body, crc32c.crc32c(blank))
+    return found
 
 
 def parse(view: memoryview, position: int) -> Frame | None:

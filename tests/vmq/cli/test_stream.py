@@ -9,6 +9,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+import vmq
+import vmq.streams
 from tests.vmq.streams.flight_support import Running
 from tests.vmq.streams.support import options
 from vmq.cli.main import main
@@ -94,6 +96,9 @@ def test_what_is_not_there_is_said(
 def test_without_the_libraries_it_says_which_extra_to_install(
     capsys: pytest.CaptureFixture[str], data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(
+        vmq, "streams", vmq.streams
+    )  # importing anew replaces it, until it is put back
     for name in [name for name in sys.modules if name.startswith("vmq.streams")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
