@@ -81,9 +81,14 @@ class Client:
                 yield chunk.data, int(json.loads(chunk.app_metadata.to_pybytes())["next"])
 
     def stage(self, part: Mapping[str, Any], batches: "Iterable[pa.RecordBatch]") -> None:
-        """Lays messages down at the broker, which publishes them when they are committed."""
+        """Lays messages down at the broker, which publishes them when they are committed.
+
+        The rows come once, so a put that breaks off is Spark's to repeat. Asking something first waits
+        for a broker that is away, and renews a token that its restart has ended.
+        """
         from pyarrow import flight
 
+        self.streams()
         with translated(self.connection):
             writer = None
             for batch in batches:

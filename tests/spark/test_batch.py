@@ -131,7 +131,7 @@ def test_offsets_and_times_bound_a_read(filled: Bridge) -> None:
     [
         ({}, ("option 'topic'", "is missing")),
         ({"stream": "nope"}, ("there is no stream 'nope'", "there are: ", "batch")),
-        ({"stream": "batch", "startingOffset": "1"}, ("option 'startingOffset'", "is unknown")),
+        ({"stream": "batch", "startingOffset": "1"}, ("option 'startingoffset'", "is unknown")),
         ({"stream": "batch", "startingOffsets": "sometimes"}, ("'startingOffsets'", "'sometimes'")),
         ({"stream": "batch", "startingOffsets": "latest"}, ("'startingOffsets'", "'latest'")),
         ({"stream": "batch", "startingOffsets": '{"batch":{"7":1}}'}, ("has no partition 7",)),

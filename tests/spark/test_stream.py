@@ -170,7 +170,7 @@ def test_query_outlives_its_broker(own_broker: Start, tmp_path: Path) -> None:
 
     editing.add(tmp_path / "passwd", "ann", b"secret")
     config = tmp_path / "vmq.toml"
-    config.write_text(f'[plugins.vmq_passwd]\nfile = "{tmp_path}/passwd"\n')
+    config.write_text(f'[plugins.passwd]\nfile = "{tmp_path}/passwd"\n')
     listen = ("tcp://127.0.0.1:0", f"grpc://127.0.0.1:{free_port()}")
     args = ("--config", str(config))
     user = {"username": "ann", "password": "secret"}
