@@ -39,8 +39,8 @@ PATIENCE = 60.0
 
 def executors_environment() -> dict[str, str]:
     """How the workers of a local session find this Python and the packages of the shelves."""
-    shelf = Path(__file__).parents[2] / "plugins"
-    found = [str(shelf)] if shelf.is_dir() else []
+    root = Path(__file__).parents[2]
+    found = [str(folder) for folder in (root, root / "plugins") if folder.is_dir()]
     given = os.environ.get("PYTHONPATH")
     return {
         "PYTHONPATH": os.pathsep.join([*found, *filter(None, [given])]),
