@@ -65,14 +65,15 @@ def bridge(spark: SparkSession, stage: BrokerProcess) -> Bridge:
 
 
 @pytest.fixture
-def own_broker(
-    spark: SparkSession, tmp_path: Path
-) -> Iterator[Callable[..., Bridge]]:
+def own_broker(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., Bridge]]:
     """Starts brokers of a test's own; with the same `port` again, that is a restart."""
     running: list[BrokerProcess] = []
 
     def start(
-        *, listen: tuple[str, ...] = LISTEN, args: tuple[str, ...] = ("--allow-anonymous",), **env: str
+        *,
+        listen: tuple[str, ...] = LISTEN,
+        args: tuple[str, ...] = ("--allow-anonymous",),
+        **env: str,
     ) -> Bridge:
         process = BrokerProcess.start(listen, tmp_path / "broker", env=env, args=args)
         running.append(process)

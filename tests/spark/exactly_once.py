@@ -44,7 +44,7 @@ class Run:
         self.each = messages // DEVICES
         self.total = self.each * DEVICES
         self.kills = kills
-        self.limit = max(1000, self.total // 40)
+        self.limit = max(2500, self.total // 40)
         self.listen = ("tcp://127.0.0.1:0", f"grpc://127.0.0.1:{free_port()}")
         self.changed = threading.Condition()
         self.sent = 0
@@ -84,9 +84,7 @@ class Run:
     def may_send(self, count: int) -> None:
         """Holds devices up that are far ahead of Spark: kills are to strike the traffic."""
         with self.changed:
-            self.changed.wait_for(
-                lambda: self.sent - self.subscriber.count < 4 * self.limit, STUCK
-            )
+            self.changed.wait_for(lambda: self.sent - self.subscriber.count < 4 * self.limit, STUCK)
             self.sent += count
 
     def wait(self, count: int) -> None:

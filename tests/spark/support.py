@@ -60,7 +60,10 @@ def stream_environment(streams: Mapping[str, int]) -> dict[str, str]:
 
 
 #: Two streams that keep the same topics.
-TWICE = {"VMQ_STREAMS__FIRST__FILTERS": '["twice/#"]', "VMQ_STREAMS__SECOND__FILTERS": '["twice/+"]'}
+TWICE = {
+    "VMQ_STREAMS__FIRST__FILTERS": '["twice/#"]',
+    "VMQ_STREAMS__SECOND__FILTERS": '["twice/+"]',
+}
 
 
 def free_port() -> int:

@@ -43,9 +43,7 @@ def guarded(own_broker: Callable[..., Bridge], tmp_path: Path) -> Bridge:
     authority = Authority(tmp_path)
     issued = authority.issue("localhost", ["localhost"])
     config = tmp_path / "vmq.toml"
-    config.write_text(
-        CONFIG.format(folder=tmp_path, cert=issued.certfile, key=issued.keyfile)
-    )
+    config.write_text(CONFIG.format(folder=tmp_path, cert=issued.certfile, key=issued.keyfile))
     bridge = own_broker(
         listen=(), args=("--config", str(config)), **stream_environment({"locked": 1})
     )
@@ -69,9 +67,7 @@ def test_users_rules_and_tls_are_those_of_mqtt(guarded: Bridge, tmp_path: Path) 
     with fails("options 'username' and 'password'"):
         guarded.load(**tls, stream="locked").count()
     with fails("option 'server'"):
-        guarded.load(
-            **{**ann, "cafile": "", "retryTimeout": 0}, stream="locked"
-        ).count()
+        guarded.load(**{**ann, "cafile": "", "retryTimeout": 0}, stream="locked").count()
 
     row = guarded.spark.sql("select 'x' payload")
     guarded.save(row, **bob, topic="locked/bob")

@@ -56,9 +56,7 @@ def test_options_stand_in_for_columns(bridge: Bridge) -> None:
 
 
 def test_rows_without_a_topic_take_the_option(bridge: Bridge) -> None:
-    rows = rows_of(
-        bridge, 4, "if(id < 2, null, 'sunk/own') topic; cast(id as string) payload"
-    )
+    rows = rows_of(bridge, 4, "if(id < 2, null, 'sunk/own') topic; cast(id as string) payload")
     bridge.save(rows, topic="sunk/else")
     assert published(bridge, "sunk/else") == Counter("01")
     assert published(bridge, "sunk/own") == Counter("23")

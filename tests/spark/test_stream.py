@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,7 +14,6 @@ from tests.spark.support import (
     PATIENCE,
     Bridge,
     fails,
-    finish,
     free_port,
     send,
     stream_environment,
@@ -89,9 +88,7 @@ def test_query_goes_on_at_its_checkpoint(bridge: Bridge, tmp_path: Path) -> None
         assert payloads(bridge, out) == list(range(start + (150 if start == 0 else 1)))
 
 
-def test_latest_is_the_default_and_news_come_while_it_runs(
-    bridge: Bridge, tmp_path: Path
-) -> None:
+def test_latest_is_the_default_and_news_come_while_it_runs(bridge: Bridge, tmp_path: Path) -> None:
     send(bridge.broker, numbered("news/x", 10))
     with Seen(bridge.stream(topic="news/+"), tmp_path) as seen:
         # The start is fixed with the first, empty, batch or not at all: see that the query is idle.
