@@ -18,7 +18,8 @@ from pyspark.sql import functions as f
 from pyspark_vmq import parse
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
 def session() -> SparkSession:

@@ -73,8 +73,10 @@ class Run:
         log = (self.folder / "driver.log").open("ab")
         with log:
             return subprocess.Popen(
-                [sys.executable, "-m", "tests.spark.driver", self.listen[1]]
-                + [str(self.folder / "spark"), str(self.limit)],
+                [
+                    *(sys.executable, "-m", "tests.spark.driver"),
+                    *(self.listen[1], str(self.folder / "spark"), str(self.limit)),
+                ],
                 env={**os.environ, **executors_environment()},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

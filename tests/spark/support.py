@@ -17,7 +17,7 @@ from tests.support.wire import PUBACK, Wire, publish_packet
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 #: The streams of the shared broker and their partitions; stream NAME keeps NAME/#.
 STREAMS = {
@@ -34,7 +34,7 @@ STREAMS = {
 }
 
 #: Seconds for a query to do what it is to do; far more than it takes.
-PATIENCE = 60.0
+PATIENCE = 60
 
 
 def executors_environment() -> dict[str, str]:

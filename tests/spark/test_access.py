@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,7 +53,10 @@ def guarded(own_broker: Callable[..., Bridge], tmp_path: Path) -> Bridge:
 
 
 def test_users_rules_and_tls_are_those_of_mqtt(guarded: Bridge, tmp_path: Path) -> None:
-    tls = {"server": guarded.url.replace("127.0.0.1", "localhost"), "cafile": tmp_path / "ca.pem"}
+    tls: dict[str, Any] = {
+        "server": guarded.url.replace("127.0.0.1", "localhost"),
+        "cafile": tmp_path / "ca.pem",
+    }
     ann = {**tls, "username": "ann", "password": "ann"}
     bob = {**tls, "username": "bob", "password": "bob"}
     assert guarded.load(**ann, stream="locked").count() == 20

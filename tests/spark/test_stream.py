@@ -21,7 +21,7 @@ from tests.spark.support import (
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
 def numbered(topic: str, count: int, start: int = 0) -> list[tuple[str, bytes]]:
