@@ -25,7 +25,7 @@ def test_examples_of_the_readme_run(
     examples = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     for example in examples:
         code = example.replace("grpc://localhost:1884", bridge.url).replace("/tmp/", f"{tmp_path}/")
-        exec(compile(code, str(README), "exec"), names)  # noqa: S102 - that is the test
+        exec(compile(code, str(README), "exec"), names)
     shown = capsys.readouterr().out
     assert len(examples) == 5
     assert "|plant/north/temp|    3|" in shown
