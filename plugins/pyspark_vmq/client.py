@@ -25,6 +25,9 @@ T = TypeVar("T")
 FIRST_DELAY: Final = 0.1
 LONGEST_DELAY: Final = 5.0
 
+#: What Flight makes of a handshake that finds no broker, or one whose certificate it does not trust.
+HANDSHAKE_BROKE_OFF: Final = "Could not finish writing before closing"
+
 
 class Client:
     """Talks to one broker as one user. All calls but `read` repeat while the broker is away."""
@@ -81,9 +84,14 @@ class Client:
                 yield chunk.data, int(json.loads(chunk.app_metadata.to_pybytes())["next"])
 
     def stage(self, part: Mapping[str, Any], batches: "Iterable[pa.RecordBatch]") -> None:
-        """Lays messages down at the broker, which publishes them when they are committed."""
+        """Lays messages down at the broker, which publishes them when they are committed.
+
+        The rows come once, so a put that breaks off is Spark's to repeat. Asking something first waits
+        for a broker that is away, and renews a token that its restart has ended.
+        """
         from pyarrow import flight
 
+        self.streams()
         with translated(self.connection):
             writer = None
             for batch in batches:
@@ -158,6 +166,11 @@ def translated(connection: Connection) -> Iterator[None]:
     except flight.FlightUnavailableError as error:
         raise Unavailable(f"vmq: {connection.server} (option 'server'): {said(error)}") from None
     except flight.FlightError as error:
+        if said(error).startswith(HANDSHAKE_BROKE_OFF):
+            hint = "; check the address, and option 'cafile' for grpc+tls"
+            raise Unavailable(
+                f"vmq: {connection.server} (option 'server'): cannot be reached{hint}"
+            ) from None
         kind = DataLossError if code_of(error) == "offset_out_of_range" else ServerError
         raise kind(f"vmq: {connection.server}: {said(error)}") from None
 

@@ -29,8 +29,15 @@ class Task(InputPartition):
         self.ranges = ranges
 
 
-def read_task(task: Task, options: SourceOptions, columns: list[str]) -> "Iterator[pa.RecordBatch]":
-    """The messages of a task, in the order of its ranges."""
+def read_task(
+    task: InputPartition, options: SourceOptions, columns: list[str]
+) -> "Iterator[pa.RecordBatch]":
+    """The messages of a task, in the order of its ranges.
+
+    Where there is nothing to read Spark makes up a task of its own.
+    """
+    if not isinstance(task, Task):
+        return
     client = client_of(options.connection)
     for each in task.ranges:
         yield from read_range(client, each, options, columns)

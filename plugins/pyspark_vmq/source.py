@@ -90,7 +90,6 @@ class Reader(DataSourceReader):
         return deal(ranges_between(start, end_of(client, self.options, streams)), self.options)
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        assert isinstance(partition, Task)
         return read_task(partition, self.options, self.columns)
 
 
@@ -143,7 +142,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return deal(ranges_between(begun, from_checkpoint(end)), self.options)
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        assert isinstance(partition, Task)
         return read_task(partition, self.options, self.columns)
 
     def client(self) -> Client:

@@ -1,0 +1,34 @@
+"""Spark imports the package for everybody who uses any data source in Python: it must be light."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+import json, sys
+import pyspark.sql.datasource, pyspark.sql.streaming.datasource
+before = set(sys.modules)
+import pyspark_vmq
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+
+
+def test_import_brings_in_nothing_but_itself_and_the_standard_library() -> None:
+    pytest.importorskip("pyspark")
+    shelf = Path(__file__).parents[3] / "plugins"
+    path = os.pathsep.join([str(shelf), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        check=True,
+    )
+    roots = {name.partition(".")[0] for name in json.loads(done.stdout)}
+    assert not roots & {"pyarrow", "grpc", "vmq", "vmq_hooks", "msgspec", "numpy", "pandas"}
+    assert roots - {"pyspark_vmq", "pyspark"} <= sys.stdlib_module_names

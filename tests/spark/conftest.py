@@ -1,0 +1,84 @@
+"""One Spark session and one broker for the whole run; a test has streams of its own in it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.spark.support import STREAMS, TWICE, Bridge, executors_environment, stream_environment
+from tests.support.broker_process import BrokerProcess
+from tests.support.tools import missing, require_tool
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LISTEN = ("tcp://127.0.0.1:0", "grpc://127.0.0.1:0")
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The session. A task may fail three times, as in a cluster: local[2] alone repeats none."""
+    require_tool("java")
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        missing("pyspark")
+    before = dict(os.environ)
+    os.environ.update(executors_environment())
+    session = (
+        SparkSession.builder.master("local[2,4]")
+        .appName("tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.memory", "1g")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.catalogImplementation", "in-memory")
+        .config("spark.sql.streaming.noDataMicroBatches.enabled", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture(scope="session")
+def stage() -> Iterator[BrokerProcess]:
+    """The broker of most tests."""
+    with BrokerProcess.start(
+        LISTEN, env=stream_environment(STREAMS) | TWICE, args=("--allow-anonymous",)
+    ) as process:
+        yield process
+
+
+@pytest.fixture(scope="session")
+def bridge(spark: SparkSession, stage: BrokerProcess) -> Bridge:
+    return Bridge(spark, stage)
+
+
+@pytest.fixture
+def own_broker(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., Bridge]]:
+    """Starts brokers of a test's own; with the same `port` again, that is a restart."""
+    running: list[BrokerProcess] = []
+
+    def start(
+        *,
+        listen: tuple[str, ...] = LISTEN,
+        args: tuple[str, ...] = ("--allow-anonymous",),
+        **env: str,
+    ) -> Bridge:
+        process = BrokerProcess.start(listen, tmp_path / "broker", env=env, args=args)
+        running.append(process)
+        return Bridge(spark, process)
+
+    yield start
+    for process in running:
+        process.close()

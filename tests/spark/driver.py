@@ -1,0 +1,132 @@
+"""A Spark application of its own process, to be killed: python -m tests.spark.driver SERVER FOLDER LIMIT
+
+Two queries read the stream `once` and write it to Parquet and to the topics done/DEVICE. They are started
+again when they fail. Once the file FOLDER/finish is there, they take what is left; then the application
+prints, as JSON, what Parquet holds.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+from pyspark_vmq import parse
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+
+def session() -> SparkSession:
+    found = (
+        SparkSession.builder.master("local[2,4]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.catalogImplementation", "in-memory")
+        .config("spark.sql.streaming.noDataMicroBatches.enabled", "false")
+        .getOrCreate()
+    )
+    found.sparkContext.setLogLevel("OFF")
+    return found
+
+
+class Application:
+    """The two queries."""
+
+    def __init__(self, server: str, folder: Path, limit: int) -> None:
+        self.spark = session()
+        self.server = server
+        self.folder = folder
+        self.limit = limit
+
+    def writers(self) -> list[DataStreamWriter]:
+        stream = (
+            self.spark.readStream.format("vmq")
+            .option("server", self.server)
+            .option("topic", "once/#")
+            .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", self.limit)
+            .load()
+        )
+        rows = parse(stream, "once/{device}", "number bigint")
+        landed = rows.select("partition", "offset", "device", "number").writeStream
+        done = stream.select(
+            f.regexp_replace("topic", "^once/", "done/").alias("topic"), "payload"
+        ).writeStream
+        return [
+            landed.format("parquet")
+            .option("path", str(self.folder / "rows"))
+            .option("checkpointLocation", str(self.folder / "landing")),
+            done.format("vmq")
+            .option("server", self.server)
+            .option("qos", 2)
+            .option("checkpointLocation", str(self.folder / "doing")),
+        ]
+
+    def run(self) -> None:
+        """Runs the queries until it is time to finish."""
+        queries: list[StreamingQuery | None] = [None, None]
+        while not (self.folder / "finish").exists():
+            for index, writer in enumerate(self.writers()):
+                query = queries[index]
+                if query is None or not query.isActive:
+                    if query is not None:
+                        print("failed:", query.exception(), file=sys.stderr, flush=True)
+                    queries[index] = writer.start()
+            time.sleep(0.2)
+        for query in queries:
+            if query is not None:
+                query.stop()
+        for writer in self.writers():
+            writer.trigger(availableNow=True).start().awaitTermination()
+
+    def report(self) -> dict[str, Any]:
+        """What the rows in Parquet amount to, by device."""
+        rows = self.spark.read.parquet(str(self.folder / "rows"))
+        devices = rows.groupBy("device").agg(
+            f.count("*").alias("count"),
+            f.countDistinct("partition", "offset").alias("places"),
+            f.countDistinct("number").alias("numbers"),
+            f.sum("number").alias("sum"),
+            f.transform(
+                f.array_sort(f.collect_list(f.struct("partition", "offset", "number"))),
+                lambda row: row.number,
+            ).alias("order"),
+        )
+        return {
+            row.device: {
+                "count": row["count"],
+                "places": row.places,
+                "numbers": row.numbers,
+                "sum": row["sum"],
+                "ordered": is_ordered(row.order),
+            }
+            for row in devices.collect()
+        }
+
+
+def is_ordered(numbers: list[int]) -> bool:
+    """Whether the first appearances of numbers ascend; what is sent twice may come later again."""
+    highest = -1
+    seen = set()
+    for number in numbers:
+        if number in seen:
+            continue
+        if number < highest:
+            return False
+        highest = number
+        seen.add(number)
+    return True
+
+
+if __name__ == "__main__":
+    application = Application(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
+    application.run()
+    print(json.dumps(application.report()), flush=True)

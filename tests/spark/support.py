@@ -1,0 +1,169 @@
+"""What tests of the Spark side need: devices, readers, queries, and what Spark says when it fails."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.broker_process import BrokerProcess
+from tests.support.wire import PUBACK, Wire, publish_packet
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+#: The streams of the shared broker and their partitions; stream NAME keeps NAME/#.
+STREAMS = {
+    "columns": 2,
+    "batch": 2,
+    "parsed": 1,
+    "walk": 2,
+    "news": 1,
+    "resumed": 2,
+    "sunk": 2,
+    "failing": 2,
+    "readme": 2,
+    "plant": 1,
+}
+
+#: Seconds for a query to do what it is to do; far more than it takes.
+PATIENCE = 60
+
+
+def executors_environment() -> dict[str, str]:
+    """How the workers of a local session find this Python and the packages of the shelves."""
+    root = Path(__file__).parents[2]
+    found = [str(folder) for folder in (root, root / "plugins") if folder.is_dir()]
+    given = os.environ.get("PYTHONPATH")
+    return {
+        "PYTHONPATH": os.pathsep.join([*found, *filter(None, [given])]),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
+
+
+def stream_environment(streams: Mapping[str, int]) -> dict[str, str]:
+    """Streams as the broker's environment declares them."""
+    env = {}
+    for name, partitions in streams.items():
+        section = f"VMQ_STREAMS__{name.upper()}__"
+        env[section + "FILTERS"] = f'["{name}/#"]'
+        env[section + "PARTITIONS"] = str(partitions)
+    return env
+
+
+#: Two streams that keep the same topics.
+TWICE = {
+    "VMQ_STREAMS__FIRST__FILTERS": '["twice/#"]',
+    "VMQ_STREAMS__SECOND__FILTERS": '["twice/+"]',
+}
+
+
+def free_port() -> int:
+    """A port for a broker that comes back under the same address."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def send(
+    broker: BrokerProcess,
+    messages: Iterable[tuple[str, bytes]],
+    *,
+    client_id: str = "device",
+    username: str | None = None,
+    password: str | None = None,
+) -> None:
+    """Publishes at QoS 1 and returns when all are acknowledged: then they are in their streams."""
+    wire = Wire.connect_tcp(broker.tcp)
+    try:
+        wire.connect(client_id, username=username, password=password)
+        pending = list(messages)
+        for start in range(0, len(pending), 500):
+            some = pending[start : start + 500]
+            wire.send(
+                *(
+                    publish_packet(topic, payload, qos=1, packet_id=number)
+                    for number, (topic, payload) in enumerate(some, 1)
+                )
+            )
+            for number in range(1, len(some) + 1):
+                assert wire.expect(PUBACK).packet_id == number
+    finally:
+        wire.stream.close()
+
+
+class Bridge:
+    """A Spark session and a broker."""
+
+    def __init__(self, spark: SparkSession, broker: BrokerProcess) -> None:
+        self.spark = spark
+        self.broker = broker
+
+    @property
+    def url(self) -> str:
+        return next(url for url in self.broker.urls if url.startswith("grpc"))
+
+    def options(self, given: Mapping[str, Any]) -> dict[str, str]:
+        return {"server": self.url, **{name: str(value) for name, value in given.items()}}
+
+    def load(self, schema: str | None = None, **options: Any) -> DataFrame:
+        reader = self.spark.read.format("vmq").options(**self.options(options))
+        return (reader.schema(schema) if schema else reader).load()
+
+    def stream(self, schema: str | None = None, **options: Any) -> DataFrame:
+        reader = self.spark.readStream.format("vmq").options(**self.options(options))
+        return (reader.schema(schema) if schema else reader).load()
+
+    def save(self, rows: DataFrame, **options: Any) -> None:
+        rows.write.format("vmq").options(**self.options(options)).mode("append").save()
+
+    def write(self, rows: DataFrame, checkpoint: Path, **options: Any) -> StreamingQuery:
+        """A sink that takes what there is and ends."""
+        writer = rows.writeStream.format("vmq").options(**self.options(options))
+        return (
+            writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+        )
+
+    def collect(self, rows: DataFrame, into: Path, checkpoint: Path) -> list[dict[str, Any]]:
+        """Runs a stream over what there is; returns the progress of its batches."""
+        query = (
+            rows.writeStream.format("parquet")
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(availableNow=True)
+            .start(str(into))
+        )
+        finish(query)
+        return [dict(each) for each in query.recentProgress]
+
+
+def finish(query: StreamingQuery) -> None:
+    """Waits for the end of a query, which fails as it does."""
+    try:
+        assert query.awaitTermination(PATIENCE), "the query does not end"
+    finally:
+        query.stop()
+
+
+@contextmanager
+def fails(*parts: str) -> Iterator[None]:
+    """The last line of the traceback that Spark shows is ours and holds all these parts."""
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's classes differ by where it fails
+        yield
+    shown = last_line(caught.value)
+    for part in parts:
+        assert part in shown, f"{part!r} is not in the last line: {shown!r}\n\n{caught.value}"
+
+
+def last_line(error: BaseException) -> str:
+    """The last line that Python says in an error of Spark, which puts its own state behind it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    ours = [line for line in lines if line.startswith(("pyspark_vmq.errors.", "vmq: "))]
+    return (ours or lines)[-1]

@@ -1,0 +1,163 @@
+"""`spark.read.format("vmq")`: what lies in a stream, as rows."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.spark.support import Bridge, fails, send
+
+
+@pytest.fixture(scope="module")
+def filled(bridge: Bridge) -> Bridge:
+    """600 messages of six devices in stream batch."""
+    for device in range(6):
+        send(
+            bridge.broker,
+            [(f"batch/s{device}/temp", str(number).encode()) for number in range(100)],
+            client_id=f"device-{device}",
+        )
+    return bridge
+
+
+def test_format_is_found_without_registration(filled: Bridge) -> None:
+    assert filled.load(stream="batch").count() == 600
+
+
+def test_register_makes_format_known_to_sql(filled: Bridge) -> None:
+    from pyspark_vmq import register
+
+    register(filled.spark)
+    filled.spark.sql(
+        f"create temporary view seen using vmq options (server '{filled.url}', stream 'batch')"
+    )
+    try:
+        assert filled.spark.sql("select count(distinct topic) from seen").head() == (6,)
+    finally:
+        filled.spark.sql("drop view seen")
+
+
+def test_all_columns_have_their_types_and_values(bridge: Bridge) -> None:
+    send(bridge.broker, [("columns/a", b"\x00\xff")], client_id="sensor")
+    frame = bridge.load(stream="columns")
+    assert frame.schema.simpleString() == (
+        "struct<topic:string,payload:binary,qos:int,retain:boolean,timestamp:timestamp,client_id:string,"
+        "key:binary,headers:array<struct<key:string,value:string>>,stream:string,partition:int,"
+        "offset:bigint>"
+    )
+    (row,) = frame.collect()
+    assert (row.topic, bytes(row.payload), row.qos, row.retain) == (
+        "columns/a",
+        b"\x00\xff",
+        1,
+        False,
+    )
+    assert (row.client_id, bytes(row.key), row.stream, row.offset) == (
+        "sensor",
+        b"sensor",
+        "columns",
+        0,
+    )
+    assert row.partition in {0, 1}
+    age = datetime.now(UTC).replace(tzinfo=None) - row.timestamp
+    assert abs(age) < timedelta(days=1)  # whatever zone this machine shows times in
+
+
+def test_schema_chooses_columns(filled: Bridge) -> None:
+    frame = filled.load("offset bigint, payload binary", stream="batch", topic="batch/s1/temp")
+    rows = frame.orderBy("offset").collect()
+    assert frame.columns == ["offset", "payload"]
+    assert [bytes(row.payload) for row in rows] == [str(n).encode() for n in range(100)]
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ("payload binary, topik string", "there is no column 'topik'; there are: topic, payload"),
+        ("payload string", "column 'payload' is binary, not string"),
+    ],
+)
+def test_wrong_schema_is_refused(filled: Bridge, schema: str, said: str) -> None:
+    with fails("option 'schema'", said):
+        filled.load(schema, stream="batch").count()
+
+
+def test_order_holds_in_a_partition(filled: Bridge) -> None:
+    rows = filled.load(stream="batch", minPartitions=5).select("client_id", "payload", "partition")
+    assert rows.rdd.getNumPartitions() >= 5
+    seen: dict[str, list[int]] = {}
+    for row in rows.collect():
+        seen.setdefault(row.client_id, []).append(int(bytes(row.payload)))
+    assert seen == {f"device-{device}": list(range(100)) for device in range(6)}
+
+
+@pytest.mark.parametrize(
+    ("topic", "count"),
+    [("batch/+/temp", 600), ("batch/s1/#", 100), ("batch/s2/temp", 100), ("batch/s9/temp", 0)],
+)
+def test_topic_finds_its_stream_and_filters(filled: Bridge, topic: str, count: int) -> None:
+    assert filled.load(topic=topic).count() == count
+
+
+def test_topic_without_a_stream_is_refused(filled: Bridge) -> None:
+    with fails("option 'topic'", "no stream keeps all of 'other/+'", "[streams.NAME]"):
+        filled.load(topic="other/+").count()
+
+
+def test_topic_of_several_streams_is_refused(filled: Bridge) -> None:
+    with fails("option 'topic'", "several streams keep all of 'twice/a'", "option 'stream'"):
+        filled.load(topic="twice/a").count()
+
+
+def test_offsets_and_times_bound_a_read(filled: Bridge) -> None:
+    start, end = {"0": 10, "1": -2}, {"0": 25, "1": 0}
+    frame = filled.load(
+        stream="batch",
+        startingOffsets=json.dumps({"batch": start}),
+        endingOffsets=json.dumps({"batch": end}),
+    )
+    assert [row.offset for row in frame.orderBy("offset").collect()] == list(range(10, 25))
+    assert filled.load(stream="batch", startingOffsets="earliest").count() == 600
+    assert filled.load(stream="batch", endingOffsets="latest").count() == 600
+    assert filled.load(stream="batch", startingTimestamp="2020-01-01T00:00:00Z").count() == 600
+    assert filled.load(stream="batch", startingTimestamp="4000000000000").count() == 0
+    assert filled.load(stream="batch", endingTimestamp="0").count() == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, ("option 'topic'", "is missing")),
+        ({"stream": "nope"}, ("there is no stream 'nope'", "there are: ", "batch")),
+        ({"stream": "batch", "startingOffset": "1"}, ("option 'startingoffset'", "is unknown")),
+        ({"stream": "batch", "startingOffsets": "sometimes"}, ("'startingOffsets'", "'sometimes'")),
+        ({"stream": "batch", "startingOffsets": "latest"}, ("'startingOffsets'", "'latest'")),
+        ({"stream": "batch", "startingOffsets": '{"batch":{"7":1}}'}, ("has no partition 7",)),
+        ({"stream": "batch", "startingOffsets": '{"plan":{"0":1}}'}, ("stream 'plan'",)),
+        ({"stream": "batch", "startingTimestamp": "noon"}, ("'startingTimestamp'", "'noon'")),
+        ({"stream": "batch", "minPartitions": "0"}, ("'minPartitions'", "'0'")),
+        ({"stream": "batch", "failOnDataLoss": "maybe"}, ("'failOnDataLoss'", "'maybe'")),
+        ({"topic": "batch/#/x"}, ("option 'topic'", "'batch/#/x'")),
+        ({"stream": "batch", "server": "http://x"}, ("option 'server'", "'http://x'")),
+        ({"stream": "batch", "cafile": "/no/such"}, ("option 'cafile'", "'/no/such'")),
+        (
+            {"stream": "batch", "startingOffsets": '{"batch":{"0":99999999}}'},
+            ("offset 99999999 is not there", "option 'failOnDataLoss'"),
+        ),
+    ],
+)
+def test_wrong_options_are_named(
+    filled: Bridge, options: dict[str, str], said: tuple[str, ...]
+) -> None:
+    with fails(*said):
+        filled.load(**options).count()
+
+
+def test_lost_offsets_are_passed_over_on_request(filled: Bridge) -> None:
+    beyond = json.dumps({"batch": {"0": 99_999_999, "1": -2}})
+    rest = filled.load(
+        stream="batch", startingOffsets=beyond, failOnDataLoss="false", minPartitions=1
+    )
+    assert {row.partition for row in rest.collect()} <= {1}

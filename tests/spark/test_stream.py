@@ -1,0 +1,183 @@
+"""`spark.readStream.format("vmq")`: every message in one batch, across restarts of whatever it is."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.spark.support import (
+    PATIENCE,
+    Bridge,
+    fails,
+    free_port,
+    send,
+    stream_environment,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+def numbered(topic: str, count: int, start: int = 0) -> list[tuple[str, bytes]]:
+    return [(topic, str(number).encode()) for number in range(start, start + count)]
+
+
+def payloads(bridge: Bridge, folder: Path) -> list[int]:
+    rows = bridge.spark.read.parquet(str(folder)).collect()
+    return sorted(int(bytes(row.payload)) for row in rows)
+
+
+class Seen:
+    """What the batches of a running query brought."""
+
+    def __init__(self, rows: DataFrame, checkpoint: Path) -> None:
+        self.values: list[int] = []
+        self.changed = threading.Condition()
+        self.query: StreamingQuery = (
+            rows.writeStream.foreachBatch(self.take)
+            .option("checkpointLocation", str(checkpoint))
+            .start()
+        )
+
+    def take(self, rows: DataFrame, _batch: int) -> None:
+        new = [int(bytes(row.payload)) for row in rows.collect()]
+        with self.changed:
+            self.values += new
+            self.changed.notify_all()
+
+    def wait(self, count: int) -> list[int]:
+        with self.changed:
+            assert self.changed.wait_for(
+                lambda: len(self.values) >= count or not self.query.isActive, PATIENCE
+            ), f"{len(self.values)} of {count} came"
+        assert self.query.isActive, self.query.exception()
+        return sorted(self.values)
+
+    def __enter__(self) -> Seen:
+        return self
+
+    def __exit__(self, *_args: object) -> None:
+        self.query.stop()
+
+
+def test_batches_are_limited_and_lag_is_told(bridge: Bridge, tmp_path: Path) -> None:
+    send(bridge.broker, numbered("walk/a", 700), client_id="a")
+    send(bridge.broker, numbered("walk/b", 300), client_id="e")
+    frame = bridge.stream(stream="walk", startingOffsets="earliest", maxOffsetsPerTrigger=400)
+    progress = bridge.collect(frame, tmp_path / "out", tmp_path / "check")
+    assert [each["numInputRows"] for each in progress if each["numInputRows"]] == [400, 400, 200]
+    assert len(payloads(bridge, tmp_path / "out")) == 1000
+    ends = [json.loads(each["sources"][0]["endOffset"]) for each in progress]
+    lag = json.loads(progress[0]["sources"][0]["latestOffset"])
+    assert sum(ends[0]["s"]["walk"].values()) == 400
+    assert sum(lag["s"]["walk"].values()) == 1000
+
+
+def test_query_goes_on_at_its_checkpoint(bridge: Bridge, tmp_path: Path) -> None:
+    out, check = tmp_path / "out", tmp_path / "check"
+    frame = bridge.stream(stream="resumed", startingOffsets="earliest", minPartitions=3)
+    for start in (0, 150, 151):
+        send(bridge.broker, numbered("resumed/x", 150 if start == 0 else 1, start))
+        bridge.collect(frame, out, check)
+        assert payloads(bridge, out) == list(range(start + (150 if start == 0 else 1)))
+
+
+def test_latest_is_the_default_and_news_come_while_it_runs(bridge: Bridge, tmp_path: Path) -> None:
+    send(bridge.broker, numbered("news/x", 10))
+    with Seen(bridge.stream(topic="news/+"), tmp_path) as seen:
+        # The start is fixed with the first, empty, batch or not at all: see that the query is idle.
+        until_idle(seen.query)
+        send(bridge.broker, numbered("news/x", 5, 10))
+        assert seen.wait(5) == list(range(10, 15))
+        send(bridge.broker, numbered("news/x", 5, 15))
+        assert seen.wait(10) == list(range(10, 20))
+
+
+def until_idle(query: StreamingQuery) -> None:
+    """Waits until a query has planned its first batch."""
+    pause = threading.Event()
+    for _ in range(int(PATIENCE * 10)):
+        if query.lastProgress or query.status["message"].startswith("Waiting for"):
+            return
+        if query.exception() is not None:
+            raise AssertionError(query.exception())
+        pause.wait(0.1)
+    raise AssertionError(f"not idle: {query.status}")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"stream": "nope"}, ("there is no stream 'nope'",)),
+        ({"stream": "walk", "endingOffsets": "latest"}, ("option 'endingOffsets'", "spark.read")),
+        ({"stream": "walk", "maxOffsetsPerTrigger": "0"}, ("'maxOffsetsPerTrigger'", "'0'")),
+        ({"stream": "walk", "startingOffsets": "[]"}, ("'startingOffsets'", "'[]'")),
+    ],
+)
+def test_wrong_options_end_the_query(
+    bridge: Bridge, tmp_path: Path, options: dict[str, str], said: tuple[str, ...]
+) -> None:
+    with fails(*said):
+        bridge.collect(bridge.stream(**options), tmp_path / "out", tmp_path / "check")
+
+
+def test_broker_that_is_away_is_named(bridge: Bridge, tmp_path: Path) -> None:
+    url = f"grpc://127.0.0.1:{free_port()}"
+    with fails("option 'server'", url):
+        bridge.load(stream="walk", server=url, retryTimeout="1").count()
+    frame = bridge.stream(stream="walk", server=url, retryTimeout="1")
+    with fails("option 'server'", url):
+        bridge.collect(frame, tmp_path / "out", tmp_path / "check")
+
+
+Start = Callable[..., Bridge]
+
+
+def test_stream_made_anew_is_data_loss(own_broker: Start, tmp_path: Path) -> None:
+    out, check = tmp_path / "out", tmp_path / "check"
+    listen = ("tcp://127.0.0.1:0", f"grpc://127.0.0.1:{free_port()}")
+    bridge = own_broker(listen=listen, **stream_environment({"anew": 1}))
+    send(bridge.broker, numbered("anew/x", 50))
+    options = {"stream": "anew", "startingOffsets": "earliest"}
+    bridge.collect(bridge.stream(**options), out, check)
+    bridge.broker.terminate()
+    # The operator deletes the stream's folder; the broker makes it anew.
+    import shutil
+
+    shutil.rmtree(bridge.broker.data_dir / "streams" / "anew")
+    bridge = own_broker(listen=listen, **stream_environment({"anew": 1}))
+    send(bridge.broker, numbered("anew/x", 20, 100))
+    with fails("offset 50 is not there", "it holds 0 to 20", "'failOnDataLoss'"):
+        bridge.collect(bridge.stream(**options), out, check)
+    bridge.collect(bridge.stream(**options, failOnDataLoss="false"), out, check)
+    send(bridge.broker, numbered("anew/x", 5, 120))
+    bridge.collect(bridge.stream(**options, failOnDataLoss="false"), out, check)
+    assert set(payloads(bridge, out)) >= {*range(50), *range(120, 125)}
+
+
+def test_query_outlives_its_broker(own_broker: Start, tmp_path: Path) -> None:
+    """With a user, whose token dies with the broker that gave it."""
+    from vmq_passwd import editing
+
+    editing.add(tmp_path / "passwd", "ann", b"secret")
+    config = tmp_path / "vmq.toml"
+    config.write_text(f'[plugins.passwd]\nfile = "{tmp_path}/passwd"\n')
+    listen = ("tcp://127.0.0.1:0", f"grpc://127.0.0.1:{free_port()}")
+    args = ("--config", str(config))
+    user = {"username": "ann", "password": "secret"}
+    bridge = own_broker(listen=listen, args=args, **stream_environment({"long": 2}))
+    send(bridge.broker, numbered("long/x", 30), **user)
+    frame = bridge.stream(stream="long", startingOffsets="earliest", **user)
+    with Seen(frame, tmp_path / "check") as seen:
+        assert seen.wait(30) == list(range(30))
+        for start in (30, 60):
+            bridge.broker.kill()
+            bridge = own_broker(listen=listen, args=args, **stream_environment({"long": 2}))
+            send(bridge.broker, numbered("long/x", 30, start), **user)
+            assert seen.wait(start + 30) == list(range(start + 30))
