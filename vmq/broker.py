@@ -231,9 +231,11 @@ class Broker:
         core, committer = self._core, self._committer
         if core is not None and committer is not None:
             core.outbox.flush()
-            await committer.finish_all()
             if self._streams is not None:
                 await self._streams.finish()
+            await committer.finish_all()
+            if self._streams is not None:
+                await self._streams.write()
             core.outbox.flush()
         await asyncio.sleep(0)  # the transports write what they were just given
         for connection in list(self._watches):

@@ -149,6 +149,8 @@ class Core:
         self.streams_are_behind = False
         #: The write sides of the streams that keep a topic; None without streams.
         self.find_taps: Callable[[str], list[Any]] | None = None
+        #: The last commit of the streams that an acknowledgement waits for, or waited.
+        self.tapped: int = 0
         #: Connections that do not read until memory is there, or the store has committed.
         self.waiting_for_memory: list[Output] = []
         self.waiting_for_store: list[Output] = []

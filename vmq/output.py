@@ -170,10 +170,20 @@ class Outbox:
         self.flush()
 
     def fail(self, reason: str) -> None:
-        """The commit failed: whoever waits for it is cut off unanswered [MQTT-4.8.0-2]."""
+        """The store's commit failed: whoever waits for it is cut off unanswered [MQTT-4.8.0-2].
+
+        Who waits for the streams alone goes on waiting.
+        """
+        committed = self.committed
         waiting = self.waiting
         self.waiting = []
         for output in waiting:
+            held = output.held
+            assert held is not None
+            # The numbers of an output only grow: the last one tells.
+            if held[-1][0] <= committed:
+                self.waiting.append(output)
+                continue
             output.held = None
             output.held_bytes = 0
             output.pieces.clear()

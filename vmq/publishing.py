@@ -206,7 +206,8 @@ class Publisher:
         if not head & 9 and decoder.is_shortest():
             message.cut = data[decoder.start : topic_end]
             message.cut_qos = qos
-        if qos == 2 and packet_id in self.received_ids():
+        if qos == 2 and packet_id in self.received_ids() and not self.is_doubtful(packet_id):
+            self.wait_for_all()
             self.acknowledge(2, packet_id)
             return
         self.publish(route, message, packet_id)
@@ -220,6 +221,23 @@ class Publisher:
         subscriber = self.subscriber
         assert subscriber is not None
         return subscriber.received_ids(self.core)
+
+    def is_doubtful(self, packet_id: int) -> bool:
+        """Whether the streams may lack a message that sessions have.
+
+        Its id came out of the store at the start. The broker may have ended when the store had
+        committed and the streams had not.
+        """
+        subscriber = self.subscriber
+        assert subscriber is not None
+        return subscriber.doubtful is not None and packet_id in subscriber.doubtful
+
+    def wait_for_all(self) -> None:
+        """The answer to a message sent again waits for what the first one may still wait for."""
+        output, core = self.output, self.core
+        output.stream_barrier = max(output.stream_barrier, core.tapped)
+        if core.store is not None:
+            output.barrier = max(output.barrier, core.store.last_barrier())
 
     def may_pass(self, route: Route) -> bool:
         """Whether publishes at QoS 0 need not be seen by any hook."""
@@ -298,8 +316,9 @@ class Publisher:
         store = self.core.store
         if route.taps:
             self.tap(self.registry, route, message, qos)
-        if qos == 2:
-            self.remember(packet_id)
+        if qos == 2 and not self.remember(packet_id):
+            self.acknowledge(2, packet_id)
+            return
         if store is None:
             self.registry.publish(route, message)
         else:
@@ -353,8 +372,9 @@ class Publisher:
         """
         if route.taps:
             self.tap(registry, route, message, asked)
-        if asked == 2:
-            self.remember(packet_id)
+        if asked == 2 and not self.remember(packet_id):
+            self.acknowledge(2, packet_id)
+            return
         store = self.core.store
         before = 0 if store is None else store.writes
         registry.publish(route, message)
@@ -375,15 +395,26 @@ class Publisher:
         commit = registry.tap(route, message, self.client_id)
         if asked and commit > self.output.stream_barrier:
             self.output.stream_barrier = commit
+            self.core.tapped = commit
 
-    def remember(self, packet_id: int) -> None:
-        """QoS 2: delivers at once and remembers the id until PUBREL [MQTT-4.3.3-2]."""
-        self.received_ids().add(packet_id)
+    def remember(self, packet_id: int) -> bool:
+        """QoS 2: delivers at once and remembers the id until PUBREL [MQTT-4.3.3-2].
+
+        False: it was delivered before the broker's start, and is new to the streams at most.
+        """
+        received = self.received_ids()
+        if packet_id in received:
+            subscriber = self.subscriber
+            if subscriber is not None and subscriber.doubtful is not None:
+                subscriber.doubtful.discard(packet_id)
+            return False
+        received.add(packet_id)
         queue = self.queue_of()
         store = self.core.store
         if queue.durable and store is not None:
             store.put_received(queue.session, packet_id)
             self.output.barrier = store.barrier()
+        return True
 
     def queue_of(self) -> Queue:
         subscriber = self.subscriber
@@ -410,6 +441,8 @@ class Publisher:
         received = subscriber.received_ids(self.core)
         if packet_id in received:
             received.discard(packet_id)
+            if subscriber.doubtful is not None:
+                subscriber.doubtful.discard(packet_id)
             store = self.core.store
             if subscriber.queue.durable and store is not None:
                 store.remove_received(subscriber.queue.session, packet_id)

@@ -36,6 +36,8 @@ class Subscriber:
         #: Packet ids of QoS 2 messages received and not released [MQTT-4.3.3-2].
         self.received: set[int] | None = None
         self.received_is_stored = False
+        #: Those of them from before a crash, maybe, of which the streams may not have the message.
+        self.doubtful: set[int] | None = None
         #: Its client has been here since the broker's start, so that its user name is known.
         self.is_known = False
         #: Its subscriptions are to be authorised anew when its client is here.
@@ -49,6 +51,8 @@ class Subscriber:
             store = core.store
             if self.received_is_stored and store is not None:
                 received.update(store.load_received(self.queue.session))
+                if core.find_taps is not None:
+                    self.doubtful = set(received)
                 self.received_is_stored = False
         return received
 
@@ -305,6 +309,14 @@ class Registry:
         """
         now = int(self.core.wall_clock() * 1_000_000)
         commit = 0
+        if message.qos and len(route.taps) > 1:
+            # All or none: a message that comes again must not be twice in some of the streams. Twice,
+            # since making room for one may take away the room of another, though only once.
+            for _ in (1, 2):
+                for tap in route.taps:
+                    if not tap.has_room(route.topic, message.payload):
+                        tap.refuse(message.qos, 1)
+                        raise StoreError("a stream cannot write")
         for tap in route.taps:
             number: int = tap.append(
                 route.topic, message.payload, message.qos, message.retain, client_id, now

@@ -524,5 +524,9 @@ class Session(Publisher):
                 log.warning("will of client=%s is lost: the store cannot write", self.client_id)
                 return
         if route.taps:
-            registry.tap(route, will, self.client_id)
+            try:
+                registry.tap(route, will, self.client_id)
+            except StoreError as error:
+                # Nobody sends a will again: the others shall have it at least.
+                log.warning("will of client=%s is not in its stream: %s", self.client_id, error)
         registry.publish(route, will)

@@ -18,7 +18,7 @@ from vmq.mqtt.packets import ProtocolError
 from vmq.output import Outbox, Output
 from vmq.registry import Registry
 from vmq.store import StoreError
-from vmq.streams.staging import Staging, StagingError, messages_of
+from vmq.streams.staging import BusyError, Staging, StagingError, messages_of
 
 log = logging.getLogger("vmq.streams")
 
@@ -44,7 +44,8 @@ class Step(Output):
 
     def write(self) -> None:
         self.pieces.clear()
-        self.is_written = True
+        # Called whenever some commit is done, not only the last that the step waits for.
+        self.is_written = not self.held
         self.change.set()
 
     def close(self, reason: str) -> None:
@@ -86,6 +87,11 @@ class Sinks:
         self.loop = asyncio.get_running_loop()
         #: Stays for as long as the broker: there are as many queries as folders.
         self.locks: dict[str, asyncio.Lock] = {}
+        #: Batch under way by query, and how many of its messages are published, safe or not: what the
+        #: store notes counts after a restart only.
+        self.progress: dict[str, tuple[int, int]] = {}
+        self.works: set[asyncio.Task[int]] = set()
+        self.is_stopping = False
 
     def publish(self, query: str, batch: int, parts: Sequence[tuple[int, int]]) -> "Future[int]":
         """Publishes a batch once; to be called in another thread than the loop's."""
@@ -93,14 +99,32 @@ class Sinks:
 
     async def recover(self) -> None:
         """Goes on with the batches that were being published when the broker ended."""
-        for query, batch, _ in list(self.staging.unfinished()):
-            try:
-                count = await self.publish_once(query, batch, [])
-                log.info(
-                    "published the rest of batch %d of query %s: %d messages", batch, query, count
-                )
-            except StagingError as error:
-                log.error("batch %d of query %s cannot be published: %s", batch, query, error)
+        waiting = [(query, batch) for query, batch, _ in self.staging.unfinished()]
+        while waiting:
+            waiting = [each for each in waiting if not await self.recover_batch(*each)]
+            if waiting:
+                await asyncio.sleep(RETRY_AFTER)
+
+    async def recover_batch(self, query: str, batch: int) -> bool:
+        """Goes on with one; False if it has to be tried again."""
+        try:
+            count = await self.publish_once(query, batch, [])
+        except BusyError as error:
+            log.warning("batch %d of query %s has to wait: %s", batch, query, error)
+            return False
+        except StagingError as error:
+            log.error("batch %d of query %s cannot be published: %s", batch, query, error)
+        else:
+            log.info("published the rest of batch %d of query %s: %d messages", batch, query, count)
+        return True
+
+    async def stop(self) -> None:
+        """Publishes nothing more; what is left of a batch is published after the next start."""
+        self.is_stopping = True
+        works = list(self.works)
+        for work in works:
+            work.cancel()
+        await asyncio.gather(*works, return_exceptions=True)
 
     async def publish_once(self, query: str, batch: int, parts: Sequence[tuple[int, int]]) -> int:
         """Publishes a batch, or what is left of it; how many messages that were.
@@ -108,8 +132,29 @@ class Sinks:
         Raises:
             StagingError: parts are missing, or the store cannot write.
         """
+        if self.is_stopping:
+            raise BusyError("the broker ends; the batch stays staged")
+        work = asyncio.ensure_future(self.publish_in_turn(query, batch, parts))
+        self.works.add(work)
+        work.add_done_callback(self.works.discard)
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            if self.is_stopping:
+                raise BusyError("the broker ends; the batch stays staged") from None
+            raise
+
+    async def publish_in_turn(
+        self, query: str, batch: int, parts: Sequence[tuple[int, int]]
+    ) -> int:
+        """Publishes a batch behind the one that was decided before, which nobody may ask for again."""
+        # Refuses a name that is none before anything is kept of it.
+        self.staging.folder_of(query)
         lock = self.locks.setdefault(query, asyncio.Lock())
         async with lock:
+            before = await asyncio.to_thread(self.staging.decided, query)
+            if before is not None and before != batch:
+                await self.publish_alone(query, before, [])
             return await self.publish_alone(query, batch, parts)
 
     async def publish_alone(self, query: str, batch: int, parts: Sequence[tuple[int, int]]) -> int:
@@ -120,46 +165,72 @@ class Sinks:
         for rows in steps(messages_of(files), self.done_before(query, batch)):
             await self.publish_rows(query, batch, rows)
             count += len(rows)
-        await asyncio.to_thread(self.staging.finish, query, batch)
+        try:
+            await asyncio.to_thread(self.staging.finish, query, batch)
+        except OSError as error:
+            raise BusyError(f"cannot note the batch: {error.strerror or error}") from error
+        self.progress.pop(query, None)
         store = self.core.store
         if store is not None:
             store.remove_progress(query)
         return count
 
     def done_before(self, query: str, batch: int) -> int:
-        """How many messages of a batch were published before the broker ended."""
+        """How many messages of a batch were published before, by this broker or the one that ended."""
         store = self.core.store
-        noted = None if store is None else store.load_progress(query)
+        noted = self.progress.get(query)
+        if noted is None and store is not None:
+            noted = store.load_progress(query)
         return noted[1] if noted is not None and noted[0] == batch else 0
 
     async def publish_rows(self, query: str, batch: int, rows: "Rows") -> None:
-        """Publishes one step, and waits until it is safe."""
+        """Publishes one step, and waits until it is safe.
+
+        Raises:
+            BusyError: the store or a stream cannot write. What is published is noted all the same.
+        """
         core, store = self.core, self.core.store
+        if store is not None and store.refuses(core.options.max_uncommitted_writes):
+            raise BusyError("the store cannot write; the batch stays staged")
         step = Step(core.outbox)
-        if store is not None and store.failing:
-            raise StagingError("the store cannot write; the batch stays staged")
+        end = rows.end - len(rows)
+        failure: StoreError | None = None
         core.publisher = step
         try:
             for topic, payload, qos, retain in rows.messages:
-                try:
-                    route = self.registry.route(topic.encode())
-                except ProtocolError as error:
-                    log.warning("a staged message cannot be published: %s", error)
-                    continue
-                message = Message(route.topic, payload, qos, retain)
-                if route.taps:
-                    commit = self.registry.tap(route, message, CLIENT_ID + query)
-                    step.stream_barrier = max(step.stream_barrier, commit)
-                self.registry.publish(route, message)
-            if store is not None:
-                store.put_progress(query, batch, rows.end)
-                step.barrier = store.barrier()
-            core.publisher = None
-            await step.done()
+                self.publish_row(step, query, topic, Message(b"", payload, qos, retain))
+                end += 1
         except StoreError as error:
-            raise StagingError(f"{error}; the batch stays staged") from None
+            failure = error
         finally:
             core.publisher = None
+            self.progress[query] = (batch, end)
+            if store is not None:
+                store.put_progress(query, batch, end)
+                step.barrier = store.barrier()
+        try:
+            await step.done()
+        except StoreError as error:
+            failure = error
+        if failure is not None:
+            raise BusyError(f"{failure}; the batch stays staged")
+
+    def publish_row(self, step: Step, query: str, topic: str, message: Message) -> None:
+        """Publishes one message, unless its topic is one that cannot be routed.
+
+        Raises:
+            StoreError: a stream cannot take it; nobody has got it.
+        """
+        try:
+            route = self.registry.route(topic.encode())
+        except ProtocolError as error:
+            log.warning("a staged message cannot be published: %s", error)
+            return
+        message.topic = route.topic
+        if route.taps:
+            commit = self.registry.tap(route, message, CLIENT_ID + query)
+            step.stream_barrier = max(step.stream_barrier, commit)
+        self.registry.publish(route, message)
 
 
 class Rows:

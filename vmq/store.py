@@ -204,6 +204,12 @@ class Store:
         """The commit number that an acknowledgement of work done now has to wait for."""
         return 0 if self.acknowledge_early else self.number
 
+    def last_barrier(self) -> int:
+        """The commit number for everything done so far."""
+        if self.acknowledge_early:
+            return 0
+        return self.number if self.dirty else self.number - 1
+
     def begin_commit(self) -> int:
         """Closes the gathering commit; `write` it next, and then tell the outbox its number."""
         for ref, count in self.counts.items():

@@ -49,6 +49,7 @@ class Streaming:
     ) -> None:
         self.core = core
         self.registry = registry
+        staging = Staging(folder.with_name("sinks"))
         self.commits = Commits(asyncio.get_running_loop())
         self.commits.on_committed = core.outbox.release_streams
         self.commits.on_pressure = self.on_pressure
@@ -58,7 +59,7 @@ class Streaming:
         core.find_taps = self.catalog.appenders
         self.forget_routes()
         self.catalog.start()
-        self.sinks = Sinks(core, registry, Staging(folder.with_name("sinks")))
+        self.sinks = Sinks(core, registry, staging)
         self.recovery = asyncio.create_task(self.sinks.recover())
 
     def listen(self, name: str, config: Config, hooks: Hooks) -> FlightListener:
@@ -78,6 +79,11 @@ class Streaming:
         return FlightListener(name, options, self.catalog, access, self.sinks)
 
     async def finish(self) -> None:
+        """Ends the sinks between two steps; no Flight listener is open any more."""
+        self.recovery.cancel()
+        await self.sinks.stop()
+
+    async def write(self) -> None:
         """Writes what is gathered, so that who waits for it is acknowledged; gives up on a bad disk."""
         try:
             async with asyncio.timeout(5):
@@ -87,7 +93,6 @@ class Streaming:
 
     async def stop(self) -> None:
         """Writes what is gathered and closes the files. No message comes any more."""
-        self.recovery.cancel()
         self.core.find_taps = None
         await self.catalog.close()
 

@@ -103,6 +103,11 @@ class Appender:
         gathering.clients.append(client_id)
         return 0 if self.early else self.commits.number
 
+    def has_room(self, topic: bytes, payload: bytes) -> bool:
+        """Whether the next message is taken, if it is this one."""
+        added = len(payload) + len(topic) + ROW
+        return self.size + added <= self.room or self.commits.make_room(self, added)
+
     def append_run(
         self,
         topic: bytes,
