@@ -55,11 +55,15 @@ class BrokerAccess:
     def in_loop(self, asking: Coroutine[Any, Any, bool]) -> bool:
         """The verdict of plugins, asked where they live; no verdict is no right."""
         try:
-            return asyncio.run_coroutine_threadsafe(asking, self.loop).result(PATIENCE)
-        except FutureTimeoutError:
-            raise flight.FlightUnavailableError("no verdict came in time: try again") from None
+            verdict = asyncio.run_coroutine_threadsafe(asking, self.loop)
         except RuntimeError:
+            asking.close()
             raise flight.FlightUnavailableError("the broker ends") from None
+        try:
+            return verdict.result(PATIENCE)
+        except FutureTimeoutError:
+            verdict.cancel()
+            raise flight.FlightUnavailableError("no verdict came in time: try again") from None
 
     async def may_connect(self, user: str | None, password: bytes) -> bool:
         if self.anonymous():

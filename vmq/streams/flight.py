@@ -4,6 +4,7 @@ It runs in gRPC's threads beside the event loop and never enters it. Gets and wa
 number, batches in size, so that a backlog that is read at full speed leaves the loop its share.
 """
 
+import errno
 import json
 import logging
 import threading
@@ -174,12 +175,17 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         self.stopping = threading.Event()
         shown = f"[{host}]" if ":" in host else host
         scheme = "grpc+tls" if tls else "grpc"
-        super().__init__(
-            f"{scheme}://{shown}:{port}",
-            auth_handler=Handshake(),
-            tls_certificates=[tls] if tls else None,
-            middleware={MIDDLEWARE: Authentication(self.access, Tokens())},
-        )
+        try:
+            super().__init__(
+                f"{scheme}://{shown}:{port}",
+                auth_handler=Handshake(),
+                tls_certificates=[tls] if tls else None,
+                middleware={MIDDLEWARE: Authentication(self.access, Tokens())},
+            )
+        except pa.ArrowException as error:
+            # gRPC keeps the reason to itself.
+            text = "cannot listen there: the port is in use, or the address not of this machine"
+            raise OSError(errno.EADDRINUSE, text) from error
 
     def close(self, patience: float = 5.0) -> None:
         """Ends the server; clients that take nothing more are given up after `patience` seconds.
