@@ -27,6 +27,8 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.wire import PUBACK, Wire, publish_packet
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import DataFrame
 
 LISTEN = ("tcp://127.0.0.1:0", "grpc://127.0.0.1:0")
@@ -79,7 +81,7 @@ def reading(bridge: Bridge, folder: Path, rounds: int) -> dict[str, Any]:
     """vmq against Parquet, all columns."""
     parquet = str(folder / "parquet")
     bridge.load(stream="bulk").write.parquet(parquet)
-    frames = {
+    frames: dict[str, Callable[[], DataFrame]] = {
         "vmq": lambda: bridge.load(stream="bulk"),
         "parquet": lambda: bridge.spark.read.parquet(parquet),
     }
