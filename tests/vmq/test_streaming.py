@@ -4,7 +4,7 @@ import asyncio
 import errno
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +141,10 @@ def test_where_both_keep_a_message_both_commit(
     durable(stored, "sleeper").send(subscribe_packet(1, ("s/#", 2)))
     client = durable(stored, "c")
     client.send(publish_packet("s/a", b"x", qos=qos, packet_id=7))
-    steps = [stored.commit, lambda: stored.core.outbox.release_streams(1)]
+    steps: list[Callable[[], object]] = [
+        stored.commit,
+        lambda: stored.core.outbox.release_streams(1),
+    ]
     if not store_first:
         steps.reverse()
     steps[0]()
