@@ -14,6 +14,7 @@ COMPILED = (
     "vmq/message.py",
     "vmq/limits.py",
     "vmq/output.py",
+    "vmq/step.py",
     "vmq/core.py",
     "vmq/burst.py",
     "vmq/sender.py",

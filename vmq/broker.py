@@ -306,17 +306,30 @@ class Broker:
             self._core = None
             raise StartError(str(StoreDamagedError(path, text_of(error)))) from error
         try:
-            self._open_streams(core)
+            folder = Path(self.config.broker.data_dir) / "streams"
+            if self.config.streams or folder.is_dir():
+                self.open_streams()
         except BaseException:
             store.db.close()
             self._core = None
             raise
 
-    def _open_streams(self, core: Core) -> None:
-        """Opens the streams, those that only lie in the data directory too."""
+    @property
+    def streaming(self) -> "Streaming | None":
+        """The streams; None as long as there were never any."""
+        return self._streams
+
+    def open_streams(self) -> "Streaming":
+        """Opens the streams, those that only lie in the data directory too; once.
+
+        Raises:
+            StartError: a library is missing, or the folder cannot be used.
+        """
+        if self._streams is not None:
+            return self._streams
+        core = self._core
+        assert core is not None, "the broker is not started"
         folder = Path(self.config.broker.data_dir) / "streams"
-        if not self.config.streams and not folder.is_dir():
-            return
         try:
             from vmq.streaming import StreamError, Streaming
         except ImportError as error:
@@ -328,6 +341,7 @@ class Broker:
             raise StartError(str(error)) from error
         except OSError as error:
             raise StartError(f"cannot use the streams: {folder}: {error.strerror}") from error
+        return self._streams
 
     def _other_families(self) -> Iterator[Family]:
         """The figures of plugins and streams."""

@@ -15,8 +15,8 @@ from typing import Any, Final
 from vmq.core import Core
 from vmq.message import Message
 from vmq.mqtt.packets import ProtocolError
-from vmq.output import Outbox, Output
 from vmq.registry import Registry
+from vmq.step import Step
 from vmq.store import StoreError
 from vmq.streams.staging import BusyError, Staging, StagingError, messages_of
 
@@ -30,51 +30,6 @@ RETRY_AFTER: Final = 1.0
 
 #: Whose messages they are to streams.
 CLIENT_ID: Final = "vmq-sink:"
-
-
-class Step(Output):
-    """What waits for a step: for its commits, and for queues that ask publishers to wait."""
-
-    def __init__(self, outbox: Outbox) -> None:
-        super().__init__(outbox)
-        self.pauses = 0
-        self.failure: str | None = None
-        self.change = asyncio.Event()
-        self.is_written = False
-
-    def write(self) -> None:
-        self.pieces.clear()
-        # Called whenever some commit is done, not only the last that the step waits for.
-        self.is_written = not self.held
-        self.change.set()
-
-    def close(self, reason: str) -> None:
-        self.failure = reason
-        self.change.set()
-
-    def pause(self) -> None:
-        self.pauses += 1
-
-    def resume(self) -> None:
-        self.pauses -= 1
-        self.change.set()
-
-    def describe(self) -> str:
-        return "sink"
-
-    async def done(self) -> None:
-        """Returns when the step is safe and nobody asks to wait.
-
-        Raises:
-            StoreError: the store cannot write.
-        """
-        self.touch()
-        self.outbox.flush()
-        while not self.failure and (not self.is_written or self.pauses > 0):
-            self.change.clear()
-            await self.change.wait()
-        if self.failure:
-            raise StoreError(self.failure)
 
 
 class Sinks:
@@ -209,7 +164,7 @@ class Sinks:
                 store.put_progress(query, batch, end)
                 step.barrier = store.barrier()
         try:
-            await step.done()
+            await settled(step)
         except StoreError as error:
             failure = error
         if failure is not None:
@@ -231,6 +186,21 @@ class Sinks:
             commit = self.registry.tap(route, message, CLIENT_ID + query)
             step.stream_barrier = max(step.stream_barrier, commit)
         self.registry.publish(route, message)
+
+
+async def settled(step: Step) -> None:
+    """Returns when a step is safe and nobody asks to wait.
+
+    Raises:
+        StoreError: the store cannot write.
+    """
+    step.touch()
+    step.outbox.flush()
+    while step.waits():
+        step.change.clear()
+        await step.change.wait()
+    if step.failure is not None:
+        raise StoreError(step.failure)
 
 
 class Rows:

@@ -29,6 +29,8 @@ ELSEWHERE = {
     "bench/storm.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
     "bench/wildcard.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
     "bench/wiring.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
+    "step.py": ("test_sinks.py", "the waiting part of a sink"),
+    "admin/streams.py": ("http/test_api.py", "seen in what the API answers"),
     "store_walk.py": ("test_store_tools.py", "the walk behind check and repair"),
     "plugins/compiling.py": ("plugins/test_manager.py", "seen in whom a broker asks"),
     "plugins/figures.py": ("plugins/test_manager.py", "seen in the broker's metrics"),

@@ -1,4 +1,4 @@
-"""`vmq stream`: look at the streams of a data folder, verify and export them; a broker may run meanwhile."""
+"""`vmq stream`: the streams of a data folder, whether a broker runs or not; make and delete those of one that runs."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from vmq.cli import settings
+from vmq.cli.admin_client import AdminClient
+from vmq.cli.asking import asking
 from vmq.cli.console import FAILURE, CliError, UsageError, error, table, warning
 from vmq.cli.rows import Columns, JsonOption, clean, print_json, show_one, show_rows
 from vmq.cli.settings import ConfigOption, DataDirOption
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from vmq.streams.stored import PartitionReport, StoredStream
 
 app = typer.Typer(
-    help="Look at streams, verify and export them.",
+    help="Make, look at, verify, export and delete streams.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
@@ -72,6 +74,62 @@ def show(
         print_json(shown)
     else:
         show_one({**shown, "filters": ", ".join(stream.options.filters)})
+
+
+@app.command("create")
+@asking()
+def create(
+    ask: AdminClient,
+    name: NameArgument,
+    filters: Annotated[
+        list[str],
+        typer.Option("--filter", "-t", metavar="FILTER", help="What it keeps; may be repeated."),
+    ],
+    partitions: Annotated[int | None, typer.Option("--partitions", metavar="N")] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="KEY", help="client_id, topic or level:N.")
+    ] = None,
+    retention_age: Annotated[
+        str | None, typer.Option("--retention-age", metavar="TIME", help="As in 14d.")
+    ] = None,
+    retention_bytes: Annotated[int | None, typer.Option("--retention-bytes", metavar="N")] = None,
+    segment_age: Annotated[str | None, typer.Option("--segment-age", metavar="TIME")] = None,
+    segment_bytes: Annotated[int | None, typer.Option("--segment-bytes", metavar="N")] = None,
+    compression: Annotated[
+        str | None, typer.Option("--compression", metavar="KIND", help="none, lz4 or zstd.")
+    ] = None,
+    acks: Annotated[
+        str | None, typer.Option("--acks", metavar="LEVEL", help="memory, os or fsync.")
+    ] = None,
+) -> Any:
+    """Make a stream in a running broker; it stays after a restart.
+
+    \b
+    Example:
+      vmq stream create sensors -t 'sensors/+/temp' --partitions 4 --key topic
+    """
+    options = {
+        "partitions": partitions,
+        "key": key,
+        "retention_age": retention_age,
+        "retention_bytes": retention_bytes,
+        "segment_age": segment_age,
+        "segment_bytes": segment_bytes,
+        "compression": compression,
+        "acks": acks,
+    }
+    given = {option: value for option, value in options.items() if value is not None}
+    return ask.post("/stream", name=name, filters=filters, **given)
+
+
+@app.command("delete")
+@asking()
+def delete(ask: AdminClient, name: NameArgument) -> Any:
+    """Delete a stream of a running broker, with its messages.
+
+    One that the configuration names is refused: it would be made again.
+    """
+    return ask.delete("/stream", name=name)
 
 
 @app.command("verify")

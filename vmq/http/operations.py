@@ -5,12 +5,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import msgspec
 from msgspec import Meta, Struct
 
-from vmq.admin import keys, listeners, metrics, options, plugins, queues, retained, sessions, why
+from vmq.admin import (
+    keys,
+    listeners,
+    metrics,
+    options,
+    plugins,
+    queues,
+    retained,
+    sessions,
+    streams,
+    why,
+)
 from vmq.admin.listing import Listing, Selection
 from vmq.admin.payloads import PayloadBytes
 from vmq.admin.trees import Mountpoint
+from vmq.config_streams import StreamOptions
 from vmq.config_text import toml_value
 
 if TYPE_CHECKING:
@@ -129,6 +142,23 @@ class OnePlugin(Struct, forbid_unknown_fields=True):
     """Which plugin."""
 
     name: Annotated[str, Meta(description="As in [plugins.NAME]")]
+
+
+class OneStream(Struct, forbid_unknown_fields=True):
+    """Which stream."""
+
+    name: Annotated[str, Meta(description="As in [streams.NAME]")]
+
+
+class CreateStream(StreamOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to make."""
+
+    name: Annotated[str, Meta(description="As in [streams.NAME]")]
+
+
+def _create_stream(context: Context, wanted: CreateStream) -> streams.StreamRow:
+    plain = msgspec.to_builtins(wanted)
+    return streams.create_stream(context.broker, plain.pop("name"), plain)
 
 
 class SetOption(Struct, forbid_unknown_fields=True):
@@ -361,6 +391,45 @@ OPERATIONS: Final = (
         OnePlugin,
         plugins.PluginRow,
         lambda context, wanted: plugins.reload(context.broker, wanted.name),
+    ),
+    Operation(
+        "list_streams",
+        "GET",
+        "/streams",
+        "List the streams",
+        List,
+        streams.StreamRow,
+        lambda context, wanted: _listed(
+            streams.StreamRow, streams.list_streams(context.broker), wanted
+        ),
+        many=True,
+    ),
+    Operation(
+        "show_stream",
+        "GET",
+        "/stream",
+        "Show one stream with its options and partitions",
+        OneStream,
+        streams.StreamDetails,
+        lambda context, wanted: streams.show_stream(context.broker, wanted.name),
+    ),
+    Operation(
+        "create_stream",
+        "POST",
+        "/stream",
+        "Make a stream, which stays after a restart",
+        CreateStream,
+        streams.StreamRow,
+        _create_stream,
+    ),
+    Operation(
+        "delete_stream",
+        "DELETE",
+        "/stream",
+        "Delete a stream with its messages",
+        OneStream,
+        streams.StreamRow,
+        lambda context, wanted: streams.delete_stream(context.broker, wanted.name),
     ),
     Operation(
         "list_metrics",
