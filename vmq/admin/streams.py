@@ -84,11 +84,9 @@ def create_stream(broker: "Broker", name: str, options: dict[str, Any]) -> Strea
         RefusedError: there is one of this name, or streams cannot be used here.
         AdminError: the name or an option is wrong; the text says what is accepted.
     """
-    from vmq.broker import StartError
-
     try:
         streaming = broker.open_streams()
-    except StartError as error:
+    except RuntimeError as error:
         raise RefusedError(str(error)) from error
     from vmq.streams import admin
     from vmq.streams.errors import StreamError
