@@ -19,6 +19,7 @@ from vmq.registry import Registry
 from vmq.step import Step
 from vmq.store import StoreError
 from vmq.streams.staging import BusyError, Staging, StagingError, messages_of
+from vmq.trie import Route
 
 log = logging.getLogger("vmq.streams")
 
@@ -45,6 +46,8 @@ class Sinks:
         #: Batch under way by query, and how many of its messages are published, safe or not: what the
         #: store notes counts after a restart only.
         self.progress: dict[str, tuple[int, int]] = {}
+        #: The step that streams were given last by query: batch, its end, and how many of its messages.
+        self.tapped: dict[str, tuple[int, int, int]] = {}
         self.works: set[asyncio.Task[int]] = set()
         self.is_stopping = False
 
@@ -125,6 +128,7 @@ class Sinks:
         except OSError as error:
             raise BusyError(f"cannot note the batch: {error.strerror or error}") from error
         self.progress.pop(query, None)
+        self.tapped.pop(query, None)
         store = self.core.store
         if store is not None:
             store.remove_progress(query)
@@ -141,58 +145,72 @@ class Sinks:
     async def publish_rows(self, query: str, batch: int, rows: "Rows") -> None:
         """Publishes one step, and waits until it is safe.
 
+        Streams first: they have commits of their own, and what the store notes as published must not
+        be missing there after a crash.
+
         Raises:
-            BusyError: the store or a stream cannot write. What is published is noted all the same.
+            BusyError: the store or a stream cannot write. What is done is noted all the same.
         """
         core, store = self.core, self.core.store
         if store is not None and store.refuses(core.options.max_uncommitted_writes):
             raise BusyError("the store cannot write; the batch stays staged")
+        routed = [
+            (route, Message(route.topic, payload, qos, retain))
+            for topic, payload, qos, retain in rows.messages
+            if (route := self.route(topic)) is not None
+        ]
+        await self.keep(query, batch, rows.end, routed)
         step = Step(core.outbox)
-        end = rows.end - len(rows)
-        failure: StoreError | None = None
         core.publisher = step
         try:
-            for topic, payload, qos, retain in rows.messages:
-                self.publish_row(step, query, topic, Message(b"", payload, qos, retain))
-                end += 1
-        except StoreError as error:
-            failure = error
+            for route, message in routed:
+                self.registry.publish(self.registry.route(route.topic), message)
         finally:
             core.publisher = None
-            self.progress[query] = (batch, end)
-            if store is not None:
-                store.put_progress(query, batch, end)
-                step.barrier = store.barrier()
-        try:
-            await settled(step)
-        except StoreError as error:
-            failure = error
-        if failure is not None:
-            raise BusyError(f"{failure}; the batch stays staged")
+        self.progress[query] = (batch, rows.end)
+        if store is not None:
+            store.put_progress(query, batch, rows.end)
+            step.barrier = store.barrier()
+        await settled(step)
 
-    def publish_row(self, step: Step, query: str, topic: str, message: Message) -> None:
-        """Publishes one message, unless its topic is one that cannot be routed.
+    async def keep(
+        self, query: str, batch: int, end: int, routed: Sequence[tuple[Route, Message]]
+    ) -> None:
+        """Has the streams keep the messages of a step that ends at `end`, each once.
 
         Raises:
-            StoreError: a stream cannot take it; nobody has got it.
+            BusyError: one cannot take a message.
         """
+        step = Step(self.core.outbox)
+        known = self.tapped.get(query)
+        done = known[2] if known is not None and known[:2] == (batch, end) else 0
         try:
-            route = self.registry.route(topic.encode())
+            for route, message in routed[done:]:
+                if route.taps:
+                    commit = self.registry.tap(route, message, CLIENT_ID + query)
+                    step.stream_barrier = max(step.stream_barrier, commit)
+                done += 1
+        except StoreError as error:
+            raise BusyError(f"{error}; the batch stays staged") from None
+        finally:
+            self.tapped[query] = (batch, end, done)
+        if step.stream_barrier:
+            await settled(step)
+
+    def route(self, topic: str) -> Route | None:
+        """Where a topic goes; None if it cannot be routed."""
+        try:
+            return self.registry.route(topic.encode())
         except ProtocolError as error:
             log.warning("a staged message cannot be published: %s", error)
-            return
-        message.topic = route.topic
-        if route.taps:
-            commit = self.registry.tap(route, message, CLIENT_ID + query)
-            step.stream_barrier = max(step.stream_barrier, commit)
-        self.registry.publish(route, message)
+            return None
 
 
 async def settled(step: Step) -> None:
     """Returns when a step is safe and nobody asks to wait.
 
     Raises:
-        StoreError: the store cannot write.
+        BusyError: the store cannot write.
     """
     step.touch()
     step.outbox.flush()
@@ -200,7 +218,7 @@ async def settled(step: Step) -> None:
         step.change.clear()
         await step.change.wait()
     if step.failure is not None:
-        raise StoreError(step.failure)
+        raise BusyError(f"{step.failure}; the batch stays staged")
 
 
 class Rows:
