@@ -223,3 +223,83 @@ def test_a_transport_that_raises_ends_its_connection_and_no_other(barrier: int) 
     assert clients[0].take_bytes() == PINGRESP_BYTES
     assert clients[2].take_bytes() == PINGRESP_BYTES
     assert [client.connection.closing for client in clients] == [False, True, False]
+
+
+# --- two kinds of commits
+
+
+def held(outbox: Outbox, *passes: tuple[int, int, bytes]) -> "Noting":
+    """An output with these passes, each with the commits of store and streams that it needs."""
+    output = Noting(outbox)
+    for barrier, stream_barrier, piece in passes:
+        output.barrier = max(output.barrier, barrier)
+        output.stream_barrier = max(output.stream_barrier, stream_barrier)
+        output.add(piece)
+        outbox.flush()
+    return output
+
+
+class Noting(Output):
+    def __init__(self, outbox: Outbox) -> None:
+        super().__init__(outbox)
+        self.written = b""
+        self.closed: list[str] = []
+
+    def write(self) -> None:
+        self.written += b"".join(self.pieces)
+        self.pieces.clear()
+
+    def close(self, reason: str) -> None:
+        self.closed.append(reason)
+
+
+def test_a_failing_store_cuts_off_who_waits_for_it_and_nobody_else() -> None:
+    outbox = Outbox()
+    streams = held(outbox, (0, 1, b"a"))
+    store = held(outbox, (1, 0, b"b"))
+    both = held(outbox, (0, 1, b"c"), (1, 0, b"d"))
+    outbox.fail("the store cannot write")
+    assert [each.closed for each in (streams, store, both)] == [
+        [],
+        ["the store cannot write"],
+        ["the store cannot write"],
+    ]
+    outbox.release_streams(1)
+    assert [each.written for each in (streams, store, both)] == [b"a", b"", b""]
+    assert streams.held_bytes == 0
+    assert not outbox.waiting
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans(), st.booleans()), max_size=20))
+def test_every_pass_leaves_in_order_once_both_its_commits_are_done(
+    acts: list[tuple[bool, bool, bool]],
+) -> None:
+    """Each act: a pass that needs the next commit of the store or of the streams, then some of these are done."""
+    outbox = Outbox()
+    output = Noting(outbox)
+    needs: list[tuple[int, int]] = []
+    store = streams = 1
+    for number, (durable, tapped, store_first) in enumerate(acts):
+        if durable:
+            output.barrier = store
+        if tapped:
+            output.stream_barrier = streams
+        needs.append((output.barrier, output.stream_barrier))
+        output.add(bytes([number]))
+        outbox.flush()
+        if store_first:
+            outbox.release(store)
+            store += 1
+        elif number % 2:
+            outbox.release_streams(streams)
+            streams += 1
+        ready = 0
+        for barrier, stream_barrier in needs:
+            if barrier >= store or stream_barrier >= streams:
+                break
+            ready += 1
+        assert output.written == bytes(range(ready))
+    outbox.release(store)
+    outbox.release_streams(streams)
+    assert output.written == bytes(range(len(acts)))
+    assert output.held_bytes == 0

@@ -11,6 +11,8 @@ import pytest
 
 import vmq
 import vmq.streams
+from tests.support.broker_process import BrokerProcess
+from tests.support.wire import PUBACK, Wire, publish_packet
 from tests.vmq.streams.flight_support import Running
 from tests.vmq.streams.support import options
 from vmq.cli.main import main
@@ -105,3 +107,50 @@ def test_without_the_libraries_it_says_which_extra_to_install(
     code, err = refusal(capsys, "list", "--data-dir", data)
     assert code == 1
     assert "pip install 'vmq[streams]'" in err
+
+
+# --- a running broker
+
+
+def test_a_stream_is_made_and_deleted_in_a_running_broker(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    where = ("--data-dir", tmp_path / "data")
+    for words in (("create", "s", "-t", "s/#"), ("delete", "s")):
+        code, err = refusal(capsys, *words, *where)
+        assert code == 1
+        assert "no broker runs on" in err
+    with BrokerProcess.start(data_dir=tmp_path / "data") as broker:
+        wanted = ("create", "s", "-t", "s/#", "--partitions", 2, "--acks", "fsync", "--json")
+        made = json.loads(answer(capsys, *wanted, *where))
+        assert (made["stream"], made["origin"], made["partitions"]) == ("s", "command", 2)
+        with Wire.connect_tcp(broker.tcp) as wire:
+            wire.connect("c")
+            wire.send(publish_packet("s/a", b"x", qos=1, packet_id=1))
+            wire.expect(PUBACK)
+        (row,) = json.loads(answer(capsys, "list", "--json", *where))
+        assert (row["stream"], row["messages"]) == ("s", 1)
+        refused: list[tuple[int, tuple[str, ...], str]] = [
+            (1, ("create", "s", "-t", "s/#"), "there is a stream 's' already"),
+            (2, ("create", "A b", "-t", "s/#"), "is no name for a stream; accepted"),
+            (2, ("create", "t", "-t", "s/#/x"), "filters"),
+            (2, ("create", "t", "-t", "x", "--acks", "maybe"), "acks"),
+            (1, ("delete", "t"), "there is no stream 't'; there are: s"),
+        ]
+        for wrong, line, text in refused:
+            code, err = refusal(capsys, *line, *where)
+            assert (code, text in err) == (wrong, True), err
+        deleted = json.loads(answer(capsys, "delete", "s", "--json", *where))
+        assert (deleted["stream"], deleted["messages"]) == ("s", 1)
+        assert json.loads(answer(capsys, "list", "--json", *where)) == []
+
+
+def test_a_stream_of_the_configuration_is_not_deleted(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    config = tmp_path / "vmq.toml"
+    config.write_text('[streams.s]\nfilters = ["s/#"]\n')
+    with BrokerProcess.start(data_dir=tmp_path / "data", args=["--config", str(config)]):
+        code, err = refusal(capsys, "delete", "s", "--data-dir", tmp_path / "data")
+        assert code == 1
+        assert "take [streams.s] out first" in err
