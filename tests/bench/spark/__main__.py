@@ -15,6 +15,7 @@ import json
 import os
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from time import perf_counter, time
