@@ -1,8 +1,8 @@
 """A Spark application of its own process, to be killed: python -m tests.spark.driver SERVER FOLDER LIMIT
 
-Two queries read the stream `once` and write it to Parquet and to the topics done/DEVICE. They are started
-again when they fail. Once the file FOLDER/finish is there, they take what is left; then the application
-prints, as JSON, what Parquet holds.
+Two queries read the stream `once` and write it to Parquet and to the topics done/DEVICE. When one
+fails the application ends, to be started again. Once the file FOLDER/finish is there, they take what is
+left; then the application prints, as JSON, what Parquet holds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ def session() -> SparkSession:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.catalogImplementation", "in-memory")
-        .config("spark.sql.streaming.noDataMicroBatches.enabled", "false")
         .getOrCreate()
     )
     found.sparkContext.setLogLevel("OFF")
@@ -71,19 +70,24 @@ class Application:
         ]
 
     def run(self) -> None:
-        """Runs the queries until it is time to finish."""
-        queries: list[StreamingQuery | None] = [None, None]
+        """Runs the queries until it is time to finish; ends with the first that fails for good.
+
+        A driver that starts anew is what heals a JVM that has gone wrong. Two first queries that are planned
+        at the same moment can do that: Spark 4.3 then cannot serialize a task any more ("Illegal size 5
+        of collection, expected 6"). So the second one waits for the first.
+        """
+        queries: list[StreamingQuery] = []
+        for writer in self.writers():
+            queries.append(writer.start())
+            while queries[-1].isActive and not queries[-1].recentProgress:
+                time.sleep(0.2)
         while not (self.folder / "finish").exists():
-            for index, writer in enumerate(self.writers()):
-                query = queries[index]
-                if query is None or not query.isActive:
-                    if query is not None:
-                        print("failed:", query.exception(), file=sys.stderr, flush=True)
-                    queries[index] = writer.start()
+            for query in queries:
+                if not query.isActive:
+                    sys.exit(f"failed: {query.exception()}")
             time.sleep(0.2)
         for query in queries:
-            if query is not None:
-                query.stop()
+            query.stop()
         for writer in self.writers():
             writer.trigger(availableNow=True).start().awaitTermination()
 

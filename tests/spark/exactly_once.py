@@ -22,6 +22,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import psutil
@@ -90,15 +91,18 @@ class Run:
             self.sent += count
 
     def wait(self, count: int) -> None:
-        """Waits until the subscriber has so many messages."""
-        while True:
-            before = self.subscriber.count
+        """Waits until the subscriber has so many messages; a driver that gave up is started again."""
+        latest, since = -1, monotonic()
+        while self.subscriber.count < count:
             with self.changed:
-                if self.changed.wait_for(lambda: self.subscriber.count >= count, STUCK):
-                    return
-            if self.subscriber.count == before:
+                self.changed.wait(1.0)
+            if self.subscriber.count != latest:
+                latest, since = self.subscriber.count, monotonic()
+            if self.driver.poll() is not None and not (self.folder / "spark" / "finish").exists():
+                self.driver = self.start_driver()
+            if monotonic() - since > STUCK:
                 log = (self.folder / "driver.log").read_text(errors="replace")[-4000:]
-                raise AssertionError(f"stuck at {before} of {count} messages\n{log}")
+                raise AssertionError(f"stuck at {latest} of {count} messages\n{log}")
 
     def go(self) -> None:
         """The whole course."""
@@ -110,6 +114,7 @@ class Run:
         for number in range(self.kills):
             self.wait(self.total * (number + 1) // (self.kills + 2))
             strikes[number % 3]()
+        self.wait(self.total * (self.kills + 1) // (self.kills + 2))
         for device in self.devices:
             device.join()
         (self.folder / "spark" / "finish").touch()

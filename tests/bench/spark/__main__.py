@@ -15,6 +15,7 @@ import json
 import os
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from time import perf_counter, time
@@ -33,23 +34,23 @@ if TYPE_CHECKING:
 
 LISTEN = ("tcp://127.0.0.1:0", "grpc://127.0.0.1:0")
 WINDOW = 2000
-PAYLOAD = bytes(range(100))
 #: Messages that come before those that are measured.
 WARM = 10
 
 
 def fill(broker: BrokerProcess, messages: int, devices: int = 4) -> None:
-    """Publishes 100-byte messages at QoS 1."""
+    """Publishes messages of 100 random bytes at QoS 1."""
     wires = [Wire.connect_tcp(broker.tcp) for _ in range(devices)]
     for number, wire in enumerate(wires):
         wire.connect(f"device-{number}")
-        wire.frame = b"".join(  # type: ignore[attr-defined]
-            publish_packet(f"bulk/{number}", PAYLOAD, qos=1, packet_id=packet_id)
-            for packet_id in range(1, WINDOW + 1)
-        )
     for _ in range(messages // (WINDOW * devices)):
-        for wire in wires:
-            wire.send(wire.frame)  # type: ignore[attr-defined]
+        for number, wire in enumerate(wires):
+            wire.send(
+                *(
+                    publish_packet(f"bulk/{number}", os.urandom(100), qos=1, packet_id=packet_id)
+                    for packet_id in range(1, WINDOW + 1)
+                )
+            )
         for wire in wires:
             for _ in range(WINDOW):
                 wire.expect(PUBACK)
