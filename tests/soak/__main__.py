@@ -27,7 +27,7 @@ def main() -> int:
     """Soaks; 1 if something leaked."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--warm-up", type=int, default=50, help="rounds that are not judged")
+    parser.add_argument("--warm-up", type=int, default=100, help="rounds that are not judged")
     options = parser.parse_args()
     seconds = options.minutes * 60
     bar = (

@@ -10,14 +10,14 @@ from tests.soak.figures import RULES, Figures, Rule, growth, leaks
 from tests.soak.run import soak
 
 #: Until Python's oldest generation is collected for the first times, memory rises.
-WARM_UP = 50
+WARM_UP = 100
 ROUNDS = 75
 
 START = Figures(0, 0, 0, 0, 0, sockets=6, files=15, memory=50 << 20, disk=90_000)
 
 
 def test_nothing_grows() -> None:
-    """Some 8,000 connections, 750 durable sessions and 2,500 retained messages come and go."""
+    """Some 11,000 connections, 1,000 durable sessions and 3,500 retained messages come and go."""
     with soak(WARM_UP) as found:
         for _ in range(WARM_UP + ROUNDS):
             found.play_round()

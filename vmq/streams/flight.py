@@ -35,7 +35,7 @@ from vmq.streams.flight_access import (
     Tokens,
 )
 from vmq.streams.flight_put import BadPutError, Put
-from vmq.streams.flight_sink import BatchQuery, PartQuery, Sink, publish, stage
+from vmq.streams.flight_sink import BatchQuery, PartQuery, Sink, discard, publish, stage
 from vmq.streams.schema import READ, projected
 from vmq.streams.tickets import (
     BadTicketError,
@@ -285,7 +285,7 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
             }
             return [json.dumps(readable).encode()]
         elif action.type in {"publish", "discard"}:
-            return [json.dumps(self.settle(action.type, body)).encode()]
+            return [json.dumps(self.settle(user_of(context), action.type, body)).encode()]
         else:
             known = ", ".join(_ACTIONS)
             raise BadTicketError(f"there is no action {action.type!r:.80}; accepted: {known}")
@@ -302,12 +302,12 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
             raise StreamError("this server publishes nothing: no broker is behind it")
         return self.sink
 
-    def settle(self, action: str, body: bytes) -> dict[str, int]:
-        """Publishes a staged batch, or throws it away. Who may stage its parts may do both."""
+    def settle(self, user: str | None, action: str, body: bytes) -> dict[str, int]:
+        """Publishes a staged batch of a user, or throws it away."""
         wanted = decode(body, BatchQuery, f"body of {action}")
         if action == "publish":
-            return {"published": publish(self.sink_of(), wanted)}
-        self.sink_of().staging.discard(wanted.query, wanted.batch)
+            return {"published": publish(self.sink_of(), user, wanted)}
+        discard(self.sink_of(), user, wanted)
         return {}
 
     def readable(self, context: Any, name: str) -> Stream:

@@ -1,5 +1,6 @@
 """The sink of the Flight server: parts of a batch are put, and then published by one action, once."""
 
+import hashlib
 from collections.abc import Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -20,7 +21,7 @@ PATIENCE: Final = 60.0
 #: Topics of one put that are remembered as checked.
 MOST_TOPICS: Final = 65_536
 
-_Query = Annotated[str, Meta(min_length=1, max_length=128)]
+_Query = Annotated[str, Meta(min_length=1, max_length=100)]
 _Number = Annotated[int, Meta(ge=0, le=1 << 62)]
 
 
@@ -60,7 +61,8 @@ def stage(sink: Sink, access: Access, user: str | None, wanted: PartQuery, reade
         StagingError: no room.
     """
     allowed: set[str] = set()
-    part = sink.staging.part(wanted.query, wanted.batch, wanted.part, wanted.attempt)
+    query = owned(wanted.query, user)
+    part = sink.staging.part(query, wanted.batch, wanted.part, wanted.attempt)
     count = 0
     try:
         for chunk in reader:
@@ -94,9 +96,23 @@ def check(batch: pa.RecordBatch, access: Access, user: str | None, allowed: set[
                 allowed.add(topic)
 
 
-def publish(sink: Sink, wanted: BatchQuery) -> int:
+def owned(query: str, user: str | None) -> str:
+    """The name of a user's query among those of all users: nobody reaches another's.
+
+    Users' names are of any length and signs, so a digest of theirs stands in front.
+    """
+    who = "anyone" if user is None else hashlib.sha256(user.encode()).hexdigest()[:24]
+    return f"{who}.{query}"
+
+
+def discard(sink: Sink, user: str | None, wanted: BatchQuery) -> None:
+    """Throws the staged parts of a batch away."""
+    sink.staging.discard(owned(wanted.query, user), wanted.batch)
+
+
+def publish(sink: Sink, user: str | None, wanted: BatchQuery) -> int:
     """Publishes a batch; see `Sink.publish`."""
-    future = sink.publish(wanted.query, wanted.batch, wanted.parts)
+    future = sink.publish(owned(wanted.query, user), wanted.batch, wanted.parts)
     try:
         return future.result(PATIENCE)
     except FutureTimeoutError:

@@ -46,7 +46,7 @@ async def test_it_is_served_without_a_key_and_lists_what_is_served(site: Site, l
         assert "/api/v1/sessions" in document["paths"]
 
 
-QUESTIONS: list[tuple[str, str, dict[str, str]]] = [
+QUESTIONS: list[tuple[str, str, dict[str, Any]]] = [
     ("GET", "/sessions", {}),
     ("GET", "/session", {"client_id": "me"}),
     ("GET", "/queue", {"client_id": "me"}),

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from tests.vmq.streams.support import options
 from vmq.streams import flight_sink
 from vmq.streams.flight import StreamServer
 from vmq.streams.flight_access import Anybody
+from vmq.streams.flight_sink import BatchQuery, PartQuery, discard, owned, publish, stage
 from vmq.streams.staging import MESSAGE, Staging
 
 
@@ -91,12 +93,27 @@ def test_parts_are_staged_and_published(client: flight.FlightClient, sink: Sink)
     put(client, rows("t"), part=3, attempt=9)
     assert staged(sink) == ["0-3-9.arrow"]
     assert act(client, "publish", query="q", batch=0, parts=[[3, 9]]) == {"published": 7}
-    assert sink.published == [("q", 0, [(3, 9)])]
+    assert sink.published == [("anyone.q", 0, [(3, 9)])]
 
 
 def test_parts_are_discarded(client: flight.FlightClient, sink: Sink) -> None:
     put(client, rows("t"))
     assert act(client, "discard", query="q", batch=0) == {}
+    assert staged(sink) == []
+
+
+def test_nobody_reaches_the_query_of_another_user(tmp_path: Path) -> None:
+    sink = Sink(Staging(tmp_path))
+    wanted = BatchQuery(query="q", batch=0, parts=[(0, 0)])
+    part = PartQuery(query="q", batch=0, part=0, attempt=0)
+    chunk = SimpleNamespace(data=rows("t"))
+    stage(sink, Anybody(), "ann", part, [chunk])
+    for other in ("bob", None):
+        discard(sink, other, wanted)
+        publish(sink, other, wanted)
+    assert staged(sink) == ["0-0-0.arrow"]
+    assert owned("q", "ann") not in [query for query, _, _ in sink.published]
+    discard(sink, "ann", wanted)
     assert staged(sink) == []
 
 
