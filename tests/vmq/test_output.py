@@ -228,45 +228,31 @@ def test_a_transport_that_raises_ends_its_connection_and_no_other(barrier: int) 
 # --- two kinds of commits
 
 
-def held(outbox: Outbox, *passes: tuple[int, int, bytes]) -> "Noting":
-    """An output with these passes, each with the commits of store and streams that it needs."""
-    output = Noting(outbox)
+def hold(house: House, client: Client, *passes: tuple[int, int, bytes]) -> None:
+    """These passes go to a client, each with the commits of store and streams that it needs."""
+    output = client.connection
     for barrier, stream_barrier, piece in passes:
         output.barrier = max(output.barrier, barrier)
         output.stream_barrier = max(output.stream_barrier, stream_barrier)
         output.add(piece)
-        outbox.flush()
-    return output
-
-
-class Noting(Output):
-    def __init__(self, outbox: Outbox) -> None:
-        super().__init__(outbox)
-        self.written = b""
-        self.closed: list[str] = []
-
-    def write(self) -> None:
-        self.written += b"".join(self.pieces)
-        self.pieces.clear()
-
-    def close(self, reason: str) -> None:
-        self.closed.append(reason)
+        house.core.outbox.flush()
 
 
 def test_a_failing_store_cuts_off_who_waits_for_it_and_nobody_else() -> None:
-    outbox = Outbox()
-    streams = held(outbox, (0, 1, b"a"))
-    store = held(outbox, (1, 0, b"b"))
-    both = held(outbox, (0, 1, b"c"), (1, 0, b"d"))
+    house = House()
+    outbox = house.core.outbox
+    clients = [house.client(name) for name in ("streams", "store", "both")]
+    for client in clients:
+        client.take_bytes()
+    streams, store, both = clients
+    hold(house, streams, (0, 1, b"a"))
+    hold(house, store, (1, 0, b"b"))
+    hold(house, both, (0, 1, b"c"), (1, 0, b"d"))
     outbox.fail("the store cannot write")
-    assert [each.closed for each in (streams, store, both)] == [
-        [],
-        ["the store cannot write"],
-        ["the store cannot write"],
-    ]
+    assert [each.connection.closing for each in clients] == [False, True, True]
     outbox.release_streams(1)
-    assert [each.written for each in (streams, store, both)] == [b"a", b"", b""]
-    assert streams.held_bytes == 0
+    assert [each.take_bytes() for each in clients] == [b"a", b"", b""]
+    assert streams.connection.held_bytes == 0
     assert not outbox.waiting
 
 
@@ -275,8 +261,12 @@ def test_every_pass_leaves_in_order_once_both_its_commits_are_done(
     acts: list[tuple[bool, bool, bool]],
 ) -> None:
     """Each act: a pass that needs the next commit of the store or of the streams, then some of these are done."""
-    outbox = Outbox()
-    output = Noting(outbox)
+    house = House()
+    outbox = house.core.outbox
+    client = house.client("c")
+    client.take_bytes()
+    output = client.connection
+    written = b""
     needs: list[tuple[int, int]] = []
     store = streams = 1
     for number, (durable, tapped, store_first) in enumerate(acts):
@@ -298,8 +288,9 @@ def test_every_pass_leaves_in_order_once_both_its_commits_are_done(
             if barrier >= store or stream_barrier >= streams:
                 break
             ready += 1
-        assert output.written == bytes(range(ready))
+        written += client.take_bytes()
+        assert written == bytes(range(ready))
     outbox.release(store)
     outbox.release_streams(streams)
-    assert output.written == bytes(range(len(acts)))
+    assert written + client.take_bytes() == bytes(range(len(acts)))
     assert output.held_bytes == 0
