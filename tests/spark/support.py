@@ -27,6 +27,7 @@ STREAMS = {
     "walk": 2,
     "news": 1,
     "resumed": 2,
+    "repeated": 2,
     "sunk": 2,
     "failing": 2,
     "readme": 2,

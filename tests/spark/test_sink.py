@@ -125,9 +125,9 @@ def test_streams_are_published_once_also_when_a_batch_is_repeated(
     bridge: Bridge, tmp_path: Path
 ) -> None:
     check = tmp_path / "check"
-    sent = [("walk/sink", str(number).encode()) for number in range(300)]
+    sent = [("repeated/sink", str(number).encode()) for number in range(300)]
     send(bridge.broker, sent, client_id="source")
-    rows = bridge.stream(topic="walk/sink", startingOffsets="earliest", maxOffsetsPerTrigger=100)
+    rows = bridge.stream(topic="repeated/sink", startingOffsets="earliest", maxOffsetsPerTrigger=100)
     out = rows.selectExpr("concat('sunk/stream/', cast(payload as string) % 3) topic", "payload")
 
     finish(bridge.write(out, check))
