@@ -127,7 +127,9 @@ def test_streams_are_published_once_also_when_a_batch_is_repeated(
     check = tmp_path / "check"
     sent = [("repeated/sink", str(number).encode()) for number in range(300)]
     send(bridge.broker, sent, client_id="source")
-    rows = bridge.stream(topic="repeated/sink", startingOffsets="earliest", maxOffsetsPerTrigger=100)
+    rows = bridge.stream(
+        topic="repeated/sink", startingOffsets="earliest", maxOffsetsPerTrigger=100
+    )
     out = rows.selectExpr("concat('sunk/stream/', cast(payload as string) % 3) topic", "payload")
 
     finish(bridge.write(out, check))
