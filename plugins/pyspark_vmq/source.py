@@ -52,7 +52,7 @@ class DefaultSource(DataSource):
     def reader(self, schema: "StructType") -> "Reader":
         return Reader(source_options(self.options, "batch"), projection(schema))
 
-    def streamReader(self, schema: "StructType") -> "StreamReader":  # noqa: N802 - Spark's name
+    def streamReader(self, schema: "StructType") -> "StreamReader":
         return StreamReader(source_options(self.options, "stream"), projection(schema))
 
     def writer(self, schema: "StructType", overwrite: bool) -> BatchWriter:
@@ -63,7 +63,7 @@ class DefaultSource(DataSource):
             )
         return BatchWriter(sink_options(self.options), schema, "batch-" + uuid.uuid4().hex)
 
-    def streamWriter(self, schema: "StructType", overwrite: bool) -> StreamWriter:  # noqa: N802
+    def streamWriter(self, schema: "StructType", overwrite: bool) -> StreamWriter:
         return StreamWriter(sink_options(self.options), schema)
 
 
@@ -108,20 +108,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.streams: list[str] = []
         self.known: Offsets = {}
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+    def initialOffset(self) -> dict[str, Any]:
         client = self.client()
         return to_checkpoint(
             checked(client, self.options, start_of(client, self.options, self.streams, LATEST))
         )
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+    def getDefaultReadLimit(self) -> ReadLimit:
         most = self.options.max_offsets
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def prepareForTriggerAvailableNow(self) -> None:
         self.target = self.latest()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begun = from_checkpoint(start)
         end = self.latest() if self.target is None else self.target
         if self.target is None and not ranges_between(begun, end):
@@ -134,7 +134,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = limited(begun, end, limit.max_rows)
         return to_checkpoint(end)
 
-    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+    def reportLatestOffset(self) -> dict[str, Any] | None:
         return to_checkpoint(self.known) if self.known else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

@@ -185,8 +185,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
             )
         return stage(iterator, self.options, query, int(batch))
 
-    def commit(self, messages: "list[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803
+    def commit(self, messages: "list[WriterCommitMessage | None]", batchId: int) -> None:
         settle("publish", self.options, messages, batchId)
 
-    def abort(self, messages: "list[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803
+    def abort(self, messages: "list[WriterCommitMessage | None]", batchId: int) -> None:
         settle("discard", self.options, messages, batchId)

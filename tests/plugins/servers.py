@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
 
-import pytest
+from tests.support.tools import missing, require_tool
 
 START_TIMEOUT = 20.0
 
@@ -20,9 +20,7 @@ START_TIMEOUT = 20.0
 @contextmanager
 def redis_server(folder: Path) -> Iterator[str]:
     """A Redis that keeps nothing, on a Unix socket; yields its URL."""
-    program = shutil.which("redis-server")
-    if program is None:
-        pytest.skip("redis-server is not installed")
+    program = require_tool("redis-server")
     path = folder / "redis.sock"
     command = [
         program,
@@ -45,7 +43,7 @@ def postgresql_server() -> Iterator[str]:
     programs = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     found = shutil.which("initdb") or (programs and programs[-1] / "initdb")
     if not found:
-        pytest.skip("PostgreSQL is not installed")
+        missing("postgresql")
     # PostgreSQL does not run as root, and the path of a socket has at most 107 bytes.
     user = "postgres" if os.geteuid() == 0 else None
     folder = Path(tempfile.mkdtemp(prefix="vmq-pg-"))

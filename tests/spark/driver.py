@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from pyspark_vmq import parse
@@ -20,6 +20,14 @@ from pyspark_vmq import parse
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+
+def ended(query: StreamingQuery) -> bool:
+    """Waits for a second whether a query ends, by a failure or without."""
+    try:
+        return bool(query.awaitTermination(1))
+    except StreamingQueryException:
+        return True
 
 
 def session() -> SparkSession:
@@ -80,12 +88,11 @@ class Application:
         for writer in self.writers():
             queries.append(writer.start())
             while queries[-1].isActive and not queries[-1].recentProgress:
-                time.sleep(0.2)
+                ended(queries[-1])
         while not (self.folder / "finish").exists():
             for query in queries:
-                if not query.isActive:
+                if ended(query):
                     sys.exit(f"failed: {query.exception()}")
-            time.sleep(0.2)
         for query in queries:
             query.stop()
         for writer in self.writers():

@@ -57,7 +57,7 @@ def implementation(plugin: Plugin, hook: str) -> Callable[..., Any]:
     """
     if hook not in CHAINS:
         raise TypeError(f"there is no hook {hook!r}; accepted: {', '.join(CHAINS)}")
-    found: Any = getattr(plugin, hook, None)
+    found: Callable[..., Any] | None = getattr(plugin, hook, None)
     if found is None or not hasattr(found, "vmq_impl"):
         raise TypeError(f"{type(plugin).__name__} does not implement {hook} (marked with @hook)")
-    return found  # type: ignore[no-any-return]
+    return found

@@ -112,7 +112,7 @@ class Recorder(Plugin):
         self.inner = inner
         self.lines = lines
         if inner is not None:
-            self.Config = inner.Config  # type: ignore[misc]
+            self.Config = inner.Config  # type: ignore[misc]  # a class's, but here each has its own
 
     def start(self, broker: Any, config: Any) -> Any:
         return None if self.inner is None else self.inner.start(broker, config)
