@@ -190,6 +190,19 @@ def test_who_was_removed_stays_out_until_it_joins(seed: int) -> None:
     assert sim[dead].identity.incarnation > before
 
 
+def test_a_node_that_moved_while_it_was_out_says_where_it_is_when_it_joins() -> None:
+    storage = MemoryStorage()
+    transaction = Transaction(storage)
+    first = Membership(Identity(transaction, "me", b"", 1, Random(1)), transaction, Outbox())
+    first.start("there")
+    first.leave(Status.LEFT)
+    transaction.commit()
+    moved = membership(storage, "here")
+    assert not moved.belongs
+    moved.rejoin(1, 0)
+    assert moved.own.address == "here"
+
+
 @over_seeds(60)
 def test_a_wiped_node_is_another_life_however_wrong_its_clock(seed: int) -> None:
     sim = Sim(seed)
