@@ -13,11 +13,10 @@ import pytest
 from tests.support.broker_process import BrokerProcess
 
 # On a bare checkout the programs that tests start find the packages of the shelves as the tests do.
-_SHELF = Path(__file__).parents[1] / "hooks"
-if _SHELF.is_dir():
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        [str(_SHELF), *filter(None, [os.environ.get("PYTHONPATH")])]
-    )
+_SHELVES = [Path(__file__).parents[1] / name for name in ("hooks", "cluster")]
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [*(str(each) for each in _SHELVES if each.is_dir()), os.environ.get("PYTHONPATH")])
+)
 
 
 class BrokerFactory(Protocol):

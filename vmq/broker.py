@@ -60,6 +60,7 @@ from vmq.tracing.tracer import Tracer
 from vmq.watch import Deadlines, SessionWatch
 
 if TYPE_CHECKING:
+    from vmq.clustering.clustering import Clustering
     from vmq.flight_listener import FlightListener
     from vmq.http.admin_socket import AdminSocket
     from vmq.http.server import HttpListener
@@ -160,6 +161,8 @@ class Broker:
         #: Listeners that are none of MQTT's.
         self._served: list[HttpListener | FlightListener] = []
         self._streams: Streaming | None = None
+        #: This broker as a node of a cluster, if it is one and runs.
+        self.clustering: Clustering | None = None
         self._watches: dict[Connection, SessionWatch] = {}
         self._deadlines: Deadlines | None = None
         self._all_closed: asyncio.Future[None] | None = None
@@ -196,6 +199,8 @@ class Broker:
         self._open_core()
         try:
             await self._start_plugins()
+            if self.config.cluster.listen:
+                await self._start_clustering()
             for name in self.config.listeners:
                 await self.open_listener(name)
             if self._wants_admin:
@@ -253,6 +258,9 @@ class Broker:
         if self._streams is not None:
             await self._streams.stop()
             self._streams = None
+        if self.clustering is not None:
+            await self.clustering.stop()
+            self.clustering = None
         if core is not None and core.store is not None:
             if core.store.dirty:
                 log.error("stopped with unsaved state: the store cannot write")
@@ -289,7 +297,7 @@ class Broker:
         self._queue_tasks = QueueTasks(core)
         self._watch(core, committer)
         host = PluginHost(
-            socket.gethostname(),
+            config.cluster.node_name or socket.gethostname(),
             Path(config.broker.data_dir),
             self.registries,
             self.registry,
@@ -343,11 +351,26 @@ class Broker:
             raise StartError(f"cannot use the streams: {folder}: {error.strerror}") from error
         return self._streams
 
+    async def _start_clustering(self) -> None:
+        # Late: most brokers are no nodes and need no ZeroMQ.
+        from vmq.clustering.clustering import Clustering
+        from vmq_cluster.errors import ClusterError
+
+        folder = Path(self.config.broker.data_dir) / "cluster"
+        clustering = Clustering(self.config.cluster, folder)
+        try:
+            await clustering.start()
+        except ClusterError as error:
+            raise StartError(f"cluster: {error}") from error
+        self.clustering = clustering
+
     def _other_families(self) -> Iterator[Family]:
-        """The figures of plugins and streams."""
+        """The figures of plugins, streams and the cluster."""
         yield from families(self.plugins.guards, self.plugins.counters)
         if self._streams is not None:
             yield from self._streams.families()
+        if self.clustering is not None:
+            yield from self.clustering.families()
 
     def _restore(self, store: Store) -> None:
         """Brings back sessions and retained messages, those of mountpoints without a listener too."""
@@ -659,6 +682,8 @@ class Broker:
             reasons.append("the store cannot write")
         if self._streams is not None:
             reasons.extend(self._streams.problems())
+        if self.clustering is not None:
+            reasons.extend(self.clustering.problems())
         lag = self.monitor.recent_lag()
         if lag > UNWELL_LAG:
             reasons.append(f"the event loop was {lag:.1f} s late in the last seconds")

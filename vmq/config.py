@@ -13,6 +13,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from vmq.config_cluster import ClusterOptions
 from vmq.config_listeners import Certificate, ListenerOptions
 from vmq.config_plugins import PluginOptions
 from vmq.config_sources import ConfigError, Problem
@@ -29,6 +30,7 @@ __all__ = [
     "AuthOptions",
     "BrokerOptions",
     "Certificate",
+    "ClusterOptions",
     "Config",
     "ConfigError",
     "Endpoint",
@@ -430,6 +432,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     limits: LimitOptions = LimitOptions()
     store: StoreOptions = StoreOptions()
     network: NetworkOptions = NetworkOptions()
+    cluster: ClusterOptions = ClusterOptions()
     streams: dict[str, StreamOptions] = msgspec.field(default_factory=dict)
     plugins: dict[str, PluginOptions] = msgspec.field(default_factory=dict)
 

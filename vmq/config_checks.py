@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from vmq import config_streams
+from vmq import config_cluster, config_streams
 from vmq.config import Config, ListenerOptions
 from vmq.config_listeners import problems_of
 from vmq.config_sources import ConfigError, Problem, type_problems
@@ -27,7 +27,7 @@ def check(config: Config, origin: Callable[[str], str | None] = lambda _key: Non
     problems = type_problems(config, origin)
     if not problems:
         problems = _listener_problems(config, origin) + _chain_problems(config, origin)
-        problems += _stream_problems(config, origin)
+        problems += _stream_problems(config, origin) + _cluster_problems(config, origin)
     if problems:
         raise ConfigError(problems)
 
@@ -53,6 +53,14 @@ def _stream_problems(config: Config, origin: Callable[[str], str | None]) -> lis
         for option, what in config_streams.problems_of(options):
             key = f"streams.{name}.{option}"
             problems.append(Problem(key, what, origin(key), getattr(options, option)))
+    return problems
+
+
+def _cluster_problems(config: Config, origin: Callable[[str], str | None]) -> list[Problem]:
+    problems: list[Problem] = []
+    for option, what in config_cluster.problems_of(config.cluster):
+        key = f"cluster.{option}"
+        problems.append(Problem(key, what, origin(key), getattr(config.cluster, option)))
     return problems
 
 

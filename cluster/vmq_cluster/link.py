@@ -87,6 +87,9 @@ class Link:
         self._warned: dict[str, float] = {}
         #: Frames that were dropped because too much waited for a peer.
         self.dropped_frames = 0
+        #: Bytes of frames handed to ZeroMQ, and of those that it brought.
+        self.sent_bytes = 0
+        self.received_bytes = 0
 
     async def start(self, listen: str) -> str:
         """Listens at an address; returns it with the real port.
@@ -157,8 +160,11 @@ class Link:
         """Sends a frame to a member, or drops it."""
         peer = self._peers.get(name)
         try:
-            if peer is None or not peer.send(encode(frame)):
+            raw = b"" if peer is None else encode(frame)
+            if peer is None or not peer.send(raw):
                 self.dropped_frames += 1
+            else:
+                self.sent_bytes += len(raw)
         except ClusterError as error:
             self.dropped_frames += 1
             self.warn(f"cannot send to {name}: {error}")
@@ -171,7 +177,9 @@ class Link:
                 return
             peer = self._contacts[address] = Peer(address, self._dealer(), self.warn)
             asyncio.get_running_loop().call_later(_CONTACT_SECONDS, self._end_contact, address)
-        peer.send(encode(frame))
+        raw = encode(frame)
+        if peer.send(raw):
+            self.sent_bytes += len(raw)
 
     def _end_contact(self, address: str) -> None:
         peer = self._contacts.pop(address, None)
@@ -217,6 +225,7 @@ class Link:
     def received(self, parts: list[bytes]) -> None:
         """One message of a peer: the routing id of its connection, and a frame."""
         connection = parts[0]
+        self.received_bytes += sum(map(len, parts[1:]))
         now = asyncio.get_running_loop().time()
         until = self._deaf.get(connection)
         if until is not None:

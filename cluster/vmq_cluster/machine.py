@@ -173,13 +173,19 @@ class Machine:
         """Asks the node at an address to be taken in; repeated until it answers."""
         self._rollcall.join(address)
 
-    def leave(self, now: float) -> None:
-        """Begins to leave; `Left` says when it is done.
+    @property
+    def contacts(self) -> list[str]:
+        """The addresses that were to be joined and have not answered."""
+        return self._rollcall.contacts
+
+    def leave(self, now: float, timeout: float | None = None) -> None:
+        """Begins to leave; `Left` says when it is done: after `timeout` (or `leave_timeout`) at the latest.
 
         Raises:
             ClusterError: this node does not belong to the cluster.
         """
-        self._rollcall.leave(now)
+        limit = self.options.leave_timeout if timeout is None else timeout
+        self._rollcall.leave(now, limit)
 
     def remove(self, name: str, force: bool = False) -> None:
         """Takes a dead member out.

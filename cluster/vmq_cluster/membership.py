@@ -60,12 +60,15 @@ class Membership:
         self._outbox = outbox
         self._records: dict[str, MemberRecord] = {}
         self._digest: int | None = None
+        #: Where this node is in this life; its record says so only while it belongs.
+        self._address = ""
         #: Names of the other members, sorted.
         self.others: list[str] = []
         self._load()
 
     def start(self, address: str) -> None:
         """Says where this node can be reached; emits `Excluded` if it no longer belongs."""
+        self._address = address
         own = self._records.get(self._identity.name)
         if own is None or own.incarnation < self._identity.incarnation:
             # A life that begins after the node was taken out is out as well, until it is told to join.
@@ -131,9 +134,8 @@ class Membership:
 
     def rejoin(self, wall: int, above: int) -> None:
         """This node belongs to the cluster again, or still, under a new incarnation."""
-        address = self.own.address
         self._identity.renew(wall, max(above, self.own.incarnation))
-        self._set(self._own(0, address))
+        self._set(self._own(0, self._address))
 
     def leave(self, status: Status) -> None:
         """This node is LEAVING, or has LEFT."""
@@ -194,7 +196,7 @@ class Membership:
         # out, it stays out in the new life as well.
         self._identity.renew(wall, record.incarnation)
         status = own.status if not is_active(own) else Status.JOINED
-        fresh = msgspec.structs.replace(self._own(0, own.address), status=status)
+        fresh = msgspec.structs.replace(self._own(0, self._address), status=status)
         self._records[own.name] = fresh
         self._store(fresh)
         return True

@@ -95,8 +95,8 @@ class ClusterNode:
         Raises:
             ClusterError: it cannot listen, or the storage is another node's, or damaged.
         """
-        address = await self._link.start(self._listen)
         try:
+            address = await self._link.start(self._listen)
             self._machine = Machine(
                 self.name,
                 self._advertise or _checked(address),
@@ -129,14 +129,16 @@ class ClusterNode:
         self._running.join(address)
         self._flush_soon()
 
-    async def leave(self) -> bool:
+    async def leave(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - the protocol's own
         """Leaves the cluster; returns whether the others have all that this node had. `stop` is still to come.
+
+        After `timeout` seconds (`leave_timeout` if none are given) it has left, whatever the others have.
 
         Raises:
             ClusterError: this node does not belong to the cluster.
         """
-        self._running.leave(self._now())
-        if self._left is None:
+        self._running.leave(self._now(), timeout)
+        if self._left is None or self._left.done():
             self._left = asyncio.get_running_loop().create_future()
         self._flush_soon()
         return await asyncio.shield(self._left)
@@ -163,6 +165,16 @@ class ClusterNode:
         membership = self._running.membership
         found = {each.name: each.address for each in membership.records}
         return {name: found[name] for name in sorted([*membership.others, self.name])}
+
+    @property
+    def link(self) -> Link:
+        """What the node hears and says, for its counters."""
+        return self._link
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it takes part: not before its start, after its stop, or after a `failure`."""
+        return self._machine is not None
 
     @property
     def up(self) -> list[str]:

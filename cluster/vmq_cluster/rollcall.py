@@ -50,7 +50,7 @@ class RollCall:
         self._heartbeats = 0
         #: Who was told the members since the last heartbeat.
         self._informed: set[str] = set()
-        #: Since when this node has been leaving, and who is to hear that it has left.
+        #: When a leave under way is given up, and who is to hear that this node has left.
         self._leaving: float | None = None
         self._farewell: set[str] = set()
 
@@ -66,8 +66,13 @@ class RollCall:
         self._contacts[address] = self._tickets
         self._knock(address)
 
-    def leave(self, now: float) -> None:
-        """Begins to leave; `Left` says when it is done.
+    @property
+    def contacts(self) -> list[str]:
+        """The addresses that were to be joined and have not answered."""
+        return sorted(self._contacts)
+
+    def leave(self, now: float, timeout: float) -> None:
+        """Begins to leave; `Left` says when it is done, which it is after so many seconds at the latest.
 
         Raises:
             ClusterError: this node does not belong to the cluster.
@@ -75,7 +80,7 @@ class RollCall:
         if not self._membership.belongs:
             raise ClusterError("this node does not belong to the cluster")
         if self._leaving is None:
-            self._leaving = now
+            self._leaving = now + timeout
             self._contacts.clear()
             self._membership.leave(Status.LEAVING)
             self.tell_all()
@@ -201,9 +206,9 @@ class RollCall:
         if expired:
             self.tell_all()
 
-    def _maybe_left(self, now: float, since: float) -> None:
+    def _maybe_left(self, now: float, deadline: float) -> None:
         """LEAVING becomes LEFT when another has everything, and the end is when one of them knows."""
-        late = now - since > self._options.leave_timeout
+        late = now > deadline
         if self._membership.own.status == Status.LEAVING:
             if not late and not self._is_handed_over():
                 return

@@ -152,6 +152,18 @@ def test_a_member_leaves_and_its_writes_stay(seed: int) -> None:
     sim.until(lambda: sim.is_joined(names), 20)
 
 
+def test_a_leave_has_a_limit_of_its_own() -> None:
+    sim = Sim(0)
+    names = sim.cluster(3)
+    leaver = names[0]
+    sim.split([leaver], names[1:])
+    sim.ask(leaver, lambda: sim[leaver].leave(sim.now, 3.0))
+    sim.run(2)
+    assert sim.nodes[leaver].of(Left) == []
+    sim.run(2)
+    assert sim.nodes[leaver].of(Left) == [Left(complete=False)]
+
+
 def test_the_last_member_may_leave() -> None:
     sim = Sim(0)
     machine = sim.add("a")
@@ -188,6 +200,21 @@ def test_who_was_removed_stays_out_until_it_joins(seed: int) -> None:
     sim.ask(dead, lambda: sim[dead].join(names[3]))
     sim.until(lambda: sim.is_joined(names), 20)
     assert sim[dead].identity.incarnation > before
+
+
+def test_a_node_that_moved_while_it_was_out_says_where_it_is_when_it_joins() -> None:
+    storage = MemoryStorage()
+    transaction = Transaction(storage)
+    identity = Identity(transaction, "me", b"", 1, Random(1))
+    first = Membership(identity, transaction, Outbox())
+    first.start("there")
+    first.leave(Status.LEFT)
+    identity.stopped()
+    transaction.commit()
+    moved = membership(storage, "here")
+    assert not moved.belongs
+    moved.rejoin(1, 0)
+    assert moved.own.address == "here"
 
 
 @over_seeds(60)

@@ -21,7 +21,7 @@ _PREFIX: Final = "/api/v1"
 class _Connection(http.client.HTTPConnection):
     """HTTP over a Unix socket."""
 
-    def __init__(self, path: Path, timeout: float = _TIMEOUT) -> None:
+    def __init__(self, path: Path, timeout: float) -> None:
         super().__init__("localhost", timeout=timeout)
         self._path = path
         self._seconds = timeout
@@ -45,6 +45,8 @@ class AdminClient:
         data_dir: str | None,
         selection: Mapping[str, object] | None = None,
     ) -> None:
+        #: Seconds that the broker has to answer.
+        self.timeout = _TIMEOUT
         self._selection = dict(selection or {})
         overrides = {} if data_dir is None else {"broker.data_dir": data_dir}
         self._folder = Path(settings.load(config, overrides).config.broker.data_dir)
@@ -83,7 +85,7 @@ class AdminClient:
 
     def _ask(self, method: str, path: str, body: bytes | None = None) -> Any:
         headers = {} if body is None else {"Content-Type": "application/json"}
-        connection = _Connection(socket_of(self._folder))
+        connection = _Connection(socket_of(self._folder), self.timeout)
         try:
             connection.request(method, _PREFIX + path, body, headers)
             response = connection.getresponse()
@@ -98,7 +100,7 @@ class AdminClient:
                 f"the broker on {self._folder} lets only its own user ask: run this as {_owner(self._folder)}"
             ) from None
         except TimeoutError:
-            raise CliError(f"the broker did not answer within {_TIMEOUT:g} s") from None
+            raise CliError(f"the broker did not answer within {self.timeout:g} s") from None
         except (OSError, http.client.HTTPException, ValueError) as problem:
             text = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
             raise CliError(f"cannot ask the broker on {self._folder}: {text}") from None

@@ -11,6 +11,7 @@ from vmq.cli import (
     admin,
     api_key,
     bench,
+    cluster,
     config,
     health,
     listener,
@@ -82,6 +83,7 @@ app.command("why")(why.why)
 app.add_typer(api_key.app, name="api-key")
 app.command("bench")(bench.bench)
 app.command("health")(health.health)
+app.add_typer(cluster.app, name="cluster")
 app.add_typer(config.app, name="config")
 app.add_typer(store.app, name="store")
 app.add_typer(passwd.app, name="passwd")

@@ -49,6 +49,37 @@ LogLevelOption = Annotated[
     ),
 ]
 
+NodeNameOption = Annotated[
+    str | None,
+    typer.Option(
+        "--node-name", metavar="NAME", help="The node's name, instead of cluster.node_name."
+    ),
+]
+ClusterListenOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster-listen",
+        metavar="ADDRESS",
+        help="Be a node of a cluster, which others reach at tcp://HOST:PORT or ipc://PATH.",
+    ),
+]
+JoinOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--join",
+        metavar="ADDRESS",
+        help="Ask the node there to take this one in, as long as it is alone. May be repeated.",
+    ),
+]
+ClusterKeyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster-key",
+        metavar="FILE",
+        help="The key that all nodes share (`vmq cluster keygen FILE`), instead of cluster.key_file.",
+    ),
+]
+
 
 def start(
     config: ConfigOption = None,
@@ -56,6 +87,10 @@ def start(
     data_dir: DataDirOption = None,
     allow_anonymous: AnonymousOption = False,
     log_level: LogLevelOption = None,
+    node_name: NodeNameOption = None,
+    cluster_listen: ClusterListenOption = None,
+    join: JoinOption = None,
+    cluster_key: ClusterKeyOption = None,
 ) -> None:
     """Start a broker in the foreground.
 
@@ -71,6 +106,8 @@ def start(
       vmq start --config config/vmq.toml
       vmq start --listen tcp://127.0.0.1:1884 --data-dir /tmp/vmq
       vmq start --listen tcp://0.0.0.0:1883 --allow-anonymous
+      vmq start --node-name b --cluster-listen tcp://10.0.0.2:44053 \\
+        --cluster-key cluster.key --join tcp://10.0.0.1:44053
     """
     overrides: dict[str, object] = {}
     if listen:
@@ -81,6 +118,13 @@ def start(
         overrides["auth.allow_anonymous"] = True
     if log_level is not None:
         overrides["log.level"] = log_level
+    cluster = {
+        "node_name": node_name,
+        "listen": cluster_listen,
+        "join": join or None,
+        "key_file": cluster_key,
+    }
+    overrides |= {f"cluster.{name}": value for name, value in cluster.items() if value is not None}
     loaded = settings.load(config, overrides)
 
     import uvloop

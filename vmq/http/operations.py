@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vmq.admin import (
+    cluster,
     keys,
     listeners,
     metrics,
@@ -136,6 +137,27 @@ class OneListener(Struct, forbid_unknown_fields=True):
     """Which listener."""
 
     name: str
+
+
+class JoinCluster(Struct, forbid_unknown_fields=True):
+    """Which cluster to join."""
+
+    address: Annotated[str, Meta(description="Of any of its nodes: tcp://HOST:PORT")]
+
+
+class LeaveCluster(Struct, forbid_unknown_fields=True):
+    """How long to wait."""
+
+    timeout: Annotated[
+        float, Meta(ge=1, le=3600, description="Seconds after which the node has left anyway")
+    ] = 60.0
+
+
+class RemoveMember(Struct, forbid_unknown_fields=True):
+    """Which node to take out."""
+
+    node: Annotated[str, Meta(description="Its name")]
+    force: Annotated[bool, Meta(description="Even if it is alive")] = False
 
 
 class OnePlugin(Struct, forbid_unknown_fields=True):
@@ -352,6 +374,45 @@ OPERATIONS: Final = (
         OneListener,
         listeners.ListenerRow,
         lambda context, wanted: listeners.stop_listener(context.broker, wanted.name),
+    ),
+    Operation(
+        "list_members",
+        "GET",
+        "/cluster/members",
+        "List the nodes of the cluster, as this one sees them",
+        List,
+        cluster.MemberRow,
+        lambda context, wanted: _listed(
+            cluster.MemberRow, cluster.list_members(context.broker), wanted
+        ),
+        many=True,
+    ),
+    Operation(
+        "join_cluster",
+        "POST",
+        "/cluster/join",
+        "Join the cluster of the node at an address",
+        JoinCluster,
+        cluster.Joined,
+        lambda context, wanted: cluster.join(context.broker, wanted.address),
+    ),
+    Operation(
+        "leave_cluster",
+        "POST",
+        "/cluster/leave",
+        "Leave the cluster; the broker goes on alone",
+        LeaveCluster,
+        cluster.LeftCluster,
+        lambda context, wanted: cluster.leave(context.broker, wanted.timeout),
+    ),
+    Operation(
+        "remove_member",
+        "DELETE",
+        "/cluster/member",
+        "Take a dead node out of the cluster",
+        RemoveMember,
+        cluster.Removed,
+        lambda context, wanted: cluster.remove(context.broker, wanted.node, force=wanted.force),
     ),
     Operation(
         "list_plugins",

@@ -18,6 +18,7 @@ from tests.support.broker_process import BrokerProcess
 from vmq.broker import Broker
 from vmq.config import (
     BrokerOptions,
+    ClusterOptions,
     Config,
     ListenerOptions,
     StoreOptions,
@@ -103,7 +104,11 @@ async def site(config: Config) -> AsyncIterator[Site]:
 @pytest.fixture
 async def local(config: Config, tmp_path: Path) -> AsyncIterator[Site]:
     """As the admin socket serves it: without."""
-    there = replace(config, broker=BrokerOptions(data_dir=str(tmp_path / "local")))
+    there = replace(
+        config,
+        broker=BrokerOptions(data_dir=str(tmp_path / "local")),
+        cluster=ClusterOptions(listen="tcp://127.0.0.1:0"),
+    )
     async with Broker(there) as broker:
         async for each in serve(broker, trusted=True):
             yield each

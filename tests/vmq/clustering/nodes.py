@@ -1,0 +1,61 @@
+"""Brokers in the test's process that are nodes of one cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from vmq.broker import Broker
+from vmq.clustering.clustering import Clustering
+from vmq.config import BrokerOptions, ClusterOptions, Config, ListenerOptions, StoreOptions
+
+#: Seconds that a test waits for something that comes within a moment.
+PATIENCE = 30.0
+
+
+def config(folder: Path, name: str, join: Sequence[str] = (), listen: str = "") -> Config:
+    return Config(
+        broker=BrokerOptions(data_dir=str(folder / name)),
+        listeners={"tcp": ListenerOptions(url="tcp://127.0.0.1:0")},
+        store=StoreOptions(durability="memory"),
+        cluster=ClusterOptions(
+            node_name=name,
+            listen=listen or "tcp://127.0.0.1:0",
+            join=list(join),
+            heartbeat_interval=0.1,
+            heartbeat_timeout=2,
+        ),
+    )
+
+
+def clustering(broker: Broker) -> Clustering:
+    assert broker.clustering is not None
+    return broker.clustering
+
+
+def address(broker: Broker) -> str:
+    return clustering(broker).node.address
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Waits for what other nodes bring about; looks again after each moment in which they may."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            if condition():
+                return
+            await asyncio.sleep(0.01)
+
+
+async def together(*brokers: Broker) -> None:
+    """Waits until each of the nodes reaches all others."""
+    await until(lambda: all(len(clustering(each).node.up) == len(brokers) - 1 for each in brokers))
+
+
+@asynccontextmanager
+async def pair(folder: Path) -> AsyncIterator[tuple[Broker, Broker]]:
+    """Two nodes, `a` and `b`, of which the second joined the first."""
+    async with Broker(config(folder, "a")) as a, Broker(config(folder, "b", [address(a)])) as b:
+        await together(a, b)
+        yield a, b

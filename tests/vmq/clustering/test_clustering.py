@@ -1,0 +1,108 @@
+"""A broker's cluster node: start, stop, health, figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from tests.vmq.clustering.nodes import address, clustering, config, pair, together, until
+from vmq.admin import cluster
+from vmq.broker import Broker, StartError
+from vmq.clustering.clustering import node_name
+from vmq.config import ClusterOptions
+
+
+def figures(broker: Broker) -> dict[str, float]:
+    return {each.name: each.samples[0].value for each in clustering(broker).families()}
+
+
+def test_the_machine_names_the_node_that_nobody_named() -> None:
+    assert node_name(ClusterOptions(node_name="a")) == "a"
+    assert node_name(ClusterOptions())
+
+
+async def test_without_an_address_there_is_no_node(tmp_path: Path) -> None:
+    alone = replace(config(tmp_path, "a"), cluster=ClusterOptions())
+    async with Broker(alone) as broker:
+        assert broker.clustering is None
+        assert not any(each.name.startswith("cluster_") for each in broker.metrics.families())
+    assert not (tmp_path / "a" / "cluster").exists()
+
+
+async def test_a_configured_node_joins_and_both_know(tmp_path: Path) -> None:
+    async with pair(tmp_path) as (a, b):
+        for each in (a, b):
+            assert sorted(clustering(each).node.members) == ["a", "b"]
+            assert each.health() == []
+            found = figures(each)
+            assert found["cluster_nodes"] == found["cluster_nodes_up"] == 2
+            assert found["cluster_bytes_sent"] > 0
+            assert found["cluster_bytes_received"] > 0
+            assert found["netsplit_detected"] == 0
+        names = [family.name for family in a.metrics.families()]
+        assert "cluster_bytes_dropped" in names
+
+
+async def test_a_stopped_member_is_missed_and_comes_back_by_itself(tmp_path: Path) -> None:
+    async with Broker(config(tmp_path, "a")) as a:
+        async with Broker(config(tmp_path, "b", [address(a)])) as b:
+            await together(a, b)
+            there = address(b)
+        await until(lambda: figures(a)["netsplit_detected"] == 1)
+        assert figures(a)["netsplit_resolved"] == 0
+        assert figures(a)["cluster_nodes_up"] == 1
+        # Nobody is stopped by it.
+        assert a.health() == []
+        # It knows the cluster: nobody tells it to join.
+        async with Broker(config(tmp_path, "b", listen=there)) as b:
+            await together(a, b)
+            await until(lambda: figures(a)["netsplit_resolved"] == 1)
+
+
+async def test_who_was_removed_stays_out_after_a_restart(tmp_path: Path) -> None:
+    async with Broker(config(tmp_path, "a")) as a:
+        seed = address(a)
+        async with Broker(config(tmp_path, "b", [seed])) as b:
+            await together(a, b)
+            cluster.remove(a, "b", force=True)
+            await until(lambda: clustering(b).node.up == [])
+            await until(lambda: b.health() == ["this node was taken out of the cluster by a"])
+        async with Broker(config(tmp_path, "b", [seed])) as b:
+            assert clustering(b).node.machine.contacts == []
+            assert b.health() == ["this node was taken out of the cluster by an earlier decision"]
+            assert await clustering(b).join(seed, 30)
+            await together(a, b)
+            assert b.health() == []
+
+
+async def test_its_own_address_among_those_to_join_is_passed_over(tmp_path: Path) -> None:
+    listen = f"ipc://{tmp_path}/a.socket"
+    async with Broker(config(tmp_path, "a", [listen], listen)) as a:
+        assert clustering(a).node.machine.contacts == []
+
+
+async def test_a_folder_of_another_node_is_refused(tmp_path: Path) -> None:
+    first = config(tmp_path, "a")
+    async with Broker(first):
+        pass
+    other = replace(first, cluster=replace(first.cluster, node_name="b"))
+    with pytest.raises(StartError, match="cluster: the storage is that of node 'a', not of 'b'"):
+        await Broker(other).start()
+    # Nothing is left of the attempt.
+    async with Broker(first):
+        pass
+
+
+async def test_a_key_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    first = config(tmp_path, "a")
+    keyed = replace(first, cluster=replace(first.cluster, key_file=str(tmp_path / "key")))
+    with pytest.raises(StartError, match="cluster: cannot read the key"):
+        await Broker(keyed).start()
+
+
+async def test_an_address_in_use_is_refused(tmp_path: Path) -> None:
+    async with Broker(config(tmp_path, "a")) as a:
+        with pytest.raises(StartError, match="cluster: cannot listen at tcp://"):
+            await Broker(config(tmp_path, "b", listen=address(a))).start()

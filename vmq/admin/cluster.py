@@ -1,0 +1,164 @@
+"""The cluster that this broker is a node of: status, join, leave, remove."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Meta, Struct
+
+from vmq.admin.errors import AdminError, NotFoundError, RefusedError
+
+if TYPE_CHECKING:
+    from vmq.broker import Broker
+    from vmq.clustering.clustering import Clustering
+    from vmq_cluster.node import ClusterNode
+
+#: Seconds that a node which is to be joined has to answer.
+JOIN_TIMEOUT = 10.0
+
+
+class MemberRow(Struct, frozen=True, kw_only=True):
+    """One node that belongs to the cluster, belonged to it, or is asked to take this one in."""
+
+    node: Annotated[str, Meta(description="Its name; empty: not known yet")]
+    status: Annotated[
+        str,
+        Meta(
+            description="joined, leaving, left, removed (by an operator), expired (dead for too long), or asked "
+            "(to take this node in)"
+        ),
+    ]
+    is_up: Annotated[bool, Meta(description="This node can reach it")]
+    is_self: Annotated[bool, Meta(description="It is the node that answers")]
+    address: Annotated[str, Meta(description="Where the others reach it")]
+    waiting_messages: Annotated[int, Meta(description="What waits here for it")]
+    waiting_bytes: int
+
+
+class Joined(Struct, frozen=True):
+    """How far a join has come."""
+
+    address: str
+    status: Annotated[str, Meta(description="joined, or asked: it is asked until it answers")]
+
+
+class LeftCluster(Struct, frozen=True):
+    """How a leave has ended."""
+
+    node: str
+    complete: Annotated[bool, Meta(description="The others have all that this node had")]
+
+
+class Removed(Struct, frozen=True):
+    """Who was removed."""
+
+    node: str
+
+
+def list_members(broker: "Broker") -> list[MemberRow]:
+    """The members, past ones included.
+
+    Raises:
+        RefusedError: the broker is no node, or its node has stopped.
+    """
+    return list(_rows(_node_of(broker)))
+
+
+def _rows(node: "ClusterNode") -> Iterator[MemberRow]:
+    from vmq_cluster.membership import Status
+
+    machine = node.machine
+    for record in machine.membership.records:
+        is_self = record.name == node.name
+        is_member = record.name in machine.membership.others
+        messages, size = machine.channels.waiting(record.name)
+        yield MemberRow(
+            node=record.name,
+            status=Status(record.status).name.lower(),
+            is_up=is_self or (is_member and machine.detector.is_up(record.name)),
+            is_self=is_self,
+            address=record.address,
+            waiting_messages=messages,
+            waiting_bytes=size,
+        )
+    for address in machine.contacts:
+        yield MemberRow(
+            node="",
+            status="asked",
+            is_up=False,
+            is_self=False,
+            address=address,
+            waiting_messages=0,
+            waiting_bytes=0,
+        )
+
+
+async def join(broker: "Broker", address: str) -> Joined:
+    """Asks the node at an address to take this one into its cluster.
+
+    Raises:
+        RefusedError: the broker is no node.
+        AdminError: it is no address of another node.
+    """
+    from vmq_cluster.errors import ClusterError
+
+    clustering = _clustering_of(broker)
+    try:
+        joined = await clustering.join(address, JOIN_TIMEOUT)
+    except ClusterError as error:
+        raise AdminError(str(error)) from None
+    return Joined(address, "joined" if joined else "asked")
+
+
+async def leave(broker: "Broker", timeout: float) -> LeftCluster:  # noqa: ASYNC109 - a limit, not an error
+    """Leaves the cluster; the broker goes on alone.
+
+    Raises:
+        RefusedError: the broker is no node, or alone.
+    """
+    from vmq_cluster.errors import ClusterError
+
+    node = _node_of(broker)
+    if node.machine.membership.belongs and not node.machine.membership.others:
+        raise RefusedError(f"node {node.name!r} is in no cluster: it is alone")
+    try:
+        return LeftCluster(node.name, await node.leave(timeout))
+    except ClusterError as error:
+        raise RefusedError(str(error)) from None
+
+
+def remove(broker: "Broker", name: str, *, force: bool) -> Removed:
+    """Takes a dead node out of the cluster.
+
+    Raises:
+        NotFoundError: it is no other member.
+        RefusedError: the broker is no node, or the member is alive (unless `force`).
+    """
+    from vmq_cluster.errors import ClusterError
+
+    node = _node_of(broker)
+    known = {row.node for row in _rows(node) if row.status in ("joined", "leaving", "expired")}
+    others = sorted(known - {node.name, ""})
+    if name not in others:
+        accepted = ", ".join(others) or "there is none"
+        raise NotFoundError(f"{name!r} is no other member of the cluster; accepted: {accepted}")
+    try:
+        node.remove(name, force)
+    except ClusterError as error:
+        raise RefusedError(f"{error}, or use --force") from None
+    return Removed(name)
+
+
+def _clustering_of(broker: "Broker") -> "Clustering":
+    clustering = broker.clustering
+    if clustering is None:
+        raise RefusedError("this broker is no node of a cluster: cluster.listen is not set")
+    return clustering
+
+
+def _node_of(broker: "Broker") -> "ClusterNode":
+    from vmq_cluster.errors import ClusterError
+
+    try:
+        return _clustering_of(broker).node
+    except ClusterError as error:
+        raise RefusedError(str(error)) from None

@@ -1,0 +1,234 @@
+"""The broker's cluster node: its start and stop, what an operator asks of it, and its figures."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from vmq.clustering.key import read_key
+from vmq.config_cluster import ClusterOptions
+from vmq.metrics import Family, Sample
+from vmq_cluster.addresses import check_address
+from vmq_cluster.effects import ClockAhead, Excluded, MembersChanged, PeerDown, PeerUp
+from vmq_cluster.errors import ClusterError
+from vmq_cluster.leveldb import LevelStorage
+from vmq_cluster.node import ClusterNode
+from vmq_cluster.options import Options
+
+log = logging.getLogger("vmq.cluster")
+
+#: Seconds between two looks whether an address that is to be joined has answered.
+_LOOK: Final = 0.05
+
+
+def node_name(options: ClusterOptions) -> str:
+    """The name of this node: the configured one, or the machine's."""
+    return options.node_name or socket.gethostname()
+
+
+class Clustering:
+    """This broker as a node.
+
+    Args:
+        options: the section [cluster], with `listen` set.
+        folder: the node's own; made when missing.
+    """
+
+    def __init__(self, options: ClusterOptions, folder: Path) -> None:
+        self.options = options
+        self._folder = folder
+        self._key: str | None = None
+        self._node: ClusterNode | None = None
+        self._storage: LevelStorage | None = None
+        #: Who has taken this node out of the cluster, if somebody has.
+        self._excluded = ""
+        #: A member that was up is down, and not all are up again since.
+        self._is_split = False
+        self._splits = 0
+        self._heals = 0
+
+    # --- its life
+
+    async def start(self) -> None:
+        """Takes part in the cluster that the node knows, or asks to be taken into the configured one.
+
+        Raises:
+            ClusterError: the key, the folder or the address cannot be used.
+        """
+        options = self.options
+        self._key = None if options.key_file is None else read_key(Path(options.key_file))
+        self._storage = LevelStorage(self._folder)
+        try:
+            node = ClusterNode(
+                node_name(options),
+                options.listen,
+                self._storage,
+                key=self._key,
+                advertise=options.advertise,
+                options=Options(
+                    heartbeat_interval=options.heartbeat_interval,
+                    heartbeat_timeout=options.heartbeat_timeout,
+                    dead_node_timeout=options.dead_node_timeout,
+                ),
+            )
+            self._listen_to(node)
+            await node.start()
+        except BaseException:
+            self._close_storage()
+            raise
+        self._node = node
+        log.info("cluster node name=%s address=%s", node.name, node.address)
+        self._join_configured(node)
+
+    async def stop(self) -> None:
+        """Ends in order; the node stays a member."""
+        if self._node is not None:
+            await self._node.stop()
+            self._node = None
+        self._close_storage()
+
+    def _close_storage(self) -> None:
+        if self._storage is not None:
+            self._storage.close()
+            self._storage = None
+
+    def _join_configured(self, node: ClusterNode) -> None:
+        """Joins as configured, unless this node has others, or had to go: a restart does not undo that."""
+        wanted = [each for each in self.options.join if each not in (node.address, node.name)]
+        membership = node.machine.membership
+        if not wanted or membership.others:
+            return
+        if not membership.belongs:
+            log.warning("not joined: the node was taken out of its cluster; use `vmq cluster join`")
+            return
+        for address in wanted:
+            node.join(address)
+
+    # --- what happens to it
+
+    def _listen_to(self, node: ClusterNode) -> None:
+        node.on(PeerUp, self._on_up)
+        node.on(PeerDown, self._on_down)
+        node.on(MembersChanged, self._on_members)
+        node.on(Excluded, self._on_excluded)
+        node.on(ClockAhead, self._on_clock)
+
+    def _on_up(self, effect: PeerUp) -> None:
+        log.info("node up name=%s", effect.peer)
+        self._maybe_healed()
+
+    def _on_down(self, effect: PeerDown) -> None:
+        node = self._node
+        if node is None or not node.is_running or effect.peer not in node.members:
+            return  # it went for good, and is nobody's loss: `_on_members` tells of it
+        log.warning('node down name=%s reason="%s"', effect.peer, effect.reason)
+        if not self._is_split:
+            self._is_split = True
+            self._splits += 1
+
+    def _on_members(self, effect: MembersChanged) -> None:
+        log.info("members of the cluster: %s", " ".join(sorted(effect.members)))
+        self._maybe_healed()
+
+    def _maybe_healed(self) -> None:
+        node = self._node
+        if not self._is_split or node is None or not node.is_running:
+            return
+        if len(node.up) + 1 == len(node.members):
+            self._is_split = False
+            self._heals += 1
+
+    def _on_excluded(self, effect: Excluded) -> None:
+        self._excluded = effect.by
+        log.error("this node was taken out of the cluster by=%s", effect.by)
+
+    def _on_clock(self, effect: ClockAhead) -> None:
+        log.warning("clock ahead node=%s by_ms=%d", effect.peer, effect.milliseconds)
+
+    # --- what an operator may ask
+
+    @property
+    def node(self) -> ClusterNode:
+        """The node, which takes part.
+
+        Raises:
+            ClusterError: it does not, or not any more.
+        """
+        if self._node is None or not self._node.is_running:
+            failure = None if self._node is None else self._node.failure
+            raise ClusterError(f"the cluster node does not run: {failure or 'it is stopped'}")
+        return self._node
+
+    async def join(self, address: str, timeout: float) -> bool:  # noqa: ASYNC109 - a limit, not an error
+        """Asks the node at an address to take this one in; returns whether it has answered in time.
+
+        It is asked on and on, also after the time is over.
+
+        Raises:
+            ClusterError: it is no address, or this node's own.
+        """
+        node = self.node
+        check_address(address, self._key)
+        if address == node.address:
+            raise ClusterError(f"{address} is this node itself")
+        if address in node.members.values():
+            return True
+        node.join(address)
+        self._excluded = ""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        while address in self.node.machine.contacts:
+            if loop.time() >= deadline:
+                return False
+            await asyncio.sleep(_LOOK)
+        return True
+
+    # --- what is shown of it
+
+    def problems(self) -> Iterator[str]:
+        """Why the node cannot do its work now. A dead or unreachable member is none of its own problems."""
+        node = self._node
+        if node is not None and node.failure is not None:
+            yield f"the cluster node stopped: {node.failure}"
+        elif self._excluded:
+            yield f"this node was taken out of the cluster by {self._excluded}"
+
+    def families(self) -> Iterator[Family]:
+        """The figures of the cluster."""
+        node = self._node
+        if node is None:
+            return
+        dropped = node.machine.channels.dropped_bytes if node.is_running else 0
+        counters = (
+            ("cluster_bytes_sent", "Bytes sent to other nodes.", node.link.sent_bytes),
+            (
+                "cluster_bytes_received",
+                "Bytes received from other nodes.",
+                node.link.received_bytes,
+            ),
+            ("cluster_bytes_dropped", "Bytes for other nodes that were dropped.", dropped),
+            (
+                "netsplit_detected",
+                "Times that a member could not be reached any more.",
+                self._splits,
+            ),
+            ("netsplit_resolved", "Times that all could be reached again.", self._heals),
+        )
+        for name, text, value in counters:
+            yield Family(name, "counter", text, (Sample((), value),))
+        gauges = (
+            (
+                "cluster_nodes",
+                "Members, this node included.",
+                len(node.members) if node.is_running else 0,
+            ),
+            (
+                "cluster_nodes_up",
+                "Members that can be reached, this node included.",
+                len(node.up) + 1 if node.is_running else 0,
+            ),
+        )
+        for name, text, value in gauges:
+            yield Family(name, "gauge", text, (Sample((), value),))

@@ -1,0 +1,98 @@
+"""Subscriber records: what every node knows of every session, in the replicated metadata.
+
+The key names the session by mountpoint and client id; the value says which node owns it, since when, and what it
+subscribes to. Only the owner writes a record. Who takes a session over becomes its owner by a record that is `since`
+later than the one it found (`taken_over`), whatever the clocks say.
+"""
+
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta, Struct
+
+#: The prefix of the metadata under which the records are.
+SUBSCRIBERS: Final = "vmq.subscribers"
+
+_SEPARATOR: Final = "\0"  # in no client id and no mountpoint [MQTT-1.5.3-2]
+
+
+class RecordError(ValueError):
+    """What is under a key of the metadata is no record of a subscriber."""
+
+
+class Record(Struct, array_like=True, frozen=True):
+    """One session. `since` is when its owner became that: milliseconds of the owner's wall clock, or later."""
+
+    node: Annotated[str, Meta(min_length=1, max_length=255)]
+    since: Annotated[int, Meta(ge=0, lt=1 << 62)]
+    clean: bool
+    #: QoS by filter; shared ones are whole, `$share/name/filter`.
+    subscriptions: dict[str, Annotated[int, Meta(ge=0, le=2)]]
+
+
+_ENCODER: Final = msgspec.msgpack.Encoder(order="sorted")
+_DECODER: Final = msgspec.msgpack.Decoder(Record)
+
+
+def encode_key(mountpoint: str, client_id: str) -> bytes:
+    """The key of a session's record."""
+    return (mountpoint + _SEPARATOR + client_id).encode()
+
+
+def decode_key(key: bytes) -> tuple[str, str]:
+    """Mountpoint and client id.
+
+    Raises:
+        RecordError: it is no key of a record.
+    """
+    try:
+        mountpoint, separator, client_id = key.decode().partition(_SEPARATOR)
+    except UnicodeDecodeError as error:
+        raise RecordError(f"{key!r} is no subscriber: {error}") from None
+    if not separator:
+        raise RecordError(f"{key!r} is no subscriber")
+    return mountpoint, client_id
+
+
+def encode(record: Record) -> bytes:
+    """A record for the metadata: equal records are equal bytes."""
+    return _ENCODER.encode(record)
+
+
+def decode(raw: bytes) -> Record:
+    """A record out of the metadata.
+
+    Raises:
+        RecordError: it is none.
+    """
+    try:
+        return _DECODER.decode(raw)
+    except msgspec.DecodeError as error:
+        raise RecordError(f"no record of a subscriber: {error}") from None
+
+
+def merge(one: bytes, other: bytes) -> bytes:
+    """The record that is true of two that were written at the same time, as on both sides of a split.
+
+    The newest session wins as a whole. By the time of the metadata's write it would be the session that subscribed
+    last, and by a union of the subscriptions what one side unsubscribed would be back; what the losing node's session
+    has is handed over with its queue instead, by the node that knows it.
+    """
+    return max(one, other, key=_rank)
+
+
+def _rank(raw: bytes) -> tuple[int, str, bytes]:
+    """The order of records; what is none comes before all."""
+    try:
+        record = decode(raw)
+    except RecordError:
+        return (-1, "", raw)
+    return (record.since, record.node, raw)
+
+
+def taken_over(
+    before: Record | None, node: str, now: int, clean: bool, subscriptions: dict[str, int]
+) -> Record:
+    """The record with which a node becomes the owner of a session that had the record `before`."""
+    since = now if before is None else max(now, before.since + 1)
+    return Record(node, since, clean, subscriptions)

@@ -1,0 +1,116 @@
+"""The options of this broker as a node of a cluster, and which of them go together."""
+
+from collections.abc import Iterator
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta, Struct
+
+ADDRESS_FORMS: Final = "tcp://HOST:PORT or ipc://PATH"
+
+
+class ClusterOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """This broker as a node of a cluster. It is one when `listen` is set."""
+
+    node_name: Annotated[
+        str,
+        Meta(
+            pattern=r"^[A-Za-z0-9_.@-]{0,255}\Z",
+            description="The node's name, which no other node has, and which stays; empty = the machine's name.",
+            extra={"accepts": "letters, digits and _ . @ -"},
+        ),
+    ] = ""
+    listen: Annotated[
+        str,
+        Meta(
+            max_length=1000,
+            description="Where the other nodes reach this one; empty = no cluster.",
+            extra={"accepts": f"empty, {ADDRESS_FORMS}"},
+        ),
+    ] = ""
+    advertise: Annotated[
+        str,
+        Meta(
+            max_length=1000,
+            description="The same as the others see it, if that is another address; needed where `listen` "
+            "is 0.0.0.0 or [::].",
+            extra={"accepts": f"empty, {ADDRESS_FORMS}"},
+        ),
+    ] = ""
+    join: Annotated[
+        list[Annotated[str, Meta(max_length=1000)]],
+        Meta(
+            max_length=100,
+            description="Nodes of which one is asked to take this one in, as long as it is alone and was "
+            "never taken out; its own address is passed over.",
+            extra={"accepts": 'a list of addresses, as in ["tcp://10.0.0.1:44053"]'},
+        ),
+    ] = msgspec.field(default_factory=list)
+    key_file: Annotated[
+        str | None,
+        Meta(
+            description="File with the key that all nodes share (`vmq cluster keygen`); unset = none, and "
+            "then only loopback and ipc addresses are accepted.",
+            extra={"accepts": "a path"},
+        ),
+    ] = None
+    heartbeat_interval: Annotated[
+        float,
+        Meta(
+            ge=0.05, le=3600, description="Seconds between two signs of life to every other node."
+        ),
+    ] = 1.0
+    heartbeat_timeout: Annotated[
+        float,
+        Meta(
+            ge=0.1,
+            le=86_400,
+            description="Seconds of silence after which a node counts as down; at least twice heartbeat_interval.",
+        ),
+    ] = 5.0
+    dead_node_timeout: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=31_536_000,
+            description="Seconds after which a node that is down is taken out of the cluster; 0 = never. "
+            "It comes back by itself when it is well again.",
+        ),
+    ] = 0.0
+
+
+def problems_of(options: ClusterOptions) -> Iterator[tuple[str, str]]:
+    """Options that are wrong or do not go together, and why."""
+    if options.heartbeat_timeout < 2 * options.heartbeat_interval:
+        yield (
+            "heartbeat_timeout",
+            f"accepted: at least twice heartbeat_interval, which is {options.heartbeat_interval:g}",
+        )
+    if not options.listen:
+        for name in ("advertise", "join"):
+            if getattr(options, name):
+                yield name, "there is no cluster without cluster.listen; accepted: with it"
+        return
+    # Late: most brokers are no nodes and need no ZeroMQ.
+    from vmq_cluster.addresses import check_address
+    from vmq_cluster.errors import ClusterError
+
+    # Of the key only its presence counts here; the file is read at the start.
+    key = options.key_file
+    for name, addresses in (
+        ("listen", [options.listen]),
+        ("advertise", [options.advertise] if options.advertise else []),
+        ("join", options.join),
+    ):
+        for address in addresses:
+            try:
+                check_address(address, key)
+            except ClusterError as error:
+                yield name, f"{error} (cluster.key_file; `vmq cluster keygen` makes one)"
+    if is_wildcard(options.listen) and not options.advertise:
+        yield "advertise", f"missing: {options.listen} is no address that other nodes can use"
+
+
+def is_wildcard(address: str) -> bool:
+    """Whether an address stands for all of this machine."""
+    return address.startswith(("tcp://0.0.0.0:", "tcp://[::]:"))
