@@ -294,6 +294,7 @@ class Broker:
             self.registries,
             self.registry,
             lambda: self.metrics,
+            self._declare_stream,
             self._clients,
         )
         self._plugins = plugins = Plugins(host, core.hooks, config.plugins, core.clock)
@@ -336,16 +337,24 @@ class Broker:
             text = f"streams need more libraries ({error}): pip install 'vmq[streams]'"
             raise StartError(text) from error
         try:
-            self._streams = Streaming(core, self.registry(), folder, self.config.streams)
+            return Streaming(core, self.registry(), folder, self.config.streams)
         except StreamError as error:
             raise StartError(str(error)) from error
         except OSError as error:
             raise StartError(f"cannot use the streams: {folder}: {error.strerror}") from error
         return self._streams
 
+    async def _declare_stream(self, name: str, options: Mapping[str, Any]) -> None:
+        """Keeps a stream that a plugin wants; the first may be this broker's first stream at all."""
+        try:
+            streams = self.open_streams()
+        except StartError as error:
+            raise RuntimeError(str(error)) from error
+        await streams.declare(name, options)
+
     def _other_families(self) -> Iterator[Family]:
         """The figures of plugins and streams."""
-        yield from families(self.plugins.guards, self.plugins.counters)
+        yield from families(self.plugins.guards, self.plugins.counters, self.plugins.gauges)
         if self._streams is not None:
             yield from self._streams.families()
 
