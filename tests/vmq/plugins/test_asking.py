@@ -51,9 +51,7 @@ async def test_gauges_are_figures_while_the_plugin_runs(
     async with serving(tmp_path, {"keeper": keeper}) as broker:
 
         def found() -> list[tuple[dict[str, str], float]]:
-            families = [
-                each for each in broker.metrics.families() if each.name == "vmq_plugin_lag"
-            ]
+            families = [each for each in broker.metrics.families() if each.name == "vmq_plugin_lag"]
             return [(dict(one.labels), one.value) for each in families for one in each.samples]
 
         assert found() == [
