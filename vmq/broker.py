@@ -337,7 +337,7 @@ class Broker:
             text = f"streams need more libraries ({error}): pip install 'vmq[streams]'"
             raise StartError(text) from error
         try:
-            return Streaming(core, self.registry(), folder, self.config.streams)
+            self._streams = Streaming(core, self.registry(), folder, self.config.streams)
         except StreamError as error:
             raise StartError(str(error)) from error
         except OSError as error:

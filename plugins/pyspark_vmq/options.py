@@ -33,6 +33,8 @@ SOURCE: Final = (
     "failOnDataLoss",
 )
 SINK: Final = ("topic", "qos", "retain")
+#: What Spark hands over besides: its own options, in lower case.
+OF_SPARK: Final = frozenset({"path", "checkpointlocation", "queryname"})
 
 ENDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 
@@ -173,7 +175,7 @@ def _check_names(given: Mapping[str, str], known: tuple[str, ...]) -> None:
     """A misspelt option must not pass silently. Spark's own are left alone."""
     lower = {name.lower() for name in known}
     for name in given:
-        if name.lower() not in lower and name.lower() not in {"path", "checkpointlocation"}:
+        if name.lower() not in lower and name.lower() not in OF_SPARK:
             raise OptionError(name, f"is unknown; there are: {', '.join(known)}")
 
 

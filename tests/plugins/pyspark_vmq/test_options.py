@@ -118,6 +118,8 @@ def test_sink() -> None:
     options = sink_options({**SERVER, "topic": "alerts", "qos": "2", "retain": "true"})
     assert (options.topic, options.qos, options.retain) == ("alerts", 2, True)
     assert sink_options(SERVER).qos == 1
+    # A query with a name and a checkpoint: Spark hands over its own options.
+    assert sink_options({**SERVER, "queryname": "a", "checkpointLocation": "/tmp"}).qos == 1
 
 
 @pytest.mark.parametrize(
