@@ -302,6 +302,7 @@ class Broker:
             self.registries,
             self.registry,
             lambda: self.metrics,
+            self._declare_stream,
             self._clients,
         )
         self._plugins = plugins = Plugins(host, core.hooks, config.plugins, core.clock)
@@ -364,9 +365,17 @@ class Broker:
             raise StartError(f"cluster: {error}") from error
         self.clustering = clustering
 
+    async def _declare_stream(self, name: str, options: Mapping[str, Any]) -> None:
+        """Keeps a stream that a plugin wants; the first may be this broker's first stream at all."""
+        try:
+            streams = self.open_streams()
+        except StartError as error:
+            raise RuntimeError(str(error)) from error
+        await streams.declare(name, options)
+
     def _other_families(self) -> Iterator[Family]:
         """The figures of plugins, streams and the cluster."""
-        yield from families(self.plugins.guards, self.plugins.counters)
+        yield from families(self.plugins.guards, self.plugins.counters, self.plugins.gauges)
         if self._streams is not None:
             yield from self._streams.families()
         if self.clustering is not None:

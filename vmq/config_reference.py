@@ -14,6 +14,7 @@ from vmq_acl import AclConfig
 from vmq_bridge import BridgesConfig
 from vmq_graphite import GraphiteConfig
 from vmq_passwd import PasswdConfig
+from vmq_spark import SparkConfig
 from vmq_systree import SystreeConfig
 from vmq_webhooks import WebhooksConfig
 
@@ -46,6 +47,7 @@ _IN_THE_BOX: Final[Mapping[str, type[Struct]]] = {
     "vmq_graphite": GraphiteConfig,
     "vmq_webhooks": WebhooksConfig,
     "vmq_bridge": BridgesConfig,
+    "vmq_spark": SparkConfig,
 }
 
 

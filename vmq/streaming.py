@@ -8,9 +8,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from vmq.config import Config
-from vmq.config_streams import StreamOptions
+from vmq.config_streams import StreamOptions, from_plain
 from vmq.core import Core
 from vmq.flight_access import BrokerAccess
 from vmq.flight_listener import FlightListener
@@ -77,6 +78,19 @@ class Streaming:
 
         access = BrokerAccess(name, hooks, anonymous, secure=options.endpoint.is_tls)
         return FlightListener(name, options, self.catalog, access, self.sinks)
+
+    async def declare(self, name: str, options: Mapping[str, Any]) -> None:
+        """Keeps a stream that a plugin wants, of options as they stand in the configuration.
+
+        Raises:
+            ValueError: an option is wrong, or the name or the stream cannot be had.
+            OSError: the disk.
+        """
+        checked = from_plain(name, dict(options))
+        try:
+            await self.catalog.declare(name, checked)
+        except StreamError as error:
+            raise ValueError(str(error)) from error
 
     async def finish(self) -> None:
         """Ends the sinks between two steps; no Flight listener is open any more."""

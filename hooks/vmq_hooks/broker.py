@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar
@@ -150,6 +150,32 @@ class Broker(Protocol):
 
     def counter(self, name: str, description: str) -> Counter:
         """A counter of the plugin's own, in /metrics as `vmq_plugin_NAME`."""
+
+    def gauge(
+        self,
+        name: str,
+        description: str,
+        read: Callable[[], Iterable[tuple[Mapping[str, str], float]]],
+    ) -> None:
+        """A gauge of the plugin's own, in /metrics as `vmq_plugin_NAME` until the plugin stops.
+
+        `read` gives the labels and the value of each of its samples whenever somebody asks: at once,
+        from what the plugin knows. What it raises is logged, and leaves the gauge out.
+        """
+
+    async def declare_stream(self, name: str, options: Mapping[str, Any]) -> None:
+        """Has the broker keep a stream, as if `[streams.NAME]` stood in its configuration.
+
+        A stream that is there goes on, with these options if nobody has declared it since the
+        broker's start. It is fed until the broker stops; one that nobody declares after the next
+        start stays readable, and is fed no more.
+
+        Raises:
+            ValueError: an option is wrong, the name is unusable or taken by a stream of the
+                configuration or a command, or the stream was declared otherwise since the start.
+            RuntimeError: this broker can keep no streams.
+            OSError: the disk.
+        """
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str = "") -> "asyncio.Task[Any]":
         """Runs a coroutine until it ends or the plugin stops; an error of it is logged."""

@@ -72,7 +72,9 @@ ELSEWHERE = {
 #: Test files that mirror no module, and why.
 NO_MIRROR = {
     "test_mirror.py": "the rule itself",
+    "plugins/test_asking.py": "the handle of a running broker: gauges and streams",
     "plugins/test_clients.py": "a real client against plugins",
+    "streams/test_catalog_declare.py": "the catalog, as plugins use it",
     "plugins/test_reload.py": "plugins that change under traffic",
     "plugins/test_sections.py": "the sections of plugins, from the file to the plugin",
     "test_flows.py": "random walks over sessions, queues and the store together",

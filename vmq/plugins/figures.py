@@ -1,11 +1,14 @@
 """What is counted of plugins, as metrics."""
 
-from collections.abc import Callable, Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from vmq.metrics import Family, Sample
 from vmq.plugins.guard import Guard, State
-from vmq.plugins.handle import PluginCounter
+from vmq.plugins.handle import PluginCounter, PluginGauge
+
+log = logging.getLogger("vmq.plugins")
 
 #: Counted by plugin and hook.
 BY_HOOK: Final[Mapping[str, tuple[str, str]]] = {
@@ -17,7 +20,9 @@ BY_HOOK: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def families(
-    guards: Mapping[str, Guard], counters: Mapping[str, Mapping[str, PluginCounter]]
+    guards: Mapping[str, Guard],
+    counters: Mapping[str, Mapping[str, PluginCounter]],
+    gauges: Iterable[tuple[str, PluginGauge]] = (),
 ) -> Iterator[Family]:
     """The metrics of plugins; those of which there is nothing to tell are left out."""
     for name, (attribute, text) in BY_HOOK.items():
@@ -35,6 +40,7 @@ def families(
     is_open = _each(guards, lambda guard: int(guard.state is not State.CLOSED))
     yield Family("plugin_breaker_open", "gauge", "1 while a plugin's breaker is open.", is_open)
     yield from _own(counters)
+    yield from _gauges(gauges)
 
 
 def _each(guards: Mapping[str, Guard], value: Callable[[Guard], int]) -> tuple[Sample, ...]:
@@ -48,3 +54,24 @@ def _own(counters: Mapping[str, Mapping[str, PluginCounter]]) -> Iterator[Family
         found = [(plugin, own[name]) for plugin, own in counters.items() if name in own]
         samples = tuple(Sample((("plugin", plugin),), each.value) for plugin, each in found)
         yield Family(f"vmq_plugin_{name}", "counter", found[0][1].help, samples)
+
+
+def _gauges(gauges: Iterable[tuple[str, PluginGauge]]) -> Iterator[Family]:
+    """The gauges that plugins made, likewise."""
+    samples: dict[str, list[Sample]] = {}
+    texts: dict[str, str] = {}
+    for name, gauge in gauges:
+        try:
+            read = [
+                Sample((("plugin", gauge.plugin), *labels.items()), float(value))
+                for labels, value in gauge.read()
+            ]
+        except Exception:
+            # A plugin's fault; the other figures are still asked for.
+            log.exception("plugin %s: its gauge %s cannot be read", gauge.plugin, name)
+            continue
+        texts.setdefault(name, gauge.help)
+        samples.setdefault(name, []).extend(read)
+    for name, found in samples.items():
+        if found:
+            yield Family(f"vmq_plugin_{name}", "gauge", texts[name], tuple(found))

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
@@ -45,6 +45,8 @@ class Host(Protocol):
 
     async def reauthorize(self, subscriber_id: SubscriberId | None) -> int: ...
 
+    async def declare_stream(self, name: str, options: Mapping[str, Any]) -> None: ...
+
     def figures(self) -> "list[Figure]": ...
 
 
@@ -73,6 +75,14 @@ class PluginCounter:
         self.value += amount
 
 
+class PluginGauge(NamedTuple):
+    """A gauge of a plugin; it ends with the plugin."""
+
+    plugin: str
+    help: str
+    read: Callable[[], Iterable[tuple[Mapping[str, str], float]]]
+
+
 class Handle:
     """The handle of one plugin, from its start to its stop."""
 
@@ -89,6 +99,7 @@ class Handle:
         self._counters = counters
         self._forget = forget
         self._tasks: set[asyncio.Task[Any]] = set()
+        self.gauges: dict[str, PluginGauge] = {}
         self._log = logging.getLogger(f"vmq.plugins.{name}")
         self._config_dir = config_dir
 
@@ -160,9 +171,20 @@ class Handle:
         return self._host.figures()
 
     def counter(self, name: str, description: str) -> PluginCounter:
-        if not name.isidentifier() or not name.isascii():
-            raise ValueError(f"{name!r} is no name of a counter; accepted: letters, digits and _")
+        _check_name(name, "a counter")
         return self._counters.setdefault(name, PluginCounter(name, description))
+
+    def gauge(
+        self,
+        name: str,
+        description: str,
+        read: Callable[[], Iterable[tuple[Mapping[str, str], float]]],
+    ) -> None:
+        _check_name(name, "a gauge")
+        self.gauges[name] = PluginGauge(self._name, description, read)
+
+    async def declare_stream(self, name: str, options: Mapping[str, Any]) -> None:
+        await self._host.declare_stream(name, options)
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str = "") -> "asyncio.Task[Any]":
         task = asyncio.get_running_loop().create_task(work, name=name or f"plugin {self._name}")
@@ -188,3 +210,8 @@ class Handle:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _check_name(name: str, what: str) -> None:
+    if not name.isidentifier() or not name.isascii():
+        raise ValueError(f"{name!r} is no name of {what}; accepted: letters, digits and _")

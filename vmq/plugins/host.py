@@ -1,8 +1,9 @@
 """The broker's side of the plugins' handles."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from vmq_hooks import BridgeSession, Message, RegisterModifiers, SubscriberId
@@ -30,6 +31,7 @@ class PluginHost:
         registries: the topic trees by mountpoint.
         registry: the topic tree of a mountpoint, made when first asked for.
         metrics: the broker's figures.
+        declare_stream: has the broker keep a stream of these options.
         clients: where clients inside the process are kept, to be closed at the end.
     """
 
@@ -40,6 +42,7 @@ class PluginHost:
         registries: Mapping[str, Registry],
         registry: Callable[[str], Registry],
         metrics: Callable[[], Metrics],
+        declare_stream: Callable[[str, Mapping[str, Any]], Awaitable[None]],
         clients: set[LocalClient],
     ) -> None:
         self.node_name = node_name
@@ -47,6 +50,7 @@ class PluginHost:
         self._registries = registries
         self._registry = registry
         self._metrics = metrics
+        self._declare_stream = declare_stream
         self._clients = clients
         self._publishers: dict[str, LocalClient] = {}
 
@@ -127,6 +131,9 @@ class PluginHost:
 
     async def reauthorize(self, subscriber_id: SubscriberId | None) -> int:
         return await reauthorize(self._registries.values(), subscriber_id)
+
+    async def declare_stream(self, name: str, options: Mapping[str, Any]) -> None:
+        await self._declare_stream(name, options)
 
     def figures(self) -> list[Figure]:
         return [

@@ -9,7 +9,7 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -22,7 +22,7 @@ from vmq.hooks import Hooks
 from vmq.plugins.chains import VerdictChain
 from vmq.plugins.compiling import Selection, Wrap, compile_into, notices
 from vmq.plugins.guard import Guard, State
-from vmq.plugins.handle import Handle, Host, PluginCounter
+from vmq.plugins.handle import Handle, Host, PluginCounter, PluginGauge
 from vmq.plugins.implementations import steps_of
 from vmq.plugins.lanes import Lanes
 from vmq.plugins.loading import LoadError, forget, installed, load
@@ -387,3 +387,10 @@ class Plugins:
     def counters(self) -> Mapping[str, Mapping[str, PluginCounter]]:
         """The counters that plugins made."""
         return self._counters
+
+    @property
+    def gauges(self) -> Iterator[tuple[str, PluginGauge]]:
+        """The gauges of the plugins that run, by name."""
+        for loaded in self.loaded.values():
+            if loaded.handle is not None:
+                yield from loaded.handle.gauges.items()

@@ -5,6 +5,7 @@ streams/NAME/stream.json        what the stream is
 streams/NAME/0/, 1/, ...        its partitions: segments, their indexes, a checkpoint
 """
 
+import asyncio
 import fcntl
 import json
 import logging
@@ -30,7 +31,8 @@ from vmq.streams.partition import Partition, sync_folder
 
 log = logging.getLogger("vmq.streams")
 
-Origin = Literal["config", "command"]
+#: Who wants the stream: the configuration, `vmq stream create`, or a plugin.
+Origin = Literal["config", "command", "plugin"]
 
 DEFINITION: Final = "stream.json"
 #: As names of tables in the configuration are.
@@ -40,7 +42,7 @@ MOST_STREAMS: Final = 1000
 
 
 class Stream:
-    """One stream and its partitions. `fed` is False once the configuration no longer names it."""
+    """One stream and its partitions. `fed` is False once neither configuration nor plugin names it."""
 
     def __init__(
         self,
@@ -234,6 +236,37 @@ class Catalog:
         self.on_change()
         return stream
 
+    async def declare(self, name: str, options: StreamOptions) -> Stream:
+        """Keeps a stream that a plugin wants, of a broker that runs.
+
+        One that is fed already keeps its options: messages on their way into it would get lost.
+
+        Raises:
+            StreamError: the name is taken or unusable, or the stream is fed with other options.
+        """
+        before = self.streams.get(name)
+        if before is not None:
+            if before.fed and before.origin != "plugin":
+                where = "the configuration" if before.origin == "config" else "a command"
+                raise StreamError(f"there is a stream {name!r} already, made by {where}")
+            if before.fed:
+                if before.options != options:
+                    raise StreamError(
+                        f"stream {name!r} has other options since the broker's start; it takes these "
+                        "after a restart"
+                    )
+                return before
+            if options.partitions < len(before.partitions):
+                raise StreamError(
+                    f"streams.{name}.partitions = {options.partitions}: there are "
+                    f"{len(before.partitions)}, and messages in them; accepted: as many or more"
+                )
+            del self.streams[name]
+            await asyncio.wrap_future(self.commits.writer.call(before.close))
+        stream = self._put(name, options, "plugin")
+        self.on_change()
+        return stream
+
     def delete(self, name: str) -> "Future[None]":
         """Deletes a stream and all its messages, those included that are not written yet.
 
@@ -248,6 +281,10 @@ class Catalog:
         if stream.origin == "config" and stream.fed:
             raise StreamError(
                 f"stream {name!r} stands in the configuration; take [streams.{name}] out first"
+            )
+        if stream.origin == "plugin" and stream.fed:
+            raise StreamError(
+                f"stream {name!r} is a plugin's; take it out of the plugin's section and restart first"
             )
         stream.fed = False
         self.on_change()
@@ -292,7 +329,8 @@ def read_definition(folder: Path) -> tuple[StreamOptions, Origin]:
     path = folder / DEFINITION
     try:
         plain = json.loads(path.read_bytes())
-        origin: Origin = "command" if plain["origin"] == "command" else "config"
+        found = plain["origin"]
+        origin: Origin = found if found in {"command", "plugin"} else "config"
         return from_plain(folder.name, plain["options"]), origin
     except FileNotFoundError:
         raise StreamError(f"{folder} is no stream: it has no {DEFINITION}") from None

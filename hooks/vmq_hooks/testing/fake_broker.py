@@ -12,7 +12,7 @@ subscriptions; `deliver` brings those of others.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, Self, TypeVar
@@ -97,6 +97,10 @@ class FakeBroker:
         #: What `metrics` gives besides the plugin's own counters. A test may fill it.
         self.figures: list[Metric] = []
         self.counters: dict[str, FakeCounter] = {}
+        #: What the plugin's gauges are read by.
+        self.gauges: dict[str, Callable[[], Iterable[tuple[Mapping[str, str], float]]]] = {}
+        #: The streams that the plugin declared, and their options.
+        self.streams: dict[str, Mapping[str, Any]] = {}
         #: Client ids that `disconnect` finds; None: it finds everyone.
         self.connected: set[SubscriberId] | None = None
         #: Raised by the next calls of `publish`, as a full or stopping broker would.
@@ -233,6 +237,17 @@ class FakeBroker:
 
     def counter(self, name: str, description: str) -> FakeCounter:
         return self.counters.setdefault(name, FakeCounter(name, description))
+
+    def gauge(
+        self,
+        name: str,
+        description: str,
+        read: Callable[[], Iterable[tuple[Mapping[str, str], float]]],
+    ) -> None:
+        self.gauges[name] = read
+
+    async def declare_stream(self, name: str, options: Mapping[str, Any]) -> None:
+        self.streams[name] = options
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str = "") -> "asyncio.Task[Any]":
         task = asyncio.get_running_loop().create_task(work, name=name or None)
