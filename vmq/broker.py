@@ -8,7 +8,6 @@ message = await anext(messages)
 
 import asyncio
 import logging
-import os
 import random
 import socket
 import time
@@ -22,11 +21,13 @@ from uuid import uuid4
 import plyvel
 from vmq_hooks import Plugin
 
+from vmq.client_ids import new_client_id
 from vmq.commits import Committer
 from vmq.config import Config, ListenerOptions, value_of
 from vmq.config_checks import check
 from vmq.connection import Connection
-from vmq.core import Core, Options
+from vmq.core import Core
+from vmq.core_options import options_of
 from vmq.embedded import LocalClient, ReceivedMessage
 from vmq.hooks import Hooks
 from vmq.listeners.certificates import CertificateError
@@ -80,41 +81,6 @@ CERTIFICATE_INTERVAL = 10
 
 class StartError(RuntimeError):
     """The broker cannot start; the text is for the operator."""
-
-
-def options_of(config: Config, options: Options | None = None) -> Options:
-    """The core's options out of the configuration; those given, if any, take them over."""
-    options = Options() if options is None else options
-    session, queue = config.session, config.queue
-    options.max_client_id_size = session.max_client_id_size
-    options.max_packet_size = session.max_packet_size
-    options.upgrade_outgoing_qos = session.upgrade_outgoing_qos
-    options.retry_interval = float(session.retry_interval)
-    options.shared_subscription_policy = session.shared_subscription_policy
-    options.suppress_lwt_on_session_takeover = session.suppress_lwt_on_session_takeover
-    options.persistent_client_expiration = float(session.persistent_client_expiration_seconds or 0)
-    options.max_inflight_messages = queue.max_inflight_messages
-    options.max_online_messages = queue.max_online_messages
-    options.max_offline_messages = queue.max_offline_messages
-    options.lifo = queue.queue_type == "lifo"
-    options.drop_oldest = queue.drop == "oldest"
-    options.max_msgs_per_drain_step = queue.max_msgs_per_drain_step
-    options.pause_publisher = queue.overflow == "pause_publisher"
-    options.topic_cache = config.network.topic_cache
-    options.max_uncommitted_writes = config.store.max_uncommitted_writes
-    limits = config.limits
-    options.max_message_size = limits.max_message_size
-    options.max_message_rate = float(limits.max_message_rate)
-    options.max_byte_rate = float(limits.max_byte_rate)
-    options.max_subscriptions_per_client = limits.max_subscriptions_per_client
-    options.topic_max_depth = limits.topic_max_depth
-    options.max_retained_messages = limits.max_retained_messages
-    options.max_retained_bytes = limits.max_retained_bytes
-    options.stalled_client_timeout = float(limits.stalled_client_timeout)
-    options.flapping_limit = limits.flapping_limit
-    options.flapping_window = float(limits.flapping_window)
-    options.flapping_ban = float(limits.flapping_ban)
-    return options
 
 
 class Broker:
@@ -770,18 +736,3 @@ def _value(config: Config, key: str) -> object:
         return value_of(config, key)
     except KeyError:
         return None
-
-
-def client_ids() -> Iterator[str]:
-    """Ids for clients that bring none [MQTT-3.1.3-6], which nobody can guess.
-
-    Every connection is given one before it has said whether it needs it, so they are cheap: the
-    system is asked for random bytes a thousand ids at a time.
-    """
-    while True:
-        digits = os.urandom(16 * 1000).hex()
-        for start in range(0, len(digits), 32):
-            yield "auto-" + digits[start : start + 32]
-
-
-new_client_id = client_ids().__next__

@@ -14,6 +14,8 @@ ELSEWHERE = {
     "__main__.py": ("cli/test_command_line.py", "only runs as a program"),
     "config_listeners.py": ("test_config_checks.py", "seen by way of `load`"),
     "config_text.py": ("test_config_sources.py", "seen in the texts of errors"),
+    "core_options.py": ("test_reload.py", "what a broker takes over from its configuration"),
+    "client_ids.py": ("test_broker.py", "seen in the clients that bring none"),
     "process.py": ("test_metrics.py", "seen in the gauges of the process"),
     "http/keys.py": ("http/test_app.py", "only names what the app holds"),
     "http/server.py": ("http/test_app.py", "the listener under the app"),

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from vmq import Broker
-from vmq.broker import options_of
 from vmq.config import (
     BrokerOptions,
     Config,
@@ -20,6 +19,7 @@ from vmq.config import (
 from vmq.config_load import load
 from vmq.config_reference import reference
 from vmq.core import Options
+from vmq.core_options import options_of
 from vmq.reload import Change, ReloadError, changes, check_live, live_keys
 
 

@@ -1,0 +1,39 @@
+"""The core's options out of the configuration."""
+
+from vmq.config import Config
+from vmq.core import Options
+
+
+def options_of(config: Config, options: Options | None = None) -> Options:
+    """The core's options out of the configuration; those given, if any, take them over."""
+    options = Options() if options is None else options
+    session, queue = config.session, config.queue
+    options.max_client_id_size = session.max_client_id_size
+    options.max_packet_size = session.max_packet_size
+    options.upgrade_outgoing_qos = session.upgrade_outgoing_qos
+    options.retry_interval = float(session.retry_interval)
+    options.shared_subscription_policy = session.shared_subscription_policy
+    options.suppress_lwt_on_session_takeover = session.suppress_lwt_on_session_takeover
+    options.persistent_client_expiration = float(session.persistent_client_expiration_seconds or 0)
+    options.max_inflight_messages = queue.max_inflight_messages
+    options.max_online_messages = queue.max_online_messages
+    options.max_offline_messages = queue.max_offline_messages
+    options.lifo = queue.queue_type == "lifo"
+    options.drop_oldest = queue.drop == "oldest"
+    options.max_msgs_per_drain_step = queue.max_msgs_per_drain_step
+    options.pause_publisher = queue.overflow == "pause_publisher"
+    options.topic_cache = config.network.topic_cache
+    options.max_uncommitted_writes = config.store.max_uncommitted_writes
+    limits = config.limits
+    options.max_message_size = limits.max_message_size
+    options.max_message_rate = float(limits.max_message_rate)
+    options.max_byte_rate = float(limits.max_byte_rate)
+    options.max_subscriptions_per_client = limits.max_subscriptions_per_client
+    options.topic_max_depth = limits.topic_max_depth
+    options.max_retained_messages = limits.max_retained_messages
+    options.max_retained_bytes = limits.max_retained_bytes
+    options.stalled_client_timeout = float(limits.stalled_client_timeout)
+    options.flapping_limit = limits.flapping_limit
+    options.flapping_window = float(limits.flapping_window)
+    options.flapping_ban = float(limits.flapping_ban)
+    return options
