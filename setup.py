@@ -15,6 +15,7 @@ COMPILED = (
     "vmq/limits.py",
     "vmq/output.py",
     "vmq/step.py",
+    "vmq/checkpoint.py",
     "vmq/core.py",
     "vmq/burst.py",
     "vmq/sender.py",

@@ -227,6 +227,8 @@ class Broker:
         if self.clustering is not None:
             await self.clustering.stop()
             self.clustering = None
+            if committer is not None:
+                await committer.finish_all()  # what other nodes said until now
         if core is not None and core.store is not None:
             if core.store.dirty:
                 log.error("stopped with unsaved state: the store cannot write")
@@ -324,7 +326,8 @@ class Broker:
         from vmq_cluster.errors import ClusterError
 
         folder = Path(self.config.broker.data_dir) / "cluster"
-        clustering = Clustering(self.config.cluster, folder)
+        assert self._core is not None and self._committer is not None
+        clustering = Clustering(self.config.cluster, folder, self._core, self._committer)
         try:
             await clustering.start()
         except ClusterError as error:

@@ -40,6 +40,8 @@ class Committer:
         self.reopen: Callable[[], Any] | None = None
         self.writing: asyncio.Future[None] | None = None
         self.handle: asyncio.Handle | None = None
+        #: Called before each commit: what must not be behind the store on its own disk is written then.
+        self.before: list[Callable[[], None]] = []
         #: How long writes took, those that failed included.
         self.times = Histogram()
 
@@ -70,6 +72,8 @@ class Committer:
             return
         if store.failing and not self.recover(store, core):
             return
+        for each in self.before:
+            each()
         number = store.begin_commit()
         if store.sync:
             self.writing = self.loop.run_in_executor(None, self.write, store)

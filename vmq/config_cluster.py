@@ -77,6 +77,15 @@ class ClusterOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             "It comes back by itself when it is well again.",
         ),
     ] = 0.0
+    buffer_bytes: Annotated[
+        int,
+        Meta(
+            ge=65_536,
+            le=1 << 40,
+            description="Messages of QoS 1 and 2 that wait for one other node, in bytes, in memory and in the store; "
+            "what does not fit is dropped.",
+        ),
+    ] = 67_108_864
 
 
 def problems_of(options: ClusterOptions) -> Iterator[tuple[str, str]]:

@@ -18,6 +18,9 @@ Records, by the first byte of their key (integers are big-endian, so that keys s
     r topic                 -> QoS (1), payload                     retained
     g session               ->                                      session ended, records to delete
     p query                 -> batch (8), messages published of it (8)      a sink's batch under way
+    l                       -> random name of this store (8), life of the broker as a node (8)
+    o node NUL life number  -> message      one that another node has not confirmed
+    t node                  -> name of its store (8), life (8), number (8)  the last of its messages taken
 
 Client ids and topics of a mountpoint have it in front of them, between two NUL bytes, which neither can
 contain; those of the empty mountpoint have nothing in front.

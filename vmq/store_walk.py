@@ -29,7 +29,7 @@ from vmq.store import (
 from vmq.store_open import no_format, other_format, text_of
 
 #: The first bytes of vmq's keys.
-KINDS: Final = b"cgimpqrsuvx"
+KINDS: Final = b"cgilmopqrstuvx"
 
 #: Every flag that an entry may have, and its QoS.
 ENTRY_FLAGS: Final = 63
@@ -169,6 +169,7 @@ class Walk:
         self.received()
         self.retained()
         self.progress_of_sinks()
+        self.lanes()
         self.report.queued = self.entries(b"q")
         self.report.inflight = self.entries(b"i")
         # What does not fit together is no news while parts cannot be read.
@@ -282,6 +283,19 @@ class Walk:
         for key, value in self.records(prefix=b"p"):
             if len(value) != 16 or has_flaw(decode_client_id, key[1:]):
                 self.found_malformed("ill-formed records of sinks", key)
+
+    def lanes(self) -> None:
+        """What belongs to messages between nodes."""
+        for key, value in self.records(prefix=b"l"):
+            if len(key) != 1 or len(value) != 16:
+                self.found_malformed("ill-formed records of this node", key)
+        for key, value in self.records(prefix=b"o"):
+            name, end = key[1:-17], key[-17:-16]
+            if end != b"\0" or has_flaw(decode_client_id, name) or not value:
+                self.found_malformed("ill-formed messages to other nodes", key)
+        for key, value in self.records(prefix=b"t"):
+            if len(value) != 24 or has_flaw(decode_client_id, key[1:]):
+                self.found_malformed("ill-formed records of other nodes", key)
 
     def has_session(self, key: bytes, what: str) -> bool:
         """Whether a record's session exists; if not, the record is noted."""
@@ -447,6 +461,10 @@ def show(key: bytes) -> str:
         return f"message {number}"
     if kind == b"g" and len(key) == 9:
         return f"session {number}"
+    if kind == b"o" and len(key) > 18:
+        return f"message to node {key[1:-17].decode(errors='replace')!r}"
+    if kind == b"t":
+        return f"node {key[1:].decode(errors='replace')!r}"
     return f"key {key[:40]!r}"
 
 

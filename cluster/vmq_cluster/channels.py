@@ -4,7 +4,7 @@
 link was broken or nothing was acknowledged for a while. The peer takes each number once, in order. Numbers belong
 to an epoch of the sender, so that a sender that starts again is told from one that repeats itself. If the receiver
 starts again, what it handed on and had not acknowledged comes twice: whoever must not take it twice keeps the
-payloads' own identities.
+payloads' own identities. Who has to store what it takes sets `holds`, and the peer hears of it at `confirm` only.
 
 **Unreliable**: at most once, to a peer that is up, never kept.
 
@@ -83,6 +83,10 @@ class Channels:
         self._touched: set[str] = set()
         #: The epoch of each peer and the number that comes next.
         self._expected: dict[str, tuple[int, int]] = {}
+        #: The number up to which each peer may forget, in that epoch.
+        self._confirmed: dict[str, int] = {}
+        #: Payloads are only acknowledged when `confirm` says that they are safe.
+        self.holds = False
         #: Peers to which an acknowledgement is due.
         self._acks: set[str] = set()
         #: What was dropped since the start.
@@ -172,13 +176,27 @@ class Channels:
         if message.epoch > epoch or message.oldest > expected:
             # A new life of the sender; or an earlier one of this node acknowledged more than this one has seen.
             expected = message.oldest
-        self._acks.add(peer)
+            self._confirmed[peer] = expected - 1
         end = message.first + len(message.payloads)
         if message.first <= expected < end:
             fresh = message.payloads[expected - message.first :]
-            self._outbox.emit(Arrived(peer, reliable=True, payloads=fresh))
+            receipt = (message.epoch, end - 1)
+            self._outbox.emit(Arrived(peer, reliable=True, payloads=fresh, receipt=receipt))
             expected = end
+            if not self.holds:
+                self._confirmed[peer] = end - 1
+                self._acks.add(peer)
+        else:  # what was said before may have been lost
+            self._acks.add(peer)
         self._expected[peer] = (message.epoch, expected)
+
+    def confirm(self, peer: str, receipt: tuple[int, int]) -> None:
+        """What arrived with this receipt is safe, and all that came before it."""
+        epoch, number = receipt
+        known, expected = self._expected.get(peer, (0, 1))
+        if epoch == known and self._confirmed.get(peer, 0) < number < expected:
+            self._confirmed[peer] = number
+            self._acks.add(peer)
 
     def on_unreliable(self, peer: str, message: Unreliable) -> None:
         self._outbox.emit(Arrived(peer, reliable=False, payloads=message.payloads))
@@ -224,8 +242,7 @@ class Channels:
     def flush(self, now: float) -> None:
         """Sends what has gathered."""
         for peer in sorted(self._acks):
-            epoch, expected = self._expected[peer]
-            self._outbox.send(peer, Received(epoch, expected - 1))
+            self._outbox.send(peer, Received(self._expected[peer][0], self._confirmed.get(peer, 0)))
         self._acks.clear()
         for peer in sorted(self._touched):
             outgoing = self._outgoing[peer]

@@ -90,11 +90,15 @@ class Changed:
 
 @dataclass(slots=True, frozen=True)
 class Arrived:
-    """Payloads came over a channel, in the order they were sent."""
+    """Payloads came over a channel, in the order they were sent.
+
+    Those of the reliable lane have a `receipt`, for whoever confirms them.
+    """
 
     peer: str
     reliable: bool
     payloads: list[bytes]
+    receipt: tuple[int, int] = field(default=(0, 0), compare=False)
 
 
 @dataclass(slots=True, frozen=True)

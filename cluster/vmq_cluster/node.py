@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from vmq_cluster.effects import (
+    Arrived,
     Changed,
     Contact,
     Effect,
@@ -81,6 +82,7 @@ class ClusterNode:
         self._link = Link(self._receive, self._on_nonsense, key)
         self._machine: Machine | None = None
         self._callbacks: dict[type, list[Callable[[Any], None]]] = {}
+        self._holds = False
         self._is_flush_due = False
         self._timer: asyncio.TimerHandle | None = None
         self._left: asyncio.Future[bool] | None = None
@@ -106,6 +108,7 @@ class ClusterNode:
                 _wall,
                 this_boot(),
             )
+            self._machine.channels.holds = self._holds
             self._carry_out(self._machine.start(self._now()))
         except BaseException:
             self._machine = None
@@ -259,6 +262,26 @@ class ClusterNode:
         self._flush_soon()
         return taken
 
+    def hold(self) -> None:
+        """What arrives reliably is from now on acknowledged only when `confirm` says so. Before `start`."""
+        self._holds = True
+
+    def confirm(self, arrived: Arrived) -> None:
+        """These payloads are safe here, and all that the peer had sent before: it may forget them."""
+        self._running.channels.confirm(arrived.peer, arrived.receipt)
+        self._flush_soon()
+
+    def drop(self, peer: str, reason: str) -> None:
+        """Takes a peer that sent nonsense for lost, and does not listen to it for a while."""
+        self._link.drop(peer)
+        self._on_nonsense(peer, reason)
+
+    def flush(self) -> None:
+        """Stores and sends what was written and sent in this pass, which else happens at its end."""
+        if self._is_flush_due:
+            self._is_flush_due = False
+            self._step(lambda machine: machine.flush(self._now()))
+
     def broadcast(self, payload: bytes) -> None:
         """Sends bytes to every other node that is up, at most once.
 
@@ -282,11 +305,7 @@ class ClusterNode:
     def _flush_soon(self) -> None:
         if not self._is_flush_due:
             self._is_flush_due = True
-            asyncio.get_running_loop().call_soon(self._flush)
-
-    def _flush(self) -> None:
-        self._is_flush_due = False
-        self._step(lambda machine: machine.flush(self._now()))
+            asyncio.get_running_loop().call_soon(self.flush)
 
     def _tick(self) -> None:
         self._step(lambda machine: machine.tick(self._now()))

@@ -70,7 +70,9 @@ class Subscription(msgspec.Struct, frozen=True):
 LazyMessage = Callable[[], Message]
 
 #: Why a message was dropped.
-DropReason = Literal["queue_full", "expired", "purged", "max_packet_size_exceeded"]
+DropReason = Literal[
+    "queue_full", "expired", "purged", "max_packet_size_exceeded", "cluster_buffer_full"
+]
 
 
 def words(topic: str) -> list[str]:

@@ -3,13 +3,18 @@
 import asyncio
 import logging
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from vmq.clustering.key import read_key
+from vmq.clustering.lanes import Lanes
+from vmq.commits import Committer
 from vmq.config_cluster import ClusterOptions
+from vmq.core import Core
 from vmq.metrics import Family, Sample
+from vmq.store import StoreError
 from vmq_cluster.addresses import check_address
 from vmq_cluster.effects import ClockAhead, Excluded, MembersChanged, PeerDown, PeerUp
 from vmq_cluster.errors import ClusterError
@@ -34,11 +39,18 @@ class Clustering:
     Args:
         options: the section [cluster], with `listen` set.
         folder: the node's own; made when missing.
+        core: the broker's.
+        committer: writes the core's store.
     """
 
-    def __init__(self, options: ClusterOptions, folder: Path) -> None:
+    def __init__(
+        self, options: ClusterOptions, folder: Path, core: Core, committer: Committer
+    ) -> None:
         self.options = options
         self._folder = folder
+        self._core = core
+        self._committer = committer
+        self._lanes: Lanes | None = None
         self._key: str | None = None
         self._node: ClusterNode | None = None
         self._storage: LevelStorage | None = None
@@ -71,13 +83,21 @@ class Clustering:
                     heartbeat_interval=options.heartbeat_interval,
                     heartbeat_timeout=options.heartbeat_timeout,
                     dead_node_timeout=options.dead_node_timeout,
+                    # The lanes bound what waits.
+                    channel_bytes=sys.maxsize,
                 ),
             )
             self._listen_to(node)
+            self._lanes = Lanes(self._core, node, options.buffer_bytes)
+            await self._save_life()
             await node.start()
+        except StoreError as error:
+            self._close_storage()
+            raise ClusterError(str(error)) from None
         except BaseException:
             self._close_storage()
             raise
+        self._committer.before.append(node.flush)
         self._node = node
         log.info("cluster node name=%s address=%s", node.name, node.address)
         self._join_configured(node)
@@ -85,9 +105,17 @@ class Clustering:
     async def stop(self) -> None:
         """Ends in order; the node stays a member."""
         if self._node is not None:
+            self._committer.before.remove(self._node.flush)
             await self._node.stop()
             self._node = None
         self._close_storage()
+
+    async def _save_life(self) -> None:
+        """No other node may hear of a life that this one could forget."""
+        await self._committer.finish_all()
+        assert self._core.store is not None
+        if self._core.store.failing:
+            raise ClusterError("the store cannot be written")
 
     def _close_storage(self) -> None:
         if self._storage is not None:
@@ -147,6 +175,19 @@ class Clustering:
     def _on_clock(self, effect: ClockAhead) -> None:
         log.warning("clock ahead node=%s by_ms=%d", effect.peer, effect.milliseconds)
 
+    # --- what the parts of the cluster side use
+
+    @property
+    def lanes(self) -> Lanes:
+        """Messages to other nodes and from them.
+
+        Raises:
+            ClusterError: the node was never started.
+        """
+        if self._lanes is None:
+            raise ClusterError("the cluster node is not started")
+        return self._lanes
+
     # --- what an operator may ask
 
     @property
@@ -198,9 +239,11 @@ class Clustering:
     def families(self) -> Iterator[Family]:
         """The figures of the cluster."""
         node = self._node
-        if node is None:
+        lanes = self._lanes
+        if node is None or lanes is None:
             return
         dropped = node.machine.channels.dropped_bytes if node.is_running else 0
+        waiting, waiting_bytes = lanes.waiting()
         counters = (
             ("cluster_bytes_sent", "Bytes sent to other nodes.", node.link.sent_bytes),
             (
@@ -208,7 +251,16 @@ class Clustering:
                 "Bytes received from other nodes.",
                 node.link.received_bytes,
             ),
-            ("cluster_bytes_dropped", "Bytes for other nodes that were dropped.", dropped),
+            (
+                "cluster_bytes_dropped",
+                "Bytes for other nodes that were dropped.",
+                dropped + lanes.dropped_bytes,
+            ),
+            (
+                "cluster_messages_dropped",
+                "Messages of QoS 1 and 2 for other nodes that were dropped: too many waited, or the node is no more.",
+                lanes.dropped,
+            ),
             (
                 "netsplit_detected",
                 "Times that a member could not be reached any more.",
@@ -229,6 +281,12 @@ class Clustering:
                 "Members that can be reached, this node included.",
                 len(node.up) + 1 if node.is_running else 0,
             ),
+            (
+                "cluster_messages_waiting",
+                "Messages of QoS 1 and 2 that other nodes have not confirmed.",
+                waiting,
+            ),
+            ("cluster_bytes_waiting", "The same in bytes.", waiting_bytes),
         )
         for name, text, value in gauges:
             yield Family(name, "gauge", text, (Sample((), value),))

@@ -1,0 +1,45 @@
+"""What is to happen once everything that was written so far is safe.
+
+Compiled with `vmq.output`: a compiled class has no interpreted subclasses.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+from vmq.output import Outbox, Output
+from vmq.store import Store
+
+
+class Checkpoint(Output):
+    """An output of actions instead of bytes: each leaves with the acknowledgements of the commit that it waits for.
+
+    A commit that fails is tried again with what it held, and the actions wait on: unlike a client, who is cut off and
+    asks anew, nobody would ask for them.
+    """
+
+    def __init__(self, outbox: Outbox, store: Store) -> None:
+        super().__init__(outbox)
+        self.store = store
+        #: In order, each with the commit that it waits for.
+        self.actions: deque[tuple[int, Callable[[], None]]] = deque()
+
+    def after(self, action: Callable[[], None]) -> None:
+        """Has something done when all writes of the store so far are committed, soon if they are already."""
+        barrier = self.store.last_barrier()
+        self.barrier = max(self.barrier, barrier)
+        self.actions.append((barrier, action))
+        self.touch()
+
+    def write(self) -> None:
+        self.pieces.clear()
+        actions = self.actions
+        while actions and actions[0][0] <= self.outbox.committed:
+            actions.popleft()[1]()
+
+    def close(self, reason: str) -> None:
+        if self.actions:
+            self.barrier = self.actions[-1][0]
+            self.touch()
+
+    def describe(self) -> str:
+        return "checkpoint"
