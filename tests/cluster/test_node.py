@@ -16,7 +16,7 @@ import pytest
 import vmq_cluster
 from tests.cluster.program import OPTIONS
 from vmq_cluster.addresses import generate_key
-from vmq_cluster.effects import Acknowledged, Arrived, Delivered
+from vmq_cluster.effects import Acknowledged, Arrived, Delivered, PeerDown, PeerUp
 from vmq_cluster.errors import ClusterError, StorageError
 from vmq_cluster.node import ClusterNode, this_boot
 from vmq_cluster.storage import Batch, MemoryStorage
@@ -285,6 +285,55 @@ async def test_a_pass_of_the_loop_is_one_batch_and_one_frame(nodes: list[Cluster
     asyncio.get_running_loop().call_soon(flushed.set)
     await flushed.wait()
     assert storage.unsynced <= before + 2
+
+
+async def test_a_pass_can_be_flushed_before_its_end(nodes: list[ClusterNode]) -> None:
+    storage = MemoryStorage(crashes=True)
+    one = await started(nodes, "one", storage=storage)
+    before = storage.unsynced
+    one.put("p", b"k", b"v")
+    one.flush()
+    after = storage.unsynced
+    assert after > before
+    one.flush()
+    flushed = asyncio.Event()
+    asyncio.get_running_loop().call_soon(flushed.set)
+    await flushed.wait()
+    assert storage.unsynced == after
+
+
+async def test_who_holds_confirms_and_who_is_dropped_is_down_for_a_while(
+    nodes: list[ClusterNode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vmq_cluster.link._DEAF_SECONDS", 0.2)
+    one = await started(nodes, "one")
+    two = ClusterNode("two", LOOPBACK, MemoryStorage(), options=OPTIONS)
+    nodes.append(two)
+    two.hold()
+    heard: asyncio.Queue[Any] = asyncio.Queue()
+    for node in (one, two):
+        for kind in (Arrived, Acknowledged):
+            node.on(kind, heard.put_nowait)
+    two.on(PeerUp, heard.put_nowait)
+    two.on(PeerDown, heard.put_nowait)
+    await two.start()
+    two.join(one.address)
+
+    async def hears(kind: type) -> Any:
+        async with asyncio.timeout(PATIENCE):
+            while not isinstance(effect := await heard.get(), kind):
+                pass
+        return effect
+
+    await hears(PeerUp)
+    one.send("two", b"payload", "ticket")
+    arrived = await hears(Arrived)
+    two.drop("one", "no reason")
+    assert (await hears(PeerDown)).reason == "no reason"
+    await hears(PeerUp)
+    assert one.machine.channels.waiting("two")[0] == 1
+    two.confirm(arrived)
+    assert (await hears(Acknowledged)).tickets == ["ticket"]
 
 
 async def test_a_callback_that_fails_harms_nobody(

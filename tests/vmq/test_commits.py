@@ -188,6 +188,20 @@ async def test_an_acknowledgement_leaves_after_the_commit(durability: str) -> No
     assert stage.db.data == {b"1": b""}
 
 
+async def test_what_must_not_be_behind_the_store_is_written_before_each_commit() -> None:
+    stage = Stage("os")
+    seen: list[int] = []
+    stage.committer.before.append(lambda: seen.append(len(stage.db.writes)))
+    # What it writes itself is in the same commit.
+    stage.committer.before.append(lambda: stage.store.put(b"also", b""))
+    for key in (b"1", b"2"):
+        peer = stage.peer()
+        stage.work(peer, key)
+        await peer.wait_for_answer()
+    assert seen == [0, 1]
+    assert [list(changes) for _, changes in stage.db.writes] == [[b"1", b"also"], [b"2", b"also"]]
+
+
 async def test_memory_acknowledges_at_once_and_writes_later() -> None:
     stage = Stage("memory", flush_interval=60)
     peer = stage.peer()

@@ -31,6 +31,7 @@ ELSEWHERE = {
     "bench/storm.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
     "bench/wildcard.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
     "bench/wiring.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
+    "clustering/message.py": ("clustering/test_wire.py", "the form that all messages share"),
     "step.py": ("test_sinks.py", "the waiting part of a sink"),
     "admin/streams.py": ("http/test_api.py", "seen in what the API answers"),
     "store_walk.py": ("test_store_tools.py", "the walk behind check and repair"),

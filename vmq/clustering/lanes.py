@@ -188,7 +188,7 @@ class Lanes:
             return
         seen = SeenMessage(message.topic.decode(), message.payload, message.qos, message.retain)
         # The subscriber is the node: who of its clients misses the message only that one knows.
-        subscriber = SubscriberId(message.mountpoint, peer)
+        subscriber = SubscriberId(client_id=peer, mountpoint=message.mountpoint)
         core.tell("on_message_drop", hook, subscriber, lambda: seen, BUFFER_FULL)
 
     # --- members

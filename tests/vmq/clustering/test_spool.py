@@ -1,0 +1,164 @@
+"""What lanes keep in the store: lives that rise, messages in order, and each taken once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import plyvel
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vmq.clustering.publishes import Publish
+from vmq.clustering.spool import (
+    Taken,
+    begin_life,
+    outgoing_key,
+    stored_outgoing,
+)
+from vmq.clustering.wire import Parcel
+from vmq.store import Store, StoreError
+from vmq.store_open import open_store
+from vmq.store_tools import check
+
+PUBLISH = Publish(b"t", b"", 1)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    found = open_store(tmp_path / "store", "os", lambda: None)
+    yield found
+    found.db.close()
+
+
+def commit(store: Store) -> None:
+    store.begin_commit()
+    store.write()
+    store.end_commit()
+
+
+class Db:
+    """As much of a database as `Taken` reads."""
+
+    def __init__(self) -> None:
+        self.records: dict[bytes, bytes] = {}
+
+    def iterator(self, prefix: bytes, **_: object) -> Iterator[tuple[bytes, bytes]]:
+        return iter(sorted(each for each in self.records.items() if each[0].startswith(prefix)))
+
+    def raw_iterator(self, **_: object) -> Db:
+        return self
+
+    def seek(self, _: bytes) -> None: ...
+
+    def valid(self) -> bool:
+        return False
+
+    def close(self) -> None: ...
+
+
+def taken_again(store: Store) -> Taken:
+    """What a receiver knows that starts again, with all that it had committed."""
+    store.begin_commit()
+    store.db.records.update(
+        {key: value for key, value in store.writing.items() if value is not None}
+    )
+    store.end_commit()
+    return Taken(store)
+
+
+@given(st.lists(st.tuples(st.integers(1, 8), st.integers(0, 8), st.booleans()), max_size=20))
+def test_each_place_is_taken_once_whatever_is_repeated(steps: list[tuple[int, int, bool]]) -> None:
+    """A channel hands on places in order; after a restart of either end it begins anew somewhere before."""
+    store = Store(Db(), "os", lambda: None)
+    taken = Taken(store)
+    got: list[tuple[int, int]] = []
+    sent: list[tuple[int, int]] = []
+    life = 1
+    for count, back, is_new_life in steps:
+        if is_new_life:
+            life += 1
+        else:
+            taken.save()
+            taken = taken_again(store)
+        number = max((place[1] for place in sent if place[0] == life), default=0)
+        again = sent[max(len(sent) - back, 0) :]
+        sent += [(life, number + 1 + each) for each in range(count)]
+        for place in [*again, *sent[-count:]]:
+            if taken.is_new("a", Parcel(7, *place, PUBLISH)):
+                got.append(place)
+    assert got == sent
+
+
+def test_origins_do_not_mix_and_are_forgotten(store: Store) -> None:
+    taken = Taken(store)
+    parcel = Parcel(7, 1, 5, PUBLISH)
+    assert taken.is_new("a", parcel)
+    assert not taken.is_new("a", parcel)
+    assert taken.is_new("b", parcel)
+    taken.save()
+    commit(store)
+    taken = Taken(store)
+    taken.forget_others({"b"})
+    commit(store)
+    for each in (taken, Taken(store)):
+        assert each.is_new("a", parcel)
+        assert not each.is_new("b", parcel)
+
+
+def test_an_origin_with_a_new_store_is_heard_whatever_its_clock_says(store: Store) -> None:
+    taken = Taken(store)
+    assert taken.is_new("a", Parcel(7, 1000, 5, PUBLISH))
+    assert taken.is_new("a", Parcel(6, 1, 1, PUBLISH))
+    assert not taken.is_new("a", Parcel(6, 1, 1, PUBLISH))
+
+
+def test_lives_rise_whatever_the_clock_says_and_the_name_stays(store: Store) -> None:
+    name, life = begin_life(store, 1000, lambda _: 41)
+    assert (name, life) == (42, 1000)
+    commit(store)
+    assert begin_life(store, 5, lambda _: 0) == (42, 1001)
+    assert begin_life(store, 2000, lambda _: 0) == (42, 2000)
+
+
+def test_what_waits_comes_back_in_order(store: Store) -> None:
+    places = [(life, number) for life in (1, 300) for number in (1, 2, 255, 256)]
+    for peer in ("a", "ab"):
+        for life, number in reversed(places):
+            store.put(outgoing_key(peer, life, number), b"%d.%d" % (life, number))
+    commit(store)
+    wanted = [b"%d.%d" % place for place in places]
+    for peer in ("a", "ab"):
+        found = [payload for name, _, payload in stored_outgoing(store) if name == peer]
+        assert found == wanted
+
+
+@pytest.mark.parametrize("key", [b"o", b"oa", b"o" + bytes(17), b"oab" + b"x" * 16])
+def test_a_damaged_store_is_told_of(store: Store, key: bytes) -> None:
+    store.put(key, b"x")
+    commit(store)
+    with pytest.raises(StoreError, match="is none of a message"):
+        list(stored_outgoing(store))
+
+
+def test_so_is_a_damaged_record_of_another_node(store: Store) -> None:
+    store.put(b"ta", b"x")
+    commit(store)
+    with pytest.raises(StoreError, match="is none of another node"):
+        Taken(store)
+
+
+def test_the_store_check_knows_the_records(store: Store, tmp_path: Path) -> None:
+    begin_life(store, 1000, lambda _: 41)
+    taken = Taken(store)
+    taken.is_new("a", Parcel(7, 1, 5, PUBLISH))
+    taken.save()
+    store.put(outgoing_key("a", 1, 1), b"x")
+    commit(store)
+    store.db.close()
+    assert check(tmp_path).problems == []
+    with plyvel.DB(str(tmp_path / "store")) as db:
+        for key in (b"l", b"ta", b"o\0" + bytes(16)):
+            db.put(key, b"x")
+    assert len(check(tmp_path).problems) == 3
