@@ -23,7 +23,8 @@ from tests.support.wire import (
     subscribe_packet,
 )
 from tests.vmq.support import check_packet
-from vmq.broker import Broker, StartError, new_client_id, options_of
+from vmq.broker import Broker, StartError
+from vmq.client_ids import new_client_id
 from vmq.config import (
     Config,
     ConfigError,
@@ -31,6 +32,7 @@ from vmq.config import (
     QueueOptions,
     SessionOptions,
 )
+from vmq.core_options import options_of
 from vmq.embedded import ReceivedMessage
 from vmq.store_open import ended_sessions
 

@@ -1,9 +1,9 @@
 """What the parts of one broker share, and its agreement with the documented defaults."""
 
 from tests.vmq.support import House
-from vmq.broker import options_of
 from vmq.config import Config
 from vmq.core import Core, Options
+from vmq.core_options import options_of
 
 NAMES = (
     *("max_client_id_size", "max_packet_size", "upgrade_outgoing_qos", "retry_interval"),
