@@ -327,7 +327,14 @@ class Broker:
 
         folder = Path(self.config.broker.data_dir) / "cluster"
         assert self._core is not None and self._committer is not None
-        clustering = Clustering(self.config.cluster, folder, self._core, self._committer)
+        clustering = Clustering(
+            self.config.cluster,
+            folder,
+            self._core,
+            self._committer,
+            self.registries,
+            self.registry,
+        )
         try:
             await clustering.start()
         except ClusterError as error:

@@ -5,13 +5,19 @@ The core's modules take clock and random source from here, so that a test can br
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from vmq.hooks import Hooks
 from vmq.output import Outbox, Output
 from vmq.store import Store
 
 log = logging.getLogger("vmq.hooks")
+
+# What `Core.on_subscriber` is told of a session: a connection has it from now on; its subscriptions are others than
+# before; it is over.
+CLAIMED: Final = 0
+CHANGED: Final = 1
+ENDED: Final = 2
 
 
 class Options:
@@ -104,6 +110,7 @@ class Counters:
         self.queue_message_unhandled: int = 0
         self.queue_initialized_from_storage: int = 0
         self.router_matches_local: int = 0
+        self.router_matches_remote: int = 0
         self.retain_refused: int = 0
         self.retain_bursts_refused: int = 0
         self.subscriptions_refused: int = 0
@@ -159,6 +166,15 @@ class Core:
         self.call_later: Callable[[float, Callable[[], None]], object] | None = None
         #: The registry of a mountpoint, made when first asked for; the broker's.
         self.find_registry: Callable[[str], Any] | None = None
+        # What follows is for a node of a cluster, and None for any other broker.
+        #: Told of this broker's sessions: (`CLAIMED`, `CHANGED` or `ENDED`, registry, subscriber).
+        self.on_subscriber: Callable[[int, Any, Any], None] | None = None
+        #: What completes the routes of a mountpoint with their targets on other nodes.
+        self.find_nodes: Callable[[str], Callable[[Any], None]] | None = None
+        #: Sends a message to the other nodes of its route: (mountpoint, route, message); and a run of so many
+        #: PUBLISH packets.
+        self.forward: Callable[[str, Any, Any], None] | None = None
+        self.forward_run: Callable[[str, Any, bytes, int], None] | None = None
         #: Sees what comes from and goes to connections while somebody traces a client: (connection, incoming, bytes).
         self.tap: Callable[[Any, bool, bytes], None] | None = None
         #: Has the subscriptions of (registry, subscriber) authorised anew.

@@ -62,6 +62,7 @@ COUNTERS: Final[Mapping[str, str]] = {
     "queue_message_unhandled": "Messages lost with the end of a queue.",
     "queue_initialized_from_storage": "Queues restored from the store.",
     "router_matches_local": "Subscriptions that published messages matched.",
+    "router_matches_remote": "Copies of published messages that went to other nodes.",
     "retain_refused": "Retained messages not kept because of a limit.",
     "hook_errors": "Plugins' hooks that raised; auth hooks refuse then.",
     "retain_bursts_refused": "Clients closed because too many retained messages waited unread for them.",

@@ -16,8 +16,7 @@ from vmq.mqtt.encoder import PACKET_IDS, PUBACK_HEAD, PUBCOMP_HEAD, PUBREC_HEAD,
 from vmq.mqtt.packets import LEVEL_3_1, LEVEL_3_1_1, MAX_REMAINING_LENGTH, ProtocolError
 from vmq.output import Output
 from vmq.queue import Queue
-from vmq.registry import Registry, Subscriber
-from vmq.store import StoreError
+from vmq.registry import Registry, Subscriber, split_run
 from vmq.trie import Route
 
 #: Topics of one session whose verdict is kept; beyond that all are asked about anew.
@@ -142,9 +141,7 @@ class Publisher:
         count = decoder.run(route.field, longest) if shortest else 1
         counters = core.counters
         counters.mqtt_publish_received += count
-        targets = route.targets
-        counters.router_matches_local += len(targets) * count
-        if not targets and not route.taps:
+        if not route.targets and not route.taps and not route.nodes:
             return
         if shortest:
             frames = data[start : decoder.end]
@@ -155,24 +152,9 @@ class Publisher:
         if route.taps:
             messages = split_run(frames, route)
             registry.tap_run(route, messages, self.client_id)
-        for target in targets:
-            queue = target.queue
-            if queue.fast:
-                output = queue.output
-                output.pieces.append(frames)
-                counters.mqtt_publish_sent += count
-                counters.queue_message_in += count
-                if not output.touched:
-                    output.touched = True
-                    output.outbox.touched.append(output)
-            else:
-                if messages is None:
-                    if core.options.upgrade_outgoing_qos:
-                        self.check_store(route, False)
-                    messages = split_run(frames, route)
-                qos = target.qos if queue.options.upgrade_outgoing_qos else 0
-                for message in messages:
-                    queue.deliver(message, qos, False, "")
+        if route.nodes and core.forward_run is not None:
+            core.forward_run(registry.mountpoint, route, frames, count)
+        registry.deliver_run(route, frames, count, messages)
 
     def on_publish(self) -> None:
         """PUBLISH at any QoS (section 3.3)."""
@@ -193,7 +175,7 @@ class Publisher:
             self.refuse_message()
         self.core.counters.mqtt_publish_received += 1
         if qos or retain or self.core.options.upgrade_outgoing_qos:
-            self.check_store(route, retain)
+            self.registry.check_store(route, retain)
         if qos == 0:
             self.publish(route, Message(route.topic, data[topic_end:end], 0, retain), 0)
             return
@@ -247,19 +229,6 @@ class Publisher:
             and self.kept_generation == hooks.generation
             and route.topic in self.kept[0]
         )
-
-    def check_store(self, route: Route, retain: bool) -> None:
-        """Refuses what would have to be stored while it cannot be [MQTT-4.8.0-2].
-
-        Taken and never acknowledged, it would be sent again and again, and be kept each time.
-
-        Raises:
-            StoreError: the message concerns the store, which cannot write or is far behind.
-        """
-        store = self.core.store
-        if store is not None and store.refuses(self.core.options.max_uncommitted_writes):
-            if retain or route.stored_copies:
-                raise StoreError("the store cannot write")
 
     def keep(self, route: Route, kind: int, until: float) -> None:
         """Lets such publishes pass unasked for a while."""
@@ -358,7 +327,7 @@ class Publisher:
             message = changed_message(message, answer)
             route = registry.route(message.topic)
             if message.qos or message.retain:
-                self.check_store(route, message.retain)
+                self.registry.check_store(route, message.retain)
             if answer.throttle:
                 self.throttle(float(answer.throttle))
         self.finish_publish(registry, route, message, asked, packet_id)
@@ -461,15 +430,3 @@ def changed_message(message: Message, changes: PublishModifiers) -> Message:
     qos = message.qos if changes.qos is None else changes.qos
     retain = message.retain if changes.retain is None else changes.retain
     return Message(topic, payload, qos, retain)
-
-
-def split_run(frames: bytes, route: Route) -> list[Message]:
-    """The messages of a run of PUBLISH packets at QoS 0 on one topic."""
-    decoder = Decoder()
-    decoder.feed(frames)
-    skip = len(route.field)
-    messages: list[Message] = []
-    while decoder.next():
-        payload = decoder.data[decoder.body + skip : decoder.end]
-        messages.append(Message(route.topic, payload, 0, False))
-    return messages

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from vmq_hooks.types import SubscriberId
 
 from vmq.burst import allowance_for
-from vmq.core import Core
+from vmq.core import CHANGED, CLAIMED, ENDED, Core
 from vmq.limits import Flapping
 from vmq.message import Delivery, Message
+from vmq.mqtt.decoder import Decoder
 from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.topics import decode_topic_name, split_shared
 from vmq.output import Output
@@ -76,6 +77,8 @@ class Registry:
         self.wake = wake
         self.purge = purge
         self.trie = Trie()
+        if core.find_nodes is not None:
+            self.trie.find_remote = core.find_nodes(mountpoint)
         self.routes = RouteCache(self.trie, core.options.topic_cache)
         self.retained = RetainedMessages()
         options = core.options
@@ -119,6 +122,8 @@ class Registry:
         if existing.queue.durable and store is not None:
             store.put_session(self.scope + client_id, existing.queue.session, 0)
             output.barrier = store.barrier()
+        if self.core.on_subscriber is not None:
+            self.core.on_subscriber(CLAIMED, self, existing)
         return existing, present
 
     def create(self, client_id: str, clean: bool) -> Subscriber:
@@ -144,6 +149,17 @@ class Registry:
         for topic_filter, qos in stored.subscriptions:
             self.add_subscription(subscriber, topic_filter, qos)
         self.offline[stored.client_id] = stored.offline_at or self.now_ms()
+
+    def adopt(self, client_id: str, subscriptions: dict[str, int]) -> Subscriber:
+        """Makes a durable session that nobody is connected with, of what other nodes know of it."""
+        subscriber = self.create(client_id, False)
+        self.offline[client_id] = now = self.now_ms()
+        store = self.core.store
+        if store is not None:
+            store.put_session(self.scope + client_id, subscriber.queue.session, now)
+        for topic_filter, qos in subscriptions.items():
+            self.subscribe(subscriber, topic_filter, qos)
+        return subscriber
 
     def unregister(self, subscriber: Subscriber) -> None:
         """The subscriber's connection ended."""
@@ -205,6 +221,8 @@ class Registry:
         if queue.durable and store is not None:
             store.end_session(self.scope + client_id, queue.session)
             self.purge(queue.session)
+        if self.core.on_subscriber is not None:
+            self.core.on_subscriber(ENDED, self, subscriber)
         hook = self.core.hooks.on_topic_unsubscribed
         if hook is not None and filters:
             self.core.tell("on_topic_unsubscribed", hook, queue.subscriber_id(), filters)
@@ -239,6 +257,8 @@ class Registry:
             store.put_subscription(queue.session, topic_filter, qos)
             if subscriber.output is not None:
                 subscriber.output.barrier = store.barrier()
+        if self.core.on_subscriber is not None:
+            self.core.on_subscriber(CHANGED, self, subscriber)
 
     def add_subscription(self, subscriber: Subscriber, topic_filter: str, qos: int) -> None:
         present = subscriber.subscriptions.get(topic_filter)
@@ -267,6 +287,8 @@ class Registry:
             store.remove_subscription(queue.session, topic_filter)
             if subscriber.output is not None:
                 subscriber.output.barrier = store.barrier()
+        if self.core.on_subscriber is not None:
+            self.core.on_subscriber(CHANGED, self, subscriber)
         return True
 
     def send_retained(self, subscriber: Subscriber, topic_filter: str, qos: int) -> None:
@@ -335,12 +357,24 @@ class Registry:
             tap.append_run(route.topic, payloads, 0, False, client_id, now)
 
     def publish(self, route: Route, message: Message) -> None:
-        """Keeps a retained message, then hands the message to every matching queue."""
+        """Keeps a retained message, then hands the message to every matching queue and to other nodes."""
         if message.retain:
             self.retain(route, message)
+        forward = self.core.forward
+        if route.nodes and forward is not None:
+            forward(self.mountpoint, route, message)
+        self.deliver(route, message)
+        groups = route.groups
+        if groups:
+            self.core.counters.router_matches_local += len(groups)
+            for group in groups:
+                self.deliver_to_member(group, message)
+
+    def deliver(self, route: Route, message: Message) -> None:
+        """Hands a message to the queues of this broker that it is for, share groups apart."""
         options = self.core.options
         published = message.qos
-        self.core.counters.router_matches_local += len(route.targets) + len(route.groups)
+        self.core.counters.router_matches_local += len(route.targets)
         if route.stored_copies > 1 and (published or options.upgrade_outgoing_qos):
             message.share = True
         for target in route.targets:
@@ -352,8 +386,50 @@ class Registry:
                 queue.send_quick(message, False)
             else:
                 queue.deliver(message, qos, False, "")
-        for group in route.groups:
-            self.deliver_to_member(group, message)
+
+    def deliver_run(
+        self, route: Route, frames: bytes, count: int, messages: list[Message] | None
+    ) -> None:
+        """The same for a run of PUBLISH packets at QoS 0 on one topic; `messages` are what is in them, if known.
+
+        Raises:
+            StoreError: some of them concern the store, which cannot write or is far behind.
+        """
+        core = self.core
+        counters = core.counters
+        targets = route.targets
+        counters.router_matches_local += len(targets) * count
+        for target in targets:
+            queue = target.queue
+            if queue.fast:
+                output = queue.output
+                output.pieces.append(frames)
+                counters.mqtt_publish_sent += count
+                counters.queue_message_in += count
+                if not output.touched:
+                    output.touched = True
+                    output.outbox.touched.append(output)
+            else:
+                if messages is None:
+                    if core.options.upgrade_outgoing_qos:
+                        self.check_store(route, False)
+                    messages = split_run(frames, route)
+                qos = target.qos if queue.options.upgrade_outgoing_qos else 0
+                for message in messages:
+                    queue.deliver(message, qos, False, "")
+
+    def check_store(self, route: Route, retain: bool) -> None:
+        """Refuses what would have to be stored while it cannot be [MQTT-4.8.0-2].
+
+        Taken and never acknowledged, it would be sent again and again, and be kept each time.
+
+        Raises:
+            StoreError: the message concerns the store, which cannot write or is far behind.
+        """
+        store = self.core.store
+        if store is not None and store.refuses(self.core.options.max_uncommitted_writes):
+            if retain or route.stored_copies:
+                raise StoreError("the store cannot write")
 
     def retain(self, route: Route, message: Message) -> None:
         """Keeps the message, or erases the topic's if the payload is empty [MQTT-3.3.1-10]."""
@@ -445,3 +521,15 @@ class Registry:
         group = self.trie.find_group(delivery.group)
         if group is not None:
             self.deliver_to_member(group, delivery.message)
+
+
+def split_run(frames: bytes, route: Route) -> list[Message]:
+    """The messages of a run of PUBLISH packets at QoS 0 on one topic."""
+    decoder = Decoder()
+    decoder.feed(frames)
+    skip = len(route.field)
+    messages: list[Message] = []
+    while decoder.next():
+        payload = decoder.data[decoder.body + skip : decoder.end]
+        messages.append(Message(route.topic, payload, 0, False))
+    return messages

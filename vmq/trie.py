@@ -5,6 +5,7 @@ subscriber at most, so both have a slot of their own before a dict is made.
 """
 
 import sys
+from collections.abc import Callable
 from typing import Any, Final
 
 from vmq.mqtt.topics import has_wildcard, split_shared
@@ -163,14 +164,16 @@ class Node:
 
 
 NO_TAPS: Final[list[Any]] = []
+NO_NODES: Final[list[Any]] = []
 
 
 class Route:
     """Where the messages of one topic go, as resolved at one generation of the trie.
 
     `field` is the topic with its two length bytes, as it stands in a PUBLISH. `stored_copies` is
-    how many durable queues get a message of QoS 1 or 2. `taps` are the write sides of the streams
-    that keep the topic's messages; they do not depend on the trie.
+    how many durable queues and other nodes get a message of QoS 1 or 2. `taps` are the write sides
+    of the streams that keep the topic's messages; they do not depend on the trie. `nodes` are the
+    other nodes of the cluster that want the messages; what they are, `Core.forward` knows.
     """
 
     def __init__(self, topic: bytes, text: str) -> None:
@@ -181,6 +184,7 @@ class Route:
         self.groups: list[Group] = []
         self.stored_copies: int = 0
         self.taps: list[Any] = NO_TAPS
+        self.nodes: list[Any] = NO_NODES
         self.generation: int = -1
 
 
@@ -196,6 +200,8 @@ class Trie:
         self.root = Node()
         self.generation: int = 0
         self.count: int = 0
+        #: Adds to a route what goes to other nodes of the cluster; None without one.
+        self.find_remote: Callable[[Any], None] | None = None
 
     def subscribe(self, topic_filter: str, subscription: Subscription) -> None:
         """Adds a subscription, or replaces that of the same subscriber and filter."""
@@ -288,6 +294,9 @@ class Trie:
             if target.qos and target.queue.durable:
                 copies += 1
         route.stored_copies = copies
+        route.nodes = NO_NODES
+        if self.find_remote is not None:
+            self.find_remote(route)
         route.generation = self.generation
 
 

@@ -83,6 +83,7 @@ class ClusterNode:
         self._machine: Machine | None = None
         self._callbacks: dict[type, list[Callable[[Any], None]]] = {}
         self._holds = False
+        self._watchers: list[tuple[str, Callable[[list[Changed]], None]]] = []
         self._is_flush_due = False
         self._timer: asyncio.TimerHandle | None = None
         self._left: asyncio.Future[bool] | None = None
@@ -240,6 +241,14 @@ class ClusterNode:
 
         self.on(Changed, chosen)
 
+    def watch_steps(self, prefix: str, callback: Callable[[list[Changed]], None]) -> None:
+        """Calls back with all changes under a prefix that one step brought, before anything else of that step is told.
+
+        So whoever keeps a picture of the prefix has the whole of it when other callbacks look at it.
+        """
+        self._running.metadata.watch(prefix)
+        self._watchers.append((prefix, callback))
+
     # --- bytes for the others
 
     def send(self, peer: str, payload: bytes, ticket: Any = None) -> bool:
@@ -337,6 +346,12 @@ class ClusterNode:
         self._carry_out(effects)
 
     def _carry_out(self, effects: list[Effect]) -> None:
+        for prefix, watcher in self._watchers:
+            changes = [
+                each for each in effects if isinstance(each, Changed) and each.prefix == prefix
+            ]
+            if changes:
+                self._call(watcher, changes)
         for effect in effects:
             match effect:
                 case Transmit():
@@ -363,10 +378,14 @@ class ClusterNode:
 
     def _tell(self, effect: Effect) -> None:
         for callback in self._callbacks.get(type(effect), ()):
-            try:
-                callback(effect)
-            except Exception:  # the application's own
-                log.exception("a callback for %s failed", type(effect).__name__)
+            self._call(callback, effect)
+
+    def _call(self, callback: Callable[[Any], None], news: Any) -> None:
+        try:
+            callback(news)
+        except Exception:  # the application's own
+            what = news[0] if isinstance(news, list) else news
+            log.exception("a callback for %s failed", type(what).__name__)
 
 
 def _checked(address: str) -> str:

@@ -16,7 +16,7 @@ import pytest
 import vmq_cluster
 from tests.cluster.program import OPTIONS
 from vmq_cluster.addresses import generate_key
-from vmq_cluster.effects import Acknowledged, Arrived, Delivered, PeerDown, PeerUp
+from vmq_cluster.effects import Acknowledged, Arrived, Changed, Delivered, PeerDown, PeerUp
 from vmq_cluster.errors import ClusterError, StorageError
 from vmq_cluster.node import ClusterNode, this_boot
 from vmq_cluster.storage import Batch, MemoryStorage
@@ -350,6 +350,33 @@ async def test_a_callback_that_fails_harms_nobody(
     one.put("p", b"k", b"v")
     await asyncio.wait_for(heard.get(), PATIENCE)
     assert "a callback for Changed failed" in caplog.text
+
+
+async def test_all_changes_of_a_step_are_told_before_anything_else(
+    nodes: list[ClusterNode],
+) -> None:
+    one, two = await joined(nodes, 2)
+    heard: list[object] = []
+    done = asyncio.Event()
+
+    def hears(changes: list[Changed]) -> None:
+        heard.append([(each.key, each.value, each.local) for each in changes])
+
+    two.watch_steps("p", hears)
+    two.watch("p", lambda change: heard.append(change.key))
+    two.on(Arrived, lambda _: done.set())
+    # One pass, and so one frame.
+    one.put("p", b"1", b"v")
+    one.put("other", b"1", b"v")
+    one.put("p", b"2", b"v")
+    assert one.send("n1", b"behind")
+    await asyncio.wait_for(done.wait(), PATIENCE)
+    assert heard == [[(b"1", b"v", False), (b"2", b"v", False)], b"1", b"2"]
+    two.delete("p", b"1")
+    flushed = asyncio.Event()
+    asyncio.get_running_loop().call_soon(flushed.set)
+    await flushed.wait()
+    assert heard[3:] == [[(b"1", None, True)], b"1"]
 
 
 class FullDisk(MemoryStorage):

@@ -8,6 +8,10 @@ import pytest
 
 from tests.support.wire import PUBLISH, PUBREL, pubrec_packet
 from tests.vmq.support import Client, House, stored_house
+from vmq.core import CHANGED, CLAIMED, ENDED
+from vmq.message import Message
+from vmq.registry import Registry, Subscriber
+from vmq.trie import Route
 
 
 @pytest.fixture
@@ -537,3 +541,71 @@ def test_every_policy_serves_a_group_on_one_node_alike(house: House) -> None:
         assert sorted(len(client.payloads()) for client in clients) == [0, 1]
         for client in clients:
             client.disconnect()
+
+
+# As a node of a cluster
+
+
+def test_a_cluster_hears_of_every_session_and_of_each_change(durable: House) -> None:
+    heard: list[tuple[int, str, list[str]]] = []
+
+    def on_subscriber(event: int, registry: Registry, subscriber: Subscriber) -> None:
+        assert registry is durable.registry
+        heard.append((event, subscriber.client_id, list(subscriber.subscriptions)))
+
+    durable.core.on_subscriber = on_subscriber
+    client = durable.client("c", clean=False)
+    client.subscribe(("t", 1), ("u", 0))
+    client.unsubscribe("t", "unknown")
+    client.disconnect()
+    durable.client("c")  # ends the durable session
+    durable.client("c").disconnect()  # ends the first one, and its own
+    assert heard == [
+        (CLAIMED, "c", []),
+        (CHANGED, "c", ["t"]),
+        (CHANGED, "c", ["t", "u"]),
+        (CHANGED, "c", ["u"]),
+        (ENDED, "c", []),
+        (CLAIMED, "c", []),
+        (ENDED, "c", []),
+        (CLAIMED, "c", []),
+        (ENDED, "c", []),
+    ]
+
+
+def test_an_adopted_session_is_a_durable_one_whose_client_is_away(durable: House) -> None:
+    durable.registry.adopt("c", {"t": 1})
+    durable.publish("t", b"1", 1)
+    assert list(durable.registry.offline) == ["c"]
+    durable.settle()
+    durable.restart()
+    assert durable.client("c", clean=False).payloads() == [b"1"]
+
+
+def test_a_publish_goes_to_other_nodes_only_where_its_route_does(house: House) -> None:
+    sent: list[tuple[str, list[object], object]] = []
+    core = house.core
+
+    def complete(route: Route) -> None:
+        if route.text == "far":
+            route.nodes = ["b"]
+            route.stored_copies += 1
+
+    core.find_nodes = lambda mountpoint: complete
+    core.forward = lambda mountpoint, route, message: sent.append(
+        (mountpoint, route.nodes, message.payload)
+    )
+    core.forward_run = lambda mountpoint, route, frames, count: sent.append(
+        (mountpoint, route.nodes, (frames, count))
+    )
+    registry = Registry(core, house.on_wake, house.purged.append, "m")
+    for topic in ("near", "far"):
+        route = registry.route(topic.encode())
+        registry.publish(route, Message(route.topic, b"1", 1, False))
+    assert sent == [("m", ["b"], b"1")]
+    # What goes to other nodes no more is forgotten when the route is resolved again.
+    assert registry.route(b"far").stored_copies == 1
+    registry.trie.find_remote = None
+    registry.trie.generation += 1
+    assert registry.route(b"far").nodes == []
+    assert registry.route(b"far").stored_copies == 0

@@ -4,16 +4,20 @@ import asyncio
 import logging
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from vmq.clustering.directory import Directory
 from vmq.clustering.key import read_key
 from vmq.clustering.lanes import Lanes
+from vmq.clustering.reconcile import Reconciler
+from vmq.clustering.routing import Routing
 from vmq.commits import Committer
 from vmq.config_cluster import ClusterOptions
 from vmq.core import Core
 from vmq.metrics import Family, Sample
+from vmq.registry import Registry
 from vmq.store import StoreError
 from vmq_cluster.addresses import check_address
 from vmq_cluster.effects import ClockAhead, Excluded, MembersChanged, PeerDown, PeerUp
@@ -41,16 +45,28 @@ class Clustering:
         folder: the node's own; made when missing.
         core: the broker's.
         committer: writes the core's store.
+        registries: the topic trees that there are.
+        find_registry: the topic tree of a mountpoint, made when first asked for.
     """
 
     def __init__(
-        self, options: ClusterOptions, folder: Path, core: Core, committer: Committer
+        self,
+        options: ClusterOptions,
+        folder: Path,
+        core: Core,
+        committer: Committer,
+        registries: Mapping[str, Registry],
+        find_registry: Callable[[str], Registry],
     ) -> None:
         self.options = options
         self._folder = folder
         self._core = core
         self._committer = committer
+        self._registries = registries
+        self._find_registry = find_registry
         self._lanes: Lanes | None = None
+        self._directory: Directory | None = None
+        self._routing: Routing | None = None
         self._key: str | None = None
         self._node: ClusterNode | None = None
         self._storage: LevelStorage | None = None
@@ -88,7 +104,8 @@ class Clustering:
                 ),
             )
             self._listen_to(node)
-            self._lanes = Lanes(self._core, node, options.buffer_bytes)
+            self._lanes = lanes = Lanes(self._core, node, options.buffer_bytes)
+            self._routing = Routing(node.name, self._core, self._registries, lanes)
             await self._save_life()
             await node.start()
         except StoreError as error:
@@ -97,13 +114,42 @@ class Clustering:
         except BaseException:
             self._close_storage()
             raise
-        self._committer.before.append(node.flush)
         self._node = node
+        self._take_part(node, self._routing)
         log.info("cluster node name=%s address=%s", node.name, node.address)
         self._join_configured(node)
 
+    def _take_part(self, node: ClusterNode, routing: Routing) -> None:
+        """Sessions are known everywhere, and publishes go where they are wanted; no client is here yet."""
+        core = self._core
+        soon = asyncio.get_running_loop().call_soon
+        directory = Directory(node, routing.follow, lambda: int(core.wall_clock() * 1000), soon)
+        self._directory = directory
+        reconciler = Reconciler(node.name, directory, self._registries, self._find_registry)
+        reconciler.start()
+        directory.on_owner(reconciler.on_owner)
+        routing.set_members(node.members)
+        routing.attach(directory)
+        core.on_subscriber = directory.on_subscriber
+        # What the store holds of a session, the metadata never lack.
+        self._committer.before += [directory.flush, node.flush]
+
+    @property
+    def directory(self) -> Directory:
+        """Which node has which session."""
+        assert self._directory is not None, "the node is not started"
+        return self._directory
+
     async def stop(self) -> None:
         """Ends in order; the node stays a member."""
+        self._core.on_subscriber = None
+        if self._routing is not None:
+            self._routing.detach()
+            self._routing = None
+        if self._directory is not None:
+            self._committer.before.remove(self._directory.flush)
+            self._directory.flush()
+            self._directory = None
         if self._node is not None:
             self._committer.before.remove(self._node.flush)
             await self._node.stop()
@@ -158,6 +204,8 @@ class Clustering:
 
     def _on_members(self, effect: MembersChanged) -> None:
         log.info("members of the cluster: %s", " ".join(sorted(effect.members)))
+        if self._routing is not None:
+            self._routing.set_members(effect.members)
         self._maybe_healed()
 
     def _maybe_healed(self) -> None:

@@ -1,15 +1,21 @@
-"""A publish on its way to another node."""
+"""Publishes on their way to another node."""
 
 from typing import Annotated, Final
 
 from msgspec import Meta
 
 from vmq.clustering.message import Message
+from vmq.mqtt.decoder import Decoder
 from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.topics import decode_topic_name, split_shared
 
 _QOS: Final = 3
 _RETAIN: Final = 4
+#: The first byte of a PUBLISH at QoS 0 without RETAIN.
+_QUICK: Final = 0x30
+
+Topic = Annotated[bytes, Meta(min_length=1, max_length=65_535)]
+Mountpoint = Annotated[str, Meta(max_length=255)]
 
 
 class Publish(Message, frozen=True, tag=1):
@@ -19,10 +25,10 @@ class Publish(Message, frozen=True, tag=1):
     is in no group.
     """
 
-    topic: Annotated[bytes, Meta(min_length=1, max_length=65_535)]
+    topic: Topic
     payload: bytes
     flags: Annotated[int, Meta(ge=0, le=_RETAIN | 2)]
-    mountpoint: Annotated[str, Meta(max_length=255)] = ""
+    mountpoint: Mountpoint = ""
     group: Annotated[str, Meta(max_length=65_535)] = ""
 
     @property
@@ -35,16 +41,51 @@ class Publish(Message, frozen=True, tag=1):
 
     def check(self) -> None:
         """Refuses what no client could have published."""
-        try:
-            decode_topic_name(self.topic)
-        except ProtocolError as error:
-            raise ValueError(f"its topic is none: {error}") from None
+        _check_topic(self.topic)
         if self.qos == _QOS:
             raise ValueError("QoS 3")
         if self.group and not split_shared(self.group)[0]:
             raise ValueError("its group is none")
 
 
+class Run(Message, frozen=True, tag=2):
+    """Publishes at QoS 0 without RETAIN on one topic: so many packets, just as the publisher sent them."""
+
+    topic: Topic
+    frames: bytes
+    count: Annotated[int, Meta(ge=1)]
+    mountpoint: Mountpoint = ""
+
+    def check(self) -> None:
+        """Refuses what no client could have published, or not in one run."""
+        _check_topic(self.topic)
+        if _count(self.frames, len(self.topic).to_bytes(2, "big") + self.topic) != self.count:
+            raise ValueError("its packets are no run of so many")
+
+
 def flags_of(qos: int, retain: bool) -> int:
     """QoS and RETAIN in one number."""
     return qos | _RETAIN if retain else qos
+
+
+def _check_topic(topic: bytes) -> None:
+    try:
+        decode_topic_name(topic)
+    except ProtocolError as error:
+        raise ValueError(f"its topic is none: {error}") from None
+
+
+def _count(frames: bytes, topic_field: bytes) -> int:
+    """How many PUBLISH packets a run has; 0 if it is no run on this topic."""
+    decoder = Decoder()
+    decoder.feed(frames)
+    try:
+        is_whole = decoder.next()
+    except ProtocolError:
+        return 0
+    if not is_whole or decoder.head != _QUICK or not decoder.is_shortest():
+        return 0
+    if not frames.startswith(topic_field, decoder.body, decoder.end):
+        return 0
+    count = decoder.run(topic_field)
+    return count if decoder.end == len(frames) else 0

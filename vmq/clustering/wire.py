@@ -11,9 +11,9 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vmq.clustering.message import Message
-from vmq.clustering.publishes import Publish
+from vmq.clustering.publishes import Publish, Run
 
-AnyMessage = Publish
+AnyMessage = Publish | Run
 
 _Positive = Annotated[int, Meta(ge=1, lt=1 << 62)]
 

@@ -358,6 +358,13 @@ async def test_without_a_start_there_are_no_lanes(tmp_path: Path) -> None:
         core, committer = broker._core, broker._committer
         assert core is not None
         assert committer is not None
-        idle = Clustering(broker.config.cluster, tmp_path / "idle", core, committer)
+        idle = Clustering(
+            broker.config.cluster,
+            tmp_path / "idle",
+            core,
+            committer,
+            broker.registries,
+            broker.registry,
+        )
         with pytest.raises(ClusterError, match="not started"):
             _ = idle.lanes

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.wire import publish_packet
 from tests.vmq.mqtt.strategies import TOPICS
-from vmq.clustering.publishes import Publish, flags_of
+from vmq.clustering.publishes import Publish, Run, flags_of
 from vmq.clustering.wire import WireError, decode, encode
 
 PUBLISHES = st.builds(
@@ -47,3 +48,42 @@ def test_flags_say_qos_and_retain(qos: int, retain: bool) -> None:
 def test_what_no_client_could_have_published_is_refused(publish: Publish, why: str) -> None:
     with pytest.raises(WireError, match=why):
         decode(encode(publish))
+
+
+@given(st.lists(st.binary(max_size=300), min_size=1, max_size=5), TOPICS)
+def test_a_run_goes_there_and_back(payloads: list[bytes], topic: str) -> None:
+    frames = b"".join(publish_packet(topic, each) for each in payloads)
+    run = Run(topic.encode(), frames, len(payloads), "m")
+    assert decode(encode(run)) == run
+
+
+def test_a_run_may_begin_with_a_long_packet() -> None:
+    frames = publish_packet("t", b"x" * 20_000) + publish_packet("t", b"y")
+    run = Run(b"t", frames, 2)
+    assert decode(encode(run)) == run
+
+
+BAD_RUNS = (
+    b"\x30\x03\x00\x01t" + b"\x30\x03\x00\x01u",  # two topics
+    b"\x32\x05\x00\x01t\x00\x01",  # QoS 1
+    b"\x31\x03\x00\x01t",  # RETAIN
+    b"\x30\x03\x00\x01u",  # another topic
+    b"\x30\x02\x00\x01t",  # a topic that ends behind its packet
+    b"\x30\x83\x00\x00\x01t",  # a length spelled the long way
+    b"\x30\x04\x00\x01t",  # cut
+    b"\x30\xff\xff\xff\xff\x01",  # no length
+    b"\x30\x03\x00\x01t\xc0\x00",  # something behind it
+    b"\x30\x03\x00\x01t" + b"\x30\x03\x00\x01t",  # two, not one
+    b"",
+)
+
+
+@pytest.mark.parametrize("frames", BAD_RUNS)
+def test_a_run_that_is_none_is_refused(frames: bytes) -> None:
+    with pytest.raises(WireError, match="its packets are no run of so many"):
+        decode(encode(Run(b"t", frames, 1)))
+
+
+def test_a_run_on_a_topic_that_is_none_is_refused() -> None:
+    with pytest.raises(WireError, match="its topic is none"):
+        decode(encode(Run(b"#", publish_packet("#", b""), 1)))

@@ -1,0 +1,161 @@
+"""Brokers without sockets that are nodes of one cluster: houses, with a replicated map and lanes between them.
+
+What one writes or sends the others get when `settle` is called, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+from tests.vmq.support import House
+from vmq.clustering.directory import Directory
+from vmq.clustering.reconcile import Reconciler
+from vmq.clustering.routing import Routing
+from vmq_cluster.effects import Changed
+
+Pending = tuple[str, bytes, bytes | None]
+
+
+class FakeNode:
+    """The replicated map of a node. Writes made at the same time are merged."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_running = True
+        self.map: dict[tuple[str, bytes], bytes] = {}
+        #: What others are to hear of.
+        self.written: list[Pending] = []
+        self.merges: dict[str, Callable[[bytes, bytes], bytes]] = {}
+        self.watchers: list[tuple[str, Callable[[list[Changed]], None]]] = []
+        #: Own writes of which no step has told yet.
+        self.told: list[Changed] = []
+
+    def get(self, prefix: str, key: bytes) -> bytes | None:
+        return self.map.get((prefix, key))
+
+    def put(self, prefix: str, key: bytes, value: bytes) -> None:
+        before = self._set(prefix, key, value)
+        self.written.append((prefix, key, value))
+        self.told.append(Changed(prefix, key, value, before, local=True))
+
+    def delete(self, prefix: str, key: bytes) -> bool:
+        before = self._set(prefix, key, None)
+        self.written.append((prefix, key, None))
+        self.told.append(Changed(prefix, key, None, before, local=True))
+        return before is not None
+
+    def items(self, prefix: str) -> Iterator[tuple[bytes, bytes]]:
+        for (found, key), value in sorted(self.map.items()):
+            if found == prefix:
+                yield key, value
+
+    def merge_with(self, prefix: str, merge: Callable[[bytes, bytes], bytes]) -> None:
+        self.merges[prefix] = merge
+
+    def watch_steps(self, prefix: str, callback: Callable[[list[Changed]], None]) -> None:
+        self.watchers.append((prefix, callback))
+
+    def hear(self, *writes: Pending) -> None:
+        """A step in which these writes of others arrive."""
+        changes, self.told = self.told, []
+        for prefix, key, value in writes:
+            before = self._set(prefix, key, value)
+            if before != value:
+                changes.append(Changed(prefix, key, value, before, local=False))
+        for prefix, callback in self.watchers:
+            chosen = [each for each in changes if each.prefix == prefix]
+            if chosen:
+                callback(chosen)
+
+    def _set(self, prefix: str, key: bytes, value: bytes | None) -> bytes | None:
+        before = self.map.get((prefix, key))
+        if value is None:
+            self.map.pop((prefix, key), None)
+        else:
+            self.map[prefix, key] = value
+        return before
+
+
+class FakeLanes:
+    """The lanes of a node; what was sent waits for the test."""
+
+    def __init__(self) -> None:
+        self.handlers: dict[type, Callable[[str, Any], None]] = {}
+        #: (peer, message, reliable)
+        self.sent: list[tuple[str, Any, bool]] = []
+        self.on_send: Callable[[], object] = lambda: None
+
+    def on(self, kind: type, handle: Callable[[str, Any], None]) -> None:
+        self.handlers[kind] = handle
+
+    def send(self, peer: str, message: Any, done: Callable[[bool], None] | None = None) -> bool:
+        self.sent.append((peer, message, True))
+        self.on_send()
+        return True
+
+    def send_quick(self, peer: str, message: Any) -> bool:
+        self.sent.append((peer, message, False))
+        return True
+
+
+class Member:
+    """A house as a node."""
+
+    def __init__(self, name: str, path: Path | None = None, **options: Any) -> None:
+        self.name = name
+        self.house = House(path, **options)
+        self.node = FakeNode(name)
+        self.start()
+
+    def start(self) -> None:
+        """What `Clustering` does at its start."""
+        self.lanes = FakeLanes()
+        self.soon: list[Callable[[], None]] = []
+        self.node.watchers.clear()
+        core = self.house.core
+        self.registries = {"": self.house.registry}
+        node = cast("Any", self.node)
+        self.routing = Routing(self.name, core, self.registries, cast("Any", self.lanes))
+        self.directory = Directory(
+            node, self.routing.follow, lambda: int(core.wall_clock() * 1000), self.soon.append
+        )
+        reconciler = Reconciler(
+            self.name, self.directory, self.registries, lambda name: self.registries[name]
+        )
+        reconciler.start()
+        self.directory.on_owner(reconciler.on_owner)
+        self.routing.attach(self.directory)
+        core.on_subscriber = self.directory.on_subscriber
+
+    def end_pass(self) -> None:
+        soon = list(self.soon)
+        self.soon.clear()
+        for each in soon:
+            each()
+
+
+def cluster(*members: Member) -> None:
+    """These are the nodes of one cluster."""
+    for each in members:
+        each.routing.set_members([other.name for other in members])
+
+
+def settle(*members: Member) -> None:
+    """Everybody gets what the others wrote and sent."""
+    while True:
+        for each in members:
+            each.end_pass()
+        if not any(each.node.written or each.lanes.sent for each in members):
+            return
+        for each in members:
+            written, each.node.written = each.node.written, []
+            for other in members:
+                other.node.hear(*(written if other is not each else ()))
+        for each in members:
+            sent, each.lanes.sent = each.lanes.sent, []
+            for peer, message, _ in sent:
+                [other] = [other for other in members if other.name == peer]
+                other.lanes.handlers[type(message)](each.name, message)
+                other.house.core.outbox.flush()

@@ -1,0 +1,177 @@
+"""Routing between nodes: where publishes made here go elsewhere, and what becomes of those that come from there.
+
+Each topic tree has beside its own subscriptions the filters of all other nodes, counted (`vmq.clustering.remotes`).
+A route is resolved in both at once, and forgotten when either changes. A publish goes to each node that wants it
+once, straight from the node where it was published; there it goes to local subscribers alone.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+from vmq.clustering.directory import Directory
+from vmq.clustering.lanes import Lanes
+from vmq.clustering.publishes import Publish, Run, flags_of
+from vmq.clustering.records import Record
+from vmq.clustering.remotes import Remotes
+from vmq.core import Core
+from vmq.message import Message
+from vmq.mqtt.packets import ProtocolError
+from vmq.registry import Registry, split_run
+from vmq.store import StoreError
+from vmq.trie import Route
+
+log = logging.getLogger("vmq.cluster")
+
+
+class Target:
+    """Another node that wants a topic's messages, at `qos` at most."""
+
+    __slots__ = ("node", "qos")
+
+    def __init__(self, node: str, qos: int) -> None:
+        self.node = node
+        self.qos = qos
+
+
+class Routing:
+    """The routes of one broker to other nodes.
+
+    Args:
+        name: this node's.
+        core: whose publishes they are; `attach` sets its hooks.
+        registries: the topic trees that there are.
+        lanes: to the other nodes.
+    """
+
+    def __init__(
+        self, name: str, core: Core, registries: Mapping[str, Registry], lanes: Lanes
+    ) -> None:
+        self._name = name
+        self._core = core
+        self._registries = registries
+        self._lanes = lanes
+        #: What other nodes subscribe to, by mountpoint.
+        self._remotes: dict[str, Remotes] = {}
+        self._members: set[str] = set()
+        lanes.on(Publish, self._on_publish)
+        lanes.on(Run, self._on_run)
+
+    def attach(self, directory: Directory) -> None:
+        """Publishes go to other nodes from now on, by what the directory knows and will know."""
+        for mountpoint, _, record in directory.records():
+            self._tree(mountpoint).change(None, record)
+        core = self._core
+        core.forward = self.forward
+        core.forward_run = self.forward_run
+        core.find_nodes = self._finder
+        for registry in self._registries.values():
+            registry.trie.find_remote = self._finder(registry.mountpoint)
+        self._forget_routes()
+
+    def detach(self) -> None:
+        """Publishes stay here."""
+        core = self._core
+        core.forward = core.forward_run = core.find_nodes = None
+        for registry in self._registries.values():
+            registry.trie.find_remote = None
+        self._forget_routes()
+
+    def follow(
+        self, mountpoint: str, _client_id: str, before: Record | None, after: Record | None
+    ) -> None:
+        """A session's record became another: so do the routes that it concerns."""
+        filters = self._tree(mountpoint).change(before, after)
+        registry = self._registries.get(mountpoint)
+        if registry is not None:
+            for topic_filter in filters:
+                registry.routes.filter_changed(topic_filter)
+
+    def set_members(self, members: Iterable[str]) -> None:
+        """These are the nodes of the cluster now: to no other can anything be sent."""
+        self._members = set(members)
+        self._forget_routes()
+
+    # --- publishes made here
+
+    def forward(self, mountpoint: str, route: Route, message: Message) -> None:
+        """Sends a message to the other nodes of its route, once to each."""
+        lanes = self._lanes
+        publish = Publish(
+            message.topic, message.payload, flags_of(message.qos, message.retain), mountpoint
+        )
+        self._core.counters.router_matches_remote += len(route.nodes)
+        for target in route.nodes:
+            if message.qos and target.qos:
+                lanes.send(target.node, publish)
+            else:
+                lanes.send_quick(target.node, publish)
+
+    def forward_run(self, mountpoint: str, route: Route, frames: bytes, count: int) -> None:
+        """The same for a run of so many PUBLISH packets at QoS 0."""
+        run = Run(route.topic, frames, count, mountpoint)
+        self._core.counters.router_matches_remote += len(route.nodes) * count
+        for target in route.nodes:
+            self._lanes.send_quick(target.node, run)
+
+    # --- publishes made elsewhere
+
+    def _on_publish(self, peer: str, publish: Publish) -> None:
+        found = self._route(peer, publish.mountpoint, publish.topic)
+        if found is not None:
+            registry, route = found
+            message = Message(publish.topic, publish.payload, publish.qos, publish.retain)
+            registry.deliver(route, message)
+
+    def _on_run(self, peer: str, run: Run) -> None:
+        found = self._route(peer, run.mountpoint, run.topic)
+        if found is None:
+            return
+        registry, route = found
+        try:
+            if self._core.hooks.on_deliver is not None:
+                for message in split_run(run.frames, route):
+                    registry.deliver(route, message)
+            else:
+                registry.deliver_run(route, run.frames, run.count, None)
+        except StoreError as error:
+            log.warning("publishes at QoS 0 from %s are dropped: %s", peer, error)
+
+    def _route(self, peer: str, mountpoint: str, topic: bytes) -> tuple[Registry, Route] | None:
+        """Where a message of a peer goes here; None if nowhere."""
+        registry = self._registries.get(mountpoint)
+        if registry is None:
+            return None
+        try:
+            return registry, registry.route(topic)
+        except ProtocolError as error:
+            log.warning("a publish from %s is dropped: %s", peer, error)
+            return None
+
+    # --- how it is done
+
+    def _tree(self, mountpoint: str) -> Remotes:
+        tree = self._remotes.get(mountpoint)
+        if tree is None:
+            self._remotes[mountpoint] = tree = Remotes(self._name)
+        return tree
+
+    def _finder(self, mountpoint: str) -> Callable[[Route], None]:
+        """What completes the routes of a topic tree."""
+
+        def find(route: Route) -> None:
+            tree = self._remotes.get(mountpoint)
+            if tree is None:
+                return
+            found = tree.find(route.text).nodes
+            route.nodes = [
+                Target(node, qos) for node, qos in found.items() if node in self._members
+            ]
+            for target in route.nodes:
+                if target.qos:  # it is stored until that node has it
+                    route.stored_copies += 1
+
+        return find
+
+    def _forget_routes(self) -> None:
+        for registry in self._registries.values():
+            registry.trie.generation += 1
