@@ -19,7 +19,7 @@ from tests.support.wire import (
 )
 from tests.vmq.mqtt.strategies import cut
 from tests.vmq.support import House, stored_house, watcher
-from vmq.publishing import split_run
+from vmq.registry import split_run
 from vmq.trie import Route
 
 
