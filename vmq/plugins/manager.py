@@ -15,14 +15,15 @@ from typing import Any, Final, Literal
 
 import msgspec
 from vmq_hooks import Plugin
+from vmq_hooks.breaker import State
 
 from vmq.config_plugins import PluginOptions, own_config
 from vmq.config_sources import ConfigError
 from vmq.hooks import Hooks
 from vmq.plugins.chains import VerdictChain
 from vmq.plugins.compiling import Selection, Wrap, compile_into, notices
-from vmq.plugins.guard import Guard, State
-from vmq.plugins.handle import Handle, Host, PluginCounter, PluginGauge
+from vmq.plugins.guard import Guard
+from vmq.plugins.handle import Handle, Host, PluginCounters, PluginGauge
 from vmq.plugins.implementations import steps_of
 from vmq.plugins.lanes import Lanes
 from vmq.plugins.loading import LoadError, forget, installed, load
@@ -90,7 +91,7 @@ class Plugins:
         default.hooks = hooks
         self._selections = [default]
         self._chains: list[VerdictChain] = []
-        self._counters: dict[str, dict[str, PluginCounter]] = {}
+        self._counters: dict[str, PluginCounters] = {}
         self._guards: dict[str, Guard] = {}
         #: Plugins that were handed over as objects.
         self._given: dict[str, Plugin] = {}
@@ -312,7 +313,7 @@ class Plugins:
             raise LoadError(f"plugin {name}: {type(error).__name__}: {error}") from error
 
     async def _start(self, loaded: Loaded, config: Any) -> None:
-        counters = self._counters.setdefault(loaded.name, {})
+        counters = self._counters.setdefault(loaded.name, PluginCounters())
         loaded.handle = handle = Handle(
             loaded.name,
             self._host,
@@ -384,7 +385,7 @@ class Plugins:
         return self._guards
 
     @property
-    def counters(self) -> Mapping[str, Mapping[str, PluginCounter]]:
+    def counters(self) -> Mapping[str, PluginCounters]:
         """The counters that plugins made."""
         return self._counters
 
