@@ -16,6 +16,7 @@ from vmq.mqtt.encoder import PACKET_IDS, PUBACK_HEAD, PUBCOMP_HEAD, PUBREC_HEAD,
 from vmq.mqtt.packets import LEVEL_3_1, LEVEL_3_1_1, MAX_REMAINING_LENGTH, ProtocolError
 from vmq.output import Output
 from vmq.queue import Queue
+from vmq.refusing import tell_of_publish
 from vmq.registry import Registry, Subscriber
 from vmq.store import StoreError
 from vmq.trie import Route
@@ -342,6 +343,7 @@ class Publisher:
         registry = self.registry
         if isinstance(answer, Refuse):
             self.core.counters.mqtt_publish_auth_error += 1
+            tell_of_publish(self.registry, self.client_id, self.username, route.text, answer)
             # MQTT 3.1 clients are acknowledged and the message goes nowhere.
             if self.level != LEVEL_3_1:
                 self.output.close("publish refused: " + answer.reason + " [MQTT-3.3.5-2]")

@@ -61,6 +61,7 @@ from vmq.mqtt.packets import (
 )
 from vmq.output import Output
 from vmq.publishing import Publisher, changed_message
+from vmq.refusing import tell_of_subscribe
 from vmq.registry import Registry
 from vmq.store import StoreError
 from vmq.will import will_of
@@ -338,7 +339,7 @@ class Session(Publisher):
 
     def on_will_verdict(self, connect: Connect, answer: Answer) -> None:
         if isinstance(answer, Refuse):
-            raise refuse_will(answer)
+            raise refuse_will(answer, connect)
         self.accept(connect)
         will = self.will
         if isinstance(answer, PublishModifiers) and will is not None:
@@ -417,8 +418,10 @@ class Session(Publisher):
         if isinstance(answer, Refuse):
             self.core.counters.mqtt_subscribe_auth_error += 1
             granted = [Subscription(each.topic_filter, REFUSED_QOS) for each in wanted]
+            tell_of_subscribe(self.registry, self.client_id, self.username, wanted, answer)
         elif isinstance(answer, list):
             granted = answer
+            tell_of_subscribe(self.registry, self.client_id, self.username, wanted, answer)
         codes = bytearray()
         accepted: list[Subscription] = []
         for index, each in enumerate(granted):
