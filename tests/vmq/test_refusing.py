@@ -54,7 +54,9 @@ async def test_a_publish(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> No
         for _ in range(2):  # the second time from memory
             async with peer_of(broker) as peer:
                 await peer.connect("c", username="u")
-                peer.send(publish_packet("mine", b""), publish_packet("theirs/x", b"", qos=1, packet_id=7))
+                peer.send(
+                    publish_packet("mine", b""), publish_packet("theirs/x", b"", qos=1, packet_id=7)
+                )
                 assert await peer.rest() == b""
     line = 'publish refused client=c user="u" topic="theirs/x" plugin=strict reason="not yours"'
     assert told(caplog) == [line] * 2
