@@ -22,6 +22,10 @@ SHOWN: Final = 200
 NOBODY: Final = "none"
 
 
+#: Why nothing is taken that every node should hear of. It is over when the node is back, or taken out of the cluster.
+SPLIT: Final = "a member of the cluster cannot be reached"
+
+
 def reason_of(refusal: Refuse) -> str:
     """Why, and whose decision it is."""
     if not refusal.plugin:
@@ -37,6 +41,13 @@ def tell_of_publish(
     text = "publish refused " + name + ' user="%s" topic="%s" plugin=%s reason="%s"'
     who = (*values, username or "")
     log.info(text, *who, topic[:SHOWN], refusal.plugin or NOBODY, refusal.reason)
+
+
+def tell_of_split(registry: Registry, client_id: str, event: str, what: str, named: str) -> None:
+    """A message or a subscription was not taken because of the netsplit; the connection stays."""
+    name, values = registry.named(client_id)
+    text = event + " " + name + " " + what + '="%s" reason="%s"'
+    log.info(text, *values, named[:SHOWN], SPLIT)
 
 
 def tell_of_subscribe(

@@ -334,8 +334,11 @@ class Registry:
         for tap in route.taps:
             tap.append_run(route.topic, payloads, 0, False, client_id, now)
 
-    def publish(self, route: Route, message: Message) -> None:
-        """Keeps a retained message, then hands the message to every matching queue."""
+    def publish(self, route: Route, message: Message, policy: str = "") -> None:
+        """Keeps a retained message, then hands the message to every matching queue.
+
+        `policy` is the publisher's for share groups; "" is the broker's.
+        """
         if message.retain:
             self.retain(route, message)
         options = self.core.options
@@ -353,7 +356,7 @@ class Registry:
             else:
                 queue.deliver(message, qos, False, "")
         for group in route.groups:
-            self.deliver_to_member(group, message)
+            self.deliver_to_member(group, message, policy)
 
     def retain(self, route: Route, message: Message) -> None:
         """Keeps the message, or erases the topic's if the payload is empty [MQTT-3.3.1-10]."""
@@ -409,8 +412,8 @@ class Registry:
         log.warning(text, *values, topic_filter[:200], reason)
         return False
 
-    def deliver_to_member(self, group: Group, message: Message) -> bool:
-        """Gives a message to one member of a share group.
+    def deliver_to_member(self, group: Group, message: Message, policy: str = "") -> bool:
+        """Gives a message to one member of a share group; `policy` is the publisher's, "" the broker's.
 
         A connected member with nothing waiting is preferred, then any connected one, then a durable
         session that is away. On one node every policy but the choice among nodes is the same.

@@ -80,6 +80,7 @@ NO_MIRROR = {
     "plugins/test_sections.py": "the sections of plugins, from the file to the plugin",
     "test_flows.py": "random walks over sessions, queues and the store together",
     "test_backlog.py": "the queue of a durable session, with its store",
+    "test_netsplit.py": "sessions while the cluster is split",
     "test_hostile.py": "random walks over what a peer may send",
     "streams/test_docs.py": "docs/streams.md",
     "streams/test_log_model.py": "random walks over one partition and its readers",
