@@ -23,6 +23,7 @@ COMPILED = (
     "vmq/trie.py",
     "vmq/retain.py",
     "vmq/registry.py",
+    "vmq/refusing.py",
     "vmq/connecting.py",
     "vmq/publishing.py",
     "vmq/session.py",

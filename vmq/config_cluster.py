@@ -6,6 +6,9 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Struct
 
+# An option so marked may change on a running broker (vmq.reload).
+_LIVE: Final = {"live": True}
+
 ADDRESS_FORMS: Final = "tcp://HOST:PORT or ipc://PATH"
 
 
@@ -86,6 +89,38 @@ class ClusterOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             "what does not fit is dropped.",
         ),
     ] = 67_108_864
+    allow_register_during_netsplit: Annotated[
+        bool,
+        Meta(
+            description="Let clients in while a member of the cluster cannot be reached; else CONNECT is answered "
+            "with code 3.",
+            extra=_LIVE,
+        ),
+    ] = True
+    allow_publish_during_netsplit: Annotated[
+        bool,
+        Meta(
+            description="Take messages then; else those of QoS 0 and wills are dropped, and one of QoS 1 or 2 closes "
+            "the connection unacknowledged.",
+            extra=_LIVE,
+        ),
+    ] = True
+    allow_subscribe_during_netsplit: Annotated[
+        bool,
+        Meta(
+            description="Take subscriptions then; else they are answered with failure (0x80), which closes the "
+            "connection of an MQTT 3.1 client, since that has no such answer.",
+            extra=_LIVE,
+        ),
+    ] = True
+    allow_unsubscribe_during_netsplit: Annotated[
+        bool,
+        Meta(
+            description="Let clients unsubscribe then; else UNSUBSCRIBE closes the connection unanswered, for there "
+            "is no answer that says no.",
+            extra=_LIVE,
+        ),
+    ] = True
 
 
 def problems_of(options: ClusterOptions) -> Iterator[tuple[str, str]]:

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from vmq.config import Config, value_of
 from vmq.config_checks import check
+from vmq.config_plugins import UNWRITTEN, shown_options
 from vmq.config_sources import Sources
 
 
@@ -28,11 +29,16 @@ class Loaded(Struct, frozen=True):
         return self.origins[key]
 
     def items(self) -> list[tuple[str, object, str]]:
-        """Key, value and origin of every option, in the order of the reference file."""
-        return [
-            (key, msgspec.to_builtins(value_of(self.config, key)), origin)
-            for key, origin in self.origins.items()
-        ]
+        """Key, value and origin of every option, in the order of the reference file; secrets of plugins are hidden."""
+        found: list[tuple[str, object, str]] = []
+        for key, origin in self.origins.items():
+            section, _, option = key.rpartition(".")
+            kind, _, name = section.partition(".")
+            if kind != "plugins" or option not in UNWRITTEN:
+                found.append((key, msgspec.to_builtins(value_of(self.config, key)), origin))
+            elif option == UNWRITTEN[0]:
+                found += shown_options(name, self.config.plugins[name])
+        return found
 
 
 def load(

@@ -8,9 +8,12 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vmq.config_sources import ConfigError, Problem
-from vmq.config_text import SECRET_KEY, accepted, without_secrets
+from vmq.config_text import HIDDEN, SECRET_KEY, accepted, without_secrets
 
 _LIVE: Final = {"live": True}
+
+#: Options of a section that nobody writes: what belongs to the plugin, and where it comes from.
+UNWRITTEN: Final = ("own_options", "own_sources", "stated_in")
 
 
 class PluginOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,8 +70,24 @@ class PluginOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     own_options: Annotated[dict[str, Any], Meta(extra={"accepts": "a table", **_LIVE})] = (
         msgspec.field(default_factory=dict)
     )
+    #: Who states each of them.
+    own_sources: Annotated[dict[str, str], Meta(extra={"accepts": "a table", **_LIVE})] = (
+        msgspec.field(default_factory=dict)
+    )
     #: Who states the section first.
     stated_in: Annotated[str, Meta(extra={"accepts": "text", **_LIVE})] = ""
+
+
+def shown_options(name: str, options: PluginOptions) -> list[tuple[str, object, str]]:
+    """Key, value and source of each of the plugin's own options that are set, secrets hidden."""
+    return [
+        (
+            f"plugins.{name}.{key}",
+            HIDDEN if value and SECRET_KEY.search(key) else without_secrets(value),
+            options.own_sources.get(key) or options.stated_in,
+        )
+        for key, value in options.own_options.items()
+    ]
 
 
 def own_config(name: str, options: PluginOptions, kind: type[Struct]) -> Struct:
@@ -79,11 +98,12 @@ def own_config(name: str, options: PluginOptions, kind: type[Struct]) -> Struct:
     """
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
     given = options.own_options
-    source = options.stated_in or None
+    stated_in = options.stated_in or None
     problems: list[Problem] = []
     for key, value in given.items():
         dotted = f"plugins.{name}.{key}"
         field = fields.get(key)
+        source = options.own_sources.get(key) or stated_in
         shown = msgspec.UNSET if SECRET_KEY.search(key) else without_secrets(value)
         if field is None:
             what = f"unknown option; {_hint(key, fields)}"
@@ -96,12 +116,12 @@ def own_config(name: str, options: PluginOptions, kind: type[Struct]) -> Struct:
     for key, field in fields.items():
         if field.required and key not in given:
             what = "missing; " + _expected(field.type, None)
-            problems.append(Problem(f"plugins.{name}.{key}", what, source))
+            problems.append(Problem(f"plugins.{name}.{key}", what, stated_in))
     if not problems:
         try:
             return msgspec.convert(given, kind)
         except msgspec.ValidationError as error:
-            problems.append(Problem(f"plugins.{name}", str(error), source))
+            problems.append(Problem(f"plugins.{name}", str(error), stated_in))
     raise ConfigError(problems)
 
 

@@ -38,6 +38,8 @@ _ABSENT: Final = object()
 
 # Where a table that takes options unknown to us keeps them; a Struct with this field is such a table.
 _OWN: Final = "own_options"
+# And who states each of them.
+_OWN_SOURCES: Final = "own_sources"
 
 
 class Problem(Struct, frozen=True):
@@ -91,6 +93,7 @@ class Sources(Generic[T]):
         ] = {}  # sections of named tables and who states them whole
         # Sections of plugins: options that only the plugin knows, by the name of its table.
         self._own: dict[Key, dict[str, object]] = {}
+        self._own_sources: dict[Key, dict[str, str]] = {}
         self._problems: list[Problem] = []
         for name, (_, named) in self._sections.items():
             if named:
@@ -138,6 +141,9 @@ class Sources(Generic[T]):
                 self._leaves = {k: leaf for k, leaf in self._leaves.items() if k[0] != name}
                 self._tables = {k: first for k, first in self._tables.items() if k[0] != name}
                 self._own = {k: own for k, own in self._own.items() if k[0] != name}
+                self._own_sources = {
+                    k: own for k, own in self._own_sources.items() if k in self._own
+                }
                 self._stated[name] = source(name)
             self._lay(name, value, source)
 
@@ -178,6 +184,7 @@ class Sources(Generic[T]):
             fields = section[0].__struct_fields__
             if len(key) == 3 and _OWN in fields and key[2] not in fields:
                 self._own.setdefault(key[:2], {})[key[2]] = leaf.readings[0]
+                self._own_sources.setdefault(key[:2], {})[key[2]] = leaf.source
                 return
         self._leaves[key] = leaf
 
@@ -199,9 +206,13 @@ class Sources(Generic[T]):
                     problems.append(Problem(".".join(key), what, first))
                 tables[key[1]] = table = _options(key, struct, left, origins, problems, first)
                 if _OWN in struct.__struct_fields__:
-                    known = table.get(_OWN, {})
-                    assert isinstance(known, dict)
-                    table[_OWN] = {**known, **self._own.get(key, {})}
+                    for option, stated in (
+                        (_OWN, self._own.get(key, {})),
+                        (_OWN_SOURCES, self._own_sources.get(key, {})),
+                    ):
+                        known = table.get(option, {})
+                        assert isinstance(known, dict)
+                        table[option] = {**known, **stated}
                     table.setdefault("stated_in", first)
         problems.extend(self._unknown(key, leaf) for key, leaf in left.items())
         return plain, origins, problems

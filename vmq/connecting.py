@@ -12,6 +12,7 @@ from vmq.mqtt.packets import (
     Connect,
     ConnectRefused,
 )
+from vmq.refusing import SHOWN, reason_of
 from vmq.registry import Registry
 
 
@@ -47,12 +48,14 @@ def check_load(registry: Registry, client_id: str) -> None:
 def refuse(refusal: Refuse) -> ConnectRefused:
     """The answer to a client that a plugin refuses."""
     code = REFUSED_CREDENTIALS if refusal.bad_credentials else REFUSED_NOT_AUTHORISED
-    return ConnectRefused(refusal.reason, code)
+    return ConnectRefused(reason_of(refusal), code)
 
 
-def refuse_will(refusal: Refuse) -> ConnectRefused:
+def refuse_will(refusal: Refuse, connect: Connect) -> ConnectRefused:
     """The answer to a client whose will a plugin refuses."""
-    return ConnectRefused("will not allowed: " + refusal.reason, REFUSED_NOT_AUTHORISED)
+    topic = connect.will_topic.decode()[:SHOWN]
+    text = "will on topic " + topic + " not allowed: " + reason_of(refusal)
+    return ConnectRefused(text, REFUSED_NOT_AUTHORISED)
 
 
 def no_authentication() -> ConnectRefused:

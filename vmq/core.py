@@ -30,6 +30,11 @@ class Options:
         #: Seconds; 0 is off.
         self.retry_interval: float = 0.0
         self.shared_subscription_policy = "prefer_local"
+        # What a client may do while a member of the cluster cannot be reached.
+        self.allow_register_during_netsplit = True
+        self.allow_publish_during_netsplit = True
+        self.allow_subscribe_during_netsplit = True
+        self.allow_unsubscribe_during_netsplit = True
         self.suppress_lwt_on_session_takeover = False
         #: 0 is no limit (but that of packet ids).
         self.max_inflight_messages: int = 20
@@ -99,6 +104,8 @@ class Counters:
         self.mqtt_connect_error: int = 0
         self.mqtt_publish_auth_error: int = 0
         self.mqtt_subscribe_auth_error: int = 0
+        self.mqtt_subscribe_error: int = 0
+        self.mqtt_unsubscribe_error: int = 0
         self.client_keepalive_expired: int = 0
         self.client_expired: int = 0
         self.takeovers: int = 0
@@ -152,6 +159,8 @@ class Core:
         self.choose = choose
         #: Set by the memory watch: no new clients, and publishers pause.
         self.memory_is_high = False
+        #: Set by the cluster node while a member cannot be reached.
+        self.cluster_is_split = False
         #: Set while the streams' disk lags behind: publishers pause.
         self.streams_are_behind = False
         #: The write sides of the streams that keep a topic; None without streams.

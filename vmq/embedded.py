@@ -91,6 +91,7 @@ class LocalClient:
         self._connection = Connection(registry, True, client_id, _ignore, _ignore)
         # What the process itself publishes is nobody's to judge, and a plugin that publishes is not told of it.
         self._connection.session.hooks = Hooks()
+        self._connection.session.is_ours = True
         self._connection.connection_made(self)
         request = Connect()
         request.client_id = client_id

@@ -51,6 +51,8 @@ COUNTERS: Final[Mapping[str, str]] = {
     "mqtt_connect_error": "CONNECT packets that could not be handled.",
     "mqtt_publish_auth_error": "PUBLISH packets that the client was not allowed.",
     "mqtt_subscribe_auth_error": "SUBSCRIBE packets that the client was not allowed.",
+    "mqtt_subscribe_error": "SUBSCRIBE packets that could not be handled.",
+    "mqtt_unsubscribe_error": "UNSUBSCRIBE packets that could not be handled.",
     "client_keepalive_expired": "Clients closed because their keep alive ran out.",
     "client_expired": "Durable sessions that ended because their client stayed away too long.",
     "takeovers": "Connections closed because their client id connected anew.",

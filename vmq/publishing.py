@@ -16,6 +16,7 @@ from vmq.mqtt.encoder import PACKET_IDS, PUBACK_HEAD, PUBCOMP_HEAD, PUBREC_HEAD,
 from vmq.mqtt.packets import LEVEL_3_1, LEVEL_3_1_1, MAX_REMAINING_LENGTH, ProtocolError
 from vmq.output import Output
 from vmq.queue import Queue
+from vmq.refusing import SPLIT, tell_of_publish, tell_of_split
 from vmq.registry import Registry, Subscriber, split_run
 from vmq.trie import Route
 
@@ -46,6 +47,8 @@ class Publisher:
         self.kept_generation: int = -1
         #: When the first of these verdicts runs out. Looked at once for each chunk of bytes.
         self.kept_until: float = 0.0
+        #: A client of the broker's own process, which goes on during a netsplit.
+        self.is_ours = False
         #: No packet is handled: a verdict is awaited, or the client throttled.
         self.suspended = False
         self.pending: Pending | None = None
@@ -141,6 +144,9 @@ class Publisher:
         count = decoder.run(route.field, longest) if shortest else 1
         counters = core.counters
         counters.mqtt_publish_received += count
+        if core.cluster_is_split and self.is_cut_off(self.options.allow_publish_during_netsplit):
+            self.refuse_cut_off(route, 0, count)
+            return
         if not route.targets and not route.taps and not route.nodes:
             return
         if shortest:
@@ -199,6 +205,18 @@ class Publisher:
         self.core.counters.mqtt_publish_error += 1
         raise ProtocolError("payload is above max_message_size", "MQTT-3.3.5-2")
 
+    def is_cut_off(self, allowed: bool) -> bool:
+        """Whether a member of the cluster cannot be reached, and the client may not go on meanwhile."""
+        return self.core.cluster_is_split and not allowed and not self.is_ours
+
+    def refuse_cut_off(self, route: Route, qos: int, count: int) -> None:
+        """A message that may not be taken now: unacknowledged, it comes again [MQTT-4.8.0-2]."""
+        self.core.counters.mqtt_publish_error += count
+        if qos:
+            self.output.close(SPLIT + " (allow_publish_during_netsplit) [MQTT-4.8.0-2]")
+        else:
+            tell_of_split(self.registry, self.client_id, "publish dropped", "topic", route.text)
+
     def received_ids(self) -> set[int]:
         subscriber = self.subscriber
         assert subscriber is not None
@@ -251,12 +269,15 @@ class Publisher:
 
     def publish(self, route: Route, message: Message, packet_id: int) -> None:
         """Asks whether the client may; goes on now, or when the verdict is there."""
+        if self.is_cut_off(self.options.allow_publish_during_netsplit):
+            self.refuse_cut_off(route, message.qos, 1)
+            return
         hooks = self.hooks
         if not hooks.in_publish_path:
             if message.qos == 0:
                 if route.taps:
                     self.tap(self.registry, route, message, 0)
-                self.registry.publish(route, message)
+                self.registry.publish(route, message, self.options.shared_subscription_policy)
                 return
             self.publish_unasked(route, message, packet_id)
             return
@@ -289,10 +310,10 @@ class Publisher:
             self.acknowledge(2, packet_id)
             return
         if store is None:
-            self.registry.publish(route, message)
+            self.registry.publish(route, message, self.options.shared_subscription_policy)
         else:
             before = store.writes
-            self.registry.publish(route, message)
+            self.registry.publish(route, message, self.options.shared_subscription_policy)
             if store.writes != before:
                 self.output.barrier = store.barrier()
         if not self.output.closing:
@@ -311,6 +332,7 @@ class Publisher:
         registry = self.registry
         if isinstance(answer, Refuse):
             self.core.counters.mqtt_publish_auth_error += 1
+            tell_of_publish(self.registry, self.client_id, self.username, route.text, answer)
             # MQTT 3.1 clients are acknowledged and the message goes nowhere.
             if self.level != LEVEL_3_1:
                 self.output.close("publish refused: " + answer.reason + " [MQTT-3.3.5-2]")
@@ -346,7 +368,7 @@ class Publisher:
             return
         store = self.core.store
         before = 0 if store is None else store.writes
-        registry.publish(route, message)
+        registry.publish(route, message, self.options.shared_subscription_policy)
         if asked and store is not None and store.writes != before:
             self.output.barrier = store.barrier()
         hook = self.hooks.on_publish

@@ -356,8 +356,11 @@ class Registry:
         for tap in route.taps:
             tap.append_run(route.topic, payloads, 0, False, client_id, now)
 
-    def publish(self, route: Route, message: Message) -> None:
-        """Keeps a retained message, then hands the message to every matching queue and to other nodes."""
+    def publish(self, route: Route, message: Message, policy: str = "") -> None:
+        """Keeps a retained message, then hands the message to every matching queue and to other nodes.
+
+        `policy` is the publisher's for share groups; "" is the broker's.
+        """
         if message.retain:
             self.retain(route, message)
         forward = self.core.forward
@@ -368,7 +371,7 @@ class Registry:
         if groups:
             self.core.counters.router_matches_local += len(groups)
             for group in groups:
-                self.deliver_to_member(group, message)
+                self.deliver_to_member(group, message, policy)
 
     def deliver(self, route: Route, message: Message) -> None:
         """Hands a message to the queues of this broker that it is for, share groups apart."""
@@ -485,8 +488,8 @@ class Registry:
         log.warning(text, *values, topic_filter[:200], reason)
         return False
 
-    def deliver_to_member(self, group: Group, message: Message) -> bool:
-        """Gives a message to one member of a share group.
+    def deliver_to_member(self, group: Group, message: Message, policy: str = "") -> bool:
+        """Gives a message to one member of a share group; `policy` is the publisher's, "" the broker's.
 
         A connected member with nothing waiting is preferred, then any connected one, then a durable
         session that is away. On one node every policy but the choice among nodes is the same.

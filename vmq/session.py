@@ -61,6 +61,7 @@ from vmq.mqtt.packets import (
 )
 from vmq.output import Output
 from vmq.publishing import Publisher, changed_message
+from vmq.refusing import SPLIT, tell_of_split, tell_of_subscribe
 from vmq.registry import Registry
 from vmq.store import StoreError
 from vmq.will import will_of
@@ -338,7 +339,7 @@ class Session(Publisher):
 
     def on_will_verdict(self, connect: Connect, answer: Answer) -> None:
         if isinstance(answer, Refuse):
-            raise refuse_will(answer)
+            raise refuse_will(answer, connect)
         self.accept(connect)
         will = self.will
         if isinstance(answer, PublishModifiers) and will is not None:
@@ -350,6 +351,8 @@ class Session(Publisher):
         core = self.core
         if not connect.clean_session and core.store is not None and core.store.failing:
             raise ConnectRefused("the store cannot write", REFUSED_UNAVAILABLE)
+        if self.is_cut_off(self.options.allow_register_during_netsplit):
+            raise ConnectRefused(SPLIT + " (allow_register_during_netsplit)", REFUSED_UNAVAILABLE)
         self.level = connect.level
         self.clean = connect.clean_session
         self.username = connect.username
@@ -399,8 +402,11 @@ class Session(Publisher):
         assert subscriber is not None
         decoder = self.decoder
         packet_id, requests = read_subscribe(decoder.data, decoder.body, decoder.end)
-        hook = self.hooks.auth_on_subscribe
         wanted = [Subscription(each.topic_filter, each.qos) for each in requests]
+        if self.is_cut_off(self.options.allow_subscribe_during_netsplit):
+            self.refuse_subscribe(packet_id, wanted)
+            return
+        hook = self.hooks.auth_on_subscribe
         if hook is None:
             self.finish_subscribe(packet_id, wanted, None)
             return
@@ -417,8 +423,10 @@ class Session(Publisher):
         if isinstance(answer, Refuse):
             self.core.counters.mqtt_subscribe_auth_error += 1
             granted = [Subscription(each.topic_filter, REFUSED_QOS) for each in wanted]
+            tell_of_subscribe(self.registry, self.client_id, self.username, wanted, answer)
         elif isinstance(answer, list):
             granted = answer
+            tell_of_subscribe(self.registry, self.client_id, self.username, wanted, answer)
         codes = bytearray()
         accepted: list[Subscription] = []
         for index, each in enumerate(granted):
@@ -442,9 +450,25 @@ class Session(Publisher):
             if self.output.closing:
                 return
 
+    def refuse_subscribe(self, packet_id: int, wanted: list[Subscription]) -> None:
+        """Subscriptions may not be taken now; an MQTT 3.1 client knows no answer that says so."""
+        counters = self.core.counters
+        counters.mqtt_subscribe_error += 1
+        if self.level == LEVEL_3_1:
+            self.output.close(SPLIT + " (allow_subscribe_during_netsplit) [MQTT-4.8.0-2]")
+            return
+        first = wanted[0].topic_filter
+        tell_of_split(self.registry, self.client_id, "subscription refused", "filter", first)
+        counters.mqtt_suback_sent += 1
+        self.output.add(suback(packet_id, bytes([SUBSCRIPTION_FAILED] * len(wanted))))
+
     def on_unsubscribe(self) -> None:
         decoder = self.decoder
         packet_id, filters = read_unsubscribe(decoder.data, decoder.body, decoder.end)
+        if self.is_cut_off(self.options.allow_unsubscribe_during_netsplit):
+            self.core.counters.mqtt_unsubscribe_error += 1
+            self.output.close(SPLIT + " (allow_unsubscribe_during_netsplit) [MQTT-4.8.0-2]")
+            return
         hook = self.hooks.on_unsubscribe
         answer: Answer = None
         if hook is not None:
@@ -517,6 +541,10 @@ class Session(Publisher):
         if self.will_mountpoint is not None and core.find_registry is not None:
             registry = core.find_registry(self.will_mountpoint)
         route = registry.route(will.topic)
+        if self.is_cut_off(self.options.allow_publish_during_netsplit):
+            core.counters.mqtt_publish_error += 1
+            tell_of_split(registry, self.client_id, "will lost", "topic", route.text)
+            return
         store = core.store
         if store is not None and store.gathered > 2 * core.options.max_uncommitted_writes:
             if will.retain or route.stored_copies:
@@ -529,4 +557,4 @@ class Session(Publisher):
             except StoreError as error:
                 # Nobody sends a will again: the others shall have it at least.
                 log.warning("will of client=%s is not in its stream: %s", self.client_id, error)
-        registry.publish(route, will)
+        registry.publish(route, will, self.options.shared_subscription_policy)

@@ -22,6 +22,10 @@ _OPTIONS: Final = {
     "max_msgs_per_drain_step": "max_msgs_per_drain_step",
     "upgrade_qos": "upgrade_outgoing_qos",
     "shared_subscription_policy": "shared_subscription_policy",
+    "allow_register": "allow_register_during_netsplit",
+    "allow_publish": "allow_publish_during_netsplit",
+    "allow_subscribe": "allow_subscribe_during_netsplit",
+    "allow_unsubscribe": "allow_unsubscribe_during_netsplit",
 }
 
 Changes = tuple[tuple[str, Any], ...]

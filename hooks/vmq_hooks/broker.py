@@ -2,7 +2,15 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar
@@ -136,6 +144,12 @@ class Broker(Protocol):
     async def disconnect(self, subscriber_id: SubscriberId, *, cleanup: bool = False) -> bool:
         """Ends a client's connection, with `cleanup` its session as well. False if there is none."""
 
+    async def disconnect_users(self, usernames: Collection[str]) -> int:
+        """Ends the connections of all clients that are here under one of these user names; returns how many.
+
+        Their durable sessions stay. The user name is the one that hooks see.
+        """
+
     async def reauthorize(self, subscriber_id: SubscriberId | None = None) -> int:
         """Asks auth_on_subscribe again about the live subscriptions of one client, or of all.
 
@@ -148,8 +162,17 @@ class Broker(Protocol):
     def metrics(self) -> Sequence[Metric]:
         """All figures of the broker at this moment, those of plugins included."""
 
-    def counter(self, name: str, description: str) -> Counter:
-        """A counter of the plugin's own, in /metrics as `vmq_plugin_NAME`."""
+    def counter(
+        self, name: str, description: str, labels: Mapping[str, str] | None = None
+    ) -> Counter:
+        """A counter of the plugin's own, in /metrics as `vmq_plugin_NAME`; the same for the same labels.
+
+        Of a plugin's counters with labels there are up to 1000: further ones count as one of their name,
+        whose labels say "(others)". So they may come out of what clients send.
+
+        Raises:
+            ValueError: the name or a label cannot stand in a metric.
+        """
 
     def gauge(
         self,
@@ -160,7 +183,8 @@ class Broker(Protocol):
         """A gauge of the plugin's own, in /metrics as `vmq_plugin_NAME` until the plugin stops.
 
         `read` gives the labels and the value of each of its samples whenever somebody asks: at once,
-        from what the plugin knows. What it raises is logged, and leaves the gauge out.
+        from what the plugin knows. What it raises is logged, and leaves the gauge out, as do labels that
+        cannot stand in a metric, or more than 1000 samples.
         """
 
     async def declare_stream(self, name: str, options: Mapping[str, Any]) -> None:

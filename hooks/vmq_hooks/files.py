@@ -6,7 +6,9 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Annotated, Final, Generic, TypeVar
+
+from msgspec import Meta, Struct
 
 from vmq_hooks.broker import Broker
 
@@ -29,6 +31,25 @@ class FileError(ValueError):
         super().__init__(f"{path}, line {line}: {problem}" if line else f"{path}: {problem}")
 
 
+def file_option(what: str) -> Meta:
+    """The limits of an option that names a file, and what is said about it: `what` it is."""
+    return Meta(
+        min_length=1,
+        description=f"{what}; relative to the folder of this file.",
+        extra={"accepts": "a path"},
+    )
+
+
+class FileOptions(Struct, frozen=True, forbid_unknown_fields=True):
+    """The options of a plugin that reads a file of its own. Its `Config` inherits them and says what `file` is."""
+
+    file: Annotated[str, file_option("The file")]
+    reload_interval: Annotated[
+        float,
+        Meta(ge=0, le=86400, description="Seconds between looks at the file; 0 = never."),
+    ] = 10.0
+
+
 class WatchedFile(Generic[Content]):
     """A file and what was read from it last.
 
@@ -47,6 +68,28 @@ class WatchedFile(Generic[Content]):
         self._seen: tuple[int, ...] | None = None
         self._digest = b""
         self._complaint = ""
+
+    @classmethod
+    def follow(
+        cls,
+        broker: Broker,
+        options: FileOptions,
+        parse: Callable[[bytes, Path], Content],
+        on_change: Callable[[], Awaitable[object]],
+    ) -> "WatchedFile[Content]":
+        """The file of a plugin's options: loaded, and looked at as they say until the plugin stops.
+
+        Raises:
+            FileError: it cannot be read or parsed.
+        """
+        path = broker.config_dir / options.file
+        file = cls(path, lambda data: parse(data, path))
+        file.load()
+        if options.reload_interval:
+            broker.spawn(
+                file.watch(broker, options.reload_interval, on_change), f"file {options.file}"
+            )
+        return file
 
     @property
     def content(self) -> Content:

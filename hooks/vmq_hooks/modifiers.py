@@ -35,7 +35,7 @@ class RegisterModifiers(
     shared_subscription_policy: (
         Literal["prefer_local", "random", "local_only", "prefer_online_before_local"] | None
     ) = None
-    #: What stays allowed while members of the cluster cannot be reached.
+    #: What stays allowed while a member of the cluster cannot be reached, whatever cluster.allow_... says.
     allow_register: bool | None = None
     allow_publish: bool | None = None
     allow_subscribe: bool | None = None

@@ -59,6 +59,8 @@ class Refuse(Exception):  # noqa: N818 - it is a verdict first
         self.reason = reason
         self.bad_credentials = bad_credentials
         self.cache = cache
+        #: Whose refusal it is: filled in by the broker, for its log.
+        self.plugin = ""
 
 
 #: None and False differ: None asks the next plugin, False is no verdict.

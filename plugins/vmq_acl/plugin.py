@@ -1,9 +1,10 @@
 """The plugin: answers from the rules, and takes up new ones."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 from vmq_hooks import (
     REFUSED_QOS,
     Accept,
@@ -17,7 +18,7 @@ from vmq_hooks import (
     Subscription,
     hook,
 )
-from vmq_hooks.files import WatchedFile
+from vmq_hooks.files import FileOptions, WatchedFile, file_option
 from vmq_hooks.verdicts import PublishVerdict, SubscribeVerdict
 
 from vmq_acl.acl import Acl, Verdict
@@ -28,21 +29,10 @@ from vmq_acl.rules import Access, parse
 _CACHE: Final = Cache(3600.0, frozenset({"username", "client_id", "topic"}))
 
 
-class AclConfig(Struct, frozen=True, forbid_unknown_fields=True):
+class AclConfig(FileOptions, frozen=True, forbid_unknown_fields=True):
     """The plugin's section of the configuration."""
 
-    file: Annotated[
-        str,
-        Meta(
-            min_length=1,
-            description="The file of rules; relative to the folder of this file.",
-            extra={"accepts": "a path"},
-        ),
-    ] = "acl"
-    reload_interval: Annotated[
-        float,
-        Meta(ge=0, le=86400, description="Seconds between looks at the file; 0 = never."),
-    ] = 10.0
+    file: Annotated[str, file_option("The file of rules")] = "acl"
     general: Annotated[
         Literal["anonymous", "everybody"],
         Meta(
@@ -62,20 +52,14 @@ class AclPlugin(Plugin):
 
     def start(self, broker: Broker, config: AclConfig) -> None:
         self._broker = broker
-        path = broker.config_dir / config.file
         for_all = config.general == "everybody"
 
-        def read(data: bytes) -> Acl:
+        def read(data: bytes, path: Path) -> Acl:
             return Acl(parse(data, path), general_for_all=for_all)
 
-        self._file = WatchedFile(path, read)
-        self._file.load()
+        self._file = WatchedFile.follow(broker, config, read, self._judge_anew)
         # What is subscribed may be older than the plugin: durable sessions, or clients that came before it.
         broker.spawn(self._judge_anew(), "acl at the start")
-        if config.reload_interval:
-            broker.spawn(
-                self._file.watch(broker, config.reload_interval, self._judge_anew), "acl file"
-            )
 
     async def _judge_anew(self) -> None:
         """Ends what the rules do not allow any more."""

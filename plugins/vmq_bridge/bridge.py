@@ -30,14 +30,15 @@ class Bridge:
     def __init__(self, broker: Broker, name: str, config: BridgeConfig) -> None:
         self.name = name
         self.subscriber_id = SubscriberId(local_client_id(name), config.mountpoint)
+        labels = {"bridge": name}
         self.counters = Counters(
-            came=broker.counter(f"bridge_{name}_in", f"Messages that bridge {name} brought."),
-            went=broker.counter(f"bridge_{name}_out", f"Messages that bridge {name} took away."),
+            came=broker.counter("bridge_in", "Messages that the bridge brought.", labels),
+            went=broker.counter("bridge_out", "Messages that the bridge took away.", labels),
             dropped=broker.counter(
-                f"bridge_{name}_dropped", f"Messages that bridge {name} did not carry."
+                "bridge_dropped", "Messages that the bridge did not carry.", labels
             ),
             reconnects=broker.counter(
-                f"bridge_{name}_reconnects", f"Connections of bridge {name} after the first."
+                "bridge_reconnects", "Connections of the bridge after the first.", labels
             ),
         )
         self._broker = broker

@@ -9,7 +9,7 @@ from msgspec import Meta
 from vmq_hooks.answers import AnswerError, check_filter
 
 _SCHEMES: Final = {"mqtt": 1883, "tcp": 1883, "mqtts": 8883, "tls": 8883}
-#: The name is part of metrics' names and of client ids.
+#: The name is part of client ids and of files' names.
 _NAME: Final = re.compile(r"[A-Za-z0-9_]{1,32}\Z")
 
 

@@ -3,30 +3,26 @@
 import time
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 from vmq_hooks import Broker, Counter, Peer, Plugin, Refuse, hook
-from vmq_hooks.files import WatchedFile
+from vmq_hooks.files import FileOptions, WatchedFile, file_option
 from vmq_hooks.verdicts import RegisterVerdict
 
 from vmq_passwd.users import Users, parse
 from vmq_passwd.verifier import BusyError, Verifier
 
 
-class PasswdConfig(Struct, frozen=True, forbid_unknown_fields=True):
+class PasswdConfig(FileOptions, frozen=True, forbid_unknown_fields=True):
     """The plugin's section of the configuration."""
 
-    file: Annotated[
-        str,
+    file: Annotated[str, file_option("The file of users")] = "passwd"
+    end_connections: Annotated[
+        Literal["deleted", "changed", "never"],
         Meta(
-            min_length=1,
-            description="The file of users; relative to the folder of this file.",
-            extra={"accepts": "a path"},
+            description="Whose connections a new file ends: those of users that it no longer has, or also of those "
+            "with another password, or nobody's."
         ),
-    ] = "passwd"
-    reload_interval: Annotated[
-        float,
-        Meta(ge=0, le=86400, description="Seconds between looks at the file; 0 = never."),
-    ] = 10.0
+    ] = "deleted"
     unknown_users: Annotated[
         Literal["refuse", "next"],
         Meta(
@@ -70,20 +66,22 @@ class PasswdConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PasswdPlugin(Plugin):
-    """Users and passwords from a file. Connected clients stay when it changes."""
+    """Users and passwords from a file. A new one ends the connections of users that are gone."""
 
     Config = PasswdConfig
 
+    _broker: Broker
     _config: PasswdConfig
+    _users: Users
     _file: WatchedFile[Users]
     _verifier: Verifier
     _busy: Counter
 
     def start(self, broker: Broker, config: PasswdConfig) -> None:
-        path = broker.config_dir / config.file
+        self._broker = broker
         self._config = config
-        self._file = WatchedFile(path, lambda data: parse(data, path))
-        self._file.load()
+        self._file = WatchedFile.follow(broker, config, parse, self._on_change)
+        self._users = self._file.content
         self._verifier = Verifier(
             broker.run_in_thread,
             time.monotonic,
@@ -96,13 +94,21 @@ class PasswdPlugin(Plugin):
         self._busy = broker.counter(
             "passwd_busy", "Clients refused because too many passwords waited to be checked."
         )
-        if config.reload_interval:
-            broker.spawn(
-                self._file.watch(broker, config.reload_interval, self._on_change), "passwd file"
-            )
+
+    async def stop(self) -> None:
+        """Takes a last look at the file: who takes over from here does not know whom it was that we let in."""
+        await self._file.look(self._broker, self._on_change)
 
     async def _on_change(self) -> None:
-        """Nothing to do: what is remembered belongs to the hashes that it was checked against."""
+        """Ends connections. What is remembered belongs to the hashes that it was checked against."""
+        before, self._users = self._users, self._file.content
+        if self._config.end_connections == "never":
+            return
+        with_passwords = self._config.end_connections == "changed"
+        gone = before.missing_in(self._users, with_passwords=with_passwords)
+        ended = await self._broker.disconnect_users(gone) if gone else 0
+        if ended:
+            self._broker.log.info("connections ended of users that are gone or changed: %d", ended)
 
     @hook
     async def auth_on_register(
@@ -112,11 +118,15 @@ class PasswdPlugin(Plugin):
             return None
         if self._config.accept_certificates and username == peer.common_name:
             return True
-        users = self._file.content
-        if username not in users and self._config.unknown_users == "next":
-            return None
         try:
-            is_right = await self._verifier.verify(users, username, password or b"")
+            while True:
+                users = self._file.content
+                if username not in users and self._config.unknown_users == "next":
+                    return None
+                is_right = await self._verifier.verify(users, username, password or b"")
+                if self._file.content is users:
+                    break
+                # A new file came meanwhile, and has ended the connections of those who were in.
         except BusyError:
             self._busy.add()
             return Refuse("too many passwords wait to be checked")

@@ -25,6 +25,12 @@ class Users:
         """A user's hash."""
         return self._hashes.get(name)
 
+    def missing_in(self, later: "Users", *, with_passwords: bool) -> set[str]:
+        """Who is not there any more; on demand also who has another hash."""
+        if with_passwords:
+            return {name for name, had in self._hashes.items() if later.get(name) != had}
+        return {name for name in self._hashes if name not in later}
+
     def nth(self, index: int) -> Hash:
         """The hash that stands in this place of the file."""
         return self._in_order[index]

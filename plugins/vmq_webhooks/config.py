@@ -26,7 +26,7 @@ Hook = Literal[
     "on_config_change",
 ]
 
-#: The name is part of metrics' names.
+#: The name is a label of metrics, and stands in the log.
 _NAME: Final = re.compile(r"[A-Za-z0-9_]{1,32}\Z")
 
 
@@ -59,6 +59,18 @@ class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             extra={"accepts": "a table of texts"},
         ),
     ] = {}
+    breaker_failures: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Requests in a row without a proper answer, after which it is not asked for a while: "
+            "auth hooks refuse at once, others leave it out; 0 = never.",
+        ),
+    ] = 5
+    breaker_seconds: Annotated[
+        float,
+        Meta(gt=0, le=86_400, description="How long that is; then one request is tried."),
+    ] = 30.0
     cafile: Annotated[
         str | None,
         Meta(

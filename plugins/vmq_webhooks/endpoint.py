@@ -3,12 +3,14 @@
 import asyncio
 import ssl
 import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import aiohttp
 import msgspec
 from vmq_hooks import Broker
+from vmq_hooks.breaker import Breaker, State
 
 from vmq_webhooks.answers import EndpointError
 from vmq_webhooks.config import EndpointConfig
@@ -46,8 +48,12 @@ def tls_context(config: EndpointConfig, folder: Path) -> ssl.SSLContext | None:
     return context
 
 
+class NotAskedError(EndpointError):
+    """The endpoint's breaker is open."""
+
+
 class Endpoint:
-    """A server that answers hooks.
+    """A server that answers hooks. Its failures end requests to it for a while, and to no other.
 
     Args:
         broker: for the log and the counters.
@@ -56,6 +62,7 @@ class Endpoint:
         tls: what its certificate is checked with.
         session: the pool of connections.
         timeout: seconds for an answer, the wait for a connection included.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -66,6 +73,7 @@ class Endpoint:
         tls: ssl.SSLContext | None,
         session: aiohttp.ClientSession,
         timeout: float,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
         self.config = config
@@ -73,21 +81,33 @@ class Endpoint:
         self._tls: ssl.SSLContext | bool = True if tls is None else tls
         self._session = session
         self._timeout = aiohttp.ClientTimeout(total=timeout)
-        self._requests = broker.counter(
-            f"webhook_{name}_requests", f"Requests to the endpoint {name}."
-        )
+        labels = {"endpoint": name}
+        self._requests = broker.counter("webhook_requests", "Requests to the endpoint.", labels)
         self._errors = broker.counter(
-            f"webhook_{name}_errors", f"Requests to the endpoint {name} without a proper answer."
+            "webhook_errors", "Requests to the endpoint without a proper answer.", labels
         )
+        self._skipped = broker.counter(
+            "webhook_skipped", "Requests not made because the endpoint's breaker was open.", labels
+        )
+        self._clock = clock
+        self._breaker = Breaker(config.breaker_failures, config.breaker_seconds, clock)
         self._quiet_until = 0.0
         self._unsaid = 0
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it is not asked for now, or asked once to see."""
+        return self._breaker.state is not State.CLOSED
+
     async def ask(self, hook: str, body: dict[str, Any]) -> Reply:
-        """Posts a hook's arguments.
+        """Posts a hook's arguments. The caller tells `succeeded` or `failed`, whatever comes of it.
 
         Raises:
-            EndpointError: no answer came, or one that is none.
+            NotAskedError: it has failed too often lately.
+            EndpointError: no answer came.
         """
+        if self._breaker.failures and not self._breaker.allows():
+            raise NotAskedError("it fails and is not asked for now")
         try:
             async with asyncio.timeout(self._timeout.total):
                 try:
@@ -124,10 +144,28 @@ class Endpoint:
                     raise EndpointError(f"an answer of more than {LARGEST_ANSWER} bytes")
             return Reply(bytes(found), response.headers.get("cache-control", ""))
 
+    def succeeded(self) -> None:
+        """The answer was a proper one."""
+        if self._breaker.failures and self._breaker.on_success():
+            self._log.warning("endpoint %s answers again", self.name)
+
     def failed(self, hook: str, error: EndpointError | TimeoutError) -> None:
         """Counts a failure, and tells of it now and then."""
+        if isinstance(error, NotAskedError):
+            self._skipped.add()
+            return
         self._errors.add()
-        now = time.monotonic()
+        self._tell(hook, error)
+        if self._breaker.on_failure():
+            self._log.error(
+                "endpoint %s is not asked for %g s: failures=%d",
+                self.name,
+                self.config.breaker_seconds,
+                self._breaker.failures,
+            )
+
+    def _tell(self, hook: str, error: EndpointError | TimeoutError) -> None:
+        now = self._clock()
         if now < self._quiet_until:
             self._unsaid += 1
             return
@@ -139,3 +177,25 @@ class Endpoint:
             self._unsaid,
         )
         self._quiet_until, self._unsaid = now + _QUIET, 0
+
+
+class Turns:
+    """Which endpoints one call has asked, one after the other, and how much of its time each took."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began: list[tuple[Endpoint, float]] = []
+
+    def over(self, endpoints: Sequence[Endpoint]) -> Iterator[Endpoint]:
+        """The endpoints, each as its turn comes."""
+        for endpoint in endpoints:
+            self._began.append((endpoint, self._clock()))
+            yield endpoint
+
+    def blame(self, error: Exception) -> Endpoint:
+        """Whose failure it is: that of whose turn it was, or, when time ran out, of who took most of it."""
+        if not isinstance(error, TimeoutError):
+            return self._began[-1][0]
+        ends = [*(began for _, began in self._began[1:]), self._clock()]
+        took = [end - began for (_, began), end in zip(self._began, ends, strict=True)]
+        return self._began[took.index(max(took))][0]

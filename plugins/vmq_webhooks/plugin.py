@@ -22,7 +22,7 @@ from vmq_hooks.answers import Verdict
 from vmq_webhooks import requests
 from vmq_webhooks.answers import EndpointError, cache_of, read, read_topics
 from vmq_webhooks.config import WebhooksConfig
-from vmq_webhooks.endpoint import Endpoint, tls_context
+from vmq_webhooks.endpoint import Endpoint, Turns, tls_context
 from vmq_webhooks.requests import Body
 
 
@@ -54,10 +54,18 @@ class WebhooksPlugin(Plugin):
             cookie_jar=aiohttp.DummyCookieJar(),
         )
         self._timeout = config.timeout
-        for name, each in config.endpoints.items():
-            endpoint = Endpoint(broker, name, each, contexts[name], session, config.timeout)
-            for served in each.hooks:
+        endpoints = [
+            Endpoint(broker, name, each, contexts[name], session, config.timeout)
+            for name, each in config.endpoints.items()
+        ]
+        for endpoint in endpoints:
+            for served in endpoint.config.hooks:
                 self._endpoints.setdefault(served, []).append(endpoint)
+        broker.gauge(
+            "webhook_breaker_open",
+            "1 while the endpoint is not asked because it has failed too often.",
+            lambda: [({"endpoint": each.name}, float(each.is_open)) for each in endpoints],
+        )
 
     def serves(self, hook: str) -> bool:
         return hook in self._endpoints
@@ -120,18 +128,20 @@ class WebhooksPlugin(Plugin):
         """
         longest = float("inf")
         verdict: Verdict = Next()
-        endpoint = self._endpoints[name][0]
+        turns = Turns()
         try:
             async with asyncio.timeout(self._timeout):
-                for endpoint in self._endpoints[name]:
+                for endpoint in turns.over(self._endpoints[name]):
                     reply = await endpoint.ask(name, _with(body, message, endpoint))
                     seen = message is not None and not endpoint.config.no_payload
                     cache = None if seen else cache_of(name, reply.cache_control, longest)
                     longest = 0.0 if cache is None else cache.seconds
                     verdict = read(name, reply.body, cache, asked)
+                    endpoint.succeeded()
                     if not isinstance(verdict, Next):
                         break
         except (EndpointError, TimeoutError) as error:
+            endpoint = turns.blame(error)
             endpoint.failed(name, error)
             return Refuse(f"endpoint {endpoint.name} failed")
         return verdict
@@ -141,15 +151,16 @@ class WebhooksPlugin(Plugin):
         self, username: str | None, subscriber_id: SubscriberId, topic_filters: Sequence[str]
     ) -> list[str] | None:
         body = {**requests.user(username, subscriber_id), "topics": list(topic_filters)}
-        endpoint = self._endpoints["on_unsubscribe"][0]
+        turns = Turns()
         try:
             async with asyncio.timeout(self._timeout):
-                for endpoint in self._endpoints["on_unsubscribe"]:
+                for endpoint in turns.over(self._endpoints["on_unsubscribe"]):
                     found = read_topics((await endpoint.ask("on_unsubscribe", body)).body)
+                    endpoint.succeeded()
                     if found is not None:
                         return found
         except (EndpointError, TimeoutError) as error:
-            endpoint.failed("on_unsubscribe", error)
+            turns.blame(error).failed("on_unsubscribe", error)
         return None
 
     # For information
@@ -160,6 +171,8 @@ class WebhooksPlugin(Plugin):
                 await endpoint.ask(name, _with(body, message, endpoint))
             except EndpointError as error:
                 endpoint.failed(name, error)
+            else:
+                endpoint.succeeded()
 
         await asyncio.gather(*[tell(each) for each in self._endpoints[name]])
 

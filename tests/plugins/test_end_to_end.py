@@ -282,6 +282,16 @@ def test_new_users_count_without_a_restart(guarded: BrokerProcess, files: Path) 
         bob.publish("news/1")  # undisturbed
 
 
+def test_a_deleted_user_is_out_at_once_and_nobody_else(guarded: BrokerProcess, files: Path) -> None:
+    with Client(guarded, "alice") as alice, Client(guarded, "bob") as bob:
+        assert main(["passwd", "delete", str(files / "passwd"), "alice"]) == 0
+        alice.wait_disconnected()
+        guarded.wait_log("connections ended of users that are gone or changed: 1")
+        with Client(guarded, "alice") as refused:
+            assert refused.code == BAD_CREDENTIALS
+        bob.publish("news/1")  # undisturbed
+
+
 @pytest.mark.parametrize(
     ("name", "text", "problem"),
     [

@@ -8,16 +8,13 @@ import pytest
 
 from vmq.config import Config, StreamOptions
 from vmq.config_load import load
+from vmq.config_plugins import UNWRITTEN
 from vmq.config_reference import main as write_reference
 from vmq.config_reference import reference
 from vmq.config_sources import sections
 from vmq.config_text import accepted, described
 
 REFERENCE_FILE = Path(__file__).parents[2] / "config" / "vmq.toml"
-
-
-#: Where the loader keeps what belongs to the plugin.
-INTERNAL = ("own_options", "stated_in")
 
 
 def test_the_reference_file_is_up_to_date() -> None:
@@ -34,7 +31,7 @@ def test_every_option_has_a_meaning_and_says_what_it_accepts() -> None:
     text = reference()
     for section, struct, _ in sections(Config):
         for field in msgspec.structs.fields(struct):
-            if section == "plugins" and field.name in INTERNAL:
+            if section == "plugins" and field.name in UNWRITTEN:
                 continue
             name = f"{section}.{field.name}"
             assert described(field.type).endswith("."), f"{name} has no sentence of meaning"

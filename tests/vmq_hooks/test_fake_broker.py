@@ -52,6 +52,8 @@ async def test_disconnects_counters_and_figures(tmp_path: Path) -> None:
             ("uptime", 1.0),
             ("hits", 2),
         ]
+        assert await broker.disconnect_users(["bob", "eve"]) == 0
+        assert broker.disconnected_users == [{"bob", "eve"}]
         assert await broker.reauthorize(client) == 0
         broker.forget_verdicts()
         assert (broker.reauthorized, broker.forgotten) == ([client], 1)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vmq_hooks.files import MAX_FILE_BYTES, FileError, WatchedFile
+from vmq_hooks.files import MAX_FILE_BYTES, FileError, FileOptions, WatchedFile
 from vmq_hooks.testing import FakeBroker
 
 
@@ -186,3 +186,36 @@ class TestWatching:
             await file.look(broker, on_change)
         assert told == [["two"]]
         assert not contents
+
+
+class TestFollowing:
+    async def test_the_file_of_a_plugin_s_options(self, path: Path) -> None:
+        changed = asyncio.Queue[str]()
+        options = FileOptions("rules", 0.01)
+
+        async def on_change() -> None:
+            changed.put_nowait(followed.content[0])
+
+        def read(data: bytes, seen: Path) -> list[str]:
+            assert seen == path
+            return parse(data)
+
+        async with FakeBroker(path.parent) as broker:
+            followed = WatchedFile.follow(broker, options, read, on_change)
+            assert followed.content == ["one"]
+            path.write_text("two")
+            async with asyncio.timeout(10):
+                assert await changed.get() == "two"
+
+    async def test_it_has_to_be_there_and_may_be_left_alone(self, path: Path) -> None:
+        async def on_change() -> None:
+            raise AssertionError("nobody looks")
+
+        def read(data: bytes, _path: Path) -> list[str]:
+            return parse(data)
+
+        async with FakeBroker(path.parent) as broker:
+            WatchedFile.follow(broker, FileOptions("rules", 0), read, on_change)
+            assert not broker._tasks
+            with pytest.raises(FileError, match="other: No such file"):
+                WatchedFile.follow(broker, FileOptions("other"), read, on_change)

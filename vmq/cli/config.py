@@ -1,13 +1,18 @@
 """`vmq config`: what the configuration says, without starting a broker."""
 
 import json
+from typing import TYPE_CHECKING
 
 import typer
 
 from vmq.cli import settings
-from vmq.cli.console import table
+from vmq.cli.console import USAGE, CliError, table
 from vmq.cli.settings import ConfigOption
 from vmq.config_text import HIDDEN, SECRETS, without_secrets
+
+if TYPE_CHECKING:
+    from vmq.config import Config
+    from vmq.plugins.checking import Checked
 
 app = typer.Typer(
     help="Check or show the configuration.", no_args_is_help=True, rich_markup_mode="rich"
@@ -18,6 +23,7 @@ app = typer.Typer(
 def check(config: ConfigOption = None) -> None:
     """Check the configuration: file, environment and defaults together.
 
+    Loads the plugins, without starting them, and checks their options too.
     Prints "ok" and where the broker would listen; or every error, and exits
     with 2.
 
@@ -26,7 +32,13 @@ def check(config: ConfigOption = None) -> None:
       vmq config check --config config/vmq.toml
       VMQ_QUEUE__DROP=oldest vmq config check
     """
+    # Late: the other commands need no plugins.
+    from vmq.plugins.checking import Checked
+
     loaded = settings.load(config)
+    plugins = Checked(loaded.config.plugins)
+    if plugins.problems:
+        raise CliError("\n".join(plugins.problems), USAGE)
     changed = sum(origin != "default" for _, _, origin in loaded.items())
     print(f"ok: {_count(changed, 'value')} set, the rest are defaults")
     for name, listener in loaded.config.listeners.items():
@@ -34,7 +46,7 @@ def check(config: ConfigOption = None) -> None:
             remote = "yes" if listener.allow_remote else "no"
             print(f"  listener {name}: {listener.url} (other machines: {remote})")
             continue
-        anonymous = "yes" if loaded.config.anonymous_allowed(name) else "no"
+        anonymous = _anonymous(loaded.config, name, plugins)
         print(f"  listener {name}: {listener.url} (anonymous clients: {anonymous})")
     store = loaded.config.store
     print(f"  data in {loaded.config.broker.data_dir} (durability: {store.durability})")
@@ -65,6 +77,23 @@ def show(
         return
     rows = [(key, _text(value), origin) for key, value, origin in items]
     table(("option", "value", "from"), rows)
+
+
+def _anonymous(config: "Config", name: str, plugins: "Checked") -> str:
+    """Whether clients without credentials may connect at a listener, and who decides otherwise."""
+    chosen = config.listeners[name].auth_plugins
+    deciding, perhaps = plugins.who_decides("auth_on_register", chosen)
+    is_open = config.anonymous_allowed(name)
+    if is_open and not config.anonymous_until_hook(name):
+        return "yes, and no plugin is asked" if deciding or perhaps else "yes"
+    if deciding:
+        return "no, but whom it lets in: " + ", ".join((*deciding, *perhaps))
+    if perhaps:
+        otherwise = "yes" if is_open else "no, and nobody else"
+        return f"{otherwise}, unless {', '.join(perhaps)} serves auth_on_register"
+    if chosen:
+        return "no, and nobody else: none of its auth_plugins serves auth_on_register"
+    return "yes" if is_open else "no"
 
 
 def _text(value: object) -> str:

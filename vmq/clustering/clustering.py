@@ -116,6 +116,7 @@ class Clustering:
             raise
         self._node = node
         self._take_part(node, self._routing)
+        self._tell_core()
         log.info("cluster node name=%s address=%s", node.name, node.address)
         self._join_configured(node)
 
@@ -191,6 +192,7 @@ class Clustering:
 
     def _on_up(self, effect: PeerUp) -> None:
         log.info("node up name=%s", effect.peer)
+        self._tell_core()
         self._maybe_healed()
 
     def _on_down(self, effect: PeerDown) -> None:
@@ -198,6 +200,7 @@ class Clustering:
         if node is None or not node.is_running or effect.peer not in node.members:
             return  # it went for good, and is nobody's loss: `_on_members` tells of it
         log.warning('node down name=%s reason="%s"', effect.peer, effect.reason)
+        self._tell_core()
         if not self._is_split:
             self._is_split = True
             self._splits += 1
@@ -206,7 +209,14 @@ class Clustering:
         log.info("members of the cluster: %s", " ".join(sorted(effect.members)))
         if self._routing is not None:
             self._routing.set_members(effect.members)
+        self._tell_core()
         self._maybe_healed()
+
+    def _tell_core(self) -> None:
+        """Whether some member cannot be reached: also one that has never been, as at the start, or a new one."""
+        node = self._node
+        if node is not None and node.is_running:
+            self._core.cluster_is_split = len(node.up) + 1 < len(node.members)
 
     def _maybe_healed(self) -> None:
         node = self._node

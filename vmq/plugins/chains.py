@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from vmq_hooks import Accept, Cache, Next, Refuse
+from vmq_hooks import Accept, Cache, Next, Refuse, Subscription
 
 from vmq.hooks import Kept, Pending
 from vmq.plugins.kept import FOREVER, MISSING, KeptVerdicts, together
@@ -45,6 +45,12 @@ class NoticeChain:
                     guard.succeeded()
 
 
+class Granted(list[Subscription]):
+    """Subscriptions that a plugin wants instead of those asked for."""
+
+    plugin = ""
+
+
 class VerdictChain:
     """Asks plugin after plugin for a verdict."""
 
@@ -66,8 +72,8 @@ class VerdictChain:
             if holds is not None:
                 holds = together(holds, verdict.cache)
             if not isinstance(verdict, Next):
-                return self._answer(verdict, arguments, holds)
-        return self._answer(self._exhausted(), arguments, holds)
+                return self._answer(verdict, arguments, holds, step)
+        return self._answer(self._exhausted(), arguments, holds, None)
 
     def forget(self) -> None:
         """What was kept holds no longer."""
@@ -81,29 +87,41 @@ class VerdictChain:
     async def _go_on(
         self, place: int, verdict: Any, arguments: tuple[Any, ...], holds: Cache | None
     ) -> Any:
-        verdict = await self._steps[place].settle(verdict, arguments)
-        for step in self._steps[place + 1 :]:
+        step = self._steps[place]
+        verdict = await step.settle(verdict, arguments)
+        for later in self._steps[place + 1 :]:
             holds = together(holds, verdict.cache)
             if not isinstance(verdict, Next):
-                return self._answer(verdict, arguments, holds)
+                return self._answer(verdict, arguments, holds, step)
+            step = later
             verdict = step.ask(arguments)
             if step.is_async and not isinstance(verdict, Refuse):
                 verdict = await step.settle(verdict, arguments)
         holds = together(holds, verdict.cache)
         if isinstance(verdict, Next):
-            verdict = self._exhausted()
-        return self._answer(verdict, arguments, holds)
+            return self._answer(self._exhausted(), arguments, holds, None)
+        return self._answer(verdict, arguments, holds, step)
 
     def _exhausted(self) -> Refuse:
         return Refuse("no plugin accepted it")
 
     def _answer(
-        self, verdict: Accept | Refuse, arguments: tuple[Any, ...], holds: Cache | None
+        self,
+        verdict: Accept | Refuse,
+        arguments: tuple[Any, ...],
+        holds: Cache | None,
+        step: VerdictStep | None,
     ) -> Any:
-        """What the core is told of a verdict; kept, if that is allowed."""
+        """What the core is told of a verdict, and of whose it is; kept, if that is allowed."""
         answer: Any = verdict
-        if isinstance(verdict, Accept):
-            answer = verdict.modifiers if verdict.subscriptions is None else verdict.subscriptions
+        plugin = "" if step is None else step.guard.plugin
+        if isinstance(verdict, Refuse):
+            verdict.plugin = plugin
+        else:
+            answer = verdict.modifiers
+            if verdict.subscriptions is not None:
+                answer = Granted(verdict.subscriptions)
+                answer.plugin = plugin
         if holds is None:
             return answer
         until = self.kept.until(holds)

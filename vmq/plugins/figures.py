@@ -4,9 +4,12 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
+from vmq_hooks.breaker import State
+from vmq_hooks.labels import MAX_SAMPLES, check_labels
+
 from vmq.metrics import Family, Sample
-from vmq.plugins.guard import Guard, State
-from vmq.plugins.handle import PluginCounter, PluginGauge
+from vmq.plugins.guard import Guard
+from vmq.plugins.handle import PluginCounters, PluginGauge
 
 log = logging.getLogger("vmq.plugins")
 
@@ -21,7 +24,7 @@ BY_HOOK: Final[Mapping[str, tuple[str, str]]] = {
 
 def families(
     guards: Mapping[str, Guard],
-    counters: Mapping[str, Mapping[str, PluginCounter]],
+    counters: Mapping[str, PluginCounters],
     gauges: Iterable[tuple[str, PluginGauge]] = (),
 ) -> Iterator[Family]:
     """The metrics of plugins; those of which there is nothing to tell are left out."""
@@ -47,13 +50,17 @@ def _each(guards: Mapping[str, Guard], value: Callable[[Guard], int]) -> tuple[S
     return tuple(Sample((("plugin", name),), value(guard)) for name, guard in guards.items())
 
 
-def _own(counters: Mapping[str, Mapping[str, PluginCounter]]) -> Iterator[Family]:
+def _own(counters: Mapping[str, PluginCounters]) -> Iterator[Family]:
     """The counters that plugins made; one family for those of several plugins with one name."""
-    names = dict.fromkeys(name for own in counters.values() for name in own)
-    for name in names:
-        found = [(plugin, own[name]) for plugin, own in counters.items() if name in own]
-        samples = tuple(Sample((("plugin", plugin),), each.value) for plugin, each in found)
-        yield Family(f"vmq_plugin_{name}", "counter", found[0][1].help, samples)
+    samples: dict[str, list[Sample]] = {}
+    texts: dict[str, str] = {}
+    for plugin, own in counters.items():
+        for each in own:
+            texts.setdefault(each.name, each.help)
+            labels = (("plugin", plugin), *each.labels)
+            samples.setdefault(each.name, []).append(Sample(labels, each.value))
+    for name, found in samples.items():
+        yield Family(f"vmq_plugin_{name}", "counter", texts[name], tuple(found))
 
 
 def _gauges(gauges: Iterable[tuple[str, PluginGauge]]) -> Iterator[Family]:
@@ -62,10 +69,7 @@ def _gauges(gauges: Iterable[tuple[str, PluginGauge]]) -> Iterator[Family]:
     texts: dict[str, str] = {}
     for name, gauge in gauges:
         try:
-            read = [
-                Sample((("plugin", gauge.plugin), *labels.items()), float(value))
-                for labels, value in gauge.read()
-            ]
+            read = _read(gauge)
         except Exception:
             # A plugin's fault; the other figures are still asked for.
             log.exception("plugin %s: its gauge %s cannot be read", gauge.plugin, name)
@@ -75,3 +79,13 @@ def _gauges(gauges: Iterable[tuple[str, PluginGauge]]) -> Iterator[Family]:
     for name, found in samples.items():
         if found:
             yield Family(f"vmq_plugin_{name}", "gauge", texts[name], tuple(found))
+
+
+def _read(gauge: PluginGauge) -> list[Sample]:
+    """A gauge's samples of now; raises what is wrong with them."""
+    found: list[Sample] = []
+    for labels, value in gauge.read():
+        if len(found) >= MAX_SAMPLES:
+            raise ValueError(f"more than {MAX_SAMPLES} samples")
+        found.append(Sample((("plugin", gauge.plugin), *check_labels(labels)), float(value)))
+    return found

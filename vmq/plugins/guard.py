@@ -1,17 +1,13 @@
-"""What stands between a plugin and the broker: errors are contained, counted, told, and end calls for a while.
-
-The circuit breaker of a plugin: closed, it lets calls through; after so many failures in a row it is
-open, and calls are answered without asking; after so many seconds it lets one call through, which
-closes it or opens it again.
-"""
+"""What stands between a plugin and the broker: errors are contained, counted, told, and end calls for a while."""
 
 import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from enum import Enum
 from typing import Final
+
+from vmq_hooks.breaker import Breaker
 
 log = logging.getLogger("vmq.plugins")
 
@@ -19,16 +15,8 @@ log = logging.getLogger("vmq.plugins")
 QUIET: Final = 5.0
 
 
-class State(Enum):
-    """What a breaker does with calls."""
-
-    CLOSED = "closed"
-    OPEN = "open"
-    HALF_OPEN = "half-open"
-
-
-class Guard:
-    """One plugin's failures.
+class Guard(Breaker):
+    """One plugin's failures, and its circuit breaker: while that is open, calls are answered without asking.
 
     Args:
         plugin: its name.
@@ -46,45 +34,28 @@ class Guard:
         pause: float = 30.0,
         clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
+        super().__init__(limit, pause, clock)
         self.plugin = plugin
         self.deadline = deadline
-        self.limit = limit
-        self.pause = pause
-        self.state = State.CLOSED
-        #: Failures in a row. While it is 0 nobody needs to look at the breaker.
-        self.failures = 0
         self.errors: Counter[str] = Counter()
         self.timeouts: Counter[str] = Counter()
         self.skipped: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
-        self.opened = 0
         #: Async verdicts under way.
         self.under_way = 0
         self._idle: asyncio.Future[None] | None = None
-        self._clock = clock
-        self._retry_at = 0.0
         self._quiet: dict[str, tuple[float, int]] = {}
 
     def lets_through(self, hook: str) -> bool:
         """Whether a call may be made now; to be asked when there were failures."""
-        if self.state is State.CLOSED:
-            return True
-        if self.state is State.OPEN and self._clock() >= self._retry_at:
-            self.state = State.HALF_OPEN
-            # A probe that never tells its end must not keep the breaker open for ever.
-            self._retry_at = self._clock() + self.pause
-            return True
-        if self.state is State.HALF_OPEN and self._clock() >= self._retry_at:
-            self._retry_at = self._clock() + self.pause
+        if self.allows():
             return True
         self.skipped[hook] += 1
         return False
 
     def succeeded(self) -> None:
         """A call went well."""
-        self.failures = 0
-        if self.state is not State.CLOSED:
-            self.state = State.CLOSED
+        if self.on_success():
             log.warning("breaker closed plugin=%s", self.plugin)
 
     def failed(self, hook: str, error: BaseException | str) -> None:
@@ -131,15 +102,7 @@ class Guard:
         self.opened = other.opened
 
     def _count(self) -> None:
-        self.failures += 1
-        if not self.limit:
-            return
-        if self.state is State.HALF_OPEN or (
-            self.state is State.CLOSED and self.failures >= self.limit
-        ):
-            self.state = State.OPEN
-            self.opened += 1
-            self._retry_at = self._clock() + self.pause
+        if self.on_failure():
             log.error(
                 "breaker opened plugin=%s failures=%d seconds=%g",
                 self.plugin,

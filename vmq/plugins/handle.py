@@ -2,13 +2,23 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from vmq_hooks import BridgeSession, Message, SubscriberId
 from vmq_hooks import Metric as SeenMetric
+from vmq_hooks.labels import MAX_SAMPLES, OTHERS, Labels, check_labels, check_name
 
 from vmq import __version__
 
@@ -43,6 +53,8 @@ class Host(Protocol):
 
     async def disconnect(self, subscriber_id: SubscriberId, cleanup: bool) -> bool: ...
 
+    async def disconnect_users(self, usernames: Collection[str]) -> int: ...
+
     async def reauthorize(self, subscriber_id: SubscriberId | None) -> int: ...
 
     async def declare_stream(self, name: str, options: Mapping[str, Any]) -> None: ...
@@ -62,17 +74,45 @@ class Figure(NamedTuple):
 class PluginCounter:
     """A counter of a plugin; it outlives reloads."""
 
-    __slots__ = ("help", "name", "value")
+    __slots__ = ("help", "labels", "name", "value")
 
-    def __init__(self, name: str, description: str) -> None:
+    def __init__(self, name: str, description: str, labels: Labels = ()) -> None:
         self.name = name
         self.help = description
+        self.labels = labels
         self.value = 0
 
     def add(self, amount: int = 1) -> None:
         if amount < 0:
             raise ValueError(f"counter {self.name}: {amount} is negative; a counter only grows")
         self.value += amount
+
+
+class PluginCounters:
+    """All counters of one plugin, by name and labels."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, dict[Labels, PluginCounter]] = {}
+        self._labelled = 0
+
+    def get(self, name: str, description: str, labels: Mapping[str, str] | None) -> PluginCounter:
+        """The counter, made when first asked for. Raises ValueError as `vmq_hooks.Broker.counter` says."""
+        check_name(name, "a counter")
+        key = check_labels(labels)
+        family = self._made.setdefault(name, {})
+        found = family.get(key)
+        if found is not None:
+            return found
+        if key:
+            self._labelled += 1
+            if self._labelled > MAX_SAMPLES:
+                self._labelled = MAX_SAMPLES
+                key = tuple((label, OTHERS) for label, _ in key)
+        return family.setdefault(key, PluginCounter(name, description, key))
+
+    def __iter__(self) -> Iterator[PluginCounter]:
+        for family in self._made.values():
+            yield from family.values()
 
 
 class PluginGauge(NamedTuple):
@@ -91,7 +131,7 @@ class Handle:
         name: str,
         host: Host,
         config_dir: Path,
-        counters: dict[str, PluginCounter],
+        counters: PluginCounters,
         forget: Callable[[], None],
     ) -> None:
         self._name = name
@@ -161,6 +201,9 @@ class Handle:
     async def disconnect(self, subscriber_id: SubscriberId, *, cleanup: bool = False) -> bool:
         return await self._host.disconnect(subscriber_id, cleanup)
 
+    async def disconnect_users(self, usernames: Collection[str]) -> int:
+        return await self._host.disconnect_users(frozenset(usernames))
+
     async def reauthorize(self, subscriber_id: SubscriberId | None = None) -> int:
         return await self._host.reauthorize(subscriber_id)
 
@@ -170,9 +213,10 @@ class Handle:
     def metrics(self) -> Sequence[SeenMetric]:
         return self._host.figures()
 
-    def counter(self, name: str, description: str) -> PluginCounter:
-        _check_name(name, "a counter")
-        return self._counters.setdefault(name, PluginCounter(name, description))
+    def counter(
+        self, name: str, description: str, labels: Mapping[str, str] | None = None
+    ) -> PluginCounter:
+        return self._counters.get(name, description, labels)
 
     def gauge(
         self,
@@ -180,7 +224,7 @@ class Handle:
         description: str,
         read: Callable[[], Iterable[tuple[Mapping[str, str], float]]],
     ) -> None:
-        _check_name(name, "a gauge")
+        check_name(name, "a gauge")
         self.gauges[name] = PluginGauge(self._name, description, read)
 
     async def declare_stream(self, name: str, options: Mapping[str, Any]) -> None:
@@ -210,8 +254,3 @@ class Handle:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _check_name(name: str, what: str) -> None:
-    if not name.isidentifier() or not name.isascii():
-        raise ValueError(f"{name!r} is no name of {what}; accepted: letters, digits and _")

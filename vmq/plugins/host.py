@@ -1,6 +1,7 @@
 """The broker's side of the plugins' handles."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -129,8 +130,22 @@ class PluginHost:
         registry.core.outbox.flush()
         return output is not None
 
+    async def disconnect_users(self, usernames: Collection[str]) -> int:
+        ended = 0
+        for registry in list(self._registries.values()):
+            for number, subscriber in enumerate(list(registry.subscribers.values())):
+                output = subscriber.output
+                if isinstance(output, Connection) and output.session.username in usernames:
+                    output.close("disconnected by a plugin: its user is gone or changed")
+                    ended += 1
+                if number % 1000 == 999:
+                    registry.core.outbox.flush()
+                    await asyncio.sleep(0)  # others want to be served
+            registry.core.outbox.flush()
+        return ended
+
     async def reauthorize(self, subscriber_id: SubscriberId | None) -> int:
-        return await reauthorize(self._registries.values(), subscriber_id)
+        return await reauthorize(self._registries, subscriber_id)
 
     async def declare_stream(self, name: str, options: Mapping[str, Any]) -> None:
         await self._declare_stream(name, options)

@@ -10,22 +10,23 @@ import inspect
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
 from vmq_hooks import Plugin
+from vmq_hooks.breaker import State
 
 from vmq.config_plugins import PluginOptions, own_config
 from vmq.config_sources import ConfigError
 from vmq.hooks import Hooks
 from vmq.plugins.chains import VerdictChain
+from vmq.plugins.checking import folder_of, prepare
 from vmq.plugins.compiling import Selection, Wrap, compile_into, notices
-from vmq.plugins.guard import Guard, State
-from vmq.plugins.handle import Handle, Host, PluginCounter, PluginGauge
+from vmq.plugins.guard import Guard
+from vmq.plugins.handle import Handle, Host, PluginCounters, PluginGauge
 from vmq.plugins.implementations import steps_of
 from vmq.plugins.lanes import Lanes
-from vmq.plugins.loading import LoadError, forget, installed, load
+from vmq.plugins.loading import LoadError, forget, installed
 
 log = logging.getLogger("vmq.plugins")
 
@@ -90,7 +91,7 @@ class Plugins:
         default.hooks = hooks
         self._selections = [default]
         self._chains: list[VerdictChain] = []
-        self._counters: dict[str, dict[str, PluginCounter]] = {}
+        self._counters: dict[str, PluginCounters] = {}
         self._guards: dict[str, Guard] = {}
         #: Plugins that were handed over as objects.
         self._given: dict[str, Plugin] = {}
@@ -301,22 +302,14 @@ class Plugins:
         given = self._given.get(name)
         if given is not None:
             return given, own_config(name, options, given.Config)
-        path = None
-        if options.path is not None:
-            path = self._config_dir(options) / options.path
-        kind = load(name, path)
-        config = own_config(name, options, kind.Config)
-        try:
-            return kind(), config
-        except Exception as error:
-            raise LoadError(f"plugin {name}: {type(error).__name__}: {error}") from error
+        return prepare(name, options)
 
     async def _start(self, loaded: Loaded, config: Any) -> None:
-        counters = self._counters.setdefault(loaded.name, {})
+        counters = self._counters.setdefault(loaded.name, PluginCounters())
         loaded.handle = handle = Handle(
             loaded.name,
             self._host,
-            self._config_dir(loaded.options),
+            folder_of(loaded.options),
             counters,
             self.forget_verdicts,
         )
@@ -347,11 +340,6 @@ class Plugins:
         if old.handle is not None:
             await old.handle.close()
         forget(type(old.plugin))
-
-    @staticmethod
-    def _config_dir(options: PluginOptions) -> Path:
-        file = Path(options.stated_in)
-        return file.parent if options.stated_in and file.is_file() else Path()
 
     # Figures
 
@@ -384,7 +372,7 @@ class Plugins:
         return self._guards
 
     @property
-    def counters(self) -> Mapping[str, Mapping[str, PluginCounter]]:
+    def counters(self) -> Mapping[str, PluginCounters]:
         """The counters that plugins made."""
         return self._counters
 

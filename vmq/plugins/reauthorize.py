@@ -7,7 +7,7 @@ client comes back: it is asked about then.
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
 from vmq_hooks import REFUSED_QOS, Refuse, SubscriberId, Subscription
@@ -19,16 +19,20 @@ from vmq.registry import Registry, Subscriber
 log = logging.getLogger("vmq.plugins")
 
 
-async def reauthorize(registries: Iterable[Registry], only: SubscriberId | None) -> int:
-    """Asks about one client's subscriptions, or everybody's; returns how many ended."""
+async def reauthorize(registries: Mapping[str, Registry], only: SubscriberId | None) -> int:
+    """Asks about one client's subscriptions, or everybody's; returns how many ended.
+
+    `registries` are the topic trees by mountpoint.
+    """
+    if only is not None:
+        registry = registries.get(only.mountpoint)
+        subscriber = None if registry is None else registry.subscribers.get(only.client_id)
+        if registry is None or subscriber is None:
+            return 0
+        return await ask_again(registry, subscriber)
     ended = 0
-    for registry in list(registries):
-        if only is not None and registry.mountpoint != only.mountpoint:
-            continue
-        chosen = list(registry.subscribers.values())
-        if only is not None:
-            chosen = [each for each in chosen if each.client_id == only.client_id]
-        for number, subscriber in enumerate(chosen):
+    for registry in list(registries.values()):
+        for number, subscriber in enumerate(list(registry.subscribers.values())):
             ended += await ask_again(registry, subscriber)
             if number % 100 == 99:
                 await asyncio.sleep(0)  # others want to be served

@@ -12,12 +12,21 @@ subscriptions; `deliver` brings those of others.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, Self, TypeVar
 
 from vmq_hooks.broker import Metric
+from vmq_hooks.labels import check_labels, check_name, shown
 from vmq_hooks.testing.fake_bridge import FakeBridge
 from vmq_hooks.types import Message, SubscriberId, matches
 
@@ -54,10 +63,12 @@ class Figure(NamedTuple):
 class FakeCounter:
     """A counter that a test can read."""
 
-    def __init__(self, name: str, description: str) -> None:
+    def __init__(
+        self, name: str, description: str, labels: Mapping[str, str] | None = None
+    ) -> None:
         self.name = name
         self.help = description
-        self.labels: Mapping[str, str] = {}
+        self.labels: Mapping[str, str] = dict(labels or {})
         self.value: float = 0
 
     def add(self, amount: int = 1) -> None:
@@ -90,12 +101,15 @@ class FakeBroker:
         #: What the plugin published, in order.
         self.published: list[Published] = []
         self.disconnected: list[Disconnected] = []
+        #: The users whose connections were ended, call by call.
+        self.disconnected_users: list[frozenset[str]] = []
         #: Clients that were asked to be reauthorised; None stands for all.
         self.reauthorized: list[SubscriberId | None] = []
         #: How often verdicts were forgotten.
         self.forgotten = 0
         #: What `metrics` gives besides the plugin's own counters. A test may fill it.
         self.figures: list[Metric] = []
+        #: By name; those with labels as `NAME{LABEL="VALUE"}`, the labels in alphabetical order.
         self.counters: dict[str, FakeCounter] = {}
         #: What the plugin's gauges are read by.
         self.gauges: dict[str, Callable[[], Iterable[tuple[Mapping[str, str], float]]]] = {}
@@ -225,6 +239,10 @@ class FakeBroker:
         self.disconnected.append(Disconnected(subscriber_id, cleanup))
         return self.connected is None or subscriber_id in self.connected
 
+    async def disconnect_users(self, usernames: Collection[str]) -> int:
+        self.disconnected_users.append(frozenset(usernames))
+        return 0
+
     async def reauthorize(self, subscriber_id: SubscriberId | None = None) -> int:
         self.reauthorized.append(subscriber_id)
         return 0
@@ -235,8 +253,12 @@ class FakeBroker:
     def metrics(self) -> Sequence[Metric]:
         return [*self.figures, *self.counters.values()]
 
-    def counter(self, name: str, description: str) -> FakeCounter:
-        return self.counters.setdefault(name, FakeCounter(name, description))
+    def counter(
+        self, name: str, description: str, labels: Mapping[str, str] | None = None
+    ) -> FakeCounter:
+        check_name(name, "a counter")
+        key = shown(name, check_labels(labels))
+        return self.counters.setdefault(key, FakeCounter(name, description, labels))
 
     def gauge(
         self,
@@ -244,6 +266,7 @@ class FakeBroker:
         description: str,
         read: Callable[[], Iterable[tuple[Mapping[str, str], float]]],
     ) -> None:
+        check_name(name, "a gauge")
         self.gauges[name] = read
 
     async def declare_stream(self, name: str, options: Mapping[str, Any]) -> None:

@@ -62,10 +62,12 @@ async def receive(messages: Any, count: int = 1) -> list[tuple[str, bytes]]:
 
 
 def count(broker: Any, what: str) -> int:
-    name = f"vmq_plugin_bridge_far_{what}"
+    name = f"vmq_plugin_bridge_{what}"
     for family in broker.metrics.families():
         if family.name == name:
-            return int(family.samples[0].value)
+            (sample,) = family.samples
+            assert sample.labels == (("plugin", "vmq_bridge"), ("bridge", "far"))
+            return int(sample.value)
     raise AssertionError(name)
 
 

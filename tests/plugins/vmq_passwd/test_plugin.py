@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 from vmq_hooks import Peer, Refuse
@@ -102,3 +103,55 @@ class TestTheFile:
             assert "line 1: user 'bob': no hash of a password" in complaint
             assert "secret" not in complaint
             assert await plugin.auth_on_register(PEER, "bob", b"3") is True
+
+    @pytest.mark.parametrize(
+        ("mode", "ended"),
+        [("deleted", [{"eve"}]), ("changed", [{"bob", "eve"}]), ("never", [])],
+    )
+    async def test_who_is_gone_loses_its_connections(
+        self,
+        path: Path,
+        heard: asyncio.Queue[str],
+        mode: Literal["deleted", "changed", "never"],
+        ended: list[set[str]],
+    ) -> None:
+        editing.add(path, "eve", b"2")
+        async with FakeBroker(path.parent) as broker, asyncio.timeout(20):
+            plugin = started(broker, PasswdConfig(reload_interval=0.01, end_connections=mode))
+            data = path.read_bytes()
+            editing.delete(path, "eve")
+            editing.add(path, "bob", b"3")
+            new = path.read_bytes()
+            path.write_bytes(data)
+            path.write_bytes(new)  # both changes at once
+            assert "new content is in force" in await heard.get()
+            await plugin.stop()
+            assert broker.disconnected_users == ended
+
+    async def test_a_change_that_nobody_looked_at_counts_when_the_plugin_stops(
+        self, path: Path
+    ) -> None:
+        async with FakeBroker(path.parent) as broker, asyncio.timeout(20):
+            plugin = started(broker, PasswdConfig(reload_interval=0))
+            editing.delete(path, "bob")
+            await plugin.stop()
+            assert broker.disconnected_users == [{"bob"}]
+
+    async def test_whoever_is_checked_while_the_file_changes_is_judged_by_the_new_one(
+        self, path: Path
+    ) -> None:
+        class Slow(FakeBroker):
+            """The file changes while a password is checked."""
+
+            async def run_in_thread(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+                found = await super().run_in_thread(function, *args, **kwargs)
+                if not args and "bob" in path.read_text():
+                    editing.delete(path, "bob")
+                    plugin._file.load()
+                return found
+
+        async with Slow(path.parent) as broker:
+            plugin = started(broker, PasswdConfig(reload_interval=0))
+            verdict = await plugin.auth_on_register(PEER, "bob", b"1")
+            assert isinstance(verdict, Refuse)
+            assert verdict.reason == "unknown user"

@@ -24,6 +24,15 @@ def test_a_file_as_people_write_it() -> None:
     assert users.nth(1) == users.get("eve smith")
 
 
+def test_who_is_gone_or_has_another_password() -> None:
+    other = HASH.replace("AAAAAA", "BBBBBB")
+    before = parse(f"bob:{HASH}\neve:{HASH}\nann:{HASH}".encode(), PATH)
+    later = parse(f"ann:{HASH}\nbob:{other}\nzoe:{HASH}".encode(), PATH)
+    assert before.missing_in(later, with_passwords=False) == {"eve"}
+    assert before.missing_in(later, with_passwords=True) == {"bob", "eve"}
+    assert before.missing_in(before, with_passwords=True) == set()
+
+
 @pytest.mark.parametrize(
     ("line", "problem"),
     [

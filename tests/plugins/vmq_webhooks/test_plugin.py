@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import msgspec
 import pytest
 from aiohttp import web
@@ -28,7 +29,9 @@ from vmq_hooks import (
 from vmq_hooks.specs import CHAINS
 from vmq_hooks.testing import FakeBroker
 from vmq_webhooks import WebhooksConfig, WebhooksPlugin
+from vmq_webhooks.answers import EndpointError
 from vmq_webhooks.config import Hook
+from vmq_webhooks.endpoint import Endpoint, Turns
 
 from tests.listeners.conftest import authority
 from tests.plugins.vmq_webhooks.server import Hooks, web_server
@@ -254,7 +257,7 @@ async def test_an_endpoint_that_fails_refuses(
             assert verdict.reason == "endpoint e0 failed"
         line = await asyncio.wait_for(heard.get(), TIMEOUT)
         assert any(each in line for each in problem.split("|")), line
-        assert broker.counters["webhook_e0_errors"].value >= 1
+        assert broker.counters['webhook_errors{endpoint="e0"}'].value >= 1
         await plugin.stop()
 
 
@@ -279,6 +282,69 @@ async def test_nobody_there_refuses_and_informs_nobody(tmp_path: Path) -> None:
         assert isinstance(await register(plugin), Refuse)
         assert await plugin.on_unsubscribe("alice", ALICE, ["a"]) is None
         await plugin.on_client_gone(ALICE)
+
+
+async def test_an_endpoint_that_fails_is_left_alone_and_the_others_go_on(
+    tmp_path: Path, heard: asyncio.Queue[str]
+) -> None:
+    async with web_server() as sick, web_server() as well, FakeBroker(tmp_path) as broker:
+        sick.answers = {hook: {"result": "rubbish"} for hook in ALL}
+        section = config(
+            {"url": sick.url, "hooks": ["auth_on_register"], "breaker_failures": 2},
+            {"url": well.url, "hooks": ["auth_on_publish", "on_client_gone"]},
+        )
+        plugin = WebhooksPlugin()
+        await plugin.start(broker, section)
+        for _ in range(5):
+            assert isinstance(await register(plugin), Refuse)
+            assert await publish(plugin) == Accept()
+            await plugin.on_client_gone(ALICE)
+        assert (sick.count("auth_on_register"), well.count("auth_on_publish")) == (2, 5)
+        values = {name: each.value for name, each in broker.counters.items()}
+        assert values['webhook_errors{endpoint="e0"}'] == 2
+        assert values['webhook_skipped{endpoint="e0"}'] == 3
+        assert values['webhook_requests{endpoint="e1"}'] == 10
+        assert values['webhook_skipped{endpoint="e1"}'] == 0
+        assert {
+            labels["endpoint"]: value for labels, value in broker.gauges["webhook_breaker_open"]()
+        } == {"e0": 1, "e1": 0}
+        lines = [await asyncio.wait_for(heard.get(), TIMEOUT) for _ in range(2)]
+        assert "endpoint e0 is not asked for 30 s: failures=2" in lines[1]
+        await plugin.stop()
+
+
+async def test_after_a_while_it_is_tried_once(tmp_path: Path, server: Hooks) -> None:
+    clock = 0.0
+    server.answers["auth_on_register"] = {"result": "rubbish"}
+    section = config({"url": server.url, "breaker_failures": 1, "breaker_seconds": 30})
+    async with started(tmp_path, section) as plugin:
+        (endpoint,) = plugin._endpoints["auth_on_register"]
+        endpoint._breaker._clock = lambda: clock
+        for _ in range(2):
+            assert isinstance(await register(plugin), Refuse)
+        clock = 30.0
+        assert isinstance(await register(plugin), Refuse)
+        assert server.count("auth_on_register") == 2
+        assert isinstance(await publish(plugin), Refuse), "the same breaker for all its hooks"
+        del server.answers["auth_on_register"]
+        clock = 60.0
+        assert await register(plugin) == Accept()
+        assert await publish(plugin) == Accept()
+
+
+async def test_who_took_the_time_is_to_blame_when_it_runs_out(tmp_path: Path) -> None:
+    now = 0.0
+    async with FakeBroker(tmp_path) as broker, aiohttp.ClientSession() as session:
+        section = config({"url": "http://a/"}, {"url": "http://b/"})
+        slow, last = [
+            Endpoint(broker, name, each, None, session, 1.0)
+            for name, each in section.endpoints.items()
+        ]
+        turns = Turns(lambda: now)
+        for endpoint in turns.over([slow, last]):
+            now += 0.9 if endpoint is slow else 0.1
+        assert turns.blame(TimeoutError()) is slow
+        assert turns.blame(EndpointError("no answer")) is last
 
 
 async def test_endpoints_are_asked_in_order_until_one_decides(tmp_path: Path) -> None:

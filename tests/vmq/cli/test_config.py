@@ -72,3 +72,101 @@ def test_every_error_is_a_line_and_the_exit_code_is_2(
 def test_a_missing_file_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "check", "--config", "/nonexistent.toml"]) == 2
     assert "/nonexistent.toml" in capsys.readouterr().err
+
+
+PLUGIN = """
+from vmq_hooks import Plugin, hook
+
+class Doors(Plugin):
+    @hook
+    def auth_on_register(self):
+        return None
+"""
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Path:
+    """A configuration with a plugin that knows clients."""
+    (tmp_path / "doors.py").write_text(PLUGIN)
+    perhaps = PLUGIN + "    def serves(self, hook):\n        return False\n"
+    (tmp_path / "perhaps.py").write_text(perhaps)
+    (tmp_path / "silent.py").write_text(
+        "from vmq_hooks import Plugin\nclass P(Plugin):\n    pass\n"
+    )
+    path = tmp_path / "vmq.toml"
+    path.write_text(
+        "".join(
+            f'[plugins.{name}]\npath = "{name}.py"\n' for name in ("doors", "perhaps", "silent")
+        )
+        + """
+[listeners.all]
+url = "tcp://127.0.0.1:1"
+[listeners.open]
+url = "tcp://127.0.0.1:2"
+allow_anonymous = true
+[listeners.none]
+url = "tcp://127.0.0.1:3"
+auth_plugins = []
+[listeners.chosen]
+url = "tcp://127.0.0.1:4"
+auth_plugins = ["perhaps"]
+[listeners.shut]
+url = "tcp://127.0.0.1:5"
+auth_plugins = ["silent"]
+[listeners.closed]
+url = "tcp://127.0.0.1:6"
+allow_anonymous = false
+auth_plugins = []
+"""
+    )
+    return path
+
+
+def test_check_tells_the_truth_about_anonymous_clients(
+    capsys: pytest.CaptureFixture[str], guarded: Path
+) -> None:
+    assert main(["config", "check", "--config", str(guarded)]) == 0
+    lines = [each for each in capsys.readouterr().out.splitlines() if "listener" in each]
+    said = {each.split()[1]: each.partition("anonymous clients: ")[2] for each in lines}
+    assert said == {
+        "all:": "no, but whom it lets in: doors, perhaps)",
+        "open:": "yes, and no plugin is asked)",
+        "none:": "yes)",
+        "chosen:": "yes, unless perhaps serves auth_on_register)",
+        "shut:": "no, and nobody else: none of its auth_plugins serves auth_on_register)",
+        "closed:": "no)",
+    }
+
+
+def test_check_refuses_wrong_options_of_plugins_and_counts_right_ones(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "vmq.toml"
+    path.write_text('[plugins.vmq_acl]\nfile = "acl"\ngeneral = "some"\nfiel = "x"\n')
+    assert main(["config", "check", "--config", str(path)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines() == [
+        f'vmq: error: {path}: plugins.vmq_acl.general = "some": accepted: "anonymous", "everybody"',
+        f"vmq: error: {path}: plugins.vmq_acl.fiel = \"x\": unknown option; did you mean 'file'?",
+    ]
+    path.write_text('[plugins.vmq_acl]\nfile = "acl"\ngeneral = "everybody"\n')
+    assert main(["config", "check", "--config", str(path)]) == 0
+    assert capsys.readouterr().out.startswith("ok: 3 values set")  # queue.drop as well
+
+
+def test_show_has_the_options_of_plugins_and_none_of_their_secrets(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VMQ_PLUGINS__MINE__API_TOKEN", "s3cret")
+    path = tmp_path / "vmq.toml"
+    path.write_text('[plugins.mine]\nfile = "acl"\n')
+    assert main(["config", "show", "--config", str(path)]) == 0
+    table = rows(capsys.readouterr().out)
+    assert table["plugins.mine.file"] == ['"acl"', str(path)]
+    assert table["plugins.mine.api_token"] == [
+        '"(hidden)"',
+        "environment",
+        "VMQ_PLUGINS__MINE__API_TOKEN",
+    ]
+    assert not [key for key in table if key.endswith(("own_options", "own_sources", "stated_in"))]

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from tests.support.wire import connect_packet
 from tests.vmq.clustering.nodes import address, clustering, config, pair, together, until
+from tests.vmq.test_broker import peer_of
 from vmq.admin import cluster
 from vmq.broker import Broker, StartError
 from vmq.clustering.clustering import node_name
@@ -59,6 +61,32 @@ async def test_a_stopped_member_is_missed_and_comes_back_by_itself(tmp_path: Pat
         async with Broker(config(tmp_path, "b", listen=there)) as b:
             await together(a, b)
             await until(lambda: figures(a)["netsplit_resolved"] == 1)
+
+
+async def test_clients_wait_for_a_member_where_the_options_say_so(tmp_path: Path) -> None:
+    async with Broker(config(tmp_path, "a")) as a:
+        a.set_option("cluster.allow_register_during_netsplit", "false")
+        core = a.registry().core
+        async with Broker(config(tmp_path, "b", [address(a)])) as b:
+            await together(a, b)
+            await until(lambda: not core.cluster_is_split)
+            async with peer_of(a) as peer:
+                await peer.connect("c")
+        await until(lambda: core.cluster_is_split)
+        async with peer_of(a) as peer:
+            peer.send(connect_packet("c"))
+            await peer.expect(b"\x20\x02\x00\x03")
+        cluster.remove(a, "b", force=True)
+        await until(lambda: not core.cluster_is_split)
+        async with peer_of(a) as peer:
+            await peer.connect("c")
+
+
+async def test_a_node_that_starts_alone_knows_whom_it_misses(tmp_path: Path) -> None:
+    async with Broker(config(tmp_path, "a")) as a, Broker(config(tmp_path, "b", [address(a)])) as b:
+        await together(a, b)
+    async with Broker(config(tmp_path, "b")) as b:
+        assert b.registry().core.cluster_is_split
 
 
 async def test_who_was_removed_stays_out_after_a_restart(tmp_path: Path) -> None:

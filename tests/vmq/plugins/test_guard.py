@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from vmq_hooks.breaker import State
 
 from tests.vmq.support import Clock
-from vmq.plugins.guard import QUIET, Guard, State
+from vmq.plugins.guard import QUIET, Guard
 
 
 def guard(limit: int = 2, pause: float = 10.0) -> tuple[Guard, Clock]:

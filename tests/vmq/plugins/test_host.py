@@ -1,0 +1,37 @@
+"""What handles ask of the broker: clients by name, as far as the other files do not show it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vmq_hooks import Plugin, SubscriberId
+
+from tests.support.wire import PINGREQ_BYTES, PINGRESP_BYTES
+from tests.vmq.plugins.support import peer_of, serving
+
+
+async def test_the_connections_of_users_end_and_their_sessions_stay(tmp_path: Path) -> None:
+    async with serving(tmp_path, {"any": Plugin()}) as broker:
+        handle = broker.plugins.loaded["any"].handle
+        assert handle is not None
+        async with peer_of(broker) as gone, peer_of(broker) as also, peer_of(broker) as stays:
+            await gone.connect("gone", clean=False, username="eve")
+            await also.connect("also", username="mallory")
+            await stays.connect("stays", username="bob")
+            await handle.publish("a", b"")  # a client of the broker's own, without a name
+            assert await handle.disconnect_users(["eve", "mallory", "nobody"]) == 2
+            assert (await gone.rest(), await also.rest()) == (b"", b"")
+            stays.send(PINGREQ_BYTES)
+            await stays.expect(PINGRESP_BYTES)
+            assert set(broker.registry().subscribers) >= {"gone", "stays"}
+            assert "also" not in broker.registry().subscribers
+            assert await handle.disconnect_users(["eve"]) == 0
+
+
+async def test_nobody_is_asked_about_a_client_that_there_is_not(tmp_path: Path) -> None:
+    async with serving(tmp_path, {"any": Plugin()}) as broker:
+        handle = broker.plugins.loaded["any"].handle
+        assert handle is not None
+        assert await handle.reauthorize(SubscriberId("nobody")) == 0
+        assert await handle.reauthorize(SubscriberId("nobody", "elsewhere")) == 0
+        assert list(broker.registries) == [""]
