@@ -14,7 +14,7 @@ from vmq.store import Store
 log = logging.getLogger("vmq.hooks")
 
 # What `Core.on_subscriber` is told of a session: a connection has it from now on; its subscriptions are others than
-# before; it is over.
+# before, or its client left share groups alone; it is over.
 CLAIMED: Final = 0
 CHANGED: Final = 1
 ENDED: Final = 2
@@ -180,10 +180,20 @@ class Core:
         self.on_subscriber: Callable[[int, Any, Any], None] | None = None
         #: What completes the routes of a mountpoint with their targets on other nodes.
         self.find_nodes: Callable[[str], Callable[[Any], None]] | None = None
-        #: Sends a message to the other nodes of its route: (mountpoint, route, message); and a run of so many
-        #: PUBLISH packets.
-        self.forward: Callable[[str, Any, Any], None] | None = None
+        #: Sends a message to the other nodes of its route, and to one member of each share group that has some there:
+        #: (registry, route, message, the publisher's policy for them).
+        self.forward: Callable[[Any, Any, Any, str], None] | None = None
+        #: Sends a run of so many PUBLISH packets to the other nodes of its route.
         self.forward_run: Callable[[str, Any, bytes, int], None] | None = None
+        #: Gives what a member of a share group cannot handle any more to one on another node, if there is one:
+        #: (registry, group, message, whether a member that is away will do).
+        self.give_elsewhere: Callable[[Any, str, Any, bool], bool] | None = None
+        #: The same without a message: whether there is one.
+        self.is_elsewhere: Callable[[Any, str, bool], bool] | None = None
+        #: Told of retained messages of this broker's clients: (registry, message); no payload: it is erased.
+        self.on_retained: Callable[[Any, Any], None] | None = None
+        #: Bytes that a retained message's payload may have; 0 is no limit.
+        self.max_retained_payload: int = 0
         #: Sees what comes from and goes to connections while somebody traces a client: (connection, incoming, bytes).
         self.tap: Callable[[Any, bool, bytes], None] | None = None
         #: Has the subscriptions of (registry, subscriber) authorised anew.

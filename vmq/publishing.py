@@ -124,6 +124,7 @@ class Publisher:
         core = self.core
         if (
             route.groups
+            or route.shared
             or (self.hooks.in_publish_path and not self.may_pass(route))
             or core.hooks.on_deliver is not None
         ):

@@ -44,6 +44,10 @@ class Subscriber:
         #: Its subscriptions are to be authorised anew when its client is here.
         self.recheck = False
 
+    def is_shared(self) -> bool:
+        """Whether it is a member of a share group."""
+        return any(each.group for each in self.subscriptions.values())
+
     def received_ids(self, core: Core) -> set[int]:
         """The QoS 2 packet ids, loaded from the store when first asked for after a restart."""
         received = self.received
@@ -167,6 +171,7 @@ class Registry:
         queue = subscriber.queue
         groups = self.groups_with_others(subscriber)
         shared = queue.take_shared(groups) if groups else []
+        on_subscriber = self.core.on_subscriber
         if queue.durable:
             queue.go_offline()
             now = self.now_ms()
@@ -174,6 +179,8 @@ class Registry:
             store = self.core.store
             if store is not None:
                 store.put_session(self.scope + subscriber.client_id, queue.session, now)
+            if on_subscriber is not None and subscriber.is_shared():
+                on_subscriber(CHANGED, self, subscriber)
             hook = self.core.hooks.on_client_offline
             if hook is not None:
                 self.core.tell("on_client_offline", hook, queue.subscriber_id())
@@ -192,10 +199,14 @@ class Registry:
         That is a connected one, or, if the subscriber's session ends, a durable one that is away.
         """
         queue = subscriber.queue
+        is_elsewhere = self.core.is_elsewhere
         names: set[str] = set()
         for topic_filter, subscription in subscriber.subscriptions.items():
             group = self.trie.find_group(topic_filter) if subscription.group else None
             if group is None:
+                continue
+            if is_elsewhere is not None and is_elsewhere(self, topic_filter, not queue.durable):
+                names.add(topic_filter)
                 continue
             for member in group.order:
                 other = member.queue
@@ -362,16 +373,16 @@ class Registry:
         `policy` is the publisher's for share groups; "" is the broker's.
         """
         if message.retain:
-            self.retain(route, message)
-        forward = self.core.forward
-        if route.nodes and forward is not None:
-            forward(self.mountpoint, route, message)
+            self.retain(route.text, message)
         self.deliver(route, message)
         groups = route.groups
         if groups:
             self.core.counters.router_matches_local += len(groups)
             for group in groups:
                 self.deliver_to_member(group, message, policy)
+        forward = self.core.forward
+        if forward is not None and (route.nodes or route.shared):
+            forward(self, route, message, policy)
 
     def deliver(self, route: Route, message: Message) -> None:
         """Hands a message to the queues of this broker that it is for, share groups apart."""
@@ -431,28 +442,40 @@ class Registry:
         """
         store = self.core.store
         if store is not None and store.refuses(self.core.options.max_uncommitted_writes):
-            if retain or route.stored_copies:
+            if retain or route.is_stored():
                 raise StoreError("the store cannot write")
 
-    def retain(self, route: Route, message: Message) -> None:
-        """Keeps the message, or erases the topic's if the payload is empty [MQTT-3.3.1-10]."""
+    def retain(self, topic: str, message: Message) -> None:
+        """Keeps the message, or erases the topic's if the payload is empty [MQTT-3.3.1-10]: here and on all nodes."""
+        if self.keep_retained(topic, message) and self.core.on_retained is not None:
+            self.core.on_retained(self, message)
+
+    def keep_retained(self, topic: str, message: Message) -> bool:
+        """The same on this node alone; False if the limits on retained messages leave no room."""
         store = self.core.store
         if message.payload:
-            if not self.may_retain(route, message):
-                return
-            self.retained.keep(route.text, message)
+            if not self.may_retain(topic, message):
+                return False
+            self.retained.keep(topic, message)
             if store is not None:
                 store.put_retained(message, self.raw_scope)
-        elif self.retained.clear(route.text) and store is not None:
-            store.remove_retained(route.topic, self.raw_scope)
+        elif self.retained.clear(topic) and store is not None:
+            store.remove_retained(message.topic, self.raw_scope)
+        return True
 
-    def may_retain(self, route: Route, message: Message) -> bool:
+    def may_retain(self, topic: str, message: Message) -> bool:
         """Whether the limits on retained messages leave room; else it is only handed on."""
         options = self.core.options
         retained = self.retained
+        longest = self.core.max_retained_payload
+        if longest and len(message.payload) > longest:
+            self.core.counters.retain_refused += 1
+            text = 'not retained topic="%s": its payload has %d bytes, a cluster keeps up to %d'
+            log.warning(text, topic[:200], len(message.payload), longest)
+            return False
         if not options.max_retained_messages and not options.max_retained_bytes:
             return True
-        present = retained.get(route.text)
+        present = retained.get(topic)
         count = retained.count + (0 if present is not None else 1)
         size = retained.bytes + len(message.topic) + len(message.payload)
         if present is not None:
@@ -463,7 +486,7 @@ class Registry:
             self.core.counters.retain_refused += 1
             log.warning(
                 'not retained topic="%s": max_retained_messages or max_retained_bytes is reached',
-                route.text,
+                topic,
             )
             return False
         return True
@@ -520,10 +543,19 @@ class Registry:
         return True
 
     def redeliver(self, delivery: Delivery) -> None:
-        """Another member of the share group gets what its first choice can no longer handle."""
-        group = self.trie.find_group(delivery.group)
+        """Another member of the share group gets what its first choice can no longer handle.
+
+        A connected one here, or on another node; else one that is away, here or there.
+        """
+        name = delivery.group
+        message = delivery.message
+        group = self.trie.find_group(name)
+        give_elsewhere = self.core.give_elsewhere
+        if give_elsewhere is not None and (group is None or not group.is_online()):
+            if give_elsewhere(self, name, message, group is None):
+                return
         if group is not None:
-            self.deliver_to_member(group, delivery.message)
+            self.deliver_to_member(group, message)
 
 
 def split_run(frames: bytes, route: Route) -> list[Message]:

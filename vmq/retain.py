@@ -78,6 +78,12 @@ class RetainedMessages:
                 path[index].children = None
         return True
 
+    def all(self) -> list[Message]:
+        """The messages of all topics."""
+        found: list[Message] = []
+        collect(self.root, False, False, found)
+        return found
+
     def match(self, topic_filter: str) -> list[Message]:
         """The messages of all topics that a filter matches."""
         words = topic_filter.split("/")

@@ -547,7 +547,7 @@ class Session(Publisher):
             return
         store = core.store
         if store is not None and store.gathered > 2 * core.options.max_uncommitted_writes:
-            if will.retain or route.stored_copies:
+            if will.retain or route.is_stored():
                 core.counters.mqtt_publish_error += 1
                 log.warning("will of client=%s is lost: the store cannot write", self.client_id)
                 return

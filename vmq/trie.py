@@ -33,6 +33,10 @@ class Group:
         #: The members in a list, for a choice by number.
         self.order: list[Subscription] = []
 
+    def is_online(self) -> bool:
+        """Whether any member is connected."""
+        return any(member.queue.online for member in self.order)
+
 
 class Node:
     """One level of the filters. `plus` and `hash` are the children for the wildcards."""
@@ -171,9 +175,11 @@ class Route:
     """Where the messages of one topic go, as resolved at one generation of the trie.
 
     `field` is the topic with its two length bytes, as it stands in a PUBLISH. `stored_copies` is
-    how many durable queues and other nodes get a message of QoS 1 or 2. `taps` are the write sides
-    of the streams that keep the topic's messages; they do not depend on the trie. `nodes` are the
-    other nodes of the cluster that want the messages; what they are, `Core.forward` knows.
+    how many durable queues get a message of QoS 1 or 2, `remote_copies` how many other nodes. `taps`
+    are the write sides of the streams that keep the topic's messages; they do not depend on the trie.
+
+    `nodes` are the other nodes of the cluster that want the messages, and `shared` the share groups
+    that have members there, which `groups` does not hold then; what both are, `Core.forward` knows.
     """
 
     def __init__(self, topic: bytes, text: str) -> None:
@@ -185,7 +191,13 @@ class Route:
         self.stored_copies: int = 0
         self.taps: list[Any] = NO_TAPS
         self.nodes: list[Any] = NO_NODES
+        self.shared: list[Any] = NO_NODES
+        self.remote_copies: int = 0
         self.generation: int = -1
+
+    def is_stored(self) -> bool:
+        """Whether the store gets a message of QoS 1 or 2."""
+        return self.stored_copies > 0 or self.remote_copies > 0
 
 
 class Trie:
@@ -295,6 +307,8 @@ class Trie:
                 copies += 1
         route.stored_copies = copies
         route.nodes = NO_NODES
+        route.shared = NO_NODES
+        route.remote_copies = 0
         if self.find_remote is not None:
             self.find_remote(route)
         route.generation = self.generation

@@ -589,11 +589,11 @@ def test_a_publish_goes_to_other_nodes_only_where_its_route_does(house: House) -
     def complete(route: Route) -> None:
         if route.text == "far":
             route.nodes = ["b"]
-            route.stored_copies += 1
+            route.remote_copies += 1
 
     core.find_nodes = lambda mountpoint: complete
-    core.forward = lambda mountpoint, route, message: sent.append(
-        (mountpoint, route.nodes, message.payload)
+    core.forward = lambda registry, route, message, policy: sent.append(
+        (registry.mountpoint, route.nodes, message.payload)
     )
     core.forward_run = lambda mountpoint, route, frames, count: sent.append(
         (mountpoint, route.nodes, (frames, count))
@@ -604,8 +604,8 @@ def test_a_publish_goes_to_other_nodes_only_where_its_route_does(house: House) -
         registry.publish(route, Message(route.topic, b"1", 1, False))
     assert sent == [("m", ["b"], b"1")]
     # What goes to other nodes no more is forgotten when the route is resolved again.
-    assert registry.route(b"far").stored_copies == 1
+    assert registry.route(b"far").is_stored()
     registry.trie.find_remote = None
     registry.trie.generation += 1
     assert registry.route(b"far").nodes == []
-    assert registry.route(b"far").stored_copies == 0
+    assert not registry.route(b"far").is_stored()

@@ -88,13 +88,12 @@ async def delete_retained(
         raise AdminError("filter: missing; # stands for every topic but those under $")
     _check(topic_filter)
     registry = registry_of(broker, mountpoint)
-    store = registry.core.store
     deleted = 0
     for step, message in enumerate(walk(registry, topic_filter), 1):
-        if message is not None and registry.retained.clear(message.topic.decode()):
+        topic = "" if message is None else message.topic.decode()
+        if message is not None and registry.retained.get(topic) is not None:
+            registry.retain(topic, Message(message.topic, b"", 0, True))
             deleted += 1
-            if store is not None:
-                store.remove_retained(message.topic)
         if step % SLICE == 0:
             await asyncio.sleep(0)
     if not deleted:

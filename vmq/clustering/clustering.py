@@ -12,6 +12,7 @@ from vmq.clustering.directory import Directory
 from vmq.clustering.key import read_key
 from vmq.clustering.lanes import Lanes
 from vmq.clustering.reconcile import Reconciler
+from vmq.clustering.retained import Retained
 from vmq.clustering.routing import Routing
 from vmq.commits import Committer
 from vmq.config_cluster import ClusterOptions
@@ -67,6 +68,9 @@ class Clustering:
         self._lanes: Lanes | None = None
         self._directory: Directory | None = None
         self._routing: Routing | None = None
+        self._retained: Retained | None = None
+        #: What is called before each commit of the store.
+        self._flushes: list[Callable[[], None]] = []
         self._key: str | None = None
         self._node: ClusterNode | None = None
         self._storage: LevelStorage | None = None
@@ -116,7 +120,7 @@ class Clustering:
             raise
         self._node = node
         self._take_part(node, self._routing)
-        self._tell_core()
+        self._tell_who_is_up()
         log.info("cluster node name=%s address=%s", node.name, node.address)
         self._join_configured(node)
 
@@ -126,14 +130,20 @@ class Clustering:
         soon = asyncio.get_running_loop().call_soon
         directory = Directory(node, routing.follow, lambda: int(core.wall_clock() * 1000), soon)
         self._directory = directory
+        is_first = directory.is_new
+        routing.set_members(node.members)
+        routing.set_up(node.up)
+        routing.attach(directory)
         reconciler = Reconciler(node.name, directory, self._registries, self._find_registry)
         reconciler.start()
         directory.on_owner(reconciler.on_owner)
-        routing.set_members(node.members)
-        routing.attach(directory)
         core.on_subscriber = directory.on_subscriber
-        # What the store holds of a session, the metadata never lack.
-        self._committer.before += [directory.flush, node.flush]
+        retained = Retained(node, core, self._registries, self._find_registry, soon)
+        retained.attach(is_first)
+        self._retained = retained
+        # What the store holds of a session or a topic, the metadata never lack.
+        self._flushes = [directory.flush, retained.flush, node.flush]
+        self._committer.before += self._flushes
 
     @property
     def directory(self) -> Directory:
@@ -147,12 +157,16 @@ class Clustering:
         if self._routing is not None:
             self._routing.detach()
             self._routing = None
+        for flush in self._flushes:
+            self._committer.before.remove(flush)
+        self._flushes = []
         if self._directory is not None:
-            self._committer.before.remove(self._directory.flush)
             self._directory.flush()
             self._directory = None
+        if self._retained is not None:
+            self._retained.detach()
+            self._retained = None
         if self._node is not None:
-            self._committer.before.remove(self._node.flush)
             await self._node.stop()
             self._node = None
         self._close_storage()
@@ -192,7 +206,7 @@ class Clustering:
 
     def _on_up(self, effect: PeerUp) -> None:
         log.info("node up name=%s", effect.peer)
-        self._tell_core()
+        self._tell_who_is_up()
         self._maybe_healed()
 
     def _on_down(self, effect: PeerDown) -> None:
@@ -200,7 +214,7 @@ class Clustering:
         if node is None or not node.is_running or effect.peer not in node.members:
             return  # it went for good, and is nobody's loss: `_on_members` tells of it
         log.warning('node down name=%s reason="%s"', effect.peer, effect.reason)
-        self._tell_core()
+        self._tell_who_is_up()
         if not self._is_split:
             self._is_split = True
             self._splits += 1
@@ -209,14 +223,16 @@ class Clustering:
         log.info("members of the cluster: %s", " ".join(sorted(effect.members)))
         if self._routing is not None:
             self._routing.set_members(effect.members)
-        self._tell_core()
+        self._tell_who_is_up()
         self._maybe_healed()
 
-    def _tell_core(self) -> None:
+    def _tell_who_is_up(self) -> None:
         """Whether some member cannot be reached: also one that has never been, as at the start, or a new one."""
         node = self._node
         if node is not None and node.is_running:
             self._core.cluster_is_split = len(node.up) + 1 < len(node.members)
+            if self._routing is not None:
+                self._routing.set_up(node.up)
 
     def _maybe_healed(self) -> None:
         node = self._node

@@ -117,11 +117,12 @@ class Directory:
         base = before if before is not None else self._stored(key)
         clean = not subscriber.queue.durable
         name = self._node.name
-        after = taken_over(base, name, self._now(), clean, _subscriptions(subscriber))
+        filters, online = _state(subscriber)
+        after = taken_over(base, name, self._now(), clean, filters, online)
         self._write(key, before, after)
 
     def changed(self, registry: Registry, subscriber: Subscriber) -> None:
-        """Its subscriptions changed."""
+        """Its subscriptions changed, or, for a member of share groups, its client came or went."""
         self._changed[_key_of(registry, subscriber)] = (registry, subscriber)
         self._flush_soon()
 
@@ -143,7 +144,7 @@ class Directory:
         before = self._current(key)
         if before is None or before.node != self._node.name:
             return
-        after = Record(node, before.since + 1, before.clean, before.subscriptions)
+        after = Record(node, before.since + 1, before.clean, before.subscriptions, before.online)
         self._write(key, before, after)
 
     def flush(self) -> None:
@@ -210,7 +211,7 @@ class Directory:
         if before is None:
             self.claim(registry, subscriber)
         elif before.node == self._node.name:
-            after = Record(before.node, before.since, before.clean, _subscriptions(subscriber))
+            after = Record(before.node, before.since, before.clean, *_state(subscriber))
             self._write(key, before, after)
 
     def _write(self, key: bytes, before: Record | None, after: Record | None) -> None:
@@ -243,8 +244,10 @@ def _key_of(registry: Registry, subscriber: Subscriber) -> bytes:
     return encode_key(registry.mountpoint, subscriber.client_id)
 
 
-def _subscriptions(subscriber: Subscriber) -> dict[str, int]:
-    return {name: each.qos for name, each in subscriber.subscriptions.items()}
+def _state(subscriber: Subscriber) -> tuple[dict[str, int], bool]:
+    """The subscriptions of a session, and whether it counts as online."""
+    filters = {name: each.qos for name, each in subscriber.subscriptions.items()}
+    return filters, subscriber.output is not None or not subscriber.is_shared()
 
 
 def _ownership(record: Record | None) -> tuple[str, int] | None:

@@ -14,6 +14,9 @@ _RETAIN: Final = 4
 #: The first byte of a PUBLISH at QoS 0 without RETAIN.
 _QUICK: Final = 0x30
 
+#: After so many nodes without a member there is none to be found.
+MAX_HOPS: Final = 8
+
 Topic = Annotated[bytes, Meta(min_length=1, max_length=65_535)]
 Mountpoint = Annotated[str, Meta(max_length=255)]
 
@@ -30,6 +33,8 @@ class Publish(Message, frozen=True, tag=1):
     flags: Annotated[int, Meta(ge=0, le=_RETAIN | 2)]
     mountpoint: Mountpoint = ""
     group: Annotated[str, Meta(max_length=65_535)] = ""
+    #: How many nodes had no member of the group any more when it came to them.
+    hops: Annotated[int, Meta(ge=0, le=MAX_HOPS)] = 0
 
     @property
     def qos(self) -> int:

@@ -72,13 +72,20 @@ class Reconciler:
             if subscriber is not None:
                 registry.end_session(subscriber)
         elif subscriber is None:
-            registry.adopt(client_id, record.subscriptions)
+            subscriber = registry.adopt(client_id, record.subscriptions)
+            self._tell_away(registry, subscriber, record)
         else:
             for topic_filter in list(subscriber.subscriptions):
                 if topic_filter not in record.subscriptions:
                     registry.unsubscribe(subscriber, topic_filter)
             for topic_filter, qos in record.subscriptions.items():
                 registry.subscribe(subscriber, topic_filter, qos)
+            self._tell_away(registry, subscriber, record)
+
+    def _tell_away(self, registry: Registry, subscriber: Subscriber, record: Record) -> None:
+        """The clients of before the start are not here."""
+        if record.online and subscriber.is_shared():
+            self._directory.changed(registry, subscriber)
 
     def _register(self, registry: Registry, subscriber: Subscriber, is_first: bool) -> None:
         """A session without a record gets one, or was ended by the cluster and ends."""

@@ -28,6 +28,8 @@ class Record(Struct, array_like=True, frozen=True):
     clean: bool
     #: QoS by filter; shared ones are whole, `$share/name/filter`.
     subscriptions: dict[str, Annotated[int, Meta(ge=0, le=2)]]
+    #: Whether its client is connected; kept up to date for members of share groups only, the others always are.
+    online: bool = True
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder(order="sorted")
@@ -91,8 +93,13 @@ def _rank(raw: bytes) -> tuple[int, str, bytes]:
 
 
 def taken_over(
-    before: Record | None, node: str, now: int, clean: bool, subscriptions: dict[str, int]
+    before: Record | None,
+    node: str,
+    now: int,
+    clean: bool,
+    subscriptions: dict[str, int],
+    online: bool = True,
 ) -> Record:
     """The record with which a node becomes the owner of a session that had the record `before`."""
     since = now if before is None else max(now, before.since + 1)
-    return Record(node, since, clean, subscriptions)
+    return Record(node, since, clean, subscriptions, online)

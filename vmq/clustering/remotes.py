@@ -1,34 +1,14 @@
-"""Which other nodes want the messages of a topic: the filters of their subscribers, counted a node.
+"""Which nodes want the messages of a topic: the filters of their subscribers, counted a node.
 
 A filter costs a node's share of one dict entry however many of its clients have subscribed to it, and a publish goes
 to a node once, at the highest QoS that anybody there asked for. Who gets it there is that node's own business.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from vmq.clustering.records import Record
+from vmq.clustering.shares import Members
 from vmq.mqtt.topics import split_shared
-
-
-class Counts:
-    """The subscribers of one filter, of one node: how many asked for QoS 0, 1 and 2."""
-
-    __slots__ = ("by_qos",)
-
-    def __init__(self) -> None:
-        self.by_qos = [0, 0, 0]
-
-    @property
-    def total(self) -> int:
-        return sum(self.by_qos)
-
-    @property
-    def highest(self) -> int:
-        """The highest QoS that anybody asked for; nobody: -1."""
-        for qos in (2, 1, 0):
-            if self.by_qos[qos]:
-                return qos
-        return -1
 
 
 class Level:
@@ -38,10 +18,10 @@ class Level:
 
     def __init__(self) -> None:
         self.below: dict[str, Level] = {}
-        #: Counts by node.
-        self.nodes: dict[str, Counts] = {}
+        #: Those who want all messages, by node.
+        self.nodes: dict[str, Members] = {}
         #: The same for each share group, by its whole name.
-        self.groups: dict[str, dict[str, Counts]] = {}
+        self.groups: dict[str, dict[str, Members]] = {}
 
     @property
     def is_empty(self) -> bool:
@@ -54,12 +34,13 @@ class Targets:
     def __init__(self) -> None:
         #: The highest QoS that a node wants, by node.
         self.nodes: dict[str, int] = {}
-        #: How many members each share group has on a node, by the group's whole name and by node.
-        self.groups: dict[str, dict[str, int]] = {}
+        #: The members of each share group that has some on other nodes, by the group's whole name and by node, this
+        #: one included. They are counted on while the group stays in these targets.
+        self.groups: dict[str, Mapping[str, Members]] = {}
 
 
 class Remotes:
-    """The subscriptions of all other nodes to one topic tree."""
+    """The subscriptions of all other nodes to one topic tree, and the share groups of all nodes."""
 
     def __init__(self, own: str) -> None:
         self._own = own
@@ -68,7 +49,7 @@ class Remotes:
     def change(self, before: Record | None, after: Record | None) -> list[str]:
         """Takes in that a session's record became another; returns the filters whose targets changed.
 
-        Records of this node count as none: its own subscriptions are in its own trie.
+        Of this node's own records only the members of share groups count: the rest is in its own trie.
         """
         old = self._wishes(before)
         new = self._wishes(after)
@@ -80,13 +61,29 @@ class Remotes:
                 changed.append(topic_filter)
         return changed
 
+    def members(self, group: str) -> Mapping[str, Members]:
+        """The members of a share group by node, this one included."""
+        level: Level | None = self._root
+        for word in split_shared(group)[1].split("/"):
+            level = None if level is None else level.below.get(word)
+        return {} if level is None else level.groups.get(group, {})
+
     def _wishes(self, record: Record | None) -> dict[tuple[str, str], int]:
-        if record is None or record.node == self._own:
+        """What a session asks for, by node and filter, as `Members` counts it."""
+        if record is None:
             return {}
-        return {(record.node, name): qos for name, qos in record.subscriptions.items()}
+        base = 0 if record.clean else Members.DURABLE
+        away = 0 if record.clean or record.online else Members.AWAY
+        is_own = record.node == self._own
+        wishes = {}
+        for name, qos in record.subscriptions.items():
+            is_shared = bool(split_shared(name)[0])
+            if is_shared or not is_own:
+                wishes[record.node, name] = qos + base + (away if is_shared else 0)
+        return wishes
 
     def _count(self, node: str, topic_filter: str, had: int, has: int) -> bool:
-        """One subscriber asked for `had` and asks for `has` now; -1 is nothing. Whether that matters to others."""
+        """One subscriber had a wish and has another now; -1 is none. Whether that matters to routes."""
         group, plain = split_shared(topic_filter)
         path = [self._root]
         words = plain.split("/")
@@ -94,31 +91,42 @@ class Remotes:
             path.append(path[-1].below.setdefault(word, Level()))
         level = path[-1]
         by_node = level.groups.setdefault(topic_filter, {}) if group else level.nodes
-        counts = by_node.setdefault(node, Counts())
-        before = (counts.highest, counts.total if group else 0)
+        before = self._seen(by_node, node, bool(group))
+        members = by_node.setdefault(node, Members())
         if had >= 0:
-            counts.by_qos[had] -= 1
+            members.by_wish[had] -= 1
         if has >= 0:
-            counts.by_qos[has] += 1
-        after = (counts.highest, counts.total if group else 0)
-        if not counts.total:
+            members.by_wish[has] += 1
+        if not members.total:
             del by_node[node]
-            if group and not by_node:
-                del level.groups[topic_filter]
+        after = self._seen(by_node, node, bool(group))
+        if group and not by_node:
+            del level.groups[topic_filter]
         for index in range(len(words) - 1, -1, -1):
             if not path[index + 1].is_empty:
                 break
             del path[index].below[words[index]]
         return before != after
 
+    def _seen(self, by_node: Mapping[str, Members], node: str, is_group: bool) -> int:
+        """What a route has of it: of a group whether there are members elsewhere, else the highest QoS of a node."""
+        if is_group:
+            return int(self._is_elsewhere(by_node))
+        members = by_node.get(node)
+        return -1 if members is None else members.highest
+
+    def _is_elsewhere(self, by_node: Mapping[str, Members]) -> bool:
+        return len(by_node) > (self._own in by_node)
+
     def find(self, topic: str) -> Targets:
         """Where the messages of a topic go."""
         targets = Targets()
         for level in self._matching(topic):
-            for node, counts in level.nodes.items():
-                targets.nodes[node] = max(counts.highest, targets.nodes.get(node, 0))
-            for name, members in level.groups.items():
-                targets.groups[name] = {node: counts.total for node, counts in members.items()}
+            for node, members in level.nodes.items():
+                targets.nodes[node] = max(members.highest, targets.nodes.get(node, 0))
+            for name, by_node in level.groups.items():
+                if self._is_elsewhere(by_node):
+                    targets.groups[name] = by_node
         return targets
 
     def _matching(self, topic: str) -> Iterator[Level]:

@@ -3,6 +3,7 @@
 Each topic tree has beside its own subscriptions the filters of all other nodes, counted (`vmq.clustering.remotes`).
 A route is resolved in both at once, and forgotten when either changes. A publish goes to each node that wants it
 once, straight from the node where it was published; there it goes to local subscribers alone.
+Who gets it of a share group is told in `vmq.clustering.sharing`.
 """
 
 import logging
@@ -10,9 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 
 from vmq.clustering.directory import Directory
 from vmq.clustering.lanes import Lanes
-from vmq.clustering.publishes import Publish, Run, flags_of
+from vmq.clustering.publishes import Publish, Run
 from vmq.clustering.records import Record
 from vmq.clustering.remotes import Remotes
+from vmq.clustering.shares import Members
+from vmq.clustering.sharing import Shared, Sharing, publish_of, send
 from vmq.core import Core
 from vmq.message import Message
 from vmq.mqtt.packets import ProtocolError
@@ -53,6 +56,7 @@ class Routing:
         #: What other nodes subscribe to, by mountpoint.
         self._remotes: dict[str, Remotes] = {}
         self._members: set[str] = set()
+        self._sharing = Sharing(name, core, registries, lanes, self._members_of)
         lanes.on(Publish, self._on_publish)
         lanes.on(Run, self._on_run)
 
@@ -64,6 +68,8 @@ class Routing:
         core.forward = self.forward
         core.forward_run = self.forward_run
         core.find_nodes = self._finder
+        core.give_elsewhere = self._sharing.give_elsewhere
+        core.is_elsewhere = self._sharing.is_elsewhere
         for registry in self._registries.values():
             registry.trie.find_remote = self._finder(registry.mountpoint)
         self._forget_routes()
@@ -72,6 +78,7 @@ class Routing:
         """Publishes stay here."""
         core = self._core
         core.forward = core.forward_run = core.find_nodes = None
+        core.give_elsewhere = core.is_elsewhere = None
         for registry in self._registries.values():
             registry.trie.find_remote = None
         self._forget_routes()
@@ -89,22 +96,28 @@ class Routing:
     def set_members(self, members: Iterable[str]) -> None:
         """These are the nodes of the cluster now: to no other can anything be sent."""
         self._members = set(members)
+        self._sharing.nodes = self._members
         self._forget_routes()
+
+    def set_up(self, up: Iterable[str]) -> None:
+        """These other nodes can be reached now."""
+        self._sharing.up = set(up)
 
     # --- publishes made here
 
-    def forward(self, mountpoint: str, route: Route, message: Message) -> None:
-        """Sends a message to the other nodes of its route, once to each."""
-        lanes = self._lanes
-        publish = Publish(
-            message.topic, message.payload, flags_of(message.qos, message.retain), mountpoint
-        )
+    def forward(self, registry: Registry, route: Route, message: Message, policy: str) -> None:
+        """Sends a message to the other nodes of its route, once to each, and to one member of each share group.
+
+        `policy` is the publisher's for share groups; "" is the broker's.
+        """
+        for shared in route.shared:
+            self._sharing.share(registry, shared, message, policy)
+        if not route.nodes:
+            return
+        publish = publish_of(registry, message)
         self._core.counters.router_matches_remote += len(route.nodes)
         for target in route.nodes:
-            if message.qos and target.qos:
-                lanes.send(target.node, publish)
-            else:
-                lanes.send_quick(target.node, publish)
+            send(self._lanes, target.node, target.qos, publish)
 
     def forward_run(self, mountpoint: str, route: Route, frames: bytes, count: int) -> None:
         """The same for a run of so many PUBLISH packets at QoS 0."""
@@ -116,6 +129,9 @@ class Routing:
     # --- publishes made elsewhere
 
     def _on_publish(self, peer: str, publish: Publish) -> None:
+        if publish.group:
+            self._sharing.on_publish(peer, publish)
+            return
         found = self._route(peer, publish.mountpoint, publish.topic)
         if found is not None:
             registry, route = found
@@ -149,6 +165,10 @@ class Routing:
 
     # --- how it is done
 
+    def _members_of(self, mountpoint: str, group: str) -> Mapping[str, Members]:
+        tree = self._remotes.get(mountpoint)
+        return {} if tree is None else tree.members(group)
+
     def _tree(self, mountpoint: str) -> Remotes:
         tree = self._remotes.get(mountpoint)
         if tree is None:
@@ -162,13 +182,18 @@ class Routing:
             tree = self._remotes.get(mountpoint)
             if tree is None:
                 return
-            found = tree.find(route.text).nodes
+            found = tree.find(route.text)
             route.nodes = [
-                Target(node, qos) for node, qos in found.items() if node in self._members
+                Target(node, qos) for node, qos in found.nodes.items() if node in self._members
             ]
-            for target in route.nodes:
-                if target.qos:  # it is stored until that node has it
-                    route.stored_copies += 1
+            here = {group.name: group for group in route.groups}
+            route.shared = [
+                Shared(name, here.pop(name, None), members)
+                for name, members in found.groups.items()
+            ]
+            route.groups = list(here.values())
+            # What is stored until those nodes have it.
+            route.remote_copies = len(route.shared) + sum(1 for target in route.nodes if target.qos)
 
         return find
 

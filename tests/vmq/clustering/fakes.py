@@ -12,14 +12,17 @@ from typing import Any, cast
 from tests.vmq.support import House
 from vmq.clustering.directory import Directory
 from vmq.clustering.reconcile import Reconciler
+from vmq.clustering.retained import Retained
 from vmq.clustering.routing import Routing
+from vmq.registry import Registry
 from vmq_cluster.effects import Changed
 
-Pending = tuple[str, bytes, bytes | None]
+#: Prefix, key and value, and for writes that nodes make the time and the writer.
+Pending = tuple[str, bytes, bytes | None] | tuple[str, bytes, bytes | None, tuple[int, str]]
 
 
 class FakeNode:
-    """The replicated map of a node. Writes made at the same time are merged."""
+    """The replicated map of a node: of the writes to a key, the last one stays. Reads are of the moment."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -27,6 +30,9 @@ class FakeNode:
         self.map: dict[tuple[str, bytes], bytes] = {}
         #: What others are to hear of.
         self.written: list[Pending] = []
+        #: The time of the last write to each key, and its writer.
+        self.stamps: dict[tuple[str, bytes], tuple[int, str]] = {}
+        self.time = 0
         self.merges: dict[str, Callable[[bytes, bytes], bytes]] = {}
         self.watchers: list[tuple[str, Callable[[list[Changed]], None]]] = []
         #: Own writes of which no step has told yet.
@@ -36,13 +42,13 @@ class FakeNode:
         return self.map.get((prefix, key))
 
     def put(self, prefix: str, key: bytes, value: bytes) -> None:
-        before = self._set(prefix, key, value)
-        self.written.append((prefix, key, value))
+        before, stamp = self._write(prefix, key, value)
+        self.written.append((prefix, key, value, stamp))
         self.told.append(Changed(prefix, key, value, before, local=True))
 
     def delete(self, prefix: str, key: bytes) -> bool:
-        before = self._set(prefix, key, None)
-        self.written.append((prefix, key, None))
+        before, stamp = self._write(prefix, key, None)
+        self.written.append((prefix, key, None, stamp))
         self.told.append(Changed(prefix, key, None, before, local=True))
         return before is not None
 
@@ -60,8 +66,12 @@ class FakeNode:
     def hear(self, *writes: Pending) -> None:
         """A step in which these writes of others arrive."""
         changes, self.told = self.told, []
-        for prefix, key, value in writes:
-            before = self._set(prefix, key, value)
+        for prefix, key, value, *given in writes:
+            stamp = given[0] if given else (self.time + 1, "~")
+            self.time = max(self.time, stamp[0])
+            if stamp < self.stamps.get((prefix, key), (0, "")):
+                continue
+            before = self._set(prefix, key, value, stamp)
             if before != value:
                 changes.append(Changed(prefix, key, value, before, local=False))
         for prefix, callback in self.watchers:
@@ -69,7 +79,17 @@ class FakeNode:
             if chosen:
                 callback(chosen)
 
-    def _set(self, prefix: str, key: bytes, value: bytes | None) -> bytes | None:
+    def _write(
+        self, prefix: str, key: bytes, value: bytes | None
+    ) -> tuple[bytes | None, tuple[int, str]]:
+        self.time += 1
+        stamp = (self.time, self.name)
+        return self._set(prefix, key, value, stamp), stamp
+
+    def _set(
+        self, prefix: str, key: bytes, value: bytes | None, stamp: tuple[int, str]
+    ) -> bytes | None:
+        self.stamps[prefix, key] = stamp
         before = self.map.get((prefix, key))
         if value is None:
             self.map.pop((prefix, key), None)
@@ -121,13 +141,23 @@ class Member:
         self.directory = Directory(
             node, self.routing.follow, lambda: int(core.wall_clock() * 1000), self.soon.append
         )
+        is_first = self.directory.is_new
+        self.routing.attach(self.directory)
         reconciler = Reconciler(
             self.name, self.directory, self.registries, lambda name: self.registries[name]
         )
         reconciler.start()
         self.directory.on_owner(reconciler.on_owner)
-        self.routing.attach(self.directory)
         core.on_subscriber = self.directory.on_subscriber
+        self.retained = Retained(node, core, self.registries, self.find_registry, self.soon.append)
+        self.retained.attach(is_first)
+
+    def find_registry(self, mountpoint: str) -> Registry:
+        if mountpoint not in self.registries:
+            house = self.house
+            made = Registry(house.core, house.on_wake, house.purged.append, mountpoint)
+            self.registries[mountpoint] = made
+        return self.registries[mountpoint]
 
     def end_pass(self) -> None:
         soon = list(self.soon)
@@ -140,6 +170,7 @@ def cluster(*members: Member) -> None:
     """These are the nodes of one cluster."""
     for each in members:
         each.routing.set_members([other.name for other in members])
+        each.routing.set_up([other.name for other in members if other is not each])
 
 
 def settle(*members: Member) -> None:
@@ -158,4 +189,4 @@ def settle(*members: Member) -> None:
             for peer, message, _ in sent:
                 [other] = [other for other in members if other.name == peer]
                 other.lanes.handlers[type(message)](each.name, message)
-                other.house.core.outbox.flush()
+                other.house.maybe_settle()

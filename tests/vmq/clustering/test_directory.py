@@ -104,7 +104,7 @@ def test_what_ended_in_the_same_pass_is_never_written(setting: Setting) -> None:
     setting.house.registry.end_session(one)
     setting.directory.flush()
     assert setting.directory.record("", "c") is None
-    assert [value for _, _, value in setting.node.written] == [None]
+    assert [each[2] for each in setting.node.written] == [None]
     assert setting.owners == [("c", None, "a"), ("c", "a", None)]
 
 

@@ -1,0 +1,152 @@
+"""Retained messages of the whole cluster: each node has all of them, and the replicated metadata say which.
+
+A node keeps and looks them up as it would alone, in memory and in its store; the metadata follow at the end of the
+pass, before the store commits, and other nodes follow the metadata. Of two messages for one topic the last writer's
+stays. Live subscribers elsewhere get a message by its route; what comes by the metadata is for later subscriptions.
+
+Each node holds to its own limits: what it refuses when it comes from elsewhere (it is counted and logged) it has again
+with the next message of the topic, or after its next start.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from vmq.clustering.records import RecordError, decode_key, encode_key
+from vmq.core import Core
+from vmq.message import Message
+from vmq.mqtt.packets import ProtocolError
+from vmq.mqtt.topics import decode_topic_name
+from vmq.registry import Registry
+from vmq_cluster.effects import Changed
+from vmq_cluster.errors import ClusterError
+from vmq_cluster.messages import MAX_VALUE
+from vmq_cluster.node import ClusterNode
+
+log = logging.getLogger("vmq.cluster")
+
+#: The prefix of the metadata under which they are: mountpoint, NUL, topic -> QoS (1 byte), payload.
+RETAINED: Final = "vmq.retained"
+
+_HIGHEST_QOS: Final = 2
+
+
+class Retained:
+    """The retained messages of one node.
+
+    Args:
+        node: which runs.
+        core: the broker's; `attach` sets its hooks.
+        registries: the topic trees that there are.
+        find: the topic tree of a mountpoint, made when first asked for.
+        call_soon: calls back at the end of the pass.
+    """
+
+    def __init__(
+        self,
+        node: ClusterNode,
+        core: Core,
+        registries: Mapping[str, Registry],
+        find: Callable[[str], Registry],
+        call_soon: Callable[[Callable[[], None]], object],
+    ) -> None:
+        self._node = node
+        self._core = core
+        self._registries = registries
+        self._find = find
+        self._call_soon = call_soon
+        #: What this node's clients published in this pass; None: it is erased.
+        self._pending: dict[bytes, bytes | None] = {}
+        node.watch_steps(RETAINED, self._on_changes)
+
+    def attach(self, is_first: bool) -> None:
+        """Makes this node's and the cluster's the same, and keeps them so; no client is here yet.
+
+        `is_first`: what the metadata lack is new to the cluster; else it was erased while this node was down.
+        """
+        found: set[bytes] = set()
+        for key, value in self._node.items(RETAINED):
+            found.add(key)
+            self._take(key, value)
+        for registry in list(self._registries.values()):
+            for message in registry.retained.all():
+                key = encode_key(registry.mountpoint, message.topic.decode())
+                if key in found:
+                    continue
+                if is_first:
+                    self._on_retained(registry, message)
+                else:
+                    self._take(key, None)
+        self.flush()
+        self._core.on_retained = self._on_retained
+        self._core.max_retained_payload = MAX_VALUE - 1
+
+    def detach(self) -> None:
+        """They are this node's own from now on."""
+        self.flush()
+        self._core.on_retained = None
+        self._core.max_retained_payload = 0
+
+    def flush(self) -> None:
+        """Puts everything into the metadata. To be called before the store commits it."""
+        pending, self._pending = self._pending, {}
+        if not self._node.is_running:
+            return
+        for key, value in pending.items():
+            try:
+                if value is None:
+                    self._node.delete(RETAINED, key)
+                else:
+                    self._node.put(RETAINED, key, value)
+            except ClusterError as error:
+                log.error("other nodes do not get the retained message of %r: %s", key, error)
+
+    # --- how it is done
+
+    def _on_retained(self, registry: Registry, message: Message) -> None:
+        """What `Core.on_retained` is told."""
+        if not self._pending:
+            self._call_soon(self.flush)
+        key = encode_key(registry.mountpoint, message.topic.decode())
+        payload = message.payload
+        self._pending[key] = bytes((message.qos,)) + payload if payload else None
+
+    def _on_changes(self, changes: list[Changed]) -> None:
+        for change in changes:
+            # What this node is about to write is the last word.
+            if not change.local and change.key not in self._pending:
+                self._take(change.key, change.value)
+
+    def _take(self, key: bytes, value: bytes | None) -> None:
+        """This node has the message of the cluster, or none."""
+        try:
+            mountpoint, topic = decode_key(key)
+            raw = topic.encode()
+            decode_topic_name(raw)
+            message = _decode(raw, value)
+        except (RecordError, ProtocolError) as error:
+            log.warning("no retained message: %s", error)
+            return
+        if not message.payload and mountpoint not in self._registries:
+            return
+        registry = self._find(mountpoint)
+        present = registry.retained.get(topic)
+        if present is None:
+            is_same = not message.payload
+        else:
+            is_same = (present.payload, present.qos) == (message.payload, message.qos)
+        if not is_same:
+            registry.keep_retained(topic, message)
+
+
+def _decode(topic: bytes, value: bytes | None) -> Message:
+    """A message out of the metadata; one without a payload erases the topic's.
+
+    Raises:
+        RecordError: it is none.
+    """
+    if value is None:
+        return Message(topic, b"", 0, True)
+    if len(value) < 2 or value[0] > _HIGHEST_QOS:
+        raise RecordError(f"{value[:10]!r} of {topic[:100]!r}")
+    return Message(topic, value[1:], value[0], True)
