@@ -198,7 +198,8 @@ def test_a_message_does_not_go_round_for_ever(
 ) -> None:
     """Two nodes that take each other for the one with the member."""
     caplog.set_level("INFO")
-    worker(three.a), worker(three.b)
+    for each in (three.a, three.b):
+        worker(each)
     three.settle()
     for member in three.a, three.b:
         # Members leave, and no node hears of the other's.
@@ -270,7 +271,8 @@ def test_nodes_know_whether_a_member_is_connected_and_of_others_need_not(tmp_pat
     plain.subscribe(("t", 1))
     assert (online("a1"), online("plain")) == (True, True)
     a.node.written.clear()
-    shared.disconnect(), plain.disconnect()
+    shared.disconnect()
+    plain.disconnect()
     assert (online("a1"), online("plain")) == (False, True)
     a.house.client("a1", clean=False)
     assert online("a1")
