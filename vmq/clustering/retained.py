@@ -131,11 +131,7 @@ class Retained:
             return
         registry = self._find(mountpoint)
         present = registry.retained.get(topic)
-        if present is None:
-            is_same = not message.payload
-        else:
-            is_same = (present.payload, present.qos) == (message.payload, message.qos)
-        if not is_same:
+        if present is None or (present.payload, present.qos) != (message.payload, message.qos):
             registry.keep_retained(topic, message)
 
 

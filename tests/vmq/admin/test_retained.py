@@ -93,6 +93,14 @@ async def test_delete_reaches_the_store(config: Config) -> None:
         assert [row.topic for row in await list_retained(node, ALL).rows()] == ["b"]
 
 
+async def test_what_was_deleted_of_another_topic_tree_does_not_come_back(config: Config) -> None:
+    async with Broker(config) as node:
+        await node.publish("a", b"x", retain=True, mountpoint="m")
+        assert (await delete_retained(node, "a", "m")).deleted == 1
+    async with Broker(config) as node:
+        assert node.registry("m").retained.count == 0
+
+
 async def test_errors(node: Broker) -> None:
     with pytest.raises(NotFoundError, match="'a' has no retained message"):
         show_retained(node, "a")

@@ -151,6 +151,17 @@ def test_later_the_cluster_is_right_where_this_node_differs(member: Member) -> N
     assert kept(member) == {"u": (b"y", 1), "v": (b"z", 0)}
 
 
+def test_a_start_writes_nothing_where_all_agree(member: Member) -> None:
+    retain(member, "t", b"x", 1)
+    settle(member)
+    member.house.maybe_settle()
+    member.node.written.clear()
+    restart(member)
+    assert member.house.store is not None
+    assert not member.house.store.dirty
+    assert member.node.written == []
+
+
 def test_the_limits_hold_on_every_node(three: Three, caplog: pytest.LogCaptureFixture) -> None:
     three.b.house.options.max_retained_messages = 1
     live = three.b.house.client("live")

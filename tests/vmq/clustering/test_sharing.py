@@ -67,6 +67,13 @@ def test_one_member_of_another_node_gets_it_if_there_is_none_here(three: Three, 
     assert [each.router_matches_remote for each in counters] == [1, 0, 0]
 
 
+def test_what_nobody_there_asked_for_more_than_once_goes_quickly(three: Three) -> None:
+    worker(three.b, qos=0)
+    three.settle()
+    three.a.house.publish("t", b"x", 2)
+    assert [(peer, sure) for peer, _, sure in three.a.lanes.sent] == [("b", False)]
+
+
 def test_a_run_of_packets_is_shared_out_one_by_one(three: Three) -> None:
     worker(three.b, qos=0)
     three.settle()
@@ -159,6 +166,7 @@ def test_who_left_in_the_same_pass_is_not_chosen(three: Three) -> None:
     here.unsubscribe(GROUP)
     three.a.house.publish("t", b"1", 1)
     assert sent(three.a) == [("b", GROUP)]
+    three.settle()
     # And who came is, though no other node knows of it.
     three.a.routing.set_members(["a"])
     late = worker(three.a, 2)
@@ -251,6 +259,12 @@ def test_a_durable_session_keeps_it_unless_somebody_else_is_connected(durable: T
     b.house.client("b1", clean=False)
     here = a.house.client("a1", clean=False)
     three.settle()
+    assert here.payloads() == [b"1"]
+    a.routing.set_up(["c"])
+    here.lose()
+    assert sent(a) == []
+    a.routing.set_up(["b", "c"])
+    here = a.house.client("a1", clean=False)
     assert here.payloads() == [b"1"]
     here.lose()
     assert sent(a) == [("b", GROUP)]
