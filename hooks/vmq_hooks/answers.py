@@ -4,7 +4,8 @@ The broker and the test kit read answers with this, so that a plugin's unit test
 that a broker would log.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from vmq_hooks.modifiers import (
@@ -39,6 +40,8 @@ _SMALLEST: Final = {
     "throttle": 0,
 }
 _LONGEST: Final = 65_535
+_MOST_ADDRESSES: Final = 100
+_ADDRESS: Final = re.compile(r"(tcp://\S{1,255}:\d{1,5}|ipc://[^\0]{1,255})\Z")
 
 
 class AnswerError(ValueError):
@@ -176,6 +179,34 @@ def read_delivery(returned: Any) -> DeliverModifiers | None:
     if modifiers.topic is None and modifiers.payload is None:
         return None
     return modifiers
+
+
+def read_addresses(returned: Any) -> list[str] | None:
+    """What discover_nodes answered: addresses, or None.
+
+    Raises:
+        AnswerError: it is neither.
+    """
+    if returned is None:
+        return None
+    if (
+        not isinstance(returned, list | tuple)
+        or len(returned) > _MOST_ADDRESSES
+        or not all(isinstance(each, str) and _ADDRESS.match(each) for each in returned)
+    ):
+        raise AnswerError(
+            f"{_shown(returned)} is no answer; accepted: None or a list of up to {_MOST_ADDRESSES} addresses "
+            "tcp://HOST:PORT or ipc://PATH"
+        )
+    return list(returned)
+
+
+#: What reads the answers to hooks that give no verdict.
+READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "on_unsubscribe": read_filters,
+    "on_deliver": read_delivery,
+    "discover_nodes": read_addresses,
+}
 
 
 def _check_topic(topic: str | None) -> None:
