@@ -40,6 +40,7 @@ _SMALLEST: Final = {
     "throttle": 0,
 }
 _LONGEST: Final = 65_535
+_LARGEST_PAYLOAD: Final = 268_435_455 - _LONGEST - 4
 _MOST_ADDRESSES: Final = 100
 _ADDRESS: Final = re.compile(r"(tcp://\S{1,255}:\d{1,5}|ipc://[^\0]{1,255})\Z")
 
@@ -108,6 +109,7 @@ def _checked(
             raise AnswerError(f"{kind.__name__}: {name} = {value}; accepted: {smallest} or more")
     if isinstance(modifiers, PublishModifiers):
         _check_topic(modifiers.topic)
+        _check_payload(modifiers.payload)
     elif modifiers.subscriber_id is not None and not modifiers.subscriber_id.client_id:
         raise AnswerError("RegisterModifiers: subscriber_id without a client id")
     return modifiers
@@ -176,6 +178,7 @@ def read_delivery(returned: Any) -> DeliverModifiers | None:
     except ModifierError as error:
         raise AnswerError(f"{error}; accepted keys: topic, payload") from None
     _check_topic(modifiers.topic)
+    _check_payload(modifiers.payload)
     if modifiers.topic is None and modifiers.payload is None:
         return None
     return modifiers
@@ -214,6 +217,14 @@ def _check_topic(topic: str | None) -> None:
         return
     if not topic or "+" in topic or "#" in topic or not _is_text(topic):
         raise AnswerError(f"topic {_shown(topic)} is no topic name")
+
+
+def _check_payload(payload: bytes | None) -> None:
+    """Refuses a payload that fits into no packet with some topic (section 2.2.3)."""
+    if payload is not None and len(payload) > _LARGEST_PAYLOAD:
+        raise AnswerError(
+            f"payload of {len(payload)} bytes; accepted: up to {_LARGEST_PAYLOAD} bytes"
+        )
 
 
 def check_filter(topic_filter: str) -> None:
