@@ -39,6 +39,7 @@ class Options:
         self.allow_subscribe_during_netsplit = True
         self.allow_unsubscribe_during_netsplit = True
         self.suppress_lwt_on_session_takeover = False
+        self.disconnect_on_unauthorized_publish_v3 = False
         #: 0 is no limit (but that of packet ids).
         self.max_inflight_messages: int = 20
         #: -1 is no limit.

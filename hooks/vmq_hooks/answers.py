@@ -36,6 +36,7 @@ _SMALLEST: Final = {
     "max_online_messages": -1,
     "max_offline_messages": -1,
     "max_msgs_per_drain_step": 1,
+    "max_drain_time": 0,
     "retry_interval": 0,
     "throttle": 0,
 }

@@ -23,6 +23,7 @@ from tests.support.wire import (
 from tests.vmq.support import Client, House, stored_house
 from vmq.core import Options
 from vmq.hooks import Hooks, Pending
+from vmq.mqtt.packets import LEVEL_3_1
 
 SITES = (
     *("auth_on_register", "on_register", "auth_on_publish", "on_publish", "auth_on_subscribe"),
@@ -269,6 +270,17 @@ def test_a_refused_publish_ends_a_3_1_1_connection_unanswered(qos: int) -> None:
     assert [call[0] for call in calls] == ["auth_on_publish"], "what came behind it is not read"
     assert watcher.take_published() == [("will", b"x")]
     assert house.retained() == {}
+
+
+@pytest.mark.parametrize("qos", (0, 1, 2))
+def test_a_refused_publish_ends_a_3_1_connection_if_the_options_say_so(qos: int) -> None:
+    house = House()
+    house.options.disconnect_on_unauthorized_publish_v3 = True
+    publisher = house.client("p", level=LEVEL_3_1)
+    listen(house, "auth_on_publish", answers={"auth_on_publish": refuse})
+    publisher.send(publish_packet("t", b"x", qos=qos, packet_id=1 if qos else None))
+    publisher.expect()
+    assert publisher.is_closed()
 
 
 @pytest.mark.parametrize(("qos", "answer"), ((0, b""), (1, b"\x40\x02\0\1"), (2, b"\x50\x02\0\1")))
