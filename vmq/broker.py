@@ -323,6 +323,7 @@ class Broker:
     async def _start_clustering(self) -> None:
         # Late: most brokers are no nodes and need no ZeroMQ.
         from vmq.clustering.clustering import Clustering
+        from vmq.clustering.discovery import Discovery
         from vmq_cluster.errors import ClusterError
 
         folder = Path(self.config.broker.data_dir) / "cluster"
@@ -340,6 +341,7 @@ class Broker:
         except ClusterError as error:
             raise StartError(f"cluster: {error}") from error
         self.clustering = clustering
+        self._spawn(Discovery(clustering, lambda: self.plugins.only("discover_nodes")).run())
 
     async def _declare_stream(self, name: str, options: Mapping[str, Any]) -> None:
         """Keeps a stream that a plugin wants; the first may be this broker's first stream at all."""

@@ -172,6 +172,15 @@ class SessionOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         ),
     ] = False
 
+    disconnect_on_unauthorized_publish_v3: Annotated[
+        bool,
+        Meta(
+            description="A PUBLISH that a plugin refuses closes the connection of an MQTT 3.1 client too; else it is "
+            "acknowledged and dropped.",
+            extra=_LIVE,
+        ),
+    ] = False
+
     @property
     def persistent_client_expiration_seconds(self) -> int | None:
         """`persistent_client_expiration` in seconds; None = never."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from vmq.hooks import Hooks
+from vmq.mqtt.packets import MAX_REMAINING_LENGTH
 from vmq.output import Outbox, Output
 from vmq.store import Store
 
@@ -26,6 +27,8 @@ class Options:
     def __init__(self) -> None:
         self.max_client_id_size: int = 100
         self.max_packet_size: int = 16 * 1024 * 1024
+        #: The largest remaining length of a PUBLISH to a client: what MQTT can express (section 2.2.3).
+        self.max_outgoing_length: int = MAX_REMAINING_LENGTH
         self.upgrade_outgoing_qos = False
         #: Seconds; 0 is off.
         self.retry_interval: float = 0.0
@@ -36,6 +39,7 @@ class Options:
         self.allow_subscribe_during_netsplit = True
         self.allow_unsubscribe_during_netsplit = True
         self.suppress_lwt_on_session_takeover = False
+        self.disconnect_on_unauthorized_publish_v3 = False
         #: 0 is no limit (but that of packet ids).
         self.max_inflight_messages: int = 20
         #: -1 is no limit.

@@ -19,6 +19,7 @@ def options_of(config: Config, options: Options | None = None) -> Options:
     options.allow_subscribe_during_netsplit = cluster.allow_subscribe_during_netsplit
     options.allow_unsubscribe_during_netsplit = cluster.allow_unsubscribe_during_netsplit
     options.suppress_lwt_on_session_takeover = session.suppress_lwt_on_session_takeover
+    options.disconnect_on_unauthorized_publish_v3 = session.disconnect_on_unauthorized_publish_v3
     options.persistent_client_expiration = float(session.persistent_client_expiration_seconds or 0)
     options.max_inflight_messages = queue.max_inflight_messages
     options.max_online_messages = queue.max_online_messages

@@ -12,7 +12,7 @@ from vmq.connection import Connection
 from vmq.core import Options
 from vmq.hooks import Hooks
 from vmq.mqtt import encoder
-from vmq.mqtt.decoder import Decoder, read_packet_id
+from vmq.mqtt.decoder import Decoder
 from vmq.mqtt.packets import (
     CONNACK,
     PUBACK,
@@ -33,7 +33,10 @@ from vmq.registry import Registry
 class ReceivedMessage:
     """A message as a subscriber inside the process gets it."""
 
-    __slots__ = ("acknowledgement", "again", "packet_id", "payload", "qos", "retain", "topic")
+    __slots__ = (
+        *("acknowledgement", "again", "packet_id", "payload"),
+        *("qos", "released", "retain", "topic"),
+    )
 
     def __init__(self, topic: str, payload: bytes, qos: int, retain: bool) -> None:
         self.topic = topic
@@ -45,6 +48,8 @@ class ReceivedMessage:
         #: 0 at QoS 0. A durable session gets what it has not acknowledged again under the same id.
         self.packet_id = 0
         self.again = False
+        #: No message, but the PUBREL of one that a bridge has received.
+        self.released = False
 
     def __repr__(self) -> str:
         return (
@@ -153,6 +158,15 @@ class LocalClient:
 
     async def publish(self, topic: str, payload: bytes, qos: int, retain: bool) -> None:
         """Publishes and waits for the acknowledgement that the QoS asks for."""
+        packet_id = self._next_id() if qos else 0
+        packet = self._packet(topic, payload, qos, retain, packet_id)
+        if qos == 0:
+            self._send(packet)
+            return
+        await self._ask(packet, PUBACK if qos == 1 else PUBCOMP, packet_id)
+
+    def _packet(self, topic: str, payload: bytes, qos: int, retain: bool, packet_id: int) -> bytes:
+        """A PUBLISH that the broker takes. Raises ValueError if there is none."""
         raw = topic.encode()
         try:
             decode_topic_name(raw)
@@ -160,7 +174,6 @@ class LocalClient:
             raise ValueError(str(error)) from None
         if qos not in (0, 1, 2):
             raise ValueError(f"QoS {qos}; accepted: 0, 1, 2")
-        packet_id = self._next_id() if qos else 0
         if len(raw) > 65_535:
             raise ValueError("topic name of more than 65,535 bytes")
         packet = encoder.publish(raw, payload, qos, packet_id, retain, False)
@@ -171,10 +184,7 @@ class LocalClient:
             raise ValueError("payload is above max_message_size")
         if options.topic_max_depth and topic.count("/") >= options.topic_max_depth:
             raise ValueError("topic of more levels than topic_max_depth")
-        if qos == 0:
-            self._send(packet)
-            return
-        await self._ask(packet, PUBACK if qos == 1 else PUBCOMP, packet_id)
+        return packet
 
     async def subscribe(self, filters: Sequence[str], qos: int) -> None:
         """Subscribes and waits for the SUBACK."""
@@ -284,14 +294,25 @@ class LocalClient:
             return
         packet_id = body[0] << 8 | body[1]
         if kind == PUBREC:
-            replies.append(encoder.PUBREL_HEAD + body)
+            self._on_pubrec(packet_id, body, replies)
         elif kind == PUBREL:
-            self._received.discard(read_packet_id(body, 0, 2, "PUBREL"))
-            replies.append(encoder.PUBCOMP_HEAD + body)
+            self._received.discard(packet_id)
+            self._on_pubrel(packet_id, body, replies)
         else:
-            answer = self._answers.get((kind, packet_id))
-            if answer is not None and not answer.done():
-                answer.set_result(body)
+            self._on_answer(kind, packet_id, body)
+
+    def _on_pubrec(self, _packet_id: int, body: bytes, replies: list[bytes]) -> None:
+        """The broker has a QoS 2 message."""
+        replies.append(encoder.PUBREL_HEAD + body)
+
+    def _on_pubrel(self, _packet_id: int, body: bytes, replies: list[bytes]) -> None:
+        """The broker will not send a QoS 2 message again."""
+        replies.append(encoder.PUBCOMP_HEAD + body)
+
+    def _on_answer(self, kind: int, packet_id: int, body: bytes) -> None:
+        answer = self._answers.get((kind, packet_id))
+        if answer is not None and not answer.done():
+            answer.set_result(body)
 
     def _on_publish(self, head: int, body: bytes, replies: list[bytes]) -> None:
         qos = head >> 1 & 3
@@ -318,6 +339,10 @@ class LocalClient:
             message.acknowledgement = acknowledgement
             message.packet_id = packet_id
             message.again = head & 8 != 0
+        self._hold(message)
+
+    def _hold(self, message: ReceivedMessage) -> None:
+        """Keeps a message for the reader; the broker waits with further ones when these are many."""
         self._messages.put_nowait(message)
         self._unread += 1
         if self._unread >= self._limit and not self._connection.socket_full:

@@ -334,8 +334,8 @@ class Publisher:
         if isinstance(answer, Refuse):
             self.core.counters.mqtt_publish_auth_error += 1
             tell_of_publish(self.registry, self.client_id, self.username, route.text, answer)
-            # MQTT 3.1 clients are acknowledged and the message goes nowhere.
-            if self.level != LEVEL_3_1:
+            # MQTT 3.1 clients are acknowledged and the message goes nowhere, unless the options say otherwise.
+            if self.level != LEVEL_3_1 or self.core.options.disconnect_on_unauthorized_publish_v3:
                 self.output.close("publish refused: " + answer.reason + " [MQTT-3.3.5-2]")
             elif asked:
                 self.acknowledge(asked, packet_id)

@@ -33,7 +33,7 @@ LONGEST_PAUSE: Final = 5.0
 
 #: The reasons of on_message_drop.
 QUEUE_FULL: Final = "queue_full"
-EXPIRED: Final = "expired"
+TOO_LARGE: Final = "max_packet_size_exceeded"
 
 
 class Queue(Sender):
@@ -101,6 +101,9 @@ class Queue(Sender):
             self.deliver_quick(message, retain, group)
             return
         delivery = Delivery(message, qos, retain, group)
+        if self.is_too_large(message):
+            self.drop(delivery, TOO_LARGE)
+            return
         if (
             self.online
             and not self.output.blocked
@@ -110,6 +113,11 @@ class Queue(Sender):
             self.send(delivery)
         else:
             self.wait(delivery, 0)
+
+    def is_too_large(self, message: Message) -> bool:
+        """Whether its PUBLISH with a packet id is too large: one that came without may be, by the id's two bytes."""
+        length = 4 + len(message.topic) + len(message.payload)
+        return length > self.options.max_outgoing_length
 
     def deliver_quick(self, message: Message, retain: bool, group: str) -> None:
         """QoS 0: sent at once, or kept while the socket is full, or gone."""
@@ -152,7 +160,9 @@ class Queue(Sender):
             qos = min(message.qos, granted)
             if self.options.upgrade_outgoing_qos:
                 qos = granted
-            if qos and self.durable:
+            if qos and self.is_too_large(message):
+                self.drop(Delivery(message, qos, True, ""), TOO_LARGE)
+            elif qos and self.durable:
                 delivery = Delivery(message, qos, True, "")
                 if self.has_waiting() or not self.window_open() or self.output.blocked:
                     self.wait(delivery, allowance)

@@ -4,7 +4,8 @@ The broker and the test kit read answers with this, so that a plugin's unit test
 that a broker would log.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from vmq_hooks.modifiers import (
@@ -35,10 +36,14 @@ _SMALLEST: Final = {
     "max_online_messages": -1,
     "max_offline_messages": -1,
     "max_msgs_per_drain_step": 1,
+    "max_drain_time": 0,
     "retry_interval": 0,
     "throttle": 0,
 }
 _LONGEST: Final = 65_535
+_LARGEST_PAYLOAD: Final = 268_435_455 - _LONGEST - 4
+_MOST_ADDRESSES: Final = 100
+_ADDRESS: Final = re.compile(r"(tcp://\S{1,255}:\d{1,5}|ipc://[^\0]{1,255})\Z")
 
 
 class AnswerError(ValueError):
@@ -105,6 +110,7 @@ def _checked(
             raise AnswerError(f"{kind.__name__}: {name} = {value}; accepted: {smallest} or more")
     if isinstance(modifiers, PublishModifiers):
         _check_topic(modifiers.topic)
+        _check_payload(modifiers.payload)
     elif modifiers.subscriber_id is not None and not modifiers.subscriber_id.client_id:
         raise AnswerError("RegisterModifiers: subscriber_id without a client id")
     return modifiers
@@ -173,9 +179,38 @@ def read_delivery(returned: Any) -> DeliverModifiers | None:
     except ModifierError as error:
         raise AnswerError(f"{error}; accepted keys: topic, payload") from None
     _check_topic(modifiers.topic)
+    _check_payload(modifiers.payload)
     if modifiers.topic is None and modifiers.payload is None:
         return None
     return modifiers
+
+
+def read_addresses(returned: Any) -> list[str] | None:
+    """What discover_nodes answered: addresses, or None.
+
+    Raises:
+        AnswerError: it is neither.
+    """
+    if returned is None:
+        return None
+    if (
+        not isinstance(returned, list | tuple)
+        or len(returned) > _MOST_ADDRESSES
+        or not all(isinstance(each, str) and _ADDRESS.match(each) for each in returned)
+    ):
+        raise AnswerError(
+            f"{_shown(returned)} is no answer; accepted: None or a list of up to {_MOST_ADDRESSES} addresses "
+            "tcp://HOST:PORT or ipc://PATH"
+        )
+    return list(returned)
+
+
+#: What reads the answers to hooks that give no verdict.
+READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "on_unsubscribe": read_filters,
+    "on_deliver": read_delivery,
+    "discover_nodes": read_addresses,
+}
 
 
 def _check_topic(topic: str | None) -> None:
@@ -183,6 +218,14 @@ def _check_topic(topic: str | None) -> None:
         return
     if not topic or "+" in topic or "#" in topic or not _is_text(topic):
         raise AnswerError(f"topic {_shown(topic)} is no topic name")
+
+
+def _check_payload(payload: bytes | None) -> None:
+    """Refuses a payload that fits into no packet with some topic (section 2.2.3)."""
+    if payload is not None and len(payload) > _LARGEST_PAYLOAD:
+        raise AnswerError(
+            f"payload of {len(payload)} bytes; accepted: up to {_LARGEST_PAYLOAD} bytes"
+        )
 
 
 def check_filter(topic_filter: str) -> None:

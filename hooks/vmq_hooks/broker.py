@@ -50,21 +50,51 @@ class BridgeMessage(msgspec.Struct, frozen=True):
     packet_id: int = 0
     #: It came before and was not acknowledged.
     again: bool = False
+    #: `BridgeSession.received` is safe: PUBREL may go out under the id. The message itself is not here any more.
+    released: bool = False
 
 
 class BridgeSession(Protocol):
-    """A session of a bridge with its own broker: messages go both ways, and none comes back."""
+    """A session of a bridge with its own broker: messages go both ways, and none comes back.
+
+    What QoS 2 has to remember of the exchanges with the far broker is kept by this session, under the packet ids
+    that these have there: so none is repeated, not even after a restart of our broker. Of a message that goes
+    there, `received` answers its PUBREC and `acknowledge` its PUBCOMP; of one that comes from there, `publish`
+    precedes our PUBREC and `release` our PUBCOMP.
+    """
 
     async def subscribe(self, subscriptions: Sequence[Subscription]) -> None:
         """Has the session subscribed to exactly this. What it was subscribed to before brings no retained messages."""
 
     async def publish(
-        self, topic: str, payload: bytes, *, qos: int = 0, retain: bool = False
+        self,
+        topic: str,
+        payload: bytes,
+        *,
+        qos: int = 0,
+        retain: bool = False,
+        packet_id: int = 0,
     ) -> None:
         """As `Broker.publish`; the session's own subscriptions do not get the message.
 
+        At QoS 2 it has the far broker's packet id. It is not published a second time until that is released.
+
         Raises:
-            ValueError: the broker does not take such a message: its topic, or its size.
+            ValueError: the broker does not take such a message: its topic, its size, or QoS 2 without an id.
+            ConnectionError: the session has ended.
+        """
+
+    async def release(self, packet_id: int) -> None:
+        """The far broker has sent PUBREL for what `publish` took; the id may mean something new.
+
+        Raises:
+            ConnectionError: the session has ended.
+        """
+
+    async def forget(self) -> None:
+        """The far broker does not know us any more: every id of what came from there may mean something new.
+
+        Raises:
             ConnectionError: the session has ended.
         """
 
@@ -75,8 +105,14 @@ class BridgeSession(Protocol):
             ConnectionError: the session has ended.
         """
 
+    def received(self, packet_id: int) -> None:
+        """The far broker has a QoS 2 message. Once that is safe, its id comes again, `released`; the message never."""
+
     def acknowledge(self, packet_id: int) -> None:
-        """The message is safe elsewhere: it will not come again."""
+        """The message is safe elsewhere, and will not come again.
+
+        Of one at QoS 2 the id may, `released`, if the session ends before our broker has said the same.
+        """
 
 
 class Broker(Protocol):

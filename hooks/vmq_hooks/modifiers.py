@@ -29,6 +29,9 @@ class RegisterModifiers(
     max_offline_messages: int | None = None
     queue_type: Literal["fifo", "lifo"] | None = None
     max_msgs_per_drain_step: int | None = None
+    #: Milliseconds. Taken for the sake of VerneMQ's scripts, without effect: a session moves to another node
+    #: without a pause that could be too long.
+    max_drain_time: int | None = None
     #: Milliseconds, as VerneMQ's hooks have it; the configuration counts seconds.
     retry_interval: int | None = None
     upgrade_qos: bool | None = None

@@ -44,6 +44,7 @@ CHAINS: Final[Mapping[str, Chain]] = {
     "on_client_gone": "all",
     "on_session_expired": "all",
     "on_config_change": "all",
+    "discover_nodes": "only",
 }
 
 
@@ -156,3 +157,11 @@ class Specs:
     @spec
     def on_config_change(self, changed: Mapping[str, Any]) -> None:
         """Options changed in the running broker: `section.option` and the new value."""
+
+    @spec
+    def discover_nodes(self) -> Sequence[str] | None:
+        """Where other nodes of the cluster are, for a node that is alone to ask to be taken in.
+
+        Asked at the start and every ten seconds, as long as the node knows no other member. Addresses
+        as in `cluster.join`, which is asked besides; None: not known now.
+        """

@@ -10,7 +10,7 @@ from pathlib import Path
 from vmq_hooks import BridgeSession, Broker, SubscriberId
 
 from vmq_bridge.config import BridgeConfig
-from vmq_bridge.relay import Counters, Exchanges, Relay
+from vmq_bridge.relay import Counters, Relay
 from vmq_bridge.remote import ConnectionRefused, Remote, tls_context
 from vmq_bridge.topics import Topics
 
@@ -44,7 +44,6 @@ class Bridge:
         self._broker = broker
         self._config = config
         self._topics = Topics(config.topics)
-        self._exchanges = Exchanges()
         self._private = config.try_private
         self._client_id = config.client_id or f"{broker.node_name}-{name}"
         self._subscribed = Subscribed(broker.data_dir / f"{name}.json")
@@ -100,11 +99,12 @@ class Bridge:
         try:
             async with self._open_session() as local:
                 self._on_connected(remote)
+                if not remote.session_present:
+                    await local.forget()
                 relay = Relay(
                     local,
                     remote,
                     self._topics,
-                    self._exchanges,
                     window=config.max_inflight_messages,
                     limit=config.max_packet_size,
                     counters=self.counters,
@@ -136,7 +136,6 @@ class Bridge:
         if self._connections > 1:
             self.counters.reconnects.add()
         if not remote.session_present:
-            self._exchanges.forget()
             self._greeted = False
         self._broker.log.info(
             "bridge %s: connected to %s client=%s private=%d session_present=%d",

@@ -2,9 +2,11 @@
 
 Nothing is acknowledged before it is safe on the other side: a message from here when the far broker
 has acknowledged it, a message from there when our broker has. What was not acknowledged when the
-connection, or either broker, went away comes again. Out there it goes under the packet id that it has
-in our own session, so that a far broker which knows us takes a QoS 2 message that comes again for what
-it is.
+connection, or either broker, went away comes again.
+
+Nothing that QoS 2 has to remember is kept here: each step of an exchange with the far broker is done
+with our own broker as well, whose session with us outlives it. A message has the same packet id on
+both sides, so each of the two takes what comes again for what it is.
 """
 
 import asyncio
@@ -30,21 +32,6 @@ class Counters(NamedTuple):
     reconnects: Counter
 
 
-class Exchanges:
-    """What QoS 2 has to remember from one connection to the next, as long as the far broker does."""
-
-    def __init__(self) -> None:
-        #: Outgoing: PUBREC came, and PUBREL is to be answered yet.
-        self.released: set[int] = set()
-        #: Incoming: taken and not yet released by the far broker [MQTT-4.3.3-2].
-        self.received: set[int] = set()
-
-    def forget(self) -> None:
-        """The far broker has forgotten: ids mean nothing any more."""
-        self.released.clear()
-        self.received.clear()
-
-
 class Log(Protocol):
     """Tells of a message that was dropped."""
 
@@ -67,8 +54,7 @@ class Relay:
         local: our broker.
         remote: the far one.
         topics: the names on both sides.
-        exchanges: of QoS 2; outlives the connection.
-        window: messages from there that may wait for our broker; then no more are read.
+        window: packets from there that may wait for our broker; then no more are read.
         limit: bytes of the largest packet that goes there.
         counters: of this bridge.
         on_drop: told of what goes nowhere.
@@ -79,7 +65,6 @@ class Relay:
         local: BridgeSession,
         remote: Remote,
         topics: Topics,
-        exchanges: Exchanges,
         *,
         window: int,
         limit: int,
@@ -89,13 +74,13 @@ class Relay:
         self._local = local
         self._remote = remote
         self._topics = topics
-        self._exchanges = exchanges
         self._limit = limit
         self._counters = counters
         self._on_drop = on_drop
         self._room = asyncio.Semaphore(window)
         self._taken: asyncio.Queue[_Taken] = asyncio.Queue()
         self._current: _Taken | None = None
+        self._releases: set[asyncio.Task[None]] = set()
         self._by_kind: dict[int, Callable[[Packet], Awaitable[None] | None]] = {
             packets.PUBLISH: self._on_publish,
             packets.PUBACK: self._on_done,
@@ -134,9 +119,9 @@ class Relay:
 
     def _send(self, found: BridgeMessage) -> None:
         message, packet_id, again = found.message, found.packet_id, found.again
-        if not again:
-            # The id is a new message's, whatever became of the one that had it.
-            self._exchanges.released.discard(packet_id)
+        if found.released:
+            self._remote.send(packets.answer(packets.PUBREL, packet_id))
+            return
         mapped = self._topics.outgoing(message.topic)
         if mapped is None or len(mapped[0].encode()) + len(message.payload) + 4 > self._limit:
             why = "no rule has this topic" if mapped is None else "above max_packet_size"
@@ -146,9 +131,6 @@ class Relay:
             return
         topic, highest = mapped
         qos = min(message.qos, highest)
-        if packet_id in self._exchanges.released and qos == 2:
-            self._remote.send(packets.answer(packets.PUBREL, packet_id))
-            return
         self._remote.send(
             packets.publish(
                 topic,
@@ -164,15 +146,12 @@ class Relay:
             self._local.acknowledge(packet_id)
 
     def _on_received(self, packet: Packet) -> None:
-        """PUBREC: the far broker has the message, and is told that it may go on."""
-        packet_id = packets.read_packet_id(packet)
-        self._exchanges.released.add(packet_id)
-        self._remote.send(packets.answer(packets.PUBREL, packet_id))
+        """PUBREC: the far broker has the message; once our broker knows that, it comes back as released."""
+        self._local.received(packets.read_packet_id(packet))
 
     def _on_done(self, packet: Packet) -> None:
         """PUBACK or PUBCOMP: the message is the far broker's."""
         packet_id = packets.read_packet_id(packet)
-        self._exchanges.released.discard(packet_id)
         self._counters.went.add()
         self._local.acknowledge(packet_id)
 
@@ -193,9 +172,7 @@ class Relay:
         # Nothing is awaited after this: what our broker is given has its place in the line.
         await self._room.acquire()
         work: asyncio.Task[None] | None = None
-        if found.qos == 2 and found.packet_id in self._exchanges.received:
-            pass  # taken already: the PUBREC was lost
-        elif (mapped := self._topics.incoming(found.topic)) is None:
+        if (mapped := self._topics.incoming(found.topic)) is None:
             # Left over from what was subscribed to before the configuration changed.
             self._counters.dropped.add()
             self._on_drop(found.topic, "no rule has this topic")
@@ -204,7 +181,11 @@ class Relay:
             # Tasks begin in the order of their making, so our broker gets the messages in order.
             work = asyncio.ensure_future(
                 self._local.publish(
-                    topic, found.payload, qos=min(found.qos, highest), retain=found.retain
+                    topic,
+                    found.payload,
+                    qos=min(found.qos, highest),
+                    retain=found.retain,
+                    packet_id=found.packet_id,
                 )
             )
         self._taken.put_nowait(_Taken(found.qos, found.packet_id, found.topic, work))
@@ -232,11 +213,12 @@ class Relay:
                 # It would be refused the next time, too.
                 self._counters.dropped.add()
                 self._on_drop(taken.topic, str(error))
-        if taken.qos == 2:
-            self._exchanges.received.add(taken.packet_id)
 
     async def _finish(self) -> None:
-        """What our broker is taking when the connection ends: of QoS 2 that has to be known, lest it comes twice."""
+        """What our broker is still taking when the connection ends."""
+        for release in self._releases:
+            release.cancel()
+        await asyncio.gather(*self._releases, return_exceptions=True)
         left = [] if self._current is None else [self._current]
         while not self._taken.empty():
             left.append(self._taken.get_nowait())
@@ -246,10 +228,22 @@ class Relay:
             except ConnectionError:
                 pass  # our own broker ended the session: it comes again
 
-    def _on_release(self, packet: Packet) -> None:
+    async def _on_release(self, packet: Packet) -> None:
         """PUBREL; the far broker needs its PUBCOMP even if nobody knows the id."""
         packet_id = packets.read_packet_id(packet)
-        self._exchanges.received.discard(packet_id)
+        await self._room.acquire()
+        task = asyncio.ensure_future(self._release(packet_id))
+        self._releases.add(task)
+        task.add_done_callback(self._releases.discard)
+
+    async def _release(self, packet_id: int) -> None:
+        """Answers once our broker has forgotten the id: the next message under it is a new one."""
+        try:
+            await self._local.release(packet_id)
+        except ConnectionError:
+            return  # `receive` ends as well, and with it the connection
+        finally:
+            self._room.release()
         self._remote.send(packets.answer(packets.PUBCOMP, packet_id))
 
 

@@ -7,7 +7,8 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
-#: on_deliver is not among them: it stands on the way to the socket, and cannot wait for a server.
+#: on_deliver is not among them: it stands on the way to the socket, and cannot wait for a server. Nor is
+#: discover_nodes: who knows a URL by heart knows an address for `cluster.join`.
 Hook = Literal[
     "auth_on_register",
     "auth_on_publish",
@@ -45,7 +46,7 @@ class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Meta(
             min_length=1,
             description="The hooks that it gets.",
-            extra={"accepts": "a list of names, every hook but on_deliver"},
+            extra={"accepts": "a list of names, every hook but on_deliver and discover_nodes"},
         ),
     ]
     no_payload: Annotated[

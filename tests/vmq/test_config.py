@@ -61,6 +61,7 @@ def test_the_defaults_are_those_that_the_documentation_promises() -> None:
             "retry_interval": 0,
             "shared_subscription_policy": "prefer_local",
             "suppress_lwt_on_session_takeover": False,
+            "disconnect_on_unauthorized_publish_v3": False,
         },
         "queue": {
             "max_inflight_messages": 20,

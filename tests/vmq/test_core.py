@@ -8,6 +8,11 @@ from vmq.core_options import options_of
 NAMES = (
     *("max_client_id_size", "max_packet_size", "upgrade_outgoing_qos", "retry_interval"),
     *("shared_subscription_policy", "suppress_lwt_on_session_takeover"),
+    "disconnect_on_unauthorized_publish_v3",
+    *(
+        f"allow_{each}_during_netsplit"
+        for each in ("register", "publish", "subscribe", "unsubscribe")
+    ),
     *("max_inflight_messages", "max_online_messages", "max_offline_messages", "lifo"),
     *("drop_oldest", "max_msgs_per_drain_step", "topic_cache", "persistent_client_expiration"),
 )

@@ -21,7 +21,9 @@ from tests.support.wire import (
     unsubscribe_packet,
 )
 from tests.vmq.support import Client, House, stored_house
+from vmq.core import Options
 from vmq.hooks import Hooks, Pending
+from vmq.mqtt.packets import LEVEL_3_1
 
 SITES = (
     *("auth_on_register", "on_register", "auth_on_publish", "on_publish", "auth_on_subscribe"),
@@ -268,6 +270,17 @@ def test_a_refused_publish_ends_a_3_1_1_connection_unanswered(qos: int) -> None:
     assert [call[0] for call in calls] == ["auth_on_publish"], "what came behind it is not read"
     assert watcher.take_published() == [("will", b"x")]
     assert house.retained() == {}
+
+
+@pytest.mark.parametrize("qos", (0, 1, 2))
+def test_a_refused_publish_ends_a_3_1_connection_if_the_options_say_so(qos: int) -> None:
+    house = House()
+    house.options.disconnect_on_unauthorized_publish_v3 = True
+    publisher = house.client("p", level=LEVEL_3_1)
+    listen(house, "auth_on_publish", answers={"auth_on_publish": refuse})
+    publisher.send(publish_packet("t", b"x", qos=qos, packet_id=1 if qos else None))
+    publisher.expect()
+    assert publisher.is_closed()
 
 
 @pytest.mark.parametrize(("qos", "answer"), ((0, b""), (1, b"\x40\x02\0\1"), (2, b"\x50\x02\0\1")))
@@ -668,3 +681,30 @@ def test_a_connection_that_is_lost_calls_its_verdict_off() -> None:
     assert cancelled == [True]
     pending.finish(None)
     assert house.core.counters.router_matches_local == 0
+
+
+@pytest.mark.parametrize("durable", (False, True))
+@pytest.mark.parametrize("retained", (False, True))
+def test_a_message_too_large_for_its_new_qos_is_dropped(
+    tmp_path: Path, durable: bool, retained: bool
+) -> None:
+    def change(options: Options) -> None:
+        options.upgrade_outgoing_qos = True
+        # For 268,435,455: "t" with its length, and a payload of 100.
+        options.max_outgoing_length = 103
+
+    with stored_house(tmp_path, change=change) as house:
+        calls = listen(house, "on_message_drop")
+        if not retained:
+            house.client("s", clean=not durable).subscribe(("t", 1))
+        publisher = house.client("p")
+        for size in (98, 99, 100):
+            publisher.publish("t", b"x" * size, retain=retained)
+        if retained:
+            house.client("s", clean=not durable).subscribe(("t", 1))
+        dropped = [(call[0], call[1], len(call[2]().payload), call[3]) for call in calls]
+        # Of the retained ones there is one: the last.
+        sizes = [100] if retained else [99, 100]
+        reason = "max_packet_size_exceeded"
+        assert dropped == [("on_message_drop", "s", size, reason) for size in sizes]
+        assert house.core.counters.queue_message_drop == len(sizes)

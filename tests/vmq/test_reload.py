@@ -143,8 +143,13 @@ async def test_every_live_option_reaches_the_core(broker: Broker) -> None:
             "max_client_id_size": 50,
             "shared_subscription_policy": "random",
             "suppress_lwt_on_session_takeover": True,
+            "disconnect_on_unauthorized_publish_v3": True,
         },
         store={"max_uncommitted_writes": 7},
+        cluster={
+            f"allow_{each}_during_netsplit": False
+            for each in ("register", "publish", "subscribe", "unsubscribe")
+        },
     )
     broker.reload(new)
     held, fresh = options(broker), options_of(new)

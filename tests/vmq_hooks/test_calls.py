@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from vmq_hooks import (
     Subscription,
     hook,
 )
-from vmq_hooks.answers import AnswerError
+from vmq_hooks.answers import AnswerError, read_addresses, read_delivery, read_verdict
 from vmq_hooks.testing import call, call_async
 
 WHO = SubscriberId("c")
@@ -128,3 +129,26 @@ async def test_questions_that_there_are_not() -> None:
         await call_async(Answers(), "on_register")
     with pytest.raises(TypeError, match="username, subscriber_id"):
         await call_async(Answers(), "auth_on_publish", message=Message("a", b""))
+
+
+@pytest.mark.parametrize("hook_name", ["auth_on_publish", "on_deliver"])
+def test_a_payload_that_fits_into_no_packet_is_no_answer(
+    hook_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vmq_hooks.answers._LARGEST_PAYLOAD", 10)
+    read: Any = read_delivery if hook_name == "on_deliver" else partial(read_verdict, hook_name)
+    assert read({"payload": b"x" * 10}) is not None
+    with pytest.raises(AnswerError, match="payload of 11 bytes; accepted: up to 10 bytes"):
+        read({"payload": b"x" * 11})
+
+
+def test_addresses_are_read() -> None:
+    class Finder(Plugin):
+        @hook
+        def discover_nodes(self) -> list[str]:
+            return ["tcp://10.0.0.1:44053", "ipc:///run/vmq"]
+
+    assert call(Finder(), "discover_nodes") == ["tcp://10.0.0.1:44053", "ipc:///run/vmq"]
+    for bad in ("tcp://a:1", ["http://a:1"], [5], ["tcp://a"], {"tcp://a:1": 1}):
+        with pytest.raises(AnswerError, match="tcp://HOST:PORT"):
+            read_addresses(bad)

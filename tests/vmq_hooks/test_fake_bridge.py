@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from vmq_hooks import BridgeMessage, BridgeSession, Message, SubscriberId, Subscription
 from vmq_hooks.testing import FakeBroker, Published
 
@@ -35,3 +36,29 @@ async def test_what_it_publishes_is_remembered(tmp_path: Path) -> None:
         await session.publish("a", b"x", qos=1, retain=True)
         assert broker.published == [Published("a", b"x", 1, True, "m")]
         assert session.unacknowledged == {}
+
+
+async def test_the_halves_of_qos_2(tmp_path: Path) -> None:
+    async with FakeBroker(tmp_path) as broker:
+        async with broker.bridge("b") as fake:
+            session: BridgeSession = fake
+            with pytest.raises(ValueError, match="packet id"):
+                await session.publish("x", b"", qos=2)
+            for _ in range(2):
+                await session.publish("x", b"", qos=2, packet_id=7)
+            assert len(broker.published) == 1
+            await session.release(7)
+            await session.publish("x", b"", qos=2, packet_id=7)
+            await session.forget()
+            await session.publish("x", b"", qos=2, packet_id=7)
+            assert len(broker.published) == 3
+            await session.subscribe([Subscription("a", 2)])
+            fake.deliver(Message("a", b"1", 2))
+            packet_id = (await session.receive()).packet_id
+            session.received(packet_id)
+            assert (await session.receive()).released
+        async with broker.bridge("b") as fake:
+            found = await fake.receive()
+            assert (found.packet_id, found.released) == (packet_id, True)
+            fake.acknowledge(packet_id)
+        assert fake.unacknowledged == {}

@@ -92,6 +92,7 @@ def explain(broker: "Broker", publish: Publish) -> Explanation:
         raise AdminError(f"qos: {publish.qos}; accepted: 0, 1, 2")
     registry = registry_of(broker, publish.mountpoint)
     steps = [_client(registry, publish.client_id), *_limits(registry, publish)]
+    steps += _cluster(registry, publish.client_id)
     steps += _hooks(registry)
     stopped = [each for each in steps if each.verdict == STOP]
     recipients: list[Recipient] = []
@@ -193,6 +194,20 @@ def _limits(registry: Registry, publish: Publish) -> list[Step]:
                 )
             )
     return steps
+
+
+def _cluster(registry: Registry, client_id: str) -> list[Step]:
+    """What a member that cannot be reached keeps from this client."""
+    core = registry.core
+    if not core.cluster_is_split:
+        return []
+    subscriber = registry.subscribers.get(client_id)
+    output = None if subscriber is None else subscriber.output
+    options = output.session.options if isinstance(output, Connection) else core.options
+    if options.allow_publish_during_netsplit:
+        return [Step("cluster", NOTE, "a member of the cluster cannot be reached")]
+    reason = "a member of the cluster cannot be reached, and allow_publish_during_netsplit is off"
+    return [Step("cluster", STOP, reason)]
 
 
 def _hooks(registry: Registry) -> list[Step]:

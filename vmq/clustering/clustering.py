@@ -31,6 +31,8 @@ log = logging.getLogger("vmq.cluster")
 
 #: Seconds between two looks whether an address that is to be joined has answered.
 _LOOK: Final = 0.05
+#: Addresses that are asked at a time, of those that somebody else has found.
+_MOST_CONTACTS: Final = 100
 
 
 def node_name(options: ClusterOptions) -> str:
@@ -186,14 +188,37 @@ class Clustering:
     def _join_configured(self, node: ClusterNode) -> None:
         """Joins as configured, unless this node has others, or had to go: a restart does not undo that."""
         wanted = [each for each in self.options.join if each not in (node.address, node.name)]
-        membership = node.machine.membership
-        if not wanted or membership.others:
+        if not wanted or node.machine.membership.others:
             return
-        if not membership.belongs:
+        if not self.may_join:
             log.warning("not joined: the node was taken out of its cluster; use `vmq cluster join`")
             return
         for address in wanted:
             node.join(address)
+
+    @property
+    def may_join(self) -> bool:
+        """Whether the node is alone, and has not been taken out of its cluster."""
+        node = self._node
+        if node is None or not node.is_running:
+            return False
+        membership = node.machine.membership
+        return membership.belongs and not membership.others
+
+    def join_nowait(self, address: str) -> None:
+        """Asks the node at an address to take this one in, if that is another one and was not asked yet.
+
+        Raises:
+            ClusterError: it is no address, or too many were asked and have not answered.
+        """
+        node = self.node
+        check_address(address, self._key)
+        contacts = node.machine.contacts
+        if address == node.address or address in contacts:
+            return
+        if len(contacts) >= _MOST_CONTACTS:
+            raise ClusterError(f"{address}: {_MOST_CONTACTS} others were asked and do not answer")
+        node.join(address)
 
     # --- what happens to it
 

@@ -1,16 +1,82 @@
-"""The broker's side of a bridge: `vmq_hooks.BridgeSession` on a client inside the process."""
+"""The broker's side of a bridge: `vmq_hooks.BridgeSession` on a client inside the process.
 
-from collections.abc import Sequence
+The exchanges of QoS 2 go through step by step: what the far broker has said is said to our own, under the
+same packet id. So the session itself, which is durable, keeps what must be remembered of them.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
 
 from vmq_hooks import BridgeMessage, Message, Subscription
 
+from vmq.core import Options
 from vmq.embedded import LocalClient, ReceivedMessage
+from vmq.mqtt import encoder
+from vmq.mqtt.packets import PUBCOMP, PUBREC
+from vmq.registry import Registry
+
+
+class BridgeClient(LocalClient):
+    """A client that leaves the second half of QoS 2 to whoever has it."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        client_id: str,
+        limit: int,
+        closed: Callable[[LocalClient], None],
+        options: Options | None,
+    ) -> None:
+        #: Messages that are done with: their PUBREL is answered at once.
+        self._finishing: set[int] = set()
+        super().__init__(
+            registry, client_id, limit, closed, clean=False, bridge=True, options=options
+        )
+
+    async def publish_exactly_once(
+        self, topic: str, payload: bytes, retain: bool, packet_id: int
+    ) -> None:
+        """Returns when the broker has the message, of now or of before, until `release`."""
+        packet = self._packet(topic, payload, 2, retain, packet_id)
+        await self._ask(packet, PUBREC, packet_id)
+
+    async def release(self, packet_id: int) -> None:
+        """Returns when the broker has forgotten the id."""
+        await self._ask(encoder.PUBREL_HEAD + encoder.PACKET_IDS[packet_id], PUBCOMP, packet_id)
+
+    def unreleased(self) -> list[int]:
+        """The ids of what was published and not released, those from before a restart included."""
+        subscriber = self._connection.session.subscriber
+        return [] if subscriber is None else sorted(subscriber.received_ids(self._connection.core))
+
+    def acknowledge_half(self, packet_id: int) -> None:
+        """PUBREC; the answer comes as a message that is `released`."""
+        self._send(encoder.PUBREC_HEAD + encoder.PACKET_IDS[packet_id])
+
+    def acknowledge(self, message: ReceivedMessage) -> None:
+        if message.qos == 2 and not message.released:
+            self._finishing.add(message.packet_id)
+        super().acknowledge(message)
+
+    def _on_pubrec(self, packet_id: int, body: bytes, _replies: list[bytes]) -> None:
+        self._on_answer(PUBREC, packet_id, body)
+
+    def _on_pubrel(self, packet_id: int, body: bytes, replies: list[bytes]) -> None:
+        if packet_id in self._finishing:
+            self._finishing.discard(packet_id)
+            replies.append(encoder.PUBCOMP_HEAD + body)
+            return
+        message = ReceivedMessage("", b"", 2, False)
+        message.packet_id = packet_id
+        message.acknowledgement = encoder.PUBCOMP_HEAD + body
+        message.released = True
+        self._hold(message)
 
 
 class LocalBridge:
     """One opening of a bridge's durable session."""
 
-    def __init__(self, client: LocalClient) -> None:
+    def __init__(self, client: BridgeClient) -> None:
         self._client = client
         self._unacknowledged: dict[int, ReceivedMessage] = {}
 
@@ -25,9 +91,26 @@ class LocalBridge:
                 await self._client.subscribe((topic_filter,), qos)
 
     async def publish(
-        self, topic: str, payload: bytes, *, qos: int = 0, retain: bool = False
+        self,
+        topic: str,
+        payload: bytes,
+        *,
+        qos: int = 0,
+        retain: bool = False,
+        packet_id: int = 0,
     ) -> None:
-        await self._client.publish(topic, payload, qos, retain)
+        if qos != 2:
+            await self._client.publish(topic, payload, qos, retain)
+            return
+        if not 0 < packet_id < 65536:
+            raise ValueError(f"packet id {packet_id} at QoS 2; accepted: that of the far broker")
+        await self._client.publish_exactly_once(topic, payload, retain, packet_id)
+
+    async def release(self, packet_id: int) -> None:
+        await self._client.release(packet_id)
+
+    async def forget(self) -> None:
+        await asyncio.gather(*[self._client.release(each) for each in self._client.unreleased()])
 
     async def receive(self) -> BridgeMessage:
         message = await self._client.take()
@@ -36,7 +119,13 @@ class LocalBridge:
         if message.packet_id:
             self._unacknowledged[message.packet_id] = message
         seen = Message(message.topic, message.payload, message.qos, message.retain)
-        return BridgeMessage(seen, message.packet_id, message.again)
+        return BridgeMessage(seen, message.packet_id, message.again, message.released)
+
+    def received(self, packet_id: int) -> None:
+        message = self._unacknowledged.get(packet_id)
+        if message is None or not message.released:
+            # Also of an id that nobody knows: the far broker waits for its PUBREL.
+            self._client.acknowledge_half(packet_id)
 
     def acknowledge(self, packet_id: int) -> None:
         message = self._unacknowledged.pop(packet_id, None)

@@ -1,10 +1,11 @@
-"""The three ways of calling a hook, each compiled into one callable when plugins change.
+"""The ways of calling a hook, each compiled into one callable when plugins change.
 
 `all` is a `NoticeChain`: everybody is told, in order. `all_till_ok` of the auth hooks is a
 `VerdictChain`: plugin after plugin until one accepts or refuses; when all of them said next, that is a
 refusal. `on_unsubscribe` and `on_deliver` are a `RewriteChain`: the first that changes something ends
-it. A chain goes through plain functions without a detour; at the first coroutine it answers `Pending`
-and goes on in a task of its own, plugin after plugin as before.
+it. `only` is an `OnlyChain`: the first plugin is asked, whatever it answers. A chain goes through plain
+functions without a detour; at the first coroutine it answers `Pending` and goes on in a task of its
+own, plugin after plugin as before.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from vmq_hooks import Accept, Cache, Next, Refuse, Subscription
 from vmq.hooks import Kept, Pending
 from vmq.plugins.kept import FOREVER, MISSING, KeptVerdicts, together
 from vmq.plugins.lanes import Lanes
-from vmq.plugins.steps import RewriteStep, Step, VerdictStep
+from vmq.plugins.steps import AnswerStep, Step, VerdictStep
 
 #: Verdict tasks that run; a task that nobody holds may vanish.
 _RUNNING: Final[set["asyncio.Task[None]"]] = set()
@@ -137,7 +138,7 @@ class VerdictChain:
 class RewriteChain:
     """Asks plugin after plugin for a change."""
 
-    def __init__(self, steps: Sequence[RewriteStep]) -> None:
+    def __init__(self, steps: Sequence[AnswerStep]) -> None:
         self._steps = tuple(steps)
 
     def __call__(self, *arguments: Any) -> Any:
@@ -159,6 +160,33 @@ class RewriteChain:
             if step.is_async and found is not None:
                 found = await step.settle(found)
         return found
+
+
+class OnlyChain:
+    """Asks one plugin, the first; whatever it answers, the others are not asked."""
+
+    def __init__(self, step: AnswerStep) -> None:
+        self._step = step
+
+    def __call__(self, *arguments: Any) -> Any:
+        answer = self._step.ask(arguments)
+        if self._step.is_async and answer is not None:
+            return _in_a_task(self._step.settle(answer), answer)
+        return answer
+
+
+async def settled(answer: Any) -> Any:
+    """What a chain answers in the end."""
+    if not isinstance(answer, Pending):
+        return answer
+    arrived: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def take(found: Any) -> None:
+        if not arrived.done():
+            arrived.set_result(found)
+
+    answer.then = take
+    return await arrived
 
 
 def _in_a_task(work: Any, first: Any) -> Pending:

@@ -6,9 +6,9 @@ from typing import Any, Final, Protocol
 from vmq_hooks.specs import CHAINS
 
 from vmq.hooks import Hooks
-from vmq.plugins.chains import NoticeChain, RewriteChain, VerdictChain
+from vmq.plugins.chains import NoticeChain, OnlyChain, RewriteChain, VerdictChain
 from vmq.plugins.lanes import Lanes
-from vmq.plugins.steps import RewriteStep, Step, VerdictStep
+from vmq.plugins.steps import AnswerStep, Step, VerdictStep
 
 _REWRITES: Final = ("on_unsubscribe", "on_deliver")
 _REGISTER: Final = ("auth_on_register",)
@@ -49,6 +49,15 @@ def notices(members: Sequence[Member], hook: str) -> NoticeChain | None:
     return NoticeChain(steps) if steps else None
 
 
+def first(members: Sequence[Member], hook: str) -> OnlyChain | None:
+    """The chain that asks the first plugin alone, or None if nobody serves the hook."""
+    for each in members:
+        step = each.steps.get(hook)
+        if isinstance(step, AnswerStep):
+            return OnlyChain(step)
+    return None
+
+
 def compile_into(
     selection: Selection, members: Sequence[Member], clock: Callable[[], float], wrap: Wrap | None
 ) -> list[VerdictChain]:
@@ -75,7 +84,7 @@ def _rewrites(members: Sequence[Member], hook: str) -> RewriteChain | None:
     steps = [each.steps[hook] for each in members if hook in each.steps]
     if not steps:
         return None
-    return RewriteChain([each for each in steps if isinstance(each, RewriteStep)])
+    return RewriteChain([each for each in steps if isinstance(each, AnswerStep)])
 
 
 def _verdicts(

@@ -12,7 +12,7 @@ from vmq_hooks import BridgeSession, Message, RegisterModifiers, SubscriberId
 from vmq.connection import Connection
 from vmq.embedded import LocalClient
 from vmq.metrics import Metrics
-from vmq.plugins.bridging import LocalBridge
+from vmq.plugins.bridging import BridgeClient, LocalBridge
 from vmq.plugins.handle import Figure
 from vmq.plugins.reauthorize import reauthorize
 from vmq.registry import Registry
@@ -93,15 +93,7 @@ class PluginHost:
                 max_offline_messages=max_offline_messages,
             )
             options = registry.core.own_options(limits)
-        client = LocalClient(
-            registry,
-            client_id,
-            HELD,
-            self._clients.discard,
-            clean=False,
-            bridge=True,
-            options=options,
-        )
+        client = BridgeClient(registry, client_id, HELD, self._clients.discard, options)
         self._clients.add(client)
         try:
             yield LocalBridge(client)

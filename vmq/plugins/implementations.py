@@ -4,21 +4,16 @@ pluggy compares names and arguments with the specifications; it takes no part in
 """
 
 import inspect
-from collections.abc import Mapping
-from typing import Any, Final
 
 import pluggy
 from vmq_hooks import Plugin
-from vmq_hooks.answers import read_delivery, read_filters
+from vmq_hooks.answers import READERS
 from vmq_hooks.plugin import PROJECT
 from vmq_hooks.specs import CHAINS, Specs
 
 from vmq.plugins.guard import Guard
 from vmq.plugins.loading import LoadError
-from vmq.plugins.steps import RewriteStep, Step, VerdictStep
-
-#: Chains that rewrite and give no verdict, with what reads their answers.
-_REWRITES: Final = {"on_unsubscribe": read_filters, "on_deliver": read_delivery}
+from vmq.plugins.steps import AnswerStep, Step, VerdictStep
 
 
 def arguments_of(hook: str) -> tuple[str, ...]:
@@ -64,9 +59,8 @@ def _check(name: str, hook: str, found: pluggy.HookImpl) -> None:
 
 def _step(hook: str, guard: Guard, found: pluggy.HookImpl) -> Step:
     given = arguments_of(hook)
-    rewrites: Mapping[str, Any] = _REWRITES
-    if hook in rewrites:
-        return RewriteStep(hook, guard, found.function, found.argnames, given, rewrites[hook])
+    if hook in READERS:
+        return AnswerStep(hook, guard, found.function, found.argnames, given, READERS[hook])
     if CHAINS[hook] == "all_till_ok":
         return VerdictStep(hook, guard, found.function, found.argnames, given)
     return Step(hook, guard, found.function, found.argnames, given)

@@ -19,9 +19,9 @@ from vmq_hooks.breaker import State
 from vmq.config_plugins import PluginOptions, own_config
 from vmq.config_sources import ConfigError
 from vmq.hooks import Hooks
-from vmq.plugins.chains import VerdictChain
+from vmq.plugins.chains import VerdictChain, settled
 from vmq.plugins.checking import folder_of, prepare
-from vmq.plugins.compiling import Selection, Wrap, compile_into, notices
+from vmq.plugins.compiling import Selection, Wrap, compile_into, first, notices
 from vmq.plugins.guard import Guard
 from vmq.plugins.handle import Handle, Host, PluginCounters, PluginGauge
 from vmq.plugins.implementations import steps_of
@@ -120,6 +120,11 @@ class Plugins:
         """Has `wrap` look at every call of a hook, for a trace; None ends that."""
         self._wrap = wrap
         self._compile()
+
+    async def only(self, hook: str, *arguments: Any) -> Any:
+        """What the first plugin answers to a hook of the broker's own; None if nobody has it, or it fails."""
+        chain = first(self.in_order(), hook)
+        return None if chain is None else await settled(chain(*arguments))
 
     def _compile(self) -> None:
         members = self.in_order()

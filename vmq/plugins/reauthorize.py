@@ -13,7 +13,8 @@ from typing import Any
 from vmq_hooks import REFUSED_QOS, Refuse, SubscriberId, Subscription
 
 from vmq.connection import Connection
-from vmq.hooks import Hooks, Pending
+from vmq.hooks import Hooks
+from vmq.plugins.chains import settled
 from vmq.registry import Registry, Subscriber
 
 log = logging.getLogger("vmq.plugins")
@@ -51,9 +52,7 @@ async def ask_again(registry: Registry, subscriber: Subscriber) -> int:
         return 0
     subscriber.recheck = False
     wanted = [Subscription(each, had.qos) for each, had in subscriber.subscriptions.items()]
-    answer: Any = hook(queue.username, queue.subscriber_id(), wanted)
-    if isinstance(answer, Pending):
-        answer = await _settled(answer)
+    answer = await settled(hook(queue.username, queue.subscriber_id(), wanted))
     if registry.subscribers.get(subscriber.client_id) is not subscriber:
         return 0
     lost = _take_back(registry, subscriber, wanted, answer)
@@ -89,14 +88,3 @@ def hooks_of(registry: Registry, subscriber: Subscriber) -> Hooks:
     """The hooks of the listener that the client came in by."""
     output = subscriber.output
     return output.session.hooks if isinstance(output, Connection) else registry.core.hooks
-
-
-async def _settled(pending: Pending) -> Any:
-    answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-    def take(found: Any) -> None:
-        if not answer.done():
-            answer.set_result(found)
-
-    pending.then = take
-    return await answer

@@ -111,8 +111,8 @@ class VerdictStep(Step):
         return Refuse(f"plugin {self.guard.plugin} failed in {self.hook}")
 
 
-class RewriteStep(Step):
-    """A place in a chain that rewrites and gives no verdict. What fails changes nothing."""
+class AnswerStep(Step):
+    """A place in a chain whose answer is no verdict: a change, or what was asked for. What fails is None."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class RewriteStep(Step):
         self._read = read
 
     def ask(self, arguments: tuple[Any, ...]) -> Any:
-        """The change or None; of an async implementation the coroutine, for `settle`."""
+        """The answer or None; of an async implementation the coroutine, for `settle`."""
         if self.is_open():
             return None
         try:

@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from vmq_hooks.answers import read_delivery, read_filters, read_verdict
+from vmq_hooks.answers import READERS, read_verdict
 from vmq_hooks.plugin import Plugin
 from vmq_hooks.specs import CHAINS, Specs
 from vmq_hooks.verdicts import Refuse
@@ -15,8 +15,8 @@ def call(plugin: Plugin, hook: str, /, **arguments: Any) -> Any:
     """Calls a hook and returns what the broker would make of its answer.
 
     Of an auth hook that is `Accept`, `Next` or `Refuse`, raised or returned; of on_deliver and
-    on_unsubscribe the change or None. An `async def` is run to its end; inside a running event loop
-    use `call_async`.
+    on_unsubscribe the change or None; of discover_nodes the addresses or None. An `async def` is run
+    to its end; inside a running event loop use `call_async`.
 
     Raises:
         AnswerError: the answer is none for this hook.
@@ -40,10 +40,8 @@ async def call_async(plugin: Plugin, hook: str, /, **arguments: Any) -> Any:
             returned = await returned
     except Refuse as refusal:
         returned = refusal
-    if hook == "on_deliver":
-        return read_delivery(returned)
-    if hook == "on_unsubscribe":
-        return read_filters(returned)
+    if hook in READERS:
+        return READERS[hook](returned)
     if CHAINS[hook] == "all":
         return None
     return read_verdict(hook, returned, arguments.get("subscriptions", ()))

@@ -18,6 +18,8 @@ class FakeBridge:
         self.subscriptions: list[Subscription] = []
         #: What is not acknowledged, by packet id.
         self.unacknowledged: dict[int, BridgeMessage] = {}
+        #: What was published at QoS 2 and is not released.
+        self.unreleased: set[int] = set()
         self.is_open = False
         self._publish = publish
         self._waiting: asyncio.Queue[BridgeMessage] = asyncio.Queue()
@@ -48,18 +50,45 @@ class FakeBridge:
         self.is_open = True
         self._waiting = asyncio.Queue()
         for each in self.unacknowledged.values():
-            self._waiting.put_nowait(BridgeMessage(each.message, each.packet_id, True))
+            again = each if each.released else BridgeMessage(each.message, each.packet_id, True)
+            self._waiting.put_nowait(again)
 
     async def subscribe(self, subscriptions: Sequence[Subscription]) -> None:
         self.subscriptions = list(subscriptions)
 
     async def publish(
-        self, topic: str, payload: bytes, *, qos: int = 0, retain: bool = False
+        self,
+        topic: str,
+        payload: bytes,
+        *,
+        qos: int = 0,
+        retain: bool = False,
+        packet_id: int = 0,
     ) -> None:
+        if qos == 2:
+            if not packet_id:
+                raise ValueError("QoS 2 without the packet id of the far broker")
+            if packet_id in self.unreleased:
+                return
         await self._publish(topic, payload, qos, retain)
+        if qos == 2:
+            self.unreleased.add(packet_id)
+
+    async def release(self, packet_id: int) -> None:
+        self.unreleased.discard(packet_id)
+
+    async def forget(self) -> None:
+        self.unreleased.clear()
 
     async def receive(self) -> BridgeMessage:
         return await self._waiting.get()
+
+    def received(self, packet_id: int) -> None:
+        found = self.unacknowledged.get(packet_id)
+        if found is not None and found.message.qos == 2 and not found.released:
+            released = BridgeMessage(Message("", b"", 2), packet_id, released=True)
+            self.unacknowledged[packet_id] = released
+            self._waiting.put_nowait(released)
 
     def acknowledge(self, packet_id: int) -> None:
         self.unacknowledged.pop(packet_id, None)

@@ -1,17 +1,22 @@
-"""Our broker is killed while messages cross a bridge: nothing that was acknowledged is lost."""
+"""Our broker is killed while messages cross a bridge: nothing acknowledged is lost, and at QoS 2 none comes twice."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiomqtt
+import pytest
 from vmq_bridge import packets
 
 from tests.plugins.vmq_bridge.far import Mosquitto, mosquitto
 from tests.support.broker_process import BrokerProcess
 
 TIMEOUT = 40.0
+SUBSCRIBE = 8
 ROUNDS, MESSAGES, FEW = 3, 80, 20
 
 CONFIG = """
@@ -25,8 +30,8 @@ client_id = "us"
 reconnect_delay = 0.02
 max_reconnect_delay = 0.1
 topics = [
-  {{ pattern = "o/#", qos = 1 }},
-  {{ pattern = "i/#", direction = "in", qos = 1 }},
+  {{ pattern = "o/#", qos = {qos} }},
+  {{ pattern = "i/#", direction = "in", qos = {qos} }},
 ]
 """
 
@@ -38,59 +43,86 @@ def client(port: int, name: str | None = None) -> aiomqtt.Client:
 async def keep_subscribed(port: int, name: str, topic_filter: str) -> None:
     """Makes a durable session."""
     async with client(port, name) as subscriber:
-        await subscriber.subscribe(topic_filter, qos=1)
+        await subscriber.subscribe(topic_filter, qos=2)
+
+
+class Topics:
+    """Topics of one message each, and those whose message was acknowledged."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.made = 0
+        self.acknowledged: list[str] = []
+
+    def new(self) -> str:
+        self.made += 1
+        return f"{self.prefix}/{self.made}"
 
 
 async def publish_until_cut(
-    port: int, prefix: str, sent: list[str], count: int, some: asyncio.Event | None = None
+    port: int, topics: Topics, qos: int, count: int, some: asyncio.Event | None = None
 ) -> None:
-    """Publishes; `sent` gets what was acknowledged, `some` is set after a few."""
+    """Publishes until the broker is gone; `some` is set after a few."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
+
+    async def answer(kind: int) -> None:
+        while (await packets.read_packet(reader, 100)).kind != kind:
+            pass
+
     try:
-        hello = packets.connect(prefix, level=4, bridge=False, clean_session=True, keepalive=0)
+        name = topics.prefix
+        hello = packets.connect(name, level=4, bridge=False, clean_session=True, keepalive=0)
         writer.write(hello)
         await packets.read_packet(reader, 100)
         for number in range(count):
             if number == FEW and some is not None:
                 some.set()
-            topic = f"{prefix}/{len(sent)}"
-            packet = packets.publish(topic, b"x", qos=1, retain=False, packet_id=1)
+            topic = topics.new()
+            packet = packets.publish(topic, b"x", qos=qos, retain=False, packet_id=1)
             writer.write(packet)
-            while (await packets.read_packet(reader, 100)).kind != packets.PUBACK:
-                pass
-            sent.append(topic)
+            await answer(packets.PUBACK if qos == 1 else packets.PUBREC)
+            topics.acknowledged.append(topic)
+            if qos == 2:
+                writer.write(packets.answer(packets.PUBREL, 1))
+                await answer(packets.PUBCOMP)
     except ConnectionError:
         pass  # the broker is gone; what it did not acknowledge is nobody's promise
     finally:
         writer.transport.abort()
 
 
-async def collect(port: int, name: str, wanted: list[str]) -> None:
-    """Receives until everything wanted has come."""
-    missing = set(wanted)
+async def collect(port: int, name: str, topics: Topics, qos: int) -> None:
+    """Receives until everything acknowledged has come; at QoS 2 nothing comes twice."""
+    missing = set(topics.acknowledged)
+    seen: list[str] = []
     try:
         async with asyncio.timeout(TIMEOUT), client(port, name) as subscriber:
             async for message in subscriber.messages:
-                missing.discard(str(message.topic))
+                seen.append(str(message.topic))
+                missing.discard(seen[-1])
                 if not missing:
-                    return
+                    break
     except TimeoutError:
         raise AssertionError(
-            f"{len(missing)} of {len(wanted)} missing: {sorted(missing)[:20]}"
+            f"{len(missing)} of {topics.made} missing: {sorted(missing)[:20]}"
         ) from None
+    twice = [topic for topic, times in Counter(seen).items() if times > 1]
+    assert qos == 1 or not twice, f"twice: {twice[:20]}"
 
 
-async def test_nothing_acknowledged_is_lost_when_our_broker_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_nothing_acknowledged_is_lost_when_our_broker_is_killed(
+    tmp_path: Path, qos: int
+) -> None:
     async with mosquitto(tmp_path) as far:
-        await _rounds(tmp_path, far)
+        await _rounds(tmp_path, far, qos)
 
 
-async def _rounds(folder: Path, far: Mosquitto) -> None:
+async def _rounds(folder: Path, far: Mosquitto, qos: int) -> None:
     file = folder / "vmq.toml"
-    file.write_text(CONFIG.format(port=far.port))
+    file.write_text(CONFIG.format(port=far.port, qos=qos))
     await keep_subscribed(far.port, "there", "o/#")
-    out: list[str] = []
-    back: list[str] = []
+    out, back = Topics("o"), Topics("i")
     for number in range(ROUNDS):
         broker = await asyncio.to_thread(
             BrokerProcess.start, (), folder / "data", None, ("--config", str(file))
@@ -100,17 +132,112 @@ async def _rounds(folder: Path, far: Mosquitto) -> None:
                 await keep_subscribed(broker.tcp[1], "here", "i/#")
             await far.wait_log("Sending SUBACK to us")
             some = asyncio.Event()
-            work = publish_until_cut(broker.tcp[1], "o", out, 50 * MESSAGES, some)
+            work = publish_until_cut(broker.tcp[1], out, qos, 50 * MESSAGES, some)
             going = asyncio.ensure_future(work)
-            await publish_until_cut(far.port, "i", back, MESSAGES // (number + 1))
+            await publish_until_cut(far.port, back, qos, MESSAGES // (number + 1))
             await asyncio.wait_for(some.wait(), TIMEOUT)
             broker.kill()
             await going
         finally:
             await asyncio.to_thread(broker.close)
-    assert len(out) >= ROUNDS * FEW, "the test has no publishes to look at"
+    assert len(out.acknowledged) >= ROUNDS * FEW, "the test has no publishes to look at"
     with await asyncio.to_thread(
         BrokerProcess.start, (), folder / "data", None, ("--config", str(file))
     ) as broker:
-        await collect(far.port, "there", out)
-        await collect(broker.tcp[1], "here", back)
+        # Behind everything else, so that what comes twice has come before.
+        for port, topics in ((broker.tcp[1], out), (far.port, back)):
+            await publish_until_cut(port, topics, qos, 1)
+        await collect(far.port, "there", out, qos)
+        await collect(broker.tcp[1], "here", back, qos)
+
+
+class Scripted:
+    """A far broker of which a test says each step."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self._connections: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = (
+            asyncio.Queue()
+        )
+        #: Topics of the PUBLISH packets that came.
+        self.published: list[str] = []
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections.put_nowait((reader, writer))
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        try:
+            yield
+        finally:
+            server.close()
+            while not self._connections.empty():
+                self._connections.get_nowait()[1].transport.abort()
+
+    async def welcome(self, *, knows: bool) -> None:
+        """Takes the next connection; `knows` says session present."""
+        self._reader, self._writer = await self._connections.get()
+        assert (await packets.read_packet(self._reader, 1000)).kind == 1
+        self._writer.write(bytes((0x20, 2, int(knows), 0)))
+
+    def send(self, *data: bytes) -> None:
+        self._writer.write(b"".join(data))
+
+    async def expect(self, kind: int) -> packets.Packet:
+        """The next packet of this kind; subscriptions in between are granted."""
+        while True:
+            packet = await packets.read_packet(self._reader, 1000)
+            if packet.kind == SUBSCRIBE:
+                self.send(b"\x90\x03", packet.body[:2], b"\x02")
+            if packet.kind == packets.PUBLISH:
+                self.published.append(packets.read_publish(packet).topic)
+            if packet.kind == kind:
+                return packet
+
+    def close(self) -> None:
+        self._writer.transport.abort()
+
+
+async def test_each_half_of_qos_2_outlives_our_broker(tmp_path: Path) -> None:
+    """It is killed when the far broker has taken one message, and has given us another."""
+    far = Scripted()
+    file = tmp_path / "vmq.toml"
+    topics, start = Topics("o"), ((), tmp_path / "data", None, ("--config", str(file)))
+    async with far.serving(), asyncio.timeout(TIMEOUT):
+        file.write_text(CONFIG.format(port=far.port, qos=2))
+        broker = await asyncio.to_thread(BrokerProcess.start, *start)
+        try:
+            await keep_subscribed(broker.tcp[1], "here", "i/#")
+            await far.welcome(knows=False)
+            await publish_until_cut(broker.tcp[1], topics, 2, 1)
+            out = packets.read_publish(await far.expect(packets.PUBLISH)).packet_id
+            far.send(packets.answer(packets.PUBREC, out))
+            assert packets.read_packet_id(await far.expect(packets.PUBREL)) == out
+            again = packets.publish("i/1", b"x", qos=2, retain=False, packet_id=9)
+            far.send(again)
+            assert packets.read_packet_id(await far.expect(packets.PUBREC)) == 9
+            broker.kill()
+        finally:
+            await asyncio.to_thread(broker.close)
+        far.close()
+        broker = await asyncio.to_thread(BrokerProcess.start, *start)
+        try:
+            await far.welcome(knows=True)
+            assert packets.read_packet_id(await far.expect(packets.PUBREL)) == out
+            far.send(packets.answer(packets.PUBCOMP, out), again)
+            assert packets.read_packet_id(await far.expect(packets.PUBREC)) == 9
+            far.send(packets.answer(packets.PUBREL, 9))
+            assert packets.read_packet_id(await far.expect(packets.PUBCOMP)) == 9
+            far.send(packets.publish("i/2", b"x", qos=2, retain=False, packet_id=9))
+            await far.expect(packets.PUBREC)
+            await publish_until_cut(broker.tcp[1], topics, 2, 1)
+            await far.expect(packets.PUBLISH)
+            assert far.published == ["o/1", "o/2"]
+            async with client(broker.tcp[1], "here") as here:
+                found = [str((await anext(here.messages)).topic) for _ in range(2)]
+            assert found == ["i/1", "i/2"]
+        finally:
+            far.close()
+            await asyncio.to_thread(broker.close)

@@ -281,6 +281,23 @@ async def test_share_groups_name_who_would_be_chosen_among_whom(node: Broker) ->
     }
 
 
+async def test_a_netsplit_is_told(node: Broker) -> None:
+    core = node.registry().core
+    core.cluster_is_split = True
+    (step,) = [
+        each
+        for each in explain(node, Publish(client_id="p", topic="t")).steps
+        if each.step == "cluster"
+    ]
+    assert (step.verdict, step.reason) == ("note", "a member of the cluster cannot be reached")
+    core.options.allow_publish_during_netsplit = False
+    found = explain(node, Publish(client_id="p", topic="t"))
+    (step,) = [each for each in found.steps if each.step == "cluster"]
+    assert step.verdict == "stop"
+    assert "allow_publish_during_netsplit is off" in step.reason
+    assert not found.arrives
+
+
 async def test_hooks_are_named(node: Broker) -> None:
     Peer(node.registry(), "pub")
     assert step(ask(node), "hooks") == ("ok", "no plugin is in the way")

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from vmq_hooks import Accept, Cache, Message, Next, Refuse, SubscriberId
 from vmq_hooks.answers import read_filters
 
-from vmq.hooks import Kept, Pending
-from vmq.plugins.chains import NoticeChain, RewriteChain, VerdictChain
+from vmq.hooks import Kept
+from vmq.plugins.chains import NoticeChain, OnlyChain, RewriteChain, VerdictChain, settled
+from vmq.plugins.compiling import first
 from vmq.plugins.guard import Guard
 from vmq.plugins.lanes import Lanes
-from vmq.plugins.steps import RewriteStep, Step, VerdictStep, adapted
+from vmq.plugins.steps import AnswerStep, Step, VerdictStep, adapted
 
 GIVEN = ("username", "subscriber_id", "message")
 ARGUMENTS = ("u", SubscriberId("c"), Message("t", b"x"))
@@ -69,14 +70,6 @@ def verdict_step(name: str, later: bool, asked: list[str]) -> VerdictStep:
     return VerdictStep("auth_on_publish", Guard(name, limit=0), function, (), GIVEN)
 
 
-async def answer_of(found: Any) -> Any:
-    if not isinstance(found, Pending):
-        return found
-    arrived = asyncio.get_running_loop().create_future()
-    found.then = arrived.set_result
-    return await arrived
-
-
 @given(st.lists(st.tuples(st.sampled_from(sorted(ACTS)), st.booleans()), max_size=5))
 def test_all_till_ok_asks_on_until_ok_or_error(plan: list[tuple[str, bool]]) -> None:
     asked: list[str] = []
@@ -90,7 +83,7 @@ def test_all_till_ok_asks_on_until_ok_or_error(plan: list[tuple[str, bool]]) -> 
 
     async def run() -> Any:
         steps = [verdict_step(name, later, asked) for name, later in plan]
-        return await answer_of(VerdictChain("auth_on_publish", steps, lambda: 0.0)(*ARGUMENTS))
+        return await settled(VerdictChain("auth_on_publish", steps, lambda: 0.0)(*ARGUMENTS))
 
     found = asyncio.run(run())
     assert asked == wanted_asked
@@ -117,7 +110,7 @@ def test_a_chain_is_kept_if_everybody_says_so(later: bool) -> None:
 
     async def run() -> None:
         chain = VerdictChain("auth_on_publish", [step(0), step(1)], lambda: 100.0)
-        found = await answer_of(chain(*ARGUMENTS))
+        found = await settled(chain(*ARGUMENTS))
         assert isinstance(found, Kept)
         assert found.until == 105.0
         assert chain(*ARGUMENTS) is found
@@ -125,7 +118,7 @@ def test_a_chain_is_kept_if_everybody_says_so(later: bool) -> None:
         chain.forget()
         answers[0] = None
         for _ in range(2):
-            assert await answer_of(chain(*ARGUMENTS)) is None
+            assert await settled(chain(*ARGUMENTS)) is None
         assert calls == [0, 1] * 3
 
     asyncio.run(run())
@@ -152,7 +145,7 @@ def test_the_first_rewriter_ends_the_chain_and_failures_change_nothing(
 ) -> None:
     asked: list[str] = []
 
-    def step(name: str, later: bool) -> RewriteStep:
+    def step(name: str, later: bool) -> AnswerStep:
         def plain() -> Any:
             asked.append(name)
             if name == "raise":
@@ -165,11 +158,11 @@ def test_the_first_rewriter_ends_the_chain_and_failures_change_nothing(
         function: Any = coroutine if later else plain
         given_names = ("username", "subscriber_id", "topic_filters")
         guard = Guard("p", limit=0)
-        return RewriteStep("on_unsubscribe", guard, function, (), given_names, read_filters)
+        return AnswerStep("on_unsubscribe", guard, function, (), given_names, read_filters)
 
     async def run() -> Any:
         chain = RewriteChain([step(name, later) for name, later in plan])
-        return await answer_of(chain("u", SubscriberId("c"), ["a"]))
+        return await settled(chain("u", SubscriberId("c"), ["a"]))
 
     names = [name for name, _ in plan]
     reached = names[: names.index("filters") + 1] if "filters" in names else names
@@ -205,3 +198,77 @@ def test_a_function_is_given_what_it_takes() -> None:
     assert adapted(two, ("message", "username"), GIVEN)("a", "b", "c") == ("c", "a")
     assert adapted(one, ("message",), GIVEN)("a", "b", "c") == "c"
     assert adapted(lambda: "none", (), GIVEN)("a", "b", "c") == "none"
+
+
+class Member:
+    """A plugin as far as chains know it."""
+
+    def __init__(self, name: str, steps: dict[str, Step]) -> None:
+        self.name = name
+        self.steps = steps
+        self.lanes = Lanes(Guard(name))
+
+
+#: What a plugin answers to `only` -> what comes of it.
+ONLY: dict[str, Any] = {
+    "none": None,
+    "list": ["a", "b"],
+    "empty": [],
+    "raise": None,
+    "refuse": None,
+    "rubbish": None,
+}
+
+
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from(sorted(ONLY)), st.booleans()), max_size=5))
+def test_only_asks_the_first_that_has_the_hook_and_nobody_else(
+    plan: list[tuple[bool, str, bool]],
+) -> None:
+    asked: list[int] = []
+
+    def step(place: int, name: str, later: bool) -> Step:
+        def plain() -> Any:
+            asked.append(place)
+            if name == "raise":
+                raise OSError("broken")
+            if name == "refuse":
+                raise Refuse("no")
+            return {"rubbish": 5}.get(name, ONLY[name])
+
+        async def coroutine() -> Any:
+            await asyncio.sleep(0)
+            return plain()
+
+        function: Any = coroutine if later else plain
+        guard = Guard(str(place), limit=0)
+        return AnswerStep("on_unsubscribe", guard, function, (), GIVEN, read_filters)
+
+    members = [
+        Member(str(place), {"hook": step(place, name, later)} if has else {})
+        for place, (has, name, later) in enumerate(plan)
+    ]
+    serving = [place for place, (has, _, _) in enumerate(plan) if has]
+
+    async def run() -> Any:
+        chain = first(members, "hook")
+        assert (chain is None) == (not serving)
+        return None if chain is None else await settled(chain(*ARGUMENTS))
+
+    found = asyncio.run(run())
+    assert asked == serving[:1]
+    assert found == (ONLY[plan[serving[0]][1]] if serving else None)
+
+
+async def test_only_waits_no_longer_than_the_deadline_and_not_at_all_for_an_open_breaker() -> None:
+    calls: list[str] = []
+
+    async def never() -> Any:
+        calls.append("asked")
+        await asyncio.Event().wait()
+
+    guard = Guard("p", deadline=0.01, limit=1, pause=60, clock=lambda: 0.0)
+    chain = OnlyChain(AnswerStep("h", guard, never, (), (), read_filters))
+    assert await settled(chain()) is None
+    assert guard.timeouts == {"h": 1}
+    assert await settled(chain()) is None
+    assert (calls, guard.skipped) == (["asked"], {"h": 1})
