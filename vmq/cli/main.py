@@ -21,6 +21,7 @@ from vmq.cli import (
     queue,
     retain,
     session,
+    spark,
     start,
     store,
     stream,
@@ -88,6 +89,7 @@ app.add_typer(config.app, name="config")
 app.add_typer(store.app, name="store")
 app.add_typer(passwd.app, name="passwd")
 app.add_typer(stream.app, name="stream")
+app.add_typer(spark.app, name="spark")
 
 
 def main(arguments: Sequence[str]) -> int:

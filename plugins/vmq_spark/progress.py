@@ -1,0 +1,87 @@
+"""Spark's reports on a query's batches, made into its progress; and Spark's errors, made into a line."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from vmq_spark.status import QueryProgress
+
+#: Characters of an error that are kept.
+LONGEST_ERROR: Final = 1000
+#: What Python's part of a traceback begins a line with, when the error is one of pyspark_vmq's.
+OURS: Final = ("pyspark_vmq.errors.", "vmq: ")
+
+
+class Tracker:
+    """Adds up the reports on one query. Spark keeps the last ones; each is counted once."""
+
+    def __init__(self) -> None:
+        self.progress = QueryProgress()
+
+    def see(self, reports: Iterable[Mapping[str, Any]]) -> QueryProgress:
+        """Takes reports in order; those seen before, and those on no batch, add nothing."""
+        progress = self.progress
+        last: Mapping[str, Any] | None = None
+        for last in reports:
+            batch = int(last["batchId"])
+            if batch > progress.batch:
+                progress.batch = batch
+                progress.rows += int(last.get("numInputRows") or 0)
+                progress.late += late_rows(last)
+        if last is not None:
+            progress.time = str(last.get("timestamp") or "")
+            progress.rows_per_second = float(last.get("inputRowsPerSecond") or 0.0)
+            durations = last.get("durationMs") or {}
+            progress.batch_seconds = int(durations.get("triggerExecution") or 0) / 1000
+            progress.lag = lag_of(last)
+        return progress
+
+
+def late_rows(report: Mapping[str, Any]) -> int:
+    """Rows of a batch that the watermark left out."""
+    operators = report.get("stateOperators") or []
+    return sum(int(each.get("numRowsDroppedByWatermark") or 0) for each in operators)
+
+
+def lag_of(report: Mapping[str, Any]) -> dict[str, dict[str, int]] | None:
+    """Messages between what a query has read and what the broker has; None: it reads no stream."""
+    lag: dict[str, dict[str, int]] = {}
+    for source in report.get("sources") or []:
+        latest, end = _offsets(source.get("latestOffset")), _offsets(source.get("endOffset"))
+        if latest is None or end is None:
+            continue
+        for stream, partitions in latest.items():
+            read = end.get(stream, {})
+            into = lag.setdefault(stream, {})
+            for partition, offset in partitions.items():
+                into[partition] = max(0, offset - read.get(partition, 0))
+    return lag or None
+
+
+def _offsets(plain: object) -> dict[str, dict[str, int]] | None:
+    """The offsets of vmq; None: those of another source."""
+    try:
+        value = json.loads(plain) if isinstance(plain, str) else plain
+        return {
+            stream: {partition: int(offset) for partition, offset in partitions.items()}
+            for stream, partitions in value["s"].items()  # type: ignore[index]
+        }
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def reason(error: BaseException | str) -> str:
+    """One line for an error of Spark's: the last that is ours, else the first."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    ours = [line for line in lines if line.startswith(OURS)]
+    said = ours[-1] if ours else next(iter(lines), type(error).__name__)
+    for prefix in OURS:
+        # "pyspark_vmq.errors.OptionError: vmq: option ..." says the same with less.
+        if said.startswith(prefix):
+            said = said[said.find("vmq: ") + len("vmq: ") :] if "vmq: " in said else said
+    return said[:LONGEST_ERROR]
+
+
+def is_final(error: BaseException | str) -> bool:
+    """Whether trying again would fail likewise: the query itself is wrong."""
+    return "pyspark_vmq.errors.OptionError" in str(error)
