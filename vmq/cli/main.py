@@ -13,6 +13,7 @@ from vmq.cli import (
     bench,
     cluster,
     config,
+    demo,
     health,
     listener,
     passwd,
@@ -83,6 +84,7 @@ app.command("set")(admin.set_option)
 app.command("why")(why.why)
 app.add_typer(api_key.app, name="api-key")
 app.command("bench")(bench.bench)
+app.command("demo")(demo.demo)
 app.command("health")(health.health)
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(config.app, name="config")
