@@ -144,7 +144,7 @@ class Driver:
         deadline = monotonic() + PATIENCE
         while monotonic() < deadline and not self.stopping.wait(STEP / 5):
             self._look()
-            if self.trackers[name].progress.batch >= 0:
+            if self.trackers[name].progress.time:
                 return
 
     def _await_end(self, query: "StreamingQuery") -> None:
@@ -225,7 +225,9 @@ def session(settings: Settings) -> "SparkSession":
 
 def watch(stopping: threading.Event) -> None:
     """Waits for the end of standard input: the runner wants a stop, or is dead. Who hangs then is killed."""
-    sys.stdin.buffer.read()
+    # The bare descriptor: blocked in `sys.stdin`, a thread would hold a lock that the interpreter wants at exit.
+    while os.read(0, 4096):
+        continue
     stopping.set()
     threading.Event().wait(GRACE)
     os.killpg(0, signal.SIGKILL)

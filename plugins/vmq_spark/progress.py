@@ -19,21 +19,26 @@ class Tracker:
         self.progress = QueryProgress()
 
     def see(self, reports: Iterable[Mapping[str, Any]]) -> QueryProgress:
-        """Takes reports in order; those seen before, and those on no batch, add nothing."""
+        """Takes reports in order; those seen before add nothing.
+
+        An idle query reports too, with the number of the batch that is to come: reports are told apart by
+        their times.
+        """
         progress = self.progress
-        last: Mapping[str, Any] | None = None
-        for last in reports:
-            batch = int(last["batchId"])
-            if batch > progress.batch:
-                progress.batch = batch
-                progress.rows += int(last.get("numInputRows") or 0)
-                progress.late += late_rows(last)
-        if last is not None:
-            progress.time = str(last.get("timestamp") or "")
-            progress.rows_per_second = float(last.get("inputRowsPerSecond") or 0.0)
-            durations = last.get("durationMs") or {}
-            progress.batch_seconds = int(durations.get("triggerExecution") or 0) / 1000
-            progress.lag = lag_of(last)
+        for each in reports:
+            time = str(each["timestamp"])
+            if time <= progress.time:
+                continue
+            progress.time = time
+            progress.rows_per_second = float(each.get("inputRowsPerSecond") or 0.0)
+            progress.lag = lag_of(each)
+            durations = each.get("durationMs") or {}
+            if "addBatch" not in durations:
+                continue
+            progress.batch = int(each["batchId"])
+            progress.batch_seconds = int(durations["triggerExecution"]) / 1000
+            progress.rows += int(each.get("numInputRows") or 0)
+            progress.late += late_rows(each)
         return progress
 
 

@@ -201,7 +201,9 @@ def _rows(found: "Status") -> Iterator[dict[str, Any]]:
     """A row for each query of a pipeline, or one that says why there is none."""
     runner = found.runner
     of_all = {"pipeline": found.name, "state": found.state}
-    restarts = {"restarts": runner.restarts or None, "error": runner.error or None}
+    # What healed is for programs (--json) only.
+    problem = None if found.state == "running" else runner.error or None
+    restarts = {"restarts": runner.restarts or None, "error": problem}
     for name, query in found.progress.queries.items():
         yield {
             **of_all,

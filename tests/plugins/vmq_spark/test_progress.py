@@ -10,17 +10,24 @@ from vmq_spark.progress import LONGEST_ERROR, Tracker, is_final, lag_of, reason
 
 
 def report(
-    batch: int, rows: int, *, late: int = 0, end: int = 0, latest: int = 0
+    batch: int,
+    rows: int,
+    *,
+    second: int | None = None,
+    is_idle: bool = False,
+    late: int = 0,
+    end: int = 0,
+    latest: int = 0,
 ) -> dict[str, Any]:
     def offsets(value: int) -> str:
         return json.dumps({"v": 1, "s": {"a": {"0": value, "1": 2 * value}}})
 
     return {
-        "timestamp": f"2026-01-01T00:00:0{batch}.000Z",
+        "timestamp": f"2026-01-01T00:00:0{batch if second is None else second}.000Z",
         "batchId": batch,
         "numInputRows": rows,
         "inputRowsPerSecond": rows / 2,
-        "durationMs": {"triggerExecution": 1500},
+        "durationMs": {"triggerExecution": 1500} | ({} if is_idle else {"addBatch": 900}),
         "stateOperators": [{"numRowsDroppedByWatermark": late}],
         "sources": [{"endOffset": offsets(end), "latestOffset": offsets(latest)}],
     }
@@ -40,10 +47,14 @@ def test_each_batch_counts_once() -> None:
 def test_an_idle_report_changes_the_lag_only() -> None:
     tracker = Tracker()
     tracker.see([report(0, 10, end=1, latest=1)])
-    seen = tracker.see([report(0, 10, end=1, latest=1), report(0, 0, end=1, latest=3)])
-    assert (seen.rows, seen.rows_per_second) == (10, 0)
+    idle = report(1, 0, is_idle=True, second=2, end=1, latest=3)
+    seen = tracker.see([report(0, 10, end=1, latest=1), idle])
+    assert (seen.batch, seen.rows, seen.rows_per_second) == (0, 10, 0)
     assert seen.total_lag == 6
     assert tracker.see([]) == seen
+    # The batch that the idle query had announced.
+    seen = tracker.see([idle, report(1, 5, second=3, end=3, latest=3)])
+    assert (seen.batch, seen.rows, seen.total_lag) == (1, 15, 0)
 
 
 @pytest.mark.parametrize(
