@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -141,18 +142,6 @@ def test_sensors(bridge: Bridge, session: SparkSession, tmp_path: Path) -> None:
     assert all(row["time"] == row["received"] for row in wrong.values())
 
 
-SQL = """\
--- Hot places.
---@ option limit 30
---@ messages raw plant/+/temp
---@ view temps
-SELECT split(topic, '/')[1] AS site, CAST(CAST(payload AS STRING) AS DOUBLE) AS value, timestamp FROM raw;
---@ table hot
-SELECT site, value FROM temps WHERE value > :limit;
---@ publish alerts plant/sql
-SELECT concat(site, ';hot') AS payload FROM temps WHERE value > :limit
-"""
-
 MODULE = '''\
 """Marks sites, by Python code that runs in the tasks."""
 
@@ -173,18 +162,50 @@ def pipeline(flow, *, topic: str):
 '''
 
 
-def test_pipelines_of_ones_own(bridge: Bridge, session: SparkSession, tmp_path: Path) -> None:
-    send(bridge.broker, [("plant/sql-a/temp", b"40"), ("plant/sql-b/temp", b"35")])
-    sql, module = tmp_path / "hot.sql", tmp_path / "marks.py"
-    sql.write_text(SQL)
+def test_functions_of_a_module_run_in_tasks(
+    bridge: Bridge, session: SparkSession, tmp_path: Path
+) -> None:
+    module = tmp_path / "marks.py"
     module.write_text(MODULE)
-    run(session, driver(bridge, tmp_path / "s", sql, options={"limit": "37.5"}))
-    assert rows(tmp_path / "s" / "tables" / "hot") == [{"site": "sql-a", "value": 40.0}]
-    alerts = bridge.load(topic="plant/sql").collect()
-    assert [bytes(row.payload) for row in alerts] == [b"sql-a;hot"]
-    run(session, driver(bridge, tmp_path / "m", module, options={"topic": "plant/+/temp"}))
-    found = {row["site"] for row in rows(tmp_path / "m" / "tables" / "marked")}
-    assert {"sql-a!", "sql-b!"} <= found
+    send(bridge.broker, [("plant/marked/temp", b"1")])
+    run(session, driver(bridge, tmp_path / "p", module, options={"topic": "plant/marked/+"}))
+    assert rows(tmp_path / "p" / "tables" / "marked") == [{"site": "marked!"}]
+
+
+README = Path(__file__).parents[2] / "plugins" / "vmq_spark" / "README.md"
+
+
+@pytest.mark.skipif(not README.is_file(), reason="the README is part of the repository only")
+def test_examples_of_the_readme_run(bridge: Bridge, session: SparkSession, tmp_path: Path) -> None:
+    send(
+        bridge.broker, [("plant/cool/temp", b'{"value": 20}'), ("plant/hot/temp", b'{"value": 40}')]
+    )
+    examples = dict(re.findall(r"```(python|sql)\n(.*?)```", README.read_text(), re.DOTALL))
+    for name, text in (("counts.py", examples["python"]), ("hot.sql", examples["sql"])):
+        path = tmp_path / name
+        path.write_text(text)
+        run(session, driver(bridge, tmp_path / path.stem, path))
+    found = {row["site"]: row["value"] for row in rows(tmp_path / "counts" / "tables" / "rows")}
+    assert (found["cool"], found["hot"]) == (20, 40)
+    alerts = [bytes(row.payload) for row in bridge.load(topic="plant/alerts").collect()]
+    assert b"hot is hot" in alerts
+    assert b"cool is hot" not in alerts
+
+
+def test_readme_has_every_option_and_gauge() -> None:
+    from vmq_spark import pipeline
+    from vmq_spark.plugin import PIPELINE_FIGURES, QUERY_FIGURES
+    from vmq_spark.sql import DIRECTIVES
+
+    if not README.is_file():
+        pytest.skip("the README is part of the repository only")
+    text = README.read_text()
+    for name in pipeline.load(pipeline.find("sensors")).options:
+        assert f"`{name}`" in text, name
+    for name in (*PIPELINE_FIGURES, *QUERY_FIGURES, "spark_query_lag"):
+        assert f"_{name}`" in text, name
+    for name in DIRECTIVES:
+        assert f"--@ {name} " in text, name
 
 
 def built(lines: str) -> str:
