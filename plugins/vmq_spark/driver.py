@@ -249,8 +249,8 @@ def main() -> int:
         text, code = reason(problem), FAILED
     else:
         return 0
-    # A failure while it stops is none: the checkpoint holds what was done.
-    if stopping.is_set():
+    # A query that fails while it is stopped has not failed: its checkpoint holds what was done.
+    if stopping.is_set() and code != HOPELESS:
         return 0
     progress = Progress({name: each.progress for name, each in driver.trackers.items()}, text)
     status.write(driver.folder, progress)

@@ -192,7 +192,7 @@ class Demo:
         found = status.read(self._pipeline_folder())
         state, watch = self.state, self.field.watch
         queries = found.progress.queries
-        state.pipeline = found.state
+        state.pipeline = found.state if found.runner.pid else "starting"
         state.restarts = found.runner.restarts
         state.lag = queries["readings"].total_lag if "readings" in queries else None
         state.late = sum(each.late for each in queries.values())
