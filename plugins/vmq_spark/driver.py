@@ -209,6 +209,7 @@ def build(loaded: pipeline.Pipeline, flow: Flow, options: dict[str, Any]) -> Non
 def session(settings: Settings) -> "SparkSession":
     """The session, by defaults that suit pipelines and the user's own settings."""
     from pyspark.sql import SparkSession
+    from pyspark_vmq import register
 
     is_local = settings.master.startswith("local")
     conf = {
@@ -220,7 +221,10 @@ def session(settings: Settings) -> "SparkSession":
     builder = SparkSession.builder.master(settings.master).appName(f"vmq-{settings.name}")
     for name, value in conf.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    found = builder.getOrCreate()
+    # Spark's own search does not see what is installed as editable, and ends at any package that is broken.
+    register(found)
+    return found
 
 
 def watch(stopping: threading.Event) -> None:

@@ -10,6 +10,8 @@ from vmq_spark.status import QueryProgress
 LONGEST_ERROR: Final = 1000
 #: What Python's part of a traceback begins a line with, when the error is one of pyspark_vmq's.
 OURS: Final = ("pyspark_vmq.errors.", "vmq: ")
+#: What a line begins with that only says which call of Java failed.
+OF_PY4J: Final = "An error occurred while calling "
 
 
 class Tracker:
@@ -77,7 +79,8 @@ def _offsets(plain: object) -> dict[str, dict[str, int]] | None:
 
 def reason(error: BaseException | str) -> str:
     """One line for an error of Spark's: the last that is ours, else the first."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
+    lines = [line for line in lines if not line.startswith(OF_PY4J)] or lines
     ours = [line for line in lines if line.startswith(OURS)]
     said = ours[-1] if ours else next(iter(lines), type(error).__name__)
     for prefix in OURS:

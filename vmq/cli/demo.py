@@ -43,6 +43,8 @@ partitions = 2
 #: Seconds that the broker may take to start, and that each of both may take to stop.
 START_TIMEOUT: Final = 30.0
 STOP_TIMEOUT: Final = 45.0
+#: What errors in the log of the parts begin with.
+ERROR: Final = "vmq: error: "
 #: Seconds between two looks at what the pipeline has done.
 STEP: Final = 0.25
 
@@ -200,8 +202,10 @@ class Demo:
         state.alerts, state.last_alerts = watch.count, list(watch.last)
 
     def _last_lines(self) -> str:
+        """What the parts said last: their errors, if they did call something one."""
         lines = self.log.read_text(errors="replace").splitlines()[-10:]
-        return "\n".join(each.removeprefix("vmq: error: ") for each in lines)
+        errors = [each.removeprefix(ERROR) for each in lines if each.startswith(ERROR)]
+        return "\n".join(errors or lines)
 
     def close(self) -> None:
         """Ends everything: first who reads, then who is read from."""

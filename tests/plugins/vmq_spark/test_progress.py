@@ -93,6 +93,10 @@ def test_an_error_is_told_in_one_line() -> None:
     assert reason("[DIVIDE_BY_ZERO] Division by zero.\n== SQL ==\n") == (
         "[DIVIDE_BY_ZERO] Division by zero."
     )
+    called = (
+        "An error occurred while calling o51.load.\n: org.apache.spark.X: [NO] There is none.\n\tat"
+    )
+    assert reason(called) == "org.apache.spark.X: [NO] There is none."
     assert not is_final("[DIVIDE_BY_ZERO]")
     assert reason(ValueError()) == "ValueError"
     assert len(reason("x" * 5000)) == LONGEST_ERROR

@@ -164,6 +164,16 @@ async def test_two_do_not_run_at_once(tmp_path: Path) -> None:
     assert [await work, await working] == [0, 0]
 
 
+async def test_the_driver_holds_the_locks_too(tmp_path: Path) -> None:
+    course = Course(tmp_path, "run", checkpoint=str(tmp_path / "elsewhere"))
+    work = asyncio.create_task(course.runner.run())
+    await lives(course, 1)
+    held = {each.path for each in psutil.Process(course.lives[0]["pid"]).open_files()}
+    course.runner.stop()
+    await work
+    assert {str(course.folder / "lock"), str(tmp_path / "elsewhere" / "lock")} <= held
+
+
 async def test_the_password_is_on_no_command_line_and_in_no_file(tmp_path: Path) -> None:
     course = Course(tmp_path, "run")
     work = asyncio.create_task(course.runner.run())
