@@ -30,7 +30,7 @@ export PATH := $(PATH):/usr/sbin
 export VMQ_PURE := $(filter 1,$(VMQ_PURE))
 BUILT := $(VENV)/.built-$(if $(VMQ_PURE),pure,compiled)
 
-.PHONY: help run build test test-pure test-wheel check format bench fuzz corpus soak reference lock clean
+.PHONY: help run demo build test test-pure test-wheel check format bench fuzz corpus soak reference lock clean
 
 help: ## list the tasks
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -38,6 +38,11 @@ help: ## list the tasks
 run: build ## start a broker with config/vmq.toml
 	@echo "==> run: vmq start --config config/vmq.toml"
 	@exec $(BIN)/vmq start --config config/vmq.toml
+
+demo: build $(VENV)/.spark ## a broker, 200 simulated devices and a Spark pipeline, live
+	@$(MAKE) java
+	@echo "==> demo: vmq demo"
+	@exec $(BIN)/vmq demo
 
 build: $(BUILT) ## compile the core and install vmq into .venv
 	@echo "==> build: vmq is in $(VENV), $(if $(VMQ_PURE),interpreted,compiled)"
@@ -116,6 +121,11 @@ $(VENV)/.runtime: pyproject.toml $(LOCK) | $(VENV)/bin/python
 	@echo "==> setup: the libraries that vmq runs and is built with"
 	@$(BIN)/python $(PIP_INSTALL) setuptools mypy mypy_extensions
 	@VMQ_PURE=1 $(BIN)/python $(PIP_INSTALL) --no-build-isolation --editable '.[streams]'
+	@touch $@
+
+$(VENV)/.spark: $(VENV)/.runtime
+	@echo "==> setup: Spark"
+	@VMQ_PURE=1 $(BIN)/python $(PIP_INSTALL) --no-build-isolation --editable '.[spark,streams]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime

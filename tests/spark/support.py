@@ -32,6 +32,7 @@ STREAMS = {
     "failing": 2,
     "readme": 2,
     "plant": 1,
+    "sensors": 2,
 }
 
 #: Seconds for a query to do what it is to do; far more than it takes.

@@ -13,6 +13,7 @@ from vmq.cli import (
     bench,
     cluster,
     config,
+    demo,
     health,
     listener,
     passwd,
@@ -21,6 +22,7 @@ from vmq.cli import (
     queue,
     retain,
     session,
+    spark,
     start,
     store,
     stream,
@@ -82,12 +84,14 @@ app.command("set")(admin.set_option)
 app.command("why")(why.why)
 app.add_typer(api_key.app, name="api-key")
 app.command("bench")(bench.bench)
+app.command("demo")(demo.demo)
 app.command("health")(health.health)
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(config.app, name="config")
 app.add_typer(store.app, name="store")
 app.add_typer(passwd.app, name="passwd")
 app.add_typer(stream.app, name="stream")
+app.add_typer(spark.app, name="spark")
 
 
 def main(arguments: Sequence[str]) -> int:

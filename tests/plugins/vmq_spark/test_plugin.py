@@ -1,7 +1,9 @@
-"""The section's streams, of a real broker."""
+"""The section's streams, of a real broker; and the gauges of pipelines."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 from pathlib import Path
 
 import aiomqtt
@@ -9,7 +11,9 @@ import msgspec
 import pytest
 from vmq_hooks.testing import FakeBroker
 from vmq_hooks.testing.running import running_broker
-from vmq_spark import SparkConfig, SparkPlugin
+from vmq_spark import SparkConfig, SparkPlugin, status
+from vmq_spark.locks import take_lock
+from vmq_spark.status import Progress, QueryProgress, RunnerStatus
 
 from vmq.config_streams import from_plain
 
@@ -48,3 +52,50 @@ async def test_messages_flow_into_the_streams(tmp_path: Path) -> None:
 def test_options_that_cannot_be(stream: dict[str, object]) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert({"streams": {"s": stream}}, SparkConfig)
+
+
+async def test_pipelines_become_gauges(tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "pipelines" / "sensors"
+    folder.mkdir(parents=True)
+    status.write(folder, RunnerStatus(state="running", restarts=3))
+    query = QueryProgress(
+        batch=4,
+        rows=50,
+        rows_per_second=2.5,
+        batch_seconds=1.5,
+        late=6,
+        lag={"s": {"0": 7, "1": 8}},
+    )
+    status.write(folder, Progress({"averages": query, "alerts": QueryProgress()}))
+    plugin = SparkPlugin()
+    async with FakeBroker(tmp_path) as broker:
+        assert broker.data_dir == tmp_path / "data"
+        lock = take_lock(folder)
+        assert lock is not None
+        try:
+            await plugin.start(broker, msgspec.convert({"interval": 0.1}, SparkConfig))
+            up = {name: list(read()) for name, read in broker.gauges.items()}
+        finally:
+            os.close(lock)
+        for _ in range(1000):
+            if not plugin.statuses[0].is_running:
+                break
+            await asyncio.sleep(0.02)
+        gone = {name: list(read()) for name, read in broker.gauges.items()}
+    of_query = {"pipeline": "sensors", "query": "averages"}
+    assert up["spark_pipeline_up"] == [({"pipeline": "sensors"}, 1)]
+    assert up["spark_query_lag"] == [
+        ({**of_query, "stream": "s", "partition": "0"}, 7),
+        ({**of_query, "stream": "s", "partition": "1"}, 8),
+    ]
+    figures = {name: samples[0] for name, samples in up.items() if name.startswith("spark_query")}
+    assert {name: value for name, (labels, value) in figures.items() if labels == of_query} == {
+        "spark_query_batch": 4,
+        "spark_query_batch_seconds": 1.5,
+        "spark_query_late": 6,
+        "spark_query_rows": 50,
+        "spark_query_rows_per_second": 2.5,
+    }
+    assert gone.pop("spark_pipeline_up") == [({"pipeline": "sensors"}, 0)]
+    assert gone.pop("spark_pipeline_restarts") == [({"pipeline": "sensors"}, 3)]
+    assert set(map(len, gone.values())) == {0}

@@ -1,0 +1,5 @@
+"""What goes wrong with pipelines, in words for the person who runs them."""
+
+
+class PipelineError(Exception):
+    """A pipeline cannot be run as it was asked for; trying again changes nothing."""

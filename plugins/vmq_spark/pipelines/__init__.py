@@ -1,0 +1,1 @@
+"""The pipelines in the box: `vmq spark run NAME`."""

@@ -1,0 +1,95 @@
+"""Spark's reports on a query's batches, made into its progress; and Spark's errors, made into a line."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from vmq_spark.status import QueryProgress
+
+#: Characters of an error that are kept.
+LONGEST_ERROR: Final = 1000
+#: What Python's part of a traceback begins a line with, when the error is one of pyspark_vmq's.
+OURS: Final = ("pyspark_vmq.errors.", "vmq: ")
+#: What a line begins with that only says which call of Java failed.
+OF_PY4J: Final = "An error occurred while calling "
+
+
+class Tracker:
+    """Adds up the reports on one query. Spark keeps the last ones; each is counted once."""
+
+    def __init__(self) -> None:
+        self.progress = QueryProgress()
+
+    def see(self, reports: Iterable[Mapping[str, Any]]) -> QueryProgress:
+        """Takes reports in order; those seen before add nothing.
+
+        An idle query reports too, with the number of the batch that is to come: reports are told apart by
+        their times.
+        """
+        progress = self.progress
+        for each in reports:
+            time = str(each["timestamp"])
+            if time <= progress.time:
+                continue
+            progress.time = time
+            progress.rows_per_second = float(each.get("inputRowsPerSecond") or 0.0)
+            progress.lag = lag_of(each)
+            durations = each.get("durationMs") or {}
+            if "addBatch" not in durations:
+                continue
+            progress.batch = int(each["batchId"])
+            progress.batch_seconds = int(durations["triggerExecution"]) / 1000
+            progress.rows += int(each.get("numInputRows") or 0)
+            progress.late += late_rows(each)
+        return progress
+
+
+def late_rows(report: Mapping[str, Any]) -> int:
+    """Rows of a batch that the watermark left out."""
+    operators = report.get("stateOperators") or []
+    return sum(int(each.get("numRowsDroppedByWatermark") or 0) for each in operators)
+
+
+def lag_of(report: Mapping[str, Any]) -> dict[str, dict[str, int]] | None:
+    """Messages between what a query has read and what the broker has; None: it reads no stream."""
+    lag: dict[str, dict[str, int]] = {}
+    for source in report.get("sources") or []:
+        latest, end = _offsets(source.get("latestOffset")), _offsets(source.get("endOffset"))
+        if latest is None or end is None:
+            continue
+        for stream, partitions in latest.items():
+            read = end.get(stream, {})
+            into = lag.setdefault(stream, {})
+            for partition, offset in partitions.items():
+                into[partition] = max(0, offset - read.get(partition, 0))
+    return lag or None
+
+
+def _offsets(plain: object) -> dict[str, dict[str, int]] | None:
+    """The offsets of vmq; None: those of another source."""
+    try:
+        value = json.loads(plain) if isinstance(plain, str) else plain
+        return {
+            stream: {partition: int(offset) for partition, offset in partitions.items()}
+            for stream, partitions in value["s"].items()  # type: ignore[index]
+        }
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def reason(error: BaseException | str) -> str:
+    """One line for an error of Spark's: the last that is ours, else the first."""
+    lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
+    lines = [line for line in lines if not line.startswith(OF_PY4J)] or lines
+    ours = [line for line in lines if line.startswith(OURS)]
+    said = ours[-1] if ours else next(iter(lines), type(error).__name__)
+    for prefix in OURS:
+        # "pyspark_vmq.errors.OptionError: vmq: option ..." says the same with less.
+        if said.startswith(prefix):
+            said = said[said.find("vmq: ") + len("vmq: ") :] if "vmq: " in said else said
+    return said[:LONGEST_ERROR]
+
+
+def is_final(error: BaseException | str) -> bool:
+    """Whether trying again would fail likewise: the query itself is wrong."""
+    return "pyspark_vmq.errors.OptionError" in str(error)
