@@ -17,7 +17,7 @@ from vmq.mqtt.packets import LEVEL_3_1, LEVEL_3_1_1, MAX_REMAINING_LENGTH, Proto
 from vmq.output import Output
 from vmq.queue import Queue
 from vmq.refusing import SPLIT, tell_of_publish, tell_of_split
-from vmq.registry import Registry, Subscriber, split_run
+from vmq.registry import Registry, Subscriber, payloads_of
 from vmq.trie import Route
 
 #: Topics of one session whose verdict is kept; beyond that all are asked about anew.
@@ -155,13 +155,12 @@ class Publisher:
         else:
             body = data[decoder.body : decoder.end]
             frames = b"\x30" + remaining_length(len(body)) + body
-        messages: list[Message] | None = None
         if route.taps:
-            messages = split_run(frames, route)
-            registry.tap_run(route, messages, self.client_id)
+            payloads = [data[topic_end : decoder.end]] if count == 1 else payloads_of(frames, route)
+            registry.tap_run(route, payloads, self.client_id)
         if route.nodes and core.forward_run is not None:
             core.forward_run(registry.mountpoint, route, frames, count)
-        registry.deliver_run(route, frames, count, messages)
+        registry.deliver_run(route, frames, count)
 
     def on_publish(self) -> None:
         """PUBLISH at any QoS (section 3.3)."""

@@ -360,12 +360,14 @@ class Registry:
                 raise StoreError("a stream cannot write")
         return commit
 
-    def tap_run(self, route: Route, messages: list[Message], client_id: str) -> None:
+    def tap_run(self, route: Route, payloads: list[bytes], client_id: str) -> None:
         """The same for a run of messages at QoS 0, which the streams take or drop."""
         now = int(self.core.wall_clock() * 1_000_000)
-        payloads = [message.payload for message in messages]
         for tap in route.taps:
-            tap.append_run(route.topic, payloads, 0, False, client_id, now)
+            if len(payloads) == 1:
+                tap.append(route.topic, payloads[0], 0, False, client_id, now)
+            else:
+                tap.append_run(route.topic, payloads, 0, False, client_id, now)
 
     def publish(self, route: Route, message: Message, policy: str = "") -> None:
         """Keeps a retained message, then hands the message to every matching queue and to other nodes.
@@ -401,10 +403,8 @@ class Registry:
             else:
                 queue.deliver(message, qos, False, "")
 
-    def deliver_run(
-        self, route: Route, frames: bytes, count: int, messages: list[Message] | None
-    ) -> None:
-        """The same for a run of PUBLISH packets at QoS 0 on one topic; `messages` are what is in them, if known.
+    def deliver_run(self, route: Route, frames: bytes, count: int) -> None:
+        """The same for a run of PUBLISH packets at QoS 0 on one topic.
 
         Raises:
             StoreError: some of them concern the store, which cannot write or is far behind.
@@ -413,6 +413,7 @@ class Registry:
         counters = core.counters
         targets = route.targets
         counters.router_matches_local += len(targets) * count
+        messages: list[Message] | None = None
         for target in targets:
             queue = target.queue
             if queue.fast:
@@ -560,11 +561,15 @@ class Registry:
 
 def split_run(frames: bytes, route: Route) -> list[Message]:
     """The messages of a run of PUBLISH packets at QoS 0 on one topic."""
+    return [Message(route.topic, payload, 0, False) for payload in payloads_of(frames, route)]
+
+
+def payloads_of(frames: bytes, route: Route) -> list[bytes]:
+    """The payloads of such a run."""
     decoder = Decoder()
     decoder.feed(frames)
     skip = len(route.field)
-    messages: list[Message] = []
+    payloads: list[bytes] = []
     while decoder.next():
-        payload = decoder.data[decoder.body + skip : decoder.end]
-        messages.append(Message(route.topic, payload, 0, False))
-    return messages
+        payloads.append(decoder.data[decoder.body + skip : decoder.end])
+    return payloads

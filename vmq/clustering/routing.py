@@ -148,7 +148,7 @@ class Routing:
                 for message in split_run(run.frames, route):
                     registry.deliver(route, message)
             else:
-                registry.deliver_run(route, run.frames, run.count, None)
+                registry.deliver_run(route, run.frames, run.count)
         except StoreError as error:
             log.warning("publishes at QoS 0 from %s are dropped: %s", peer, error)
 
