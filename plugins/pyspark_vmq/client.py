@@ -72,8 +72,8 @@ class Client:
     def _offsets(self, action: str, body: Mapping[str, Any]) -> dict[int, int]:
         return {int(number): int(offset) for number, offset in self.ask(action, body).items()}
 
-    def read(self, ticket: Mapping[str, Any]) -> "Iterator[tuple[pa.RecordBatch, int]]":
-        """The messages that a ticket names, batch by batch, each with the offset to read on from."""
+    def read(self, ticket: Mapping[str, Any]) -> "Iterator[tuple[pa.RecordBatch, dict[str, int]]]":
+        """What a ticket names, batch by batch, each with `next`, the offset to read on from."""
         from pyarrow import flight
 
         with translated(self.connection):
@@ -81,7 +81,7 @@ class Client:
                 flight.Ticket(json.dumps(ticket).encode()), self.call_options
             )
             for chunk in reader:
-                yield chunk.data, int(json.loads(chunk.app_metadata.to_pybytes())["next"])
+                yield chunk.data, json.loads(chunk.app_metadata.to_pybytes())
 
     def stage(self, part: Mapping[str, Any], batches: "Iterable[pa.RecordBatch]") -> None:
         """Lays messages down at the broker, which publishes them when they are committed.

@@ -1,7 +1,7 @@
 """What a task does: fetch its ranges, batch after batch, across restarts of the broker."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from pyspark_vmq.client import Client, client_of
 from pyspark_vmq.errors import DataLossError, Unauthenticated, Unavailable
 from pyspark_vmq.options import SourceOptions
 from pyspark_vmq.planning import Range
+from pyspark_vmq.unpacking import BULK, arrow_schema, unpacked
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +31,7 @@ class Task(InputPartition):
 
 
 def read_task(
-    task: InputPartition, options: SourceOptions, columns: list[str]
+    task: InputPartition, options: SourceOptions, columns: Mapping[str, bool]
 ) -> "Iterator[pa.RecordBatch]":
     """The messages of a task, in the order of its ranges.
 
@@ -44,24 +45,30 @@ def read_task(
 
 
 def read_range(
-    client: Client, wanted: Range, options: SourceOptions, columns: list[str]
+    client: Client, wanted: Range, options: SourceOptions, columns: Mapping[str, bool]
 ) -> "Iterator[pa.RecordBatch]":
     """The messages of a range; a read that breaks off is taken up where it was."""
+    import pyarrow as pa
+
     start = wanted.start
     ticket: dict[str, Any] = {
         "stream": wanted.stream,
         "partition": wanted.partition,
         "end": wanted.end,
-        "columns": columns,
+        "columns": list(columns),
+        "packed": BULK in columns,
     }
+    schema = arrow_schema(columns)
     if options.topic:
         ticket["filter"] = options.topic
     while start < wanted.end:
         try:
-            for batch, following in client.read({**ticket, "start": start}):
-                if batch is not None and batch.num_rows:
-                    yield batch
-                start = following
+            for batch, told in client.read({**ticket, "start": start}):
+                if ticket["packed"]:
+                    yield unpacked(batch, told, wanted, schema)
+                elif batch.num_rows:
+                    yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+                start = told["next"]
         except DataLossError:
             if options.fail_on_data_loss:
                 raise

@@ -26,16 +26,21 @@ COLUMNS: Final[dict[str, str]] = {
     "offset": "bigint",
 }
 
-DDL: Final = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+#: Nothing but headers is ever missing. Saying so spares Spark a look at each value.
+DDL: Final = ", ".join(
+    f"{name} {kind}" + (" NOT NULL" if name != "headers" else "") for name, kind in COLUMNS.items()
+)
 
 
-def projection(schema: "StructType") -> list[str]:
+def projection(schema: "StructType") -> dict[str, bool]:
     """The columns to fetch for a schema that the user gave with `.schema(...)`, in its order.
+
+    Each comes with whether it may be null in that schema.
 
     Raises:
         OptionError: a column that streams do not have, or have with another type.
     """
-    columns: list[str] = []
+    columns: dict[str, bool] = {}
     for field in schema.fields:
         kind = COLUMNS.get(field.name)
         if kind is None:
@@ -45,5 +50,7 @@ def projection(schema: "StructType") -> list[str]:
         given = field.dataType.simpleString()
         if given != kind:
             raise OptionError("schema", f"column '{field.name}' is {kind}, not {given}")
-        columns.append(field.name)
+        if field.name in columns:
+            raise OptionError("schema", f"column '{field.name}' is named twice")
+        columns[field.name] = field.nullable
     return columns

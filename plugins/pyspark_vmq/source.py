@@ -79,7 +79,7 @@ def deal(ranges: list[Range], options: SourceOptions) -> list[InputPartition]:
 class Reader(DataSourceReader):
     """`spark.read.format("vmq")`: what lies between two positions."""
 
-    def __init__(self, options: SourceOptions, columns: list[str]) -> None:
+    def __init__(self, options: SourceOptions, columns: dict[str, bool]) -> None:
         self.options = options
         self.columns = columns
 
@@ -100,7 +100,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     `commit` for the last batch, nor `stop`, so nothing depends on them.
     """
 
-    def __init__(self, options: SourceOptions, columns: list[str]) -> None:
+    def __init__(self, options: SourceOptions, columns: dict[str, bool]) -> None:
         self.options = options
         self.columns = columns
         #: Where a query with the trigger AvailableNow ends.

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import ipc
 
 from vmq.streams.columns import Projection
 from vmq.streams.errors import OutOfRangeError, StreamError
@@ -19,8 +20,18 @@ from vmq.streams.index import Index, load
 from vmq.streams.partition import Partition
 from vmq.streams.recovery import examine
 from vmq.streams.schema import STORED
-from vmq.streams.segment import FlawError, Span, index_path, read_span, walk
+from vmq.streams.segment import (
+    FlawError,
+    Packed,
+    Span,
+    index_path,
+    read_packed,
+    read_span,
+    unpack,
+    walk,
+)
 
+_TOPIC = STORED.get_field_index("topic")
 _TIMESTAMP = STORED.get_field_index("timestamp")
 
 
@@ -28,6 +39,20 @@ class Chunk(NamedTuple):
     """Rows of a read, perhaps none; the next read goes on at offset `next`."""
 
     rows: pa.RecordBatch
+    next: int
+
+
+class PackedChunk(NamedTuple):
+    """Rows of a read as an Arrow IPC stream, of more columns than are wanted, perhaps.
+
+    Those that count are `rows` rows from row `skip` on, and have consecutive offsets from `first`
+    on; unless `offset` is a column: then all count, and each has its own.
+    """
+
+    stream: pa.Buffer
+    skip: int
+    rows: int
+    first: int
     next: int
 
 
@@ -58,6 +83,8 @@ class Cursor:
         #: Where the batch that holds `offset` or comes next begins, and its own first offset.
         self.position = 0
         self.first = 0
+        #: Where the batches began that were read last.
+        self.began = 0
 
     def __enter__(self) -> "Cursor":
         return self
@@ -81,6 +108,13 @@ class Cursor:
             StreamError: the stream was deleted.
             DamagedError: a batch is not what was written.
         """
+        packed = self.read_packed()
+        if packed is None:
+            return None
+        return Span(self.unpack(packed, fields), packed.offset, packed.next)
+
+    def read_packed(self) -> Packed | None:
+        """The same, as the batches lie in the segment."""
         if self.place is None:
             if self.offset >= self.partition.end:
                 return None
@@ -92,15 +126,23 @@ class Cursor:
             if place.growing:
                 return None
             self.close()
-            return self.read(fields)
+            return self.read_packed()
         header = self.partition.header
         try:
-            span = read_span(place.fd, header, self.position, limit, self.first, fields)
+            packed = read_packed(place.fd, header, self.position, limit, self.first)
         except FlawError as flaw:
             raise flaw.damage(place.path) from None
-        self.position = span.next
-        self.first = self.offset = span.offset + span.rows.num_rows
-        return span
+        self.began, self.position = self.position, packed.next
+        self.first = self.offset = packed.offset + packed.rows
+        return packed
+
+    def unpack(self, packed: Packed, fields: list[int] | None) -> pa.RecordBatch:
+        """Rows of what was read last: numbers of the stored columns that are wanted, None = all."""
+        assert self.place is not None
+        try:
+            return unpack(packed, self.began, fields)
+        except FlawError as flaw:
+            raise flaw.damage(self.place.path) from None
 
     def limits(self, place: Place) -> tuple[int, int]:
         """How far the open segment may be read: position and offset."""
@@ -162,6 +204,42 @@ class Reader:
         self.partition = partition
         self.projection = Projection(columns, topic_filter)
 
+    def read_packed(self, start: int, end: int | None = None) -> Iterator[PackedChunk]:
+        """`read`, but the batches come as they lie in the segment wherever all their rows match.
+
+        That leaves decompressing to who asked, and sends less. It yields nothing if nothing matches.
+        """
+        partition = self.partition
+        with Cursor(partition, start) as cursor:
+            latest = partition.end
+            end = latest if end is None else end
+            if not start <= end <= latest:
+                raise OutOfRangeError(partition.stream, partition.number, end, start, latest)
+            while cursor.offset < end:
+                at = cursor.offset
+                packed = cursor.read_packed()
+                assert packed is not None
+                skip = max(0, at - packed.offset)
+                first = packed.offset + skip
+                count = min(packed.rows - skip, end - first)
+                chunk = PackedChunk(packed.stream, skip, count, first, first + count)
+                if self.matches_all(cursor, packed, skip, count):
+                    yield chunk
+                    continue
+                rows = cursor.unpack(packed, self.projection.fields).slice(skip, count)
+                found = self._chunk(rows, first, None).rows
+                if found.num_rows:
+                    yield chunk._replace(stream=as_stream(found), skip=0, rows=found.num_rows)
+
+    def matches_all(self, cursor: Cursor, packed: Packed, skip: int, count: int) -> bool:
+        """Whether all of some rows that were read last are wanted."""
+        wanted = self.projection.filter
+        if wanted is None:
+            return True
+        topics = cursor.unpack(packed, [_TOPIC]).column(0).slice(skip, count)
+        mask = wanted.mask(topics)
+        return mask is None or bool(pc.all(mask).as_py())
+
     def read(self, start: int, end: int | None = None, limit: int | None = None) -> Iterator[Chunk]:
         """Reads the rows from offset `start` up to `end`, or to the present end of the partition.
 
@@ -203,6 +281,14 @@ class Reader:
             result = result.slice(0, limit)
             following = offsets[limit - 1].as_py() + 1
         return Chunk(result, following)
+
+
+def as_stream(rows: pa.RecordBatch) -> pa.Buffer:
+    """Rows as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_batch(rows)
+    return sink.getvalue()
 
 
 def offset_at(partition: Partition, time: int) -> int:

@@ -18,7 +18,7 @@ from pyarrow import flight
 
 from vmq.config_values import is_loopback
 from vmq.streams.catalog import Catalog, Stream
-from vmq.streams.cursor import Chunk, Reader, offset_at
+from vmq.streams.cursor import Reader, offset_at
 from vmq.streams.errors import (
     DamagedError,
     OutOfRangeError,
@@ -34,6 +34,7 @@ from vmq.streams.flight_access import (
     Handshake,
     Tokens,
 )
+from vmq.streams.flight_get import Sent, batches_of
 from vmq.streams.flight_put import BadPutError, Put
 from vmq.streams.flight_sink import BatchQuery, PartQuery, Sink, discard, publish, stage
 from vmq.streams.schema import READ, projected
@@ -222,7 +223,7 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
 
     @answers
     def do_get(self, context: Any, ticket: Any) -> flight.GeneratorStream:
-        """The rows of a ticket; each batch comes with {"next": OFFSET}, where to read on."""
+        """What a ticket asks for; each batch comes with {"next": OFFSET}, where to read on."""
         wanted = decode(ticket.ticket, Ticket, "ticket")
         stream = self.readable(context, wanted.stream)
         partition = stream.partition(wanted.partition)
@@ -233,9 +234,10 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         if start == partition.end and wanted.wait:
             self.wait(stream, {wanted.partition: start}, wanted.wait)
         slot = Slot(self.calls, "reads")
-        chunks = reader.read(start, wanted.end, wanted.limit)
-        first = next(chunks)  # what is wrong with the range comes as an answer, not in the stream
-        return flight.GeneratorStream(reader.projection.schema, self.batches(first, chunks, slot))
+        schema, batches = batches_of(reader, wanted, start)
+        # What is wrong with the range comes as an answer, not in the stream.
+        first = next(batches, None)
+        return flight.GeneratorStream(schema, self.batches(first, batches, slot))
 
     @answers
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
@@ -346,18 +348,15 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         path = flight.FlightDescriptor.for_path(stream.name)
         return flight.FlightInfo(schema, path, endpoints, rows, size)
 
-    def batches(
-        self, first: Chunk, others: Iterator[Chunk], slot: Slot
-    ) -> Iterator[tuple[pa.RecordBatch, pa.Buffer]]:
+    def batches(self, batch: Sent | None, others: Iterator[Sent], slot: Slot) -> Iterator[Sent]:
         """The batches of a get."""
         try:
-            chunk: Chunk | None = first
-            while chunk is not None:
+            while batch is not None:
                 if self.stopping.is_set():
                     raise flight.FlightUnavailableError("the server ends")
-                yield chunk.rows, pa.py_buffer(b'{"next": %d}' % chunk.next)
+                yield batch
                 with self.turn:
-                    chunk = next(others, None)
+                    batch = next(others, None)
         except StreamError as error:
             raise flight_error(error) from None
         except OSError:

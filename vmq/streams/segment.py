@@ -77,6 +77,15 @@ class Span(NamedTuple):
     next: int
 
 
+class Packed(NamedTuple):
+    """The same as an Arrow IPC stream, compressed as they lie in the segment."""
+
+    stream: pa.Buffer
+    offset: int
+    rows: int
+    next: int
+
+
 class FlawError(Exception):
     """A batch that cannot be used: where it begins, which offset it should have, and why."""
 
@@ -179,28 +188,46 @@ def read_span(
     Raises:
         FlawError: a batch is not whole, or not what was written.
     """
+    packed = read_packed(fd, header, position, limit, offset)
+    return Span(unpack(packed, position, fields), offset, packed.next)
+
+
+def read_packed(fd: int, header: Header, position: int, limit: int, offset: int) -> Packed:
+    """The same batches as they lie in the file; their checksums are right.
+
+    Raises:
+        FlawError: a batch is not whole, or not what was written.
+    """
     buffer, view = _fill(fd, header, position, min(WINDOW, limit - position))
     try:
-        size = _frames(view, offset)
+        size, rows = _frames(view, offset)
         if not size and len(view):
             # A batch that is larger than the window, if it is one.
             frame = parse(view, 0)
             if frame is not None and position + frame.size <= limit:
                 buffer, view = _fill(fd, header, position, frame.size)
-            size = _frames(view, offset, whole=True)
+            size, rows = _frames(view, offset, whole=True)
     except BadFrameError as error:
         short = isinstance(error, ShortFrameError)
         raise FlawError(position, offset, str(error), short=short) from None
-    stream = buffer.slice(0, len(header.raw) + size)
+    return Packed(buffer.slice(0, len(header.raw) + size), offset, rows, position + size)
+
+
+def unpack(packed: Packed, position: int, fields: list[int] | None) -> pa.RecordBatch:
+    """The rows of batches that were read at a position; `fields` as in `read_span`.
+
+    Raises:
+        FlawError: Arrow cannot read them.
+    """
     options = ipc.IpcReadOptions(included_fields=fields, use_threads=False)
     try:
-        with ipc.open_stream(stream, options=options) as reader:
+        with ipc.open_stream(packed.stream, options=options) as reader:
             table = reader.read_all().combine_chunks()
     except (pa.ArrowException, OSError) as error:
-        raise FlawError(position, offset, f"Arrow refuses it: {error}", short=False) from None
+        text = f"Arrow refuses it: {error}"
+        raise FlawError(position, packed.offset, text, short=False) from None
     batches = table.to_batches()
-    empty = pa.RecordBatch.from_pylist([], schema=table.schema)
-    return Span(batches[0] if batches else empty, offset, position + size)
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
 
 
 def _fill(fd: int, header: Header, position: int, size: int) -> tuple[pa.Buffer, memoryview]:
@@ -221,8 +248,8 @@ def _fill(fd: int, header: Header, position: int, size: int) -> tuple[pa.Buffer,
     return buffer, view[begin:end]
 
 
-def _frames(view: memoryview, offset: int, *, whole: bool = False) -> int:
-    """Bytes of the checked batches that some bytes begin with, up to those of a span.
+def _frames(view: memoryview, offset: int, *, whole: bool = False) -> tuple[int, int]:
+    """Bytes and rows of the checked batches that some bytes begin with, up to those of a span.
 
     Raises:
         BadFrameError: the first batch is not what was written; with `whole`, or is not there whole.
@@ -244,7 +271,7 @@ def _frames(view: memoryview, offset: int, *, whole: bool = False) -> int:
         rows += frame.rows
         size += frame.size
         nbytes += frame.nbytes
-    return size
+    return size, rows
 
 
 def raise_other(frame: Frame) -> NoReturn:

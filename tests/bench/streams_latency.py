@@ -1,0 +1,136 @@
+"""Pub/sub while a backlog is read: python -m tests.bench.streams_latency [--rounds 5] [--messages 1000000]
+
+The time from publishing a message at QoS 0 to its arrival at a subscriber, one message after the other, of
+topics that no stream keeps:
+
+    idle        nothing else happens
+    reading     programs read a stream of the same broker by Flight, all of it, again and again
+    elsewhere   the same programs read from another broker on this machine: what its two cores alone cost
+
+The bar: p99 while reading at most twice that of idle. Phases take turns; each figure is the median of the
+rounds. A reader is a process of its own, as a worker of Spark is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from statistics import median, quantiles
+
+from tests.bench.spark.__main__ import fill
+from tests.bench.tls_cpu import Client
+from tests.spark.support import executors_environment, stream_environment
+from tests.support.broker_process import BrokerProcess
+from tests.support.wire import publish_packet
+from vmq import is_compiled
+
+BAR = 2.0
+LISTEN = ("tcp://127.0.0.1:0", "grpc://127.0.0.1:0")
+PARTITIONS = 4
+#: Seconds between two messages.
+PAUSE = 0.001
+
+
+def read_forever(url: str, part: int) -> None:
+    """A reader: every other partition, over and over; says so when it has begun."""
+    from pyarrow import flight
+
+    os.nice(19)
+    client = flight.connect(url)
+    said = False
+    while True:
+        for number in range(part, PARTITIONS, 2):
+            wanted = {"stream": "bulk", "partition": number, "packed": True}
+            ticket = flight.Ticket(json.dumps(wanted).encode())
+            for _ in client.do_get(ticket):
+                if not said:
+                    print("reading", flush=True)
+                    said = True
+
+
+@contextmanager
+def readers(broker: BrokerProcess, count: int) -> Iterator[None]:
+    """Processes that read; as many as the tasks of a local Spark."""
+    url = next(url for url in broker.urls if url.startswith("grpc"))
+    command = [sys.executable, "-m", __spec__.name, "--read", url, "--part"]
+    with ExitStack() as stack:
+        for number in range(count):
+            process = stack.enter_context(
+                subprocess.Popen(
+                    [*command, str(number)],
+                    stdout=subprocess.PIPE,
+                    env={**os.environ, **executors_environment()},
+                )
+            )
+            stack.callback(process.kill)
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"reading\n"
+        yield
+
+
+def pings(broker: BrokerProcess, count: int) -> list[float]:
+    """Milliseconds of each message on its way."""
+    port = broker.tcp[1]
+    found: list[float] = []
+    publisher, reader = Client(port, None, "publisher", ""), Client(port, None, "reader", "ping")
+    with closing(publisher.socket), closing(reader.socket):
+        packet = publish_packet("ping", b"x" * 64)
+        for _ in range(count):
+            time.sleep(PAUSE)
+            start = time.perf_counter()
+            publisher.socket.sendall(packet)
+            reader.read(len(packet))
+            found.append((time.perf_counter() - start) * 1000)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Pub/sub while a backlog is read.")
+    parser.add_argument("--messages", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--pings", type=int, default=2000)
+    parser.add_argument("--readers", type=int, default=2)
+    parser.add_argument("--read", help=argparse.SUPPRESS)
+    parser.add_argument("--part", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.read:
+        read_forever(options.read, options.part)
+    print(
+        f"core {'compiled' if is_compiled() else 'INTERPRETED'}; {options.rounds} rounds of "
+        f"{options.pings} messages; load {os.getloadavg()[0]:.1f}"
+    )
+    with ExitStack() as stack:
+        env = {**stream_environment({"bulk": PARTITIONS}), "VMQ_LOG__LEVEL": "warning"}
+        broker, other = (
+            stack.enter_context(BrokerProcess.start(LISTEN, env=env, args=("--allow-anonymous",)))
+            for _ in range(2)
+        )
+        fill(broker, options.messages)
+        fill(other, options.messages)
+        phases = {"idle": (broker, 0), "reading": (broker, options.readers)}
+        phases["elsewhere"] = (other, options.readers)
+        runs: dict[str, list[list[float]]] = {name: [] for name in phases}
+        for _ in range(options.rounds + 1):
+            for name, (read, count) in phases.items():
+                with readers(read, count):
+                    runs[name].append(pings(broker, options.pings))
+    print(f"{'ms':12} {'p50':>8} {'p90':>8} {'p99':>8} {'largest':>8}")
+    p99 = {}
+    for name, found in runs.items():
+        cuts = [quantiles(each, n=100) for each in found[1:]]
+        p50, p90, p99[name] = (median(each[at] for each in cuts) for at in (49, 89, 98))
+        largest = max(max(each) for each in found[1:])
+        print(f"{name:12} {p50:8.3f} {p90:8.3f} {p99[name]:8.3f} {largest:8.2f}")
+    ratio = p99["reading"] / p99["idle"]
+    met = "met" if ratio <= BAR else "MISSED"
+    print(f"p99, reading to idle: {ratio:.2f}, at most {BAR}: {met}; load {os.getloadavg()[0]:.1f}")
+
+
+if __name__ == "__main__":
+    main()
