@@ -47,25 +47,30 @@ def unpacked(
     import pyarrow as pa
     from pyarrow import ipc
 
-    value = batch.column(0)[0].as_buffer()
-    with ipc.open_stream(value) as reader:
-        names = reader.schema.names
-    fields = [number for number, name in enumerate(names) if name in schema.names]
+    stream = only_value(batch.column(0))
+    with ipc.open_stream(stream) as reader:
+        stored = reader.schema.names
+    there = [name for name in stored if name in schema.names]
+    fields = [stored.index(name) for name in there]
     options = ipc.IpcReadOptions(included_fields=fields, use_threads=False)
-    with ipc.open_stream(value, options=options) as reader:
+    with ipc.open_stream(stream, options=options) as reader:
         (rows,) = reader.read_all().combine_chunks().to_batches()
     count = told["rows"]
     rows = rows.slice(told["skip"], count)
-    columns = []
-    for name in schema.names:
-        if name in rows.schema.names:
-            columns.append(rows.column(name))
-        elif name == "offset":
-            columns.append(_consecutive(told["first"], count))
-        else:
-            value = {"stream": wanted.stream, "partition": wanted.partition}[name]
-            columns.append(pa.repeat(pa.scalar(value, schema.field(name).type), count))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    columns = dict(zip(there, rows.columns, strict=True))
+    if "offset" not in columns:
+        columns["offset"] = _consecutive(told["first"], count)
+    for name, value in (("stream", wanted.stream), ("partition", wanted.partition)):
+        if name in schema.names:
+            columns[name] = pa.repeat(pa.scalar(value, schema.field(name).type), count)
+    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def only_value(column: "pa.BinaryArray") -> "pa.Buffer":
+    """The bytes of a column of one value; taking it by its index would copy them."""
+    _, ends, data = column.buffers()
+    start, end = memoryview(ends).cast("i")[column.offset : column.offset + 2]
+    return data.slice(start, end - start)
 
 
 def _consecutive(first: int, count: int) -> "pa.Array":

@@ -130,6 +130,7 @@ def main() -> None:
     ratio = p99["reading"] / p99["idle"]
     met = "met" if ratio <= BAR else "MISSED"
     print(f"p99, reading to idle: {ratio:.2f}, at most {BAR}: {met}; load {os.getloadavg()[0]:.1f}")
+    print(f"p99, reading to elsewhere: {p99['reading'] / p99['elsewhere']:.2f}")
 
 
 if __name__ == "__main__":

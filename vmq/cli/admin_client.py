@@ -51,6 +51,19 @@ class AdminClient:
         overrides = {} if data_dir is None else {"broker.data_dir": data_dir}
         self._folder = Path(settings.load(config, overrides).config.broker.data_dir)
 
+    def finds_broker(self) -> bool:
+        """Whether a broker listens; whether it answers this user is another question."""
+        connection = _Connection(socket_of(self._folder), self.timeout)
+        try:
+            connection.connect()
+        except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
+            return False
+        except OSError:
+            return True  # asking it says what is wrong
+        finally:
+            connection.close()
+        return True
+
     def get(self, path: str, **parameters: object) -> Any:
         """What a GET answers; parameters that are None are left out."""
         return self._ask("GET", path + _query(self._selection | parameters))

@@ -1,4 +1,4 @@
-"""`vmq stream`: the streams of a data folder, whether a broker runs or not; make and delete those of one that runs."""
+"""`vmq stream`: the streams of a running broker, or else of its data folder; make and delete those of one that runs."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,13 +33,17 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The stream.")
 def list_streams(
     config: ConfigOption = None, data_dir: DataDirOption = None, as_json: JsonOption = False
 ) -> None:
-    """List the streams of the data folder.
+    """List the streams: of the running broker, or what is in its data folder if none runs.
 
     \b
     Examples:
       vmq stream list
       vmq stream list --data-dir /var/lib/vmq --json
     """
+    broker = AdminClient(config, data_dir)
+    if broker.finds_broker():
+        show_rows(broker.get("/streams", limit=0), COLUMNS, as_json=as_json)
+        return
     with _streams(config, data_dir) as folder:
         from vmq.streams import stored
 
@@ -61,6 +65,12 @@ def show(
       vmq stream show sensors
       vmq stream show sensors --json
     """
+    broker = AdminClient(config, data_dir)
+    if broker.finds_broker():
+        found = broker.get("/stream", name=name)
+        partitions = found.pop("partitions")
+        _show({**found, **found.pop("options"), "partitions": partitions}, as_json=as_json)
+        return
     with _streams(config, data_dir) as folder:
         import msgspec
 
@@ -70,10 +80,15 @@ def show(
         options = msgspec.to_builtins(stream.options)
         partitions = [_plain(each.summary()) for each in stream.partitions]
         shown = {**_row(stream), **options, "partitions": partitions}
+    _show(shown, as_json=as_json)
+
+
+def _show(stream: dict[str, Any], *, as_json: bool) -> None:
+    """Print a stream, its options and its partitions."""
     if as_json:
-        print_json(shown)
+        print_json(stream)
     else:
-        show_one({**shown, "filters": ", ".join(stream.options.filters)})
+        show_one({**stream, "filters": ", ".join(stream["filters"])})
 
 
 @app.command("create")

@@ -129,7 +129,15 @@ def test_a_stream_is_made_and_deleted_in_a_running_broker(
             wire.send(publish_packet("s/a", b"x", qos=1, packet_id=1))
             wire.expect(PUBACK)
         (row,) = json.loads(answer(capsys, "list", "--json", *where))
-        assert (row["stream"], row["messages"]) == ("s", 1)
+        assert (row["stream"], row["messages"], row["gathered"]) == ("s", 1, 1)
+        shown = json.loads(answer(capsys, "show", "s", "--json", *where))
+        assert (shown["acks"], shown["filters"], shown["gathered"]) == ("fsync", ["s/#"], 1)
+        assert sum(each["end"] for each in shown["partitions"]) == 1
+        assert "earliest" in answer(capsys, "show", "s", *where)
+        assert refusal(capsys, "show", "t", *where) == (
+            1,
+            "vmq: error: there is no stream 't'; there are: s\n",
+        )
         refused: list[tuple[int, tuple[str, ...], str]] = [
             (1, ("create", "s", "-t", "s/#"), "there is a stream 's' already"),
             (2, ("create", "A b", "-t", "s/#"), "is no name for a stream; accepted"),
@@ -143,6 +151,12 @@ def test_a_stream_is_made_and_deleted_in_a_running_broker(
         deleted = json.loads(answer(capsys, "delete", "s", "--json", *where))
         assert (deleted["stream"], deleted["messages"]) == ("s", 1)
         assert json.loads(answer(capsys, "list", "--json", *where)) == []
+        answer(capsys, "create", "again", "-t", "s/#", *where)
+        broker.kill()
+    # The socket of a broker that was killed is still there, and leads nowhere.
+    (row,) = json.loads(answer(capsys, "list", "--json", *where))
+    assert row["stream"] == "again"
+    assert "gathered" not in row
 
 
 def test_a_stream_of_the_configuration_is_not_deleted(
