@@ -13,7 +13,7 @@ from typing import Final
 
 from vmq.clustering.message import Message
 from vmq.clustering.spool import outgoing_key, prefix_of, put_total, stored_parcels
-from vmq.clustering.wire import HEAD, append, close, count_of
+from vmq.clustering.wire import HEAD, close, count_of, encode_into
 from vmq.output import Output, Wait
 from vmq.store import Store
 from vmq_cluster.messages import MAX_PAYLOAD
@@ -93,7 +93,7 @@ class Lane:
         """
         parcel = self._parcel
         before = len(parcel)
-        append(parcel, message)
+        encode_into(message, parcel, -1)
         added = len(parcel) - before
         if added > MAX_PAYLOAD - HEAD or (self.size + added > room and self.has_any()):
             del parcel[before:]

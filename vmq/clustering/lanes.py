@@ -313,7 +313,7 @@ class Lanes:
     def _take_quick(self, effect: Arrived) -> None:
         for raw in effect.payloads:
             try:
-                self._handle(effect.peer, decode(raw))
+                self._handle(effect.peer, [decode(raw)])
             except WireError as error:
                 self._node.drop(effect.peer, str(error))
                 return
@@ -331,8 +331,7 @@ class Lanes:
             try:
                 parcel, fault = decode_parcel(raw)
                 if self._taken.is_new(peer, parcel):
-                    for message in parcel.messages:
-                        self._handle(peer, message)
+                    self._handle(peer, parcel.messages)
             except WireError as error:
                 fault = str(error)
             if (
@@ -358,15 +357,17 @@ class Lanes:
         self._untaken += untaken
         self._core.outbox.flush()
 
-    def _handle(self, peer: str, message: AnyMessage) -> None:
-        handle = self._handlers.get(type(message))
-        if handle is None:
-            log.error("nobody handles a %s of %s", type(message).__name__, peer)
-            return
-        try:
-            handle(peer, message)
-        except Exception:  # a defect here, which the peer must not pay for
-            log.exception("cannot handle a %s of %s", type(message).__name__, peer)
+    def _handle(self, peer: str, messages: list[AnyMessage]) -> None:
+        handlers = self._handlers
+        for message in messages:
+            handle = handlers.get(type(message))
+            if handle is None:
+                log.error("nobody handles a %s of %s", type(message).__name__, peer)
+                continue
+            try:
+                handle(peer, message)
+            except Exception:  # a defect here, which the peer must not pay for
+                log.exception("cannot handle a %s of %s", type(message).__name__, peer)
 
     def _confirm(self, effect: Arrived) -> None:
         """This store has all that was made of it: the peer may forget it."""

@@ -52,6 +52,9 @@ _PARCELS: Final = msgspec.msgpack.Decoder(Parcel)
 _TORN: Final = msgspec.msgpack.Decoder(_Torn)
 _MESSAGES: Final[msgspec.msgpack.Decoder[AnyMessage]] = msgspec.msgpack.Decoder(AnyMessage)
 
+#: Puts a message into a bytearray; at -1, behind what is there.
+encode_into: Final = _ENCODER.encode_into
+
 #: A parcel in front of its messages: an array of four, three numbers of 64 bits, and an array with a length of 32.
 _HEAD: Final = struct.Struct(">BBQBQBQBI")
 HEAD: Final = _HEAD.size
@@ -63,13 +66,8 @@ def encode(each: Message) -> bytes:
     return _ENCODER.encode(each)
 
 
-def append(parcel: bytearray, each: Message) -> None:
-    """Puts one more message into a parcel, of which `HEAD` bytes are there in advance."""
-    _ENCODER.encode_into(each, parcel, -1)
-
-
 def close(parcel: bytearray, place: tuple[int, int, int], count: int) -> bytes:
-    """A parcel with so many messages, complete."""
+    """A parcel of so many messages, which were put behind `HEAD` bytes of room."""
     store, life, number = place
     _HEAD.pack_into(parcel, 0, 0x94, 0xCF, store, 0xCF, life, 0xCF, number, 0xDD, count)
     return bytes(parcel)

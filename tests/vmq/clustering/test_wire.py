@@ -14,12 +14,12 @@ from vmq.clustering.wire import (
     AnyMessage,
     Parcel,
     WireError,
-    append,
     close,
     count_of,
     decode,
     decode_parcel,
     encode,
+    encode_into,
 )
 
 PUBLISH = Publish(b"a/b", b"payload", 1, "m")
@@ -29,7 +29,7 @@ NUMBERS = st.integers(1, (1 << 62) - 1)
 def parcel_of(place: tuple[int, int, int], *messages: Message) -> bytes:
     parcel = bytearray(HEAD)
     for each in messages:
-        append(parcel, each)
+        encode_into(each, parcel, -1)
     return close(parcel, place, len(messages))
 
 
