@@ -153,7 +153,7 @@ def pair(stack: ExitStack, options: argparse.Namespace) -> list[BrokerProcess]:
         "VMQ_QUEUE__MAX_INFLIGHT_MESSAGES": str(options.inflight),
         "VMQ_CLUSTER__ACK_AFTER": options.ack_after,
     }
-    nodes = []
+    nodes: list[BrokerProcess] = []
     for name in ("a", "b"):
         args = ["--allow-anonymous", "--node-name", name]
         args += ["--cluster-listen", f"ipc://{folder}/{name}"]

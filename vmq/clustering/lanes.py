@@ -208,7 +208,10 @@ class Lanes:
 
     def _hand_over(self, lane: Lane) -> None:
         """What this store has may go."""
-        if not lane.is_open or not self._node.is_running:
+        if not lane.is_open:
+            return
+        if not self._node.is_running:
+            lane.settle()  # the node failed, and nobody tells of its peers any more
             return
         try:
             for entry in lane.take():

@@ -467,6 +467,26 @@ async def test_a_node_that_goes_down_is_waited_for_no_more(
         await until(lambda: b.got == [b"1", b"1", b"2"])
 
 
+async def test_a_node_that_failed_waits_for_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with sides(tmp_path, ack_after="remote") as (a, b):
+        await b.wants(a)
+        client = a.client()
+        b.suspend_commits(monkeypatch)
+        client.publish("t", b"1", qos=1)
+        await until(lambda: b.got == [b"1"])
+        node = a.node
+        machine, node._machine = node._machine, None
+        client.publish("t", b"2", qos=1)
+        await until(lambda: answers(client) == [1, 2])
+        assert a.spooled() == 2
+        node._machine = machine
+        monkeypatch.undo()
+        monkeypatch.setattr("vmq.clustering.clustering.Lanes", Recording)
+        b.commit()
+
+
 async def test_a_message_sent_again_is_answered_when_the_first_would_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
