@@ -17,15 +17,34 @@ class Checkpoint(Output):
     asks anew, nobody would ask for them.
     """
 
-    def __init__(self, outbox: Outbox, store: Store) -> None:
+    def __init__(
+        self,
+        outbox: Outbox,
+        store: Store,
+        resumed: Callable[[], None] | None = None,
+        on_disk: bool = False,
+    ) -> None:
+        """Makes one without any actions.
+
+        Args:
+            outbox: with the commits that are done.
+            store: whose commits they are.
+            resumed: called as a connection's `resume`: who waits for room in the store has a checkpoint wait for it.
+            on_disk: whether also a store that acknowledges early has to write first.
+        """
         super().__init__(outbox)
         self.store = store
+        self.resumed = resumed
+        self.on_disk = on_disk
         #: In order, each with the commit that it waits for.
         self.actions: deque[tuple[int, Callable[[], None]]] = deque()
 
     def after(self, action: Callable[[], None]) -> None:
         """Has something done when all writes of the store so far are committed, soon if they are already."""
-        barrier = self.store.last_barrier()
+        store = self.store
+        barrier = store.last_barrier()
+        if self.on_disk:
+            barrier = store.number if store.dirty else store.number - 1
         self.barrier = max(self.barrier, barrier)
         self.actions.append((barrier, action))
         self.touch()
@@ -40,6 +59,10 @@ class Checkpoint(Output):
         if self.actions:
             self.barrier = self.actions[-1][0]
             self.touch()
+
+    def resume(self) -> None:
+        if self.resumed is not None:
+            self.resumed()
 
     def describe(self) -> str:
         return "checkpoint"

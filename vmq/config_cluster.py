@@ -1,7 +1,7 @@
 """The options of this broker as a node of a cluster, and which of them go together."""
 
 from collections.abc import Iterator
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -85,10 +85,18 @@ class ClusterOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Meta(
             ge=65_536,
             le=1 << 40,
-            description="Messages of QoS 1 and 2 that wait for one other node, in bytes, in memory and in the store; "
-            "what does not fit is dropped.",
+            description="Messages of QoS 1 and 2 that wait in the store for one other node, in bytes; memory holds "
+            '4 MiB of them at most. What does not fit is dropped; with queue.overflow = "pause_publisher" clients '
+            "that publish to a node that is up are read no further instead.",
         ),
     ] = 67_108_864
+    ack_after: Annotated[
+        Literal["local", "remote"],
+        Meta(
+            description="What the acknowledgement of a publish of QoS 1 or 2 waits for: that this node's store has all "
+            "that is for other nodes, or that the stores of those that are up have it themselves."
+        ),
+    ] = "local"
     allow_register_during_netsplit: Annotated[
         bool,
         Meta(

@@ -275,6 +275,7 @@ class Connection(Output):
         if self.closing:
             return
         self.closing = True
+        self.forget_waits()
         self.session.end(reason)
         self.touch()
         if self.wake_task is not None:

@@ -198,6 +198,8 @@ class Core:
         self.on_retained: Callable[[Any, Any], None] | None = None
         #: Bytes that a retained message's payload may have; 0 is no limit.
         self.max_retained_payload: int = 0
+        #: Has the answers of this pass wait for whatever other nodes have not confirmed; None unless they do.
+        self.wait_for_nodes: Callable[[Output], None] | None = None
         #: Sees what comes from and goes to connections while somebody traces a client: (connection, incoming, bytes).
         self.tap: Callable[[Any, bool, bytes], None] | None = None
         #: Has the subscriptions of (registry, subscriber) authorised anew.

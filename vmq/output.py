@@ -2,8 +2,8 @@
 
 During a pass (one chunk of bytes handled, one timer run) pieces gather in the outputs that it
 touches; at its end each touched output is written once. An output that carries acknowledgements of
-durable work waits in the outbox until the store has committed that work; what waits there counts
-like what waits in the socket's own buffer.
+durable work waits in the outbox until the store has committed that work, and other nodes have
+what they must have (`Wait`); what waits there counts like what waits in the socket's own buffer.
 """
 
 import logging
@@ -16,6 +16,26 @@ log = logging.getLogger("vmq.output")
 
 #: What each held pass costs besides its bytes: the objects that hold it.
 HELD_OVERHEAD: Final = 128
+
+
+class Wait:
+    """What the acknowledgements of one pass wait for besides commits: so many other nodes still."""
+
+    def __init__(self, output: "Output") -> None:
+        self.output = output
+        self.open: int = 0
+        #: The output is in no list of the outbox: this brings it back.
+        self.parked = False
+
+    def settle(self) -> None:
+        """One node has it, or needs not be waited for any more; takes effect with the next flush of the outbox."""
+        self.open -= 1
+        if self.open == 0:
+            outbox = self.output.outbox
+            outbox.is_settled = True
+            if self.parked:
+                self.parked = False
+                outbox.waiting.append(self.output)
 
 
 class Output:
@@ -32,8 +52,10 @@ class Output:
         self.barrier: int = 0
         #: The same for the streams, whose commits are counted apart.
         self.stream_barrier: int = 0
-        #: Bytes of earlier passes that wait for commits, each with the numbers, in order.
-        self.held: deque[tuple[int, int, bytes]] | None = None
+        #: What else the pieces of this pass wait for.
+        self.wait: Wait | None = None
+        #: Bytes of earlier passes that wait for commits, each with the numbers, or for nodes, in order.
+        self.held: deque[tuple[int, int, Wait | None, bytes]] | None = None
         self.held_bytes: int = 0
         #: Nothing more is read; the connection ends once the pieces are written.
         self.closing = False
@@ -50,6 +72,29 @@ class Output:
         if not self.touched:
             self.touched = True
             self.outbox.touched.append(self)
+
+    def wait_for_nodes(self) -> Wait:
+        """What the pieces of this pass wait for; whoever counts a node as `open` has to settle it."""
+        wait = self.wait
+        if wait is None:
+            self.wait = wait = Wait(self)
+        return wait
+
+    def forget_waits(self) -> None:
+        """The connection ends: answers that wait for other nodes are not given, nor what is behind them."""
+        held = self.held
+        if held is None:
+            return
+        safe = 0
+        for _, _, wait, _ in held:
+            if wait is not None and wait.open > 0:
+                break
+            safe += 1
+        while len(held) > safe:
+            _, _, wait, data = held.pop()
+            self.held_bytes -= len(data) + HELD_OVERHEAD
+            if wait is not None:
+                wait.parked = False
 
     def write(self) -> None:
         """Hands the gathered pieces to the transport."""
@@ -90,12 +135,18 @@ class Outbox:
 
     def __init__(self) -> None:
         self.touched: list[Output] = []
+        #: Outputs that wait for commits first; those that wait for other nodes first come back when these have it.
         self.waiting: list[Output] = []
         self.committed: int = 0
         self.streams_committed: int = 0
+        #: Some in `waiting` may have nothing to wait for any more.
+        self.is_settled = False
 
     def flush(self) -> None:
         """Ends a pass: writes every touched output whose durable work is committed."""
+        if self.is_settled:
+            self.release_held()
+            return
         touched = self.touched
         if not touched:
             return
@@ -104,7 +155,17 @@ class Outbox:
         streams = self.streams_committed
         for output in touched:
             output.touched = False
-            if output.barrier > committed or output.stream_barrier > streams or output.held:
+            wait = output.wait
+            if wait is not None and (wait.open == 0 or output.closing):
+                if wait.open > 0:  # as in `forget_waits`: the connection ended in this very pass
+                    output.pieces.clear()
+                output.wait = wait = None
+            if (
+                wait is not None
+                or output.held
+                or output.barrier > committed
+                or output.stream_barrier > streams
+            ):
                 self.hold(output)
             else:
                 self.write(output)
@@ -119,7 +180,7 @@ class Outbox:
             output.close("internal error")
 
     def hold(self, output: Output) -> None:
-        """Puts the pieces of a pass behind the commit that they need.
+        """Puts the pieces of a pass behind the commit and the nodes that they need.
 
         Each pass keeps its own number: a connection with durable work in every pass would else
         wait for a commit that is always the next.
@@ -129,7 +190,8 @@ class Outbox:
             output.held = held = deque()
             self.waiting.append(output)
         data = b"".join(output.pieces)
-        held.append((output.barrier, output.stream_barrier, data))
+        held.append((output.barrier, output.stream_barrier, output.wait, data))
+        output.wait = None
         output.held_bytes += len(data) + HELD_OVERHEAD
         output.pieces.clear()
         output.on_held()
@@ -146,7 +208,8 @@ class Outbox:
             self.release_held()
 
     def release_held(self) -> None:
-        """Writes what no longer waits for any commit."""
+        """Writes what no longer waits for anything."""
+        self.is_settled = False
         committed = self.committed
         streams = self.streams_committed
         waiting = self.waiting
@@ -156,11 +219,16 @@ class Outbox:
             assert held is not None
             ready: list[bytes] = []
             while held and held[0][0] <= committed and held[0][1] <= streams:
-                data = held.popleft()[2]
+                wait = held[0][2]
+                if wait is not None and wait.open > 0:
+                    wait.parked = True
+                    break
+                data = held.popleft()[3]
                 output.held_bytes -= len(data) + HELD_OVERHEAD
                 ready.append(data)
-            if held:
-                self.waiting.append(output)
+            else:
+                if held:
+                    self.waiting.append(output)
             later = output.pieces
             output.pieces = ready
             self.write(output)
@@ -172,7 +240,8 @@ class Outbox:
     def fail(self, reason: str) -> None:
         """The store's commit failed: whoever waits for it is cut off unanswered [MQTT-4.8.0-2].
 
-        Who waits for the streams alone goes on waiting.
+        Who waits for the streams alone, or for another node first, goes on waiting: a commit that succeeds later has
+        the work of this one, too.
         """
         committed = self.committed
         waiting = self.waiting
@@ -181,12 +250,13 @@ class Outbox:
             held = output.held
             assert held is not None
             # The numbers of an output only grow: the last one tells.
-            if held[-1][0] <= committed:
+            if not held or held[-1][0] <= committed:
                 self.waiting.append(output)
                 continue
             output.held = None
             output.held_bytes = 0
             output.pieces.clear()
+            output.wait = None
             output.barrier = 0
             output.stream_barrier = 0
             output.close(reason)

@@ -238,6 +238,8 @@ class Publisher:
         output.stream_barrier = max(output.stream_barrier, core.tapped)
         if core.store is not None:
             output.barrier = max(output.barrier, core.store.last_barrier())
+        if core.wait_for_nodes is not None:
+            core.wait_for_nodes(output)
 
     def may_pass(self, route: Route) -> bool:
         """Whether publishes at QoS 0 need not be seen by any hook."""
@@ -398,6 +400,7 @@ class Publisher:
             subscriber = self.subscriber
             if subscriber is not None and subscriber.doubtful is not None:
                 subscriber.doubtful.discard(packet_id)
+            self.wait_for_all()
             return False
         received.add(packet_id)
         queue = self.queue_of()

@@ -19,7 +19,8 @@ Records, by the first byte of their key (integers are big-endian, so that keys s
     g session               ->                                      session ended, records to delete
     p query                 -> batch (8), messages published of it (8)      a sink's batch under way
     l                       -> random name of this store (8), life of the broker as a node (8)
-    o node NUL life number  -> message      one that another node has not confirmed
+    o node NUL life number  -> messages     a parcel that another node has not confirmed
+    o node NUL              -> how many messages these are (8), their bytes (8)
     t node                  -> name of its store (8), life (8), number (8)  the last of its messages taken
 
 Client ids and topics of a mountpoint have it in front of them, between two NUL bytes, which neither can
@@ -171,6 +172,11 @@ class Store:
         self.writes += 1
         self.gathered += 1 + (len(value) >> 10)
         self.dirty[key] = value
+
+    def extend(self, size: int) -> None:
+        """So many bytes join a record that the gathering commit has already."""
+        self.writes += 1
+        self.gathered += 1 + (size >> 10)
 
     def delete(self, key: bytes) -> None:
         if not self.dirty:

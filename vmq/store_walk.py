@@ -290,8 +290,9 @@ class Walk:
             if len(key) != 1 or len(value) != 16:
                 self.found_malformed("ill-formed records of this node", key)
         for key, value in self.records(prefix=b"o"):
-            name, end = key[1:-17], key[-17:-16]
-            if end != b"\0" or has_flaw(decode_client_id, name) or not value:
+            name, _, place = key[1:].partition(b"\0")
+            is_sound = bool(value) if len(place) == 16 else not place and len(value) == 16
+            if not is_sound or has_flaw(decode_client_id, name):
                 self.found_malformed("ill-formed messages to other nodes", key)
         for key, value in self.records(prefix=b"t"):
             if len(value) != 24 or has_flaw(decode_client_id, key[1:]):
@@ -461,8 +462,8 @@ def show(key: bytes) -> str:
         return f"message {number}"
     if kind == b"g" and len(key) == 9:
         return f"session {number}"
-    if kind == b"o" and len(key) > 18:
-        return f"message to node {key[1:-17].decode(errors='replace')!r}"
+    if kind == b"o" and len(key) > 2:
+        return f"messages to node {key[1:].partition(bytes(1))[0].decode(errors='replace')!r}"
     if kind == b"t":
         return f"node {key[1:].decode(errors='replace')!r}"
     return f"key {key[:40]!r}"

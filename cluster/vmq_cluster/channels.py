@@ -4,7 +4,8 @@
 link was broken or nothing was acknowledged for a while. The peer takes each number once, in order. Numbers belong
 to an epoch of the sender, so that a sender that starts again is told from one that repeats itself. If the receiver
 starts again, what it handed on and had not acknowledged comes twice: whoever must not take it twice keeps the
-payloads' own identities. Who has to store what it takes sets `holds`, and the peer hears of it at `confirm` only.
+payloads' own identities. Who has to store what it takes sets `holds`, and the peer hears of it at `confirm` only; what
+was handed on and waits for that is bounded, and what comes on top is not taken.
 
 **Unreliable**: at most once, to a peer that is up, never kept.
 
@@ -68,6 +69,19 @@ class Outgoing:
         self.sent_size = 0
 
 
+class Incoming:
+    """How far this node has come with what one peer sends."""
+
+    def __init__(self) -> None:
+        #: The epoch of the peer, the number that comes next, and the one up to which the peer may forget.
+        self.epoch = 0
+        self.expected = 1
+        self.confirmed = 0
+        #: What was handed on and is to be confirmed, with receipts and sizes, also of earlier epochs.
+        self.held: deque[tuple[tuple[int, int], int]] = deque()
+        self.held_size = 0
+
+
 class Channels:
     """The channels from and to one node."""
 
@@ -81,10 +95,7 @@ class Channels:
         self._sending: set[str] = set()
         #: Peers that something is to be sent to, or told about.
         self._touched: set[str] = set()
-        #: The epoch of each peer and the number that comes next.
-        self._expected: dict[str, tuple[int, int]] = {}
-        #: The number up to which each peer may forget, in that epoch.
-        self._confirmed: dict[str, int] = {}
+        self._incoming: dict[str, Incoming] = {}
         #: Payloads are only acknowledged when `confirm` says that they are safe.
         self.holds = False
         #: Peers to which an acknowledgement is due.
@@ -170,32 +181,43 @@ class Channels:
 
     def on_reliable(self, peer: str, message: Reliable) -> None:
         """Numbered payloads, some of which may have been here before."""
-        epoch, expected = self._expected.get(peer, (0, 1))
-        if message.epoch < epoch:
+        incoming = self._incoming.get(peer)
+        if incoming is None:
+            self._incoming[peer] = incoming = Incoming()
+        if message.epoch < incoming.epoch:
             return
-        if message.epoch > epoch or message.oldest > expected:
+        if message.epoch > incoming.epoch or message.oldest > incoming.expected:
             # A new life of the sender; or an earlier one of this node acknowledged more than this one has seen.
-            expected = message.oldest
-            self._confirmed[peer] = expected - 1
+            incoming.epoch = message.epoch
+            incoming.expected = message.oldest
+            incoming.confirmed = message.oldest - 1
         end = message.first + len(message.payloads)
-        if message.first <= expected < end:
-            fresh = message.payloads[expected - message.first :]
+        is_full = incoming.held_size >= self._options.held_bytes
+        if message.first <= incoming.expected < end and not is_full:
+            fresh = message.payloads[incoming.expected - message.first :]
             receipt = (message.epoch, end - 1)
-            self._outbox.emit(Arrived(peer, reliable=True, payloads=fresh, receipt=receipt))
-            expected = end
-            if not self.holds:
-                self._confirmed[peer] = end - 1
+            incoming.expected = end
+            if self.holds:
+                size = sum(map(len, fresh)) + OVERHEAD * len(fresh)
+                incoming.held.append((receipt, size))
+                incoming.held_size += size
+            else:
+                incoming.confirmed = end - 1
                 self._acks.add(peer)
+            self._outbox.emit(Arrived(peer, reliable=True, payloads=fresh, receipt=receipt))
         else:  # what was said before may have been lost
             self._acks.add(peer)
-        self._expected[peer] = (message.epoch, expected)
 
     def confirm(self, peer: str, receipt: tuple[int, int]) -> None:
         """What arrived with this receipt is safe, and all that came before it."""
+        incoming = self._incoming.get(peer)
+        if incoming is None:
+            return
+        while incoming.held and incoming.held[0][0] <= receipt:
+            incoming.held_size -= incoming.held.popleft()[1]
         epoch, number = receipt
-        known, expected = self._expected.get(peer, (0, 1))
-        if epoch == known and self._confirmed.get(peer, 0) < number < expected:
-            self._confirmed[peer] = number
+        if epoch == incoming.epoch and incoming.confirmed < number < incoming.expected:
+            incoming.confirmed = number
             self._acks.add(peer)
 
     def on_unreliable(self, peer: str, message: Unreliable) -> None:
@@ -242,7 +264,8 @@ class Channels:
     def flush(self, now: float) -> None:
         """Sends what has gathered."""
         for peer in sorted(self._acks):
-            self._outbox.send(peer, Received(self._expected[peer][0], self._confirmed.get(peer, 0)))
+            incoming = self._incoming[peer]
+            self._outbox.send(peer, Received(incoming.epoch, incoming.confirmed))
         self._acks.clear()
         for peer in sorted(self._touched):
             outgoing = self._outgoing[peer]

@@ -46,6 +46,8 @@ class Options:
     unreliable_bytes: int = 8 * 1024 * 1024
     #: What is under way to one peer at most.
     window_bytes: int = 4 * 1024 * 1024
+    #: What one peer has sent and this node has not confirmed, above which it takes no more; above the peers' windows.
+    held_bytes: int = 16 * 1024 * 1024
     #: What one message of a channel holds at most, unless one payload alone is larger.
     batch_bytes: int = 256 * 1024
     #: Payloads that were not acknowledged for so long are sent again.

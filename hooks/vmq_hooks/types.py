@@ -72,7 +72,12 @@ LazyMessage = Callable[[], Message]
 #: Why a message was dropped. `expired` is for MQTT 5 to come. `max_packet_size_exceeded`: at the QoS of the
 #: subscription (`session.upgrade_outgoing_qos`) its packet would be larger than MQTT can express.
 DropReason = Literal[
-    "queue_full", "expired", "purged", "max_packet_size_exceeded", "cluster_buffer_full"
+    "queue_full",
+    "expired",
+    "purged",
+    "max_packet_size_exceeded",
+    "cluster_buffer_full",
+    "cluster_node_removed",
 ]
 
 

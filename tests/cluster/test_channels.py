@@ -278,6 +278,30 @@ def test_who_holds_acknowledges_what_is_confirmed_and_nothing_else() -> None:
     assert one.sent() == [Received(6, 3)]
 
 
+def test_what_is_held_is_bounded_and_the_rest_is_taken_when_it_comes_again() -> None:
+    one = One(held_bytes=2 * (10 + OVERHEAD))
+    one.channels.holds = True
+    payloads = [b"%d" % number * 10 for number in range(4)]
+    for number, payload in enumerate(payloads):
+        one.channels.on_reliable("b", Reliable(5, 1, number + 1, [payload]))
+
+    def got() -> list[bytes]:
+        arrived = [each for each in one.outbox.effects if isinstance(each, Arrived)]
+        return [payload for each in arrived for payload in each.payloads]
+
+    assert got() == payloads[:2]
+    assert one.sent() == [Received(5, 0)]
+    one.channels.confirm("b", (5, 1))
+    one.channels.on_reliable("b", Reliable(5, 1, 1, payloads))
+    assert got() == payloads
+    # What was held of an earlier life counts on, and is confirmed for nobody.
+    one.channels.on_reliable("b", Reliable(6, 1, 1, [b"new"]))
+    assert got() == payloads
+    one.channels.confirm("b", (5, 4))
+    one.channels.on_reliable("b", Reliable(6, 1, 1, [b"new"]))
+    assert got() == [*payloads, b"new"]
+
+
 @over_seeds(200)
 def test_who_holds_gets_everything_once_in_order_and_loses_nothing(seed: int) -> None:
     """Whatever the network does, and however late and far apart the confirmations come."""

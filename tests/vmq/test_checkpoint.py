@@ -103,3 +103,24 @@ def test_a_failed_commit_is_waited_out(steps: list[str]) -> None:
     if disk.store.dirty:
         disk.commit()
     assert disk.done == list(range(1, written + 1))
+
+
+def test_the_disk_is_waited_for_also_where_nobody_else_waits_for_it() -> None:
+    disk = Disk("memory")
+    checkpoint = Checkpoint(disk.outbox, disk.store, on_disk=True)
+    disk.store.put(b"k", b"")
+    checkpoint.after(lambda: disk.done.append(1))
+    disk.outbox.flush()
+    assert disk.done == []
+    disk.commit()
+    assert disk.done == [1]
+    checkpoint.after(lambda: disk.done.append(2))
+    disk.outbox.flush()
+    assert disk.done == [1, 2]
+
+
+def test_who_waits_for_room_is_called() -> None:
+    disk = Disk()
+    disk.checkpoint.resume()
+    Checkpoint(disk.outbox, disk.store, lambda: disk.done.append(1)).resume()
+    assert disk.done == [1]

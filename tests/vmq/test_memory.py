@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import ctypes
+import platform
+
 import pytest
 
 from tests.vmq.support import House
 from vmq.memory import MemoryWatch, machine_bytes
-from vmq.process import resident_bytes
+from vmq.process import keep_freed_memory, resident_bytes
 
 
 @pytest.fixture
@@ -42,3 +45,11 @@ def test_a_publisher_is_not_read_until_memory_is_there(house: House) -> None:
 def test_no_limit_given_means_four_fifths_of_the_machine(house: House) -> None:
     assert MemoryWatch(house.core, 0).limit == machine_bytes() * 4 // 5
     assert 0 < resident_bytes() < machine_bytes()
+
+
+def test_freed_memory_is_kept_where_the_c_library_lets_itself_be_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert keep_freed_memory() is (platform.libc_ver()[0] == "glibc")
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
+    assert keep_freed_memory() is False

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.support.wire import PINGREQ_BYTES, PINGRESP_BYTES
 from tests.vmq.support import Client, House
-from vmq.output import Outbox, Output
+from vmq.output import Outbox, Output, Wait
 
 
 def test_the_pieces_of_a_pass_are_one_write() -> None:
@@ -294,3 +294,150 @@ def test_every_pass_leaves_in_order_once_both_its_commits_are_done(
     outbox.release_streams(streams)
     assert written + client.take_bytes() == bytes(range(len(acts)))
     assert output.held_bytes == 0
+
+
+# --- other nodes
+
+
+def test_an_answer_waits_for_nodes_and_for_its_commit() -> None:
+    house = House()
+    client = patient_client(house)
+    outbox = house.core.outbox
+    client.connection.barrier = 1
+    wait = client.connection.wait_for_nodes()
+    assert client.connection.wait_for_nodes() is wait
+    wait.open += 2
+    client.connection.add(b"a")
+    outbox.flush()
+    client.connection.add(b"b")
+    outbox.flush()
+    wait.settle()
+    outbox.release(1)
+    assert client.take_bytes() == b""
+    wait.settle()
+    assert client.take_bytes() == b""
+    outbox.flush()
+    assert client.take_bytes() == b"ab"
+    assert client.connection.held_bytes == 0
+    assert not outbox.waiting
+
+
+def test_a_node_that_answers_within_the_pass_holds_up_nothing() -> None:
+    house = House()
+    client = patient_client(house)
+    wait = client.connection.wait_for_nodes()
+    wait.open += 1
+    client.connection.add(b"a")
+    wait.settle()
+    house.core.outbox.flush()
+    assert client.take_bytes() == b"a"
+    assert client.connection.wait_for_nodes() is not wait
+
+
+def test_who_waits_for_a_node_is_no_work_for_the_commits_of_others() -> None:
+    house = House()
+    client = patient_client(house)
+    outbox = house.core.outbox
+    wait = client.connection.wait_for_nodes()
+    wait.open += 1
+    client.connection.add(b"a")
+    outbox.flush()
+    outbox.release(1)
+    assert not outbox.waiting
+    outbox.fail("the store cannot write")
+    assert not client.connection.closing
+    wait.settle()
+    outbox.flush()
+    assert client.take_bytes() == b"a"
+
+
+def test_a_connection_that_ends_forgets_what_it_waited_for_and_says_nothing_of_it() -> None:
+    house = House()
+    client = patient_client(house)
+    outbox = house.core.outbox
+    waits = []
+    for piece in (b"a", b"b", b"c"):
+        if piece != b"a":
+            waits.append(client.connection.wait_for_nodes())
+            waits[-1].open += 1
+        client.connection.barrier = 1
+        client.connection.add(piece)
+        outbox.flush()
+    client.connection.close("no reason")
+    outbox.release(1)
+    assert client.take_bytes() == b"a"
+    assert client.transport.closed
+    assert client.connection.held_bytes == 0
+    for wait in waits:
+        wait.settle()
+    outbox.flush()
+    assert client.take_bytes() == b""
+    assert not outbox.waiting
+
+
+def test_a_connection_that_ends_in_the_pass_of_its_answers_does_not_give_them() -> None:
+    house = House()
+    client = patient_client(house)
+    wait = client.connection.wait_for_nodes()
+    wait.open += 1
+    client.connection.add(b"a")
+    client.connection.close("no reason")
+    house.core.outbox.flush()
+    assert client.take_bytes() == b""
+    assert client.transport.closed
+    wait.settle()
+    house.core.outbox.flush()
+
+
+Act = st.tuples(st.sampled_from(["pass", "node", "commit", "close"]), st.integers(0, 2))
+
+
+@given(st.lists(Act, max_size=40))
+def test_nothing_leaves_before_nodes_and_commits_have_it_and_nothing_overtakes(
+    acts: list[tuple[str, int]],
+) -> None:
+    """Against an oracle that knows of each piece which commit and which nodes it needs."""
+    house = House()
+    house.patient = True
+    outbox = house.core.outbox
+    client = Client(house)
+    output = client.connection
+    needs: list[tuple[int, Wait | None]] = []
+    number, done = 1, 0
+    for kind, how in acts:
+        if kind == "pass" and not output.closing:
+            wait = None
+            if how:
+                wait = output.wait_for_nodes()
+                wait.open += how
+            output.barrier = number
+            needs.append((number, wait))
+            output.add(b"x")
+            outbox.flush()
+        elif kind == "node":
+            for _, wait in needs[how:]:
+                if wait is not None and wait.open:
+                    wait.settle()
+                    outbox.flush()
+        elif kind == "commit":
+            done = number
+            outbox.release(number)
+            number += 1
+        elif how == 2:
+            output.close("enough")
+            outbox.flush()
+        ready = 0
+        for barrier, wait in needs:
+            if barrier > done or (wait is not None and wait.open):
+                break
+            ready += 1
+        sent = len(client.transport.written)
+        assert sent == ready or (output.closing and sent <= ready)
+    outbox.release(number)
+    for _, wait in needs:
+        while wait is not None and wait.open:
+            wait.settle()
+    outbox.flush()
+    assert output.held_bytes == 0
+    assert not outbox.waiting
+    assert len(client.transport.written) == len(needs) or output.closing

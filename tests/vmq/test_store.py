@@ -609,3 +609,10 @@ def test_session_numbers_pass_over_what_a_damaged_store_forgot(
     stored_sessions(store)
     assert store.create_session("new") == number(10)
     store.db.close()
+
+
+def test_what_joins_a_record_counts_as_a_write(store: Store) -> None:
+    store.put(b"k", b"")
+    writes, gathered = store.writes, store.gathered
+    store.extend(5000)
+    assert (store.writes, store.gathered) == (writes + 1, gathered + 5)

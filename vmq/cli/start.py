@@ -17,6 +17,7 @@ from vmq import __version__, is_compiled
 from vmq.cli import settings
 from vmq.cli.console import FAILURE, CliError
 from vmq.cli.settings import ConfigOption, DataDirOption
+from vmq.process import keep_freed_memory
 
 if TYPE_CHECKING:
     from vmq.cli.logs import Log
@@ -166,6 +167,8 @@ async def _serve(config: "Config", log: "Log", load: Callable[[], "Config"]) -> 
     await broker.start()
     if not stopping.is_set():
         _settle_memory()
+        if config.cluster.listen:
+            keep_freed_memory()
         compiled = "yes" if is_compiled() else "no"
         logger.info("started version=%s compiled=%s", __version__, compiled)
         _say_ready(broker.addresses)

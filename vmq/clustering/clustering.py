@@ -110,7 +110,11 @@ class Clustering:
                 ),
             )
             self._listen_to(node)
-            self._lanes = lanes = Lanes(self._core, node, options.buffer_bytes)
+            self._lanes = lanes = Lanes(
+                self._core, node, options.buffer_bytes, ack_remote=options.ack_after == "remote"
+            )
+            # It stays when the node stops: what was sent until then belongs into the last commits.
+            self._committer.before.append(lanes.before_commit)
             self._routing = Routing(node.name, self._core, self._registries, lanes)
             await self._save_life()
             await node.start()
@@ -168,6 +172,7 @@ class Clustering:
         if self._retained is not None:
             self._retained.detach()
             self._retained = None
+        self._core.wait_for_nodes = None
         if self._node is not None:
             await self._node.stop()
             self._node = None

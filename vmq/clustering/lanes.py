@@ -8,7 +8,10 @@ again if it had been.
     lanes.on(Publish, lambda peer, publish: ...)
     lanes.send("b", publish, done=lambda arrived: ...)
 
-What waits for one peer is bounded; what does not fit is dropped, counted, and told to plugins.
+**Bounds.** What waits for one peer is limited in bytes, of which a window is in memory (`vmq.clustering.lane`). What
+does not fit is dropped, counted, and told to plugins; or publishers read no more until there is room, as they do for a
+full queue, if the peer is up and the options say so. A node whose own store is behind or cannot write takes nothing
+from its peers until it can: what is under way to it then is limited by the channel's window, and waits at its sender.
 """
 
 import logging
@@ -17,71 +20,50 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from vmq_hooks.types import DropReason, SubscriberId
 from vmq_hooks.types import Message as SeenMessage
-from vmq_hooks.types import SubscriberId
 
 from vmq.checkpoint import Checkpoint
+from vmq.clustering.lane import Done, Lane
 from vmq.clustering.message import Message
 from vmq.clustering.publishes import Publish
-from vmq.clustering.spool import Taken, begin_life, outgoing_key, stored_outgoing
-from vmq.clustering.wire import AnyMessage, Parcel, WireError, decode, decode_parcel, encode
+from vmq.clustering.spool import Taken, begin_life, stored_lanes
+from vmq.clustering.wire import AnyMessage, WireError, decode, decode_parcel, encode
 from vmq.core import Core
-from vmq_cluster.channels import OVERHEAD
-from vmq_cluster.effects import Acknowledged, Arrived, MembersChanged
+from vmq.output import Output
+from vmq.queue import LONGEST_PAUSE
+from vmq_cluster.effects import Acknowledged, Arrived, MembersChanged, PeerDown, PeerUp
 from vmq_cluster.errors import ClusterError
-from vmq_cluster.messages import MAX_PAYLOAD
 from vmq_cluster.node import ClusterNode
 
 log = logging.getLogger("vmq.cluster")
 
-#: The reason of on_message_drop.
+# The reasons of on_message_drop.
 BUFFER_FULL: Final = "cluster_buffer_full"
+NODE_REMOVED: Final = "cluster_node_removed"
+
+#: Parcels of a removed member that are dropped at once; those behind them wait for the next commit.
+DROP_STEP: Final = 64
+
+#: Seconds until the store is read again that could not be.
+READ_AGAIN: Final = 1.0
 
 M = TypeVar("M", bound=Message)
-Done = Callable[[bool], None]
-
-
-class Entry:
-    """A message that a peer has not confirmed."""
-
-    __slots__ = ("done", "key", "payload")
-
-    def __init__(self, key: bytes, payload: bytes, done: Done | None) -> None:
-        self.key = key
-        self.payload = payload
-        self.done = done
-
-
-class Lane:
-    """What waits for one peer."""
-
-    def __init__(self) -> None:
-        self.entries: deque[Entry] = deque()
-        self.size = 0
-        self.last_number = 0
-        #: Whether the peer was seen to be a member in this life.
-        self.is_open = False
-
-    def add(self, entry: Entry) -> None:
-        self.entries.append(entry)
-        self.size += len(entry.payload) + OVERHEAD
-
-    def pop(self) -> Entry:
-        entry = self.entries.popleft()
-        self.size -= len(entry.payload) + OVERHEAD
-        return entry
 
 
 class Lanes:
     """The lanes from and to this node. The node is given before its start, and tells of its members."""
 
-    def __init__(self, core: Core, node: ClusterNode, buffer_bytes: int) -> None:
+    def __init__(
+        self, core: Core, node: ClusterNode, buffer_bytes: int, ack_remote: bool = False
+    ) -> None:
         """Reads what an earlier life left. What this writes has to be committed before the node starts.
 
         Args:
             core: the broker's, with its store.
             node: this node, not started.
             buffer_bytes: what may wait for one peer.
+            ack_remote: publishers are acknowledged when peers have what they `forward`.
 
         Raises:
             StoreError: the store is damaged.
@@ -91,19 +73,32 @@ class Lanes:
         self._store = store = core.store
         self._node = node
         self._buffer_bytes = buffer_bytes
+        self._ack_remote = ack_remote
         self._handlers: dict[type[Message], Callable[[str, Any], None]] = {}
         self._lanes: dict[str, Lane] = {}
+        #: Those with something that the next commit has to have whole.
+        self._changed: set[Lane] = set()
+        self._up: set[str] = set()
+        #: What came while the store could take nothing, in order.
+        self._untaken: deque[Arrived] = deque()
         self._taken = Taken(store)
         self._name, self._life = begin_life(store, int(core.wall_clock() * 1000), core.choose)
+        #: The last parcel's number: one for all lanes, so that a peer that comes back sees it rise, too.
+        self._number = 0
         #: Runs what has to wait for the store, the streams' and the replicas' gates included.
-        self.checkpoint = Checkpoint(core.outbox, store)
+        self.checkpoint = Checkpoint(core.outbox, store, self._go_on)
+        self._disk = Checkpoint(core.outbox, store, on_disk=True)
         #: Messages for lanes that were dropped since the start, and their bytes.
         self.dropped = 0
         self.dropped_bytes = 0
-        for peer, key, payload in stored_outgoing(store):
-            self._lanes.setdefault(peer, Lane()).add(Entry(key, payload, None))
+        for peer, last, messages, size in stored_lanes(store):
+            self._lane(peer).restore(last, messages, size)
+        if ack_remote:
+            core.wait_for_nodes = self._wait_for_all
         node.hold()
         node.on(MembersChanged, self._on_members)
+        node.on(PeerUp, lambda effect: self._up.add(effect.peer))
+        node.on(PeerDown, self._on_down)
         node.on(Arrived, self._on_arrived)
         node.on(Acknowledged, self._on_acknowledged)
 
@@ -125,23 +120,41 @@ class Lanes:
         after this broker has died: the message survives, its sender does not.
         """
         lane = self._lanes.get(peer)
-        payload, key = b"", b""
+        size = 0
         if lane is not None and lane.is_open:
-            number = lane.last_number + 1
-            payload = encode(Parcel(self._name, self._life, number, message))
-            key = outgoing_key(peer, self._life, number)
-        if lane is None or not key or not self._has_room(lane, payload):
-            self._drop(peer, message, len(payload), is_full=bool(key))
+            before = lane.key
+            size = lane.add(message, self._buffer_bytes)
+            if lane.key is not before:
+                self._begin(lane)
+        if lane is None or size <= 0:
+            self._count_dropped(1, -size)
+            if size:
+                self._tell_dropped(peer, message, BUFFER_FULL)
             if done is not None:
                 done(False)
             return False
-        lane.last_number += 1
-        entry = Entry(key, payload, done)
-        lane.add(entry)
-        self._store.put(key, payload)
-        # Not before: a peer must not have what this broker, started again, would take anew from its publisher.
-        self.checkpoint.after(partial(self._hand_over, peer, lane, entry))
+        if done is not None:
+            lane.on_done(done)
         return True
+
+    def forward(self, peer: str, message: AnyMessage) -> bool:
+        """Sends what the client published whose packets are handled now.
+
+        By the options its acknowledgements wait until the peer has it, or is down: then this store has it. And while
+        too much waits for a peer that is up, the client may be read no further.
+        """
+        taken = self.send(peer, message)
+        core = self._core
+        publisher = core.publisher
+        if publisher is None or peer not in self._up:
+            return taken
+        lane = self._lanes[peer]
+        if taken and self._ack_remote:
+            lane.wait(publisher)
+        if core.options.pause_publisher and lane.size > self._buffer_bytes // 2:
+            if lane.pause(publisher) and core.call_later is not None:
+                core.call_later(LONGEST_PAUSE, lane.resume)
+        return taken
 
     def send_quick(self, peer: str, message: AnyMessage) -> bool:
         """Sends a message at most once; returns whether the peer is up and there was room."""
@@ -151,102 +164,213 @@ class Lanes:
             return False
 
     def waiting(self) -> tuple[int, int]:
-        """How many messages wait for peers or for their confirmations, and what they count in bytes."""
+        """How many messages wait for peers or for their confirmations, and their bytes."""
         lanes = self._lanes.values()
-        return sum(len(lane.entries) for lane in lanes), sum(lane.size for lane in lanes)
+        return sum(lane.messages for lane in lanes), sum(lane.size for lane in lanes)
+
+    def before_commit(self) -> None:
+        """Puts everything into the commit that belongs to it; to be called before each."""
+        for lane in self._changed:
+            lane.seal()
+            lane.save_total()
+        self._changed.clear()
 
     # --- sending
 
-    def _has_room(self, lane: Lane, payload: bytes) -> bool:
-        """Whether a message can wait; one alone may be as long as a channel allows."""
-        if len(payload) > MAX_PAYLOAD:
-            return False
-        return not lane.entries or lane.size + len(payload) + OVERHEAD <= self._buffer_bytes
+    def _lane(self, peer: str) -> Lane:
+        lane = self._lanes.get(peer)
+        if lane is None:
+            self._lanes[peer] = lane = Lane(peer, self._store, self._next_place)
+        return lane
 
-    def _hand_over(self, peer: str, lane: Lane, entry: Entry) -> None:
-        """This store has it: it may go."""
-        if self._lanes.get(peer) is lane and self._node.is_running:
-            self._node.send(peer, entry.payload, entry)
+    def _next_place(self) -> tuple[int, int, int]:
+        self._number += 1
+        return self._name, self._life, self._number
+
+    def _begin(self, lane: Lane) -> None:
+        """A lane has a new parcel: it goes into this commit, and then to the peer.
+
+        Not before: a peer must not have what this broker, started again, would take anew from its publisher.
+        """
+        key = lane.key
+        self._changed.add(lane)
+        self.checkpoint.after(partial(self._on_safe, lane, key))
+        self._disk.after(partial(self._on_written, lane, key))
+
+    def _on_safe(self, lane: Lane, key: bytes) -> None:
+        lane.seal()  # where nobody waits for commits
+        lane.safe(key)
+        self._hand_over(lane)
+
+    def _on_written(self, lane: Lane, key: bytes) -> None:
+        lane.written(key)
+        self._hand_over(lane)
+
+    def _hand_over(self, lane: Lane) -> None:
+        """What this store has may go."""
+        if not lane.is_open:
+            return
+        if not self._node.is_running:
+            lane.settle()  # the node failed, and nobody tells of its peers any more
+            return
+        try:
+            for entry in lane.take():
+                self._node.send(lane.peer, entry.payload, entry)
+        except ClusterError:
+            return  # it is no member any more, which `_on_members` is about to hear
+        except Exception:
+            log.exception("cannot read what waits for %s; it is tried again", lane.peer)
+            if self._core.call_later is not None:
+                self._core.call_later(READ_AGAIN, partial(self._hand_over, lane))
 
     def _on_acknowledged(self, effect: Acknowledged) -> None:
         lane = self._lanes.get(effect.peer)
+        if lane is None:
+            return
         for entry in effect.tickets:
-            if lane is None or not lane.entries or lane.entries[0] is not entry:
-                continue  # the peer was no member meanwhile
-            lane.pop()
-            self._store.delete(entry.key)
-            if entry.done is not None:
-                entry.done(True)
+            lane.confirm(entry)
+        self._changed.add(lane)
+        if lane.size <= self._buffer_bytes // 4:
+            lane.resume()
+        self._hand_over(lane)
         self._core.outbox.flush()
 
-    def _drop(self, peer: str, message: Message, size: int, is_full: bool) -> None:
-        self.dropped += 1
+    def _wait_for_all(self, output: Output) -> None:
+        for peer in self._up:
+            lane = self._lanes.get(peer)
+            if lane is not None and lane.has_any():
+                lane.wait(output)
+
+    def _count_dropped(self, messages: int, size: int) -> None:
+        self.dropped += messages
         self.dropped_bytes += size
+
+    def _tell_dropped(self, peer: str, message: Message, reason: DropReason) -> None:
         core = self._core
         hook = core.hooks.on_message_drop
-        if not is_full or hook is None or not isinstance(message, Publish):
+        if hook is None or not isinstance(message, Publish):
             return
         seen = SeenMessage(message.topic.decode(), message.payload, message.qos, message.retain)
         # The subscriber is the node: who of its clients misses the message only that one knows.
         subscriber = SubscriberId(client_id=peer, mountpoint=message.mountpoint)
-        core.tell("on_message_drop", hook, subscriber, lambda: seen, BUFFER_FULL)
+        core.tell("on_message_drop", hook, subscriber, lambda: seen, reason)
 
     # --- members
 
     def _on_members(self, effect: MembersChanged) -> None:
         others = set(effect.members) - {self._node.name}
         self._taken.forget_others(others)
+        self._untaken = deque(each for each in self._untaken if each.peer in others)
         for peer in sorted(self._lanes.keys() - others):
             self._end(self._lanes.pop(peer))
         for peer in sorted(others):
-            lane = self._lanes.setdefault(peer, Lane())
+            lane = self._lane(peer)
             if not lane.is_open:
                 lane.is_open = True
-                for entry in lane.entries:
-                    self._hand_over(peer, lane, entry)
+                self._hand_over(lane)
         self._core.outbox.flush()
 
+    def _on_down(self, effect: PeerDown) -> None:
+        self._up.discard(effect.peer)
+        lane = self._lanes.get(effect.peer)
+        if lane is not None:
+            lane.settle()
+            self._core.outbox.flush()
+
     def _end(self, lane: Lane) -> None:
-        """A peer is no member any more: nobody will ask for what waited for it."""
-        while lane.entries:
-            entry = lane.pop()
-            self._store.delete(entry.key)
-            self.dropped += 1
-            self.dropped_bytes += len(entry.payload)
-            if entry.done is not None:
-                entry.done(False)
+        """A peer is no member any more: nobody will ask for what waits for it, which may be a lot."""
+        self._up.discard(lane.peer)
+        lane.end()
+        self._disk.after(partial(self._drop, lane))
+
+    def _drop(self, lane: Lane) -> None:
+        """Drops a step of what waited for a peer that is no member any more, and has the rest dropped later."""
+        is_rest = False
+        try:
+            for raw in lane.drop(DROP_STEP):
+                is_rest = True
+                parcel, _ = decode_parcel(raw)
+                self._count_dropped(len(parcel.messages), len(raw))
+                for message in parcel.messages:
+                    self._tell_dropped(lane.peer, message, NODE_REMOVED)
+        except Exception:
+            log.exception("cannot drop all that waited for %s", lane.peer)
+            return
+        if is_rest:
+            self._disk.after(partial(self._drop, lane))
+        elif lane.peer not in self._lanes:
+            lane.save_total()
 
     # --- receiving
 
     def _on_arrived(self, effect: Arrived) -> None:
-        fault = ""
-        for raw in effect.payloads:
-            try:
-                if effect.reliable:
-                    parcel = decode_parcel(raw)
-                    if self._taken.is_new(effect.peer, parcel):
-                        self._handle(effect.peer, parcel.message)
-                else:
-                    self._handle(effect.peer, decode(raw))
-            except WireError as error:
-                # It is passed over: it would come again and again, and hold up what is behind it.
-                fault = fault or str(error)
         if effect.reliable:
-            self._taken.save()
-            self.checkpoint.after(partial(self._confirm, effect))
-        if fault:
-            self._node.drop(effect.peer, fault)
+            if self._untaken:
+                self._untaken.append(effect)
+            else:
+                self._take(effect)
+        else:
+            self._take_quick(effect)
         self._core.outbox.flush()
 
-    def _handle(self, peer: str, message: AnyMessage) -> None:
-        handle = self._handlers.get(type(message))
-        if handle is None:
-            log.error("nobody handles a %s of %s", type(message).__name__, peer)
-            return
-        try:
-            handle(peer, message)
-        except Exception:  # a defect here, which the peer must not pay for
-            log.exception("cannot handle a %s of %s", type(message).__name__, peer)
+    def _take_quick(self, effect: Arrived) -> None:
+        for raw in effect.payloads:
+            try:
+                self._handle(effect.peer, [decode(raw)])
+            except WireError as error:
+                self._node.drop(effect.peer, str(error))
+                return
+
+    def _take(self, effect: Arrived) -> None:
+        """Handles parcels, as far as the store has room for what becomes of them."""
+        peer = effect.peer
+        faults = []
+        for at, raw in enumerate(effect.payloads):
+            if self._is_behind():
+                rest = effect.payloads[at:]
+                self._untaken.appendleft(Arrived(peer, True, rest, effect.receipt))
+                self._core.waiting_for_store.append(self.checkpoint)
+                break
+            try:
+                parcel, fault = decode_parcel(raw)
+                if self._taken.is_new(peer, parcel):
+                    self._handle(peer, parcel.messages)
+            except WireError as error:
+                fault = str(error)
+            if (
+                fault
+            ):  # it is passed over: it would come again and again, and hold up what is behind it
+                faults.append(fault)
+        else:
+            self.checkpoint.after(partial(self._confirm, effect))
+        self._taken.save()
+        if faults:
+            self._node.drop(peer, faults[0])
+
+    def _is_behind(self) -> bool:
+        """Whether publishers would have to wait for the store."""
+        store = self._store
+        return store.failing or store.gathered > self._core.options.max_uncommitted_writes
+
+    def _go_on(self) -> None:
+        """The store has committed something."""
+        untaken, self._untaken = self._untaken, deque()
+        while untaken and not self._untaken:
+            self._take(untaken.popleft())
+        self._untaken += untaken
+        self._core.outbox.flush()
+
+    def _handle(self, peer: str, messages: list[AnyMessage]) -> None:
+        handlers = self._handlers
+        for message in messages:
+            handle = handlers.get(type(message))
+            if handle is None:
+                log.error("nobody handles a %s of %s", type(message).__name__, peer)
+                continue
+            try:
+                handle(peer, message)
+            except Exception:  # a defect here, which the peer must not pay for
+                log.exception("cannot handle a %s of %s", type(message).__name__, peer)
 
     def _confirm(self, effect: Arrived) -> None:
         """This store has all that was made of it: the peer may forget it."""

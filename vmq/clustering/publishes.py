@@ -9,10 +9,13 @@ from vmq.mqtt.decoder import Decoder
 from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.topics import decode_topic_name, split_shared
 
-_QOS: Final = 3
-_RETAIN: Final = 4
+#: In the flags.
+QOS: Final = 3
+RETAIN: Final = 4
 #: The first byte of a PUBLISH at QoS 0 without RETAIN.
 _QUICK: Final = 0x30
+#: To compare one byte of all packets of a run costs as much as to look at so many packets.
+_SLICE: Final = 6
 
 #: After so many nodes without a member there is none to be found.
 MAX_HOPS: Final = 8
@@ -30,7 +33,7 @@ class Publish(Message, frozen=True, tag=1):
 
     topic: Topic
     payload: bytes
-    flags: Annotated[int, Meta(ge=0, le=_RETAIN | 2)]
+    flags: Annotated[int, Meta(ge=0, le=RETAIN | 2)]
     mountpoint: Mountpoint = ""
     group: Annotated[str, Meta(max_length=65_535)] = ""
     #: How many nodes had no member of the group any more when it came to them.
@@ -38,16 +41,16 @@ class Publish(Message, frozen=True, tag=1):
 
     @property
     def qos(self) -> int:
-        return self.flags & _QOS
+        return self.flags & QOS
 
     @property
     def retain(self) -> bool:
-        return self.flags & _RETAIN != 0
+        return self.flags & RETAIN != 0
 
     def check(self) -> None:
         """Refuses what no client could have published."""
         _check_topic(self.topic)
-        if self.qos == _QOS:
+        if self.qos == QOS:
             raise ValueError("QoS 3")
         if self.group and not split_shared(self.group)[0]:
             raise ValueError("its group is none")
@@ -64,13 +67,13 @@ class Run(Message, frozen=True, tag=2):
     def check(self) -> None:
         """Refuses what no client could have published, or not in one run."""
         _check_topic(self.topic)
-        if _count(self.frames, len(self.topic).to_bytes(2, "big") + self.topic) != self.count:
+        if not _is_run(self.frames, len(self.topic).to_bytes(2, "big") + self.topic, self.count):
             raise ValueError("its packets are no run of so many")
 
 
 def flags_of(qos: int, retain: bool) -> int:
     """QoS and RETAIN in one number."""
-    return qos | _RETAIN if retain else qos
+    return qos | RETAIN if retain else qos
 
 
 def _check_topic(topic: bytes) -> None:
@@ -80,17 +83,25 @@ def _check_topic(topic: bytes) -> None:
         raise ValueError(f"its topic is none: {error}") from None
 
 
-def _count(frames: bytes, topic_field: bytes) -> int:
-    """How many PUBLISH packets a run has; 0 if it is no run on this topic."""
+def _is_run(frames: bytes, topic_field: bytes, count: int) -> bool:
+    """Whether these are so many PUBLISH packets on this topic, whose first two length bytes are in the field."""
     decoder = Decoder()
     decoder.feed(frames)
     try:
         is_whole = decoder.next()
     except ProtocolError:
-        return 0
+        return False
     if not is_whole or decoder.head != _QUICK or not decoder.is_shortest():
-        return 0
+        return False
     if not frames.startswith(topic_field, decoder.body, decoder.end):
-        return 0
-    count = decoder.run(topic_field)
-    return count if decoder.end == len(frames) else 0
+        return False
+    head = decoder.body + len(topic_field)
+    if decoder.end * count == len(frames) and head * _SLICE < count:
+        return _repeats(frames, head, decoder.end)
+    return decoder.run(topic_field) == count and decoder.end == len(frames)
+
+
+def _repeats(frames: bytes, head: int, length: int) -> bool:
+    """Whether packets of one length all begin with what the first begins with."""
+    count = len(frames) // length
+    return all(frames[at::length] == frames[at : at + 1] * count for at in range(head))

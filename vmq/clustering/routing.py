@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from vmq.clustering.directory import Directory
 from vmq.clustering.lanes import Lanes
-from vmq.clustering.publishes import Publish, Run
+from vmq.clustering.publishes import QOS, RETAIN, Publish, Run
 from vmq.clustering.records import Record
 from vmq.clustering.remotes import Remotes
 from vmq.clustering.shares import Members
@@ -135,7 +135,8 @@ class Routing:
         found = self._route(peer, publish.mountpoint, publish.topic)
         if found is not None:
             registry, route = found
-            message = Message(publish.topic, publish.payload, publish.qos, publish.retain)
+            flags = publish.flags
+            message = Message(publish.topic, publish.payload, flags & QOS, flags & RETAIN != 0)
             registry.deliver(route, message)
 
     def _on_run(self, peer: str, run: Run) -> None:

@@ -141,6 +141,6 @@ def publish_of(registry: Registry, message: Message, group: str = "") -> Publish
 def send(lanes: Lanes, node: str, highest: int, publish: Publish) -> None:
     """Sends it to where `highest` is the QoS wanted at most."""
     if publish.qos and highest:
-        lanes.send(node, publish)
+        lanes.forward(node, publish)
     else:
         lanes.send_quick(node, publish)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from vmq.clustering.wire import Parcel
-from vmq.store import Store, StoreError, scan
+from vmq.store import Store, StoreError, check_end, scan
 
 OUTGOING: Final = b"o"
 TAKEN: Final = b"t"
@@ -43,22 +43,86 @@ def begin_life(store: Store, wall: int, choose: Callable[[int], int]) -> tuple[i
     return name, life
 
 
+def prefix_of(peer: str) -> bytes:
+    """What the keys of all parcels to a peer begin with, and the whole key of what they are in total."""
+    return OUTGOING + peer.encode() + _NAME_END
+
+
 def outgoing_key(peer: str, life: int, number: int) -> bytes:
-    """The key of a message to a peer: those of one peer sort by their places."""
-    return OUTGOING + peer.encode() + _NAME_END + _raw(life, number)
+    """The key of a parcel to a peer: those of one peer sort by their places."""
+    return prefix_of(peer) + _raw(life, number)
 
 
-def stored_outgoing(store: Store) -> Iterator[tuple[str, bytes, bytes]]:
-    """Every message that waits for a peer, with that peer and its key, in order.
+def put_total(store: Store, peer: str, messages: int, size: int) -> None:
+    """Writes what waits for a peer in total; nothing is written of nothing."""
+    if messages:
+        store.put(prefix_of(peer), _raw(messages, size))
+    else:
+        store.delete(prefix_of(peer))
+
+
+def stored_lanes(store: Store) -> Iterator[tuple[str, bytes, int, int]]:
+    """The peers for which something waits, each with the last key, and how many messages and bytes.
+
+    It costs the same however much waits.
 
     Raises:
         StoreError: a record is none, which only a damaged store shows.
     """
-    for key, value in scan(store.db, OUTGOING):
-        name = key[1 : -_PLACE - 1]
-        if not name or key[-_PLACE - 1 : -_PLACE] != _NAME_END:
-            raise StoreError(f"key {key[:40]!r} is none of a message to another node")
-        yield name.decode(), key, value
+    key = OUTGOING
+    while True:
+        # One record, where a scan of all of them would take as long as the spool is large.
+        found = next(
+            store.db.iterator(start=key, stop=_after(OUTGOING), verify_checksums=True), None
+        )
+        if found is None:
+            check_end(store.db, key)
+            return
+        name, end, rest = found[0][1:].partition(_NAME_END)
+        if not name or not end or len(rest) not in (0, _PLACE):
+            raise StoreError(f"key {found[0][:40]!r} is none of a message to another node")
+        prefix = OUTGOING + name + _NAME_END
+        known = not rest and len(found[1]) == _PLACE
+        messages, size = (_number(found[1][:8]), _number(found[1][8:])) if known else (0, 0)
+        key = _after(prefix)
+        yield name.decode(), _last_before(store, key), messages, size
+
+
+def stored_parcels(store: Store, after: bytes, last: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The committed parcels of one peer behind one key and up to another.
+
+    Raises:
+        Exception: LevelDB's, where a record cannot be read, or the database is closed.
+    """
+    seen = after
+    for key, value in store.db.iterator(
+        start=after, include_start=False, stop=last, include_stop=True, verify_checksums=True
+    ):
+        yield key, value
+        seen = key
+    if seen != last:
+        check_end(store.db, seen)
+
+
+def _last_before(store: Store, key: bytes) -> bytes:
+    """The last committed key in front of another, where there is one.
+
+    By hand: plyvel's iterator, backwards, passes over a record that is the only one of its range.
+    """
+    at = store.db.raw_iterator(verify_checksums=True)
+    at.seek(key)
+    if at.valid():
+        at.prev()
+    else:
+        at.seek_to_last()
+    found: bytes = at.key()
+    at.close()
+    return found
+
+
+def _after(prefix: bytes) -> bytes:
+    """The first key behind all that begin with this."""
+    return prefix[:-1] + bytes([prefix[-1] + 1])
 
 
 class Taken:

@@ -5,6 +5,7 @@ gets new fields at its end only, with defaults: so nodes of two versions underst
 upgraded.
 """
 
+import struct
 from typing import Annotated, Final
 
 import msgspec
@@ -15,11 +16,14 @@ from vmq.clustering.publishes import Publish, Run
 
 AnyMessage = Publish | Run
 
+#: In one parcel.
+MAX_MESSAGES: Final = 100_000
+
 _Positive = Annotated[int, Meta(ge=1, lt=1 << 62)]
 
 
 class Parcel(Struct, array_like=True, frozen=True):
-    """A message on a lane: which store keeps it, and its place there.
+    """Messages on a lane: which store keeps them, and their place there.
 
     Places only rise: the life of the broker comes first, which is another after each start, then the number in it.
     """
@@ -27,7 +31,16 @@ class Parcel(Struct, array_like=True, frozen=True):
     store: _Positive
     life: _Positive
     number: _Positive
-    message: AnyMessage
+    messages: Annotated[list[AnyMessage], Meta(max_length=MAX_MESSAGES)]
+
+
+class _Torn(Struct, array_like=True, frozen=True):
+    """The same, with messages that may be none."""
+
+    store: _Positive
+    life: _Positive
+    number: _Positive
+    messages: Annotated[list[msgspec.Raw], Meta(max_length=MAX_MESSAGES)]
 
 
 class WireError(ValueError):
@@ -36,15 +49,36 @@ class WireError(ValueError):
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _PARCELS: Final = msgspec.msgpack.Decoder(Parcel)
+_TORN: Final = msgspec.msgpack.Decoder(_Torn)
 _MESSAGES: Final[msgspec.msgpack.Decoder[AnyMessage]] = msgspec.msgpack.Decoder(AnyMessage)
 
+#: Puts a message into a bytearray; at -1, behind what is there.
+encode_into: Final = _ENCODER.encode_into
 
-def encode(each: Message | Parcel) -> bytes:
-    """A message, or a parcel with one, for a channel."""
+#: A parcel in front of its messages: an array of four, three numbers of 64 bits, and an array with a length of 32.
+_HEAD: Final = struct.Struct(">BBQBQBQBI")
+HEAD: Final = _HEAD.size
+_COUNT: Final = struct.Struct(">I")
+
+
+def encode(each: Message) -> bytes:
+    """A message for a channel."""
     return _ENCODER.encode(each)
 
 
-def decode(raw: bytes) -> AnyMessage:
+def close(parcel: bytearray, place: tuple[int, int, int], count: int) -> bytes:
+    """A parcel of so many messages, which were put behind `HEAD` bytes of room."""
+    store, life, number = place
+    _HEAD.pack_into(parcel, 0, 0x94, 0xCF, store, 0xCF, life, 0xCF, number, 0xDD, count)
+    return bytes(parcel)
+
+
+def count_of(raw: bytes) -> int:
+    """How many messages a parcel of this broker's own has."""
+    return int(_COUNT.unpack_from(raw, HEAD - 4)[0]) if len(raw) >= HEAD else 0
+
+
+def decode(raw: bytes | msgspec.Raw) -> AnyMessage:
     """The message that came at most once.
 
     Raises:
@@ -58,15 +92,36 @@ def decode(raw: bytes) -> AnyMessage:
     return message
 
 
-def decode_parcel(raw: bytes) -> Parcel:
-    """The parcel that came over a lane.
+def decode_parcel(raw: bytes) -> tuple[Parcel, str]:
+    """The parcel that came over a lane, and why some of it is passed over, if it is.
 
     Raises:
-        WireError: it is none.
+        WireError: it is none at all.
     """
     try:
         parcel = _PARCELS.decode(raw)
-        parcel.message.check()
+        for message in parcel.messages:
+            message.check()
+    except (ValueError, RecursionError):
+        return _decode_torn(raw)
+    return parcel, ""
+
+
+def _decode_torn(raw: bytes) -> tuple[Parcel, str]:
+    """What is left of a parcel without those of its messages that are none.
+
+    Raises:
+        WireError: it is no parcel.
+    """
+    try:
+        torn = _TORN.decode(raw)
     except (ValueError, RecursionError) as error:
         raise WireError(f"no parcel: {error}") from None
-    return parcel
+    messages: list[AnyMessage] = []
+    fault = ""
+    for each in torn.messages:
+        try:
+            messages.append(decode(each))
+        except WireError as error:
+            fault = fault or str(error)
+    return Parcel(torn.store, torn.life, torn.number, messages), fault

@@ -115,6 +115,9 @@ class FakeLanes:
         self.on_send()
         return True
 
+    def forward(self, peer: str, message: Any) -> bool:
+        return self.send(peer, message)
+
     def send_quick(self, peer: str, message: Any) -> bool:
         self.sent.append((peer, message, False))
         return True

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from msgspec.structs import replace
 
+from tests.support.peer import Peer
+from tests.support.wire import PUBACK, PUBREC
 from tests.vmq.clustering.nodes import clustering, config, together, until
+from tests.vmq.support import split_packets
 from vmq.admin import cluster
 from vmq.broker import Broker
 from vmq.clustering.clustering import Clustering
-from vmq.clustering.lanes import BUFFER_FULL, Lanes, M
+from vmq.clustering.lanes import BUFFER_FULL, NODE_REMOVED, Lanes, M
 from vmq.clustering.publishes import Publish
+from vmq.clustering.wire import count_of
 from vmq.config import StoreOptions
 from vmq.core import Core
 from vmq.store import Store
@@ -28,11 +33,19 @@ from vmq_cluster.node import ClusterNode
 class Side:
     """One broker through all its lives, with what its lanes brought."""
 
-    def __init__(self, folder: Path, name: str, **options: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        durability: Literal["os", "memory"] = "os",
+        overflow: Literal["drop", "pause_publisher"] = "drop",
+        **options: Any,
+    ) -> None:
         base = config(folder, name, listen=f"ipc://{folder}/{name}.socket")
         self.config = replace(
             base,
-            store=StoreOptions(durability="os"),
+            store=StoreOptions(durability=durability, flush_interval=0.2),
+            queue=replace(base.queue, overflow=overflow),
             cluster=replace(base.cluster, **options),
         )
         self.folder = folder
@@ -87,6 +100,10 @@ class Side:
         """What is committed."""
         return list(self.store.db.iterator(prefix=prefix))
 
+    def spooled(self) -> int:
+        """How many messages for peers are committed."""
+        return sum(count_of(raw) for key, raw in self.records(b"o") if not key.endswith(b"\0"))
+
     def take(self, publish: Publish) -> None:
         """Handles a message: writes what a retained message would."""
         self.got.append(publish.payload)
@@ -95,6 +112,20 @@ class Side:
 
     def send(self, payload: bytes, peer: str = "b") -> bool:
         return self.lanes.send(peer, Publish(b"t", payload, 1), self.done.append)
+
+    def client(self, name: str = "p", clean: bool = True) -> Peer:
+        return Peer(self.running.registry(), name, clean=clean)
+
+    async def wants(self, a: Side, topic: str = "t") -> None:
+        """This node has a subscriber of a topic, and `a` knows it."""
+        self.client("s").subscribe((topic, 2))
+        route = a.running.registry().route
+        await until(lambda: bool(route(topic.encode()).nodes))
+
+    def commit(self) -> None:
+        committer = self.running._committer
+        assert committer is not None
+        committer.commit()
 
     def suspend_commits(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(self.running._committer, "commit", lambda: None)
@@ -106,8 +137,10 @@ BY_NAME: dict[str, Side] = {}
 class Recording(Lanes):
     """Lanes whose publishes end in the test, and nowhere else."""
 
-    def __init__(self, core: Core, node: ClusterNode, buffer_bytes: int) -> None:
-        super().__init__(core, node, buffer_bytes)
+    def __init__(
+        self, core: Core, node: ClusterNode, buffer_bytes: int, ack_remote: bool = False
+    ) -> None:
+        super().__init__(core, node, buffer_bytes, ack_remote)
         side = BY_NAME[node.name]
         super().on(Publish, lambda _, publish: side.take(publish))
 
@@ -167,7 +200,7 @@ async def test_a_message_is_kept_until_the_peer_has_committed_what_it_made_of_it
             await until(lambda: b.got == [b"1"])
             await rounds(a, b)
             assert a.done == []
-            assert len(a.records(b"o")) == 1
+            assert a.spooled() == 1
             await b.kill(patch)
         # What it had handled died with it, uncommitted: it is handled anew.
         await b.start()
@@ -225,7 +258,7 @@ async def test_what_was_sent_to_a_dead_peer_survives_the_sender(
         await b.stop()
         for payload in payloads(2, 4):
             assert a.send(payload)
-        await until(lambda: len(a.records(b"o")) == 3)
+        await until(lambda: a.spooled() == 3)
         await a.kill(monkeypatch)
         await a.start()
         assert a.lanes.waiting()[0] == 3
@@ -368,3 +401,248 @@ async def test_without_a_start_there_are_no_lanes(tmp_path: Path) -> None:
         )
         with pytest.raises(ClusterError, match="not started"):
             _ = idle.lanes
+
+
+# --- what publishers wait for
+
+
+def answers(client: Peer) -> list[int]:
+    """The packet ids of what was acknowledged."""
+    packets = split_packets(bytearray(client.received))
+    return [packet.packet_id for packet in packets if packet.type in (PUBACK, PUBREC)]
+
+
+async def test_by_default_a_publisher_waits_for_the_own_store_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with sides(tmp_path) as (a, b):
+        await b.wants(a)
+        client = a.client()
+        b.suspend_commits(monkeypatch)
+        client.publish("t", qos=1)
+        await until(lambda: answers(client) == [1])
+        assert a.spooled() == 1
+        monkeypatch.undo()
+        b.commit()
+
+
+async def test_a_publisher_may_wait_for_the_stores_of_other_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with sides(tmp_path, ack_after="remote") as (a, b):
+        await b.wants(a)
+        client, other = a.client(), a.client("other")
+        with monkeypatch.context() as patch:
+            b.suspend_commits(patch)
+            for number in range(3):
+                client.publish("t", b"%d" % number, qos=1)
+            client.publish("t", b"3", qos=2)
+            await until(lambda: len(b.got) == 4)
+            other.publish("elsewhere", qos=1)
+            await until(lambda: answers(other) == [1])
+            await rounds(a, b)
+            assert answers(client) == []
+        b.commit()
+        await until(lambda: answers(client) == [1, 2, 3, 4])
+
+
+async def test_a_node_that_goes_down_is_waited_for_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with sides(tmp_path, ack_after="remote") as (a, b):
+        await b.wants(a)
+        client = a.client()
+        b.suspend_commits(monkeypatch)
+        client.publish("t", b"1", qos=1)
+        await until(lambda: b.got == [b"1"])
+        assert answers(client) == []
+        await b.kill(monkeypatch)
+        await until(lambda: answers(client) == [1])
+        assert a.spooled() == 1
+        client.publish("t", b"2", qos=1)
+        await until(lambda: answers(client) == [1, 2])
+        monkeypatch.undo()
+        monkeypatch.setattr("vmq.clustering.clustering.Lanes", Recording)
+        await b.start()
+        await until(lambda: b.got == [b"1", b"1", b"2"])
+
+
+async def test_a_node_that_failed_waits_for_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with sides(tmp_path, ack_after="remote") as (a, b):
+        await b.wants(a)
+        client = a.client()
+        b.suspend_commits(monkeypatch)
+        client.publish("t", b"1", qos=1)
+        await until(lambda: b.got == [b"1"])
+        node = a.node
+        machine, node._machine = node._machine, None
+        client.publish("t", b"2", qos=1)
+        await until(lambda: answers(client) == [1, 2])
+        assert a.spooled() == 2
+        node._machine = machine
+        monkeypatch.undo()
+        monkeypatch.setattr("vmq.clustering.clustering.Lanes", Recording)
+        b.commit()
+
+
+async def test_a_message_sent_again_is_answered_when_the_first_would_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with sides(tmp_path, ack_after="remote") as (a, b):
+        await b.wants(a)
+        client = a.client(clean=False)
+        with monkeypatch.context() as patch:
+            b.suspend_commits(patch)
+            client.publish("t", b"1", qos=2)
+            await until(lambda: b.got == [b"1"])
+            client.leave()
+            again = a.client(clean=False)
+            again.publish("t", b"1", qos=2)
+            await rounds(a, b)
+            assert answers(again) == []
+        b.commit()
+        await until(lambda: answers(again) == [1])
+        assert b.got[-1] == b"1"
+        assert b.got.count(b"1") == 1
+
+
+# --- bounds
+
+
+async def test_a_node_whose_store_cannot_write_takes_nothing_until_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vmq.commits.RETRY_AFTER", 0.05)
+    async with sides(tmp_path) as (a, b):
+        with monkeypatch.context() as patch:
+            patch.setattr(b.running._committer, "write", full)
+            a.send(b"1")
+            await until(lambda: b.store.failing)
+            for payload in payloads(2, 50):
+                a.send(payload)
+                await asyncio.sleep(0)
+            await until(lambda: len(b.lanes._untaken) > 0)
+            assert b.got == [b"1"]
+            assert a.done == []
+            await rounds(a, b)
+        await until(lambda: len(a.done) == 50)
+        assert b.got == payloads(1, 50)
+        assert not b.lanes._untaken
+
+
+def full(_: Store) -> None:
+    raise OSError("no space left")
+
+
+async def test_a_node_that_is_behind_takes_as_much_as_its_clients_would_be_let(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with sides(tmp_path) as (a, b):
+        core = b.running._core
+        assert core is not None
+        core.options.max_uncommitted_writes = 5
+        most = 0
+
+        def write_much() -> None:
+            nonlocal most
+            b.store.put(b"rmuch/%d" % len(b.got), b"\0" * 10_000)
+            most = max(most, b.store.gathered)
+
+        b.trouble = write_much
+        with monkeypatch.context() as patch:
+            patch.setattr("vmq.clustering.lane.PARCEL", 10)
+            for payload in payloads(1, 50):
+                a.send(payload)
+        await until(lambda: len(a.done) == 50)
+        assert b.got == payloads(1, 50)
+        assert most < 30  # one message counts 10 or so
+
+
+async def test_publishers_pause_for_a_node_that_is_up_where_the_options_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with sides(tmp_path, overflow="pause_publisher", buffer_bytes=65_536) as (a, b):
+        await b.wants(a)
+        client = a.client()
+        load = b"x" * 10_000
+        with monkeypatch.context() as patch:
+            b.suspend_commits(patch)
+            for _ in range(4):
+                client.publish("t", load, qos=1)
+                if client.connection.pauses:
+                    break
+            assert client.connection.pauses == 1
+            assert a.lanes.dropped == 0
+        b.commit()
+        await until(lambda: client.connection.pauses == 0)
+        # For one that is down nobody waits.
+        await b.stop()
+        await until(lambda: not a.node.up)
+        for _ in range(8):
+            client.publish("t", load, qos=1)
+        assert client.connection.pauses == 0
+        assert a.lanes.dropped == 2
+
+
+async def test_what_waited_for_a_removed_member_is_dropped_counted_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vmq.clustering.lanes.DROP_STEP", 3)
+    told: list[tuple[str, bytes, str]] = []
+    async with sides(tmp_path) as (a, b):
+        await b.stop()
+        for payload in payloads(1, 10):
+            a.send(payload)
+            await asyncio.sleep(0.001)
+        a.running.hooks.on_message_drop = lambda who, load, why: told.append(
+            (who.client_id, load().payload, why)
+        )
+        await until(lambda: not a.node.up)
+        cluster.remove(a.running, "b", force=True)
+        await until(lambda: len(told) == 10)
+        assert told == [("b", payload, NODE_REMOVED) for payload in payloads(1, 10)]
+        assert a.done == [False] * 10
+        assert a.lanes.dropped == 10
+        await until(lambda: a.records(b"o") == [])
+
+
+async def test_a_spool_larger_than_memory_may_hold_goes_out_in_order_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vmq.clustering.lane.PARCEL", 2_000)
+    monkeypatch.setattr("vmq.clustering.lane.WINDOW", 20_000)
+    async with sides(tmp_path) as (a, b):
+        await b.stop()
+        sent = [b"%d" % number + b"x" * 500 for number in range(300)]
+        for payload in sent[:200]:
+            assert a.send(payload)
+        await until(lambda: a.spooled() == 200)
+        await a.stop()
+        await a.start()
+        assert a.lanes.waiting()[0] == 200
+        for payload in sent[200:]:
+            assert a.send(payload)
+        await b.start()
+        await until(lambda: len(b.got) == 300)
+        assert b.got == sent
+        await until(lambda: a.records(b"o") == [])
+
+
+async def test_with_a_store_that_acknowledges_early_everything_still_arrives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vmq.clustering.lane.PARCEL", 2_000)
+    monkeypatch.setattr("vmq.clustering.lane.WINDOW", 20_000)
+    async with sides(tmp_path, durability="memory") as (a, b):
+        sent = [b"%d" % number + b"x" * 500 for number in range(300)]
+        for payload in sent:
+            assert a.send(payload)
+        assert a.running._core is not None
+        a.running._core.outbox.flush()
+        await until(lambda: len(b.got) > 20)
+        assert a.spooled() == 0
+        await until(lambda: len(a.done) == 300)
+        assert b.got == sent
+        await until(lambda: a.records(b"o") == [])

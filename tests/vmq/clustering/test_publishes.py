@@ -57,6 +57,26 @@ def test_a_run_goes_there_and_back(payloads: list[bytes], topic: str) -> None:
     assert decode(encode(run)) == run
 
 
+@pytest.mark.parametrize("payload", [b"", b"x" * 60, b"x" * 300])
+def test_a_long_run_of_packets_of_one_length_is_looked_at_whole(payload: bytes) -> None:
+    one = publish_packet("t", payload)
+    frames = bytearray(one * 200)
+    assert decode(encode(run := Run(b"t", bytes(frames), 200))) == run
+    head = len(one) - len(payload)
+    for at in range(head):
+        for packet in (0, 1, 100, 199):
+            broken = bytearray(frames)
+            broken[packet * len(one) + at] ^= 1
+            with pytest.raises(WireError, match="no run of so many"):
+                decode(encode(Run(b"t", bytes(broken), 200)))
+    for count in (199, 201, 400):
+        with pytest.raises(WireError, match="no run of so many"):
+            decode(encode(Run(b"t", bytes(frames), count)))
+    if payload:  # which may be anything
+        frames[len(one) * 100 + head] ^= 1
+        assert decode(encode(run := Run(b"t", bytes(frames), 200))) == run
+
+
 def test_a_run_may_begin_with_a_long_packet() -> None:
     frames = publish_packet("t", b"x" * 20_000) + publish_packet("t", b"y")
     run = Run(b"t", frames, 2)

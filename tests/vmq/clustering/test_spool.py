@@ -15,7 +15,10 @@ from vmq.clustering.spool import (
     Taken,
     begin_life,
     outgoing_key,
-    stored_outgoing,
+    prefix_of,
+    put_total,
+    stored_lanes,
+    stored_parcels,
 )
 from vmq.clustering.wire import Parcel
 from vmq.store import Store, StoreError
@@ -86,14 +89,14 @@ def test_each_place_is_taken_once_whatever_is_repeated(steps: list[tuple[int, in
         again = sent[max(len(sent) - back, 0) :]
         sent += [(life, number + 1 + each) for each in range(count)]
         for place in [*again, *sent[-count:]]:
-            if taken.is_new("a", Parcel(7, *place, PUBLISH)):
+            if taken.is_new("a", Parcel(7, *place, [PUBLISH])):
                 got.append(place)
     assert got == sent
 
 
 def test_origins_do_not_mix_and_are_forgotten(store: Store) -> None:
     taken = Taken(store)
-    parcel = Parcel(7, 1, 5, PUBLISH)
+    parcel = Parcel(7, 1, 5, [PUBLISH])
     assert taken.is_new("a", parcel)
     assert not taken.is_new("a", parcel)
     assert taken.is_new("b", parcel)
@@ -109,9 +112,9 @@ def test_origins_do_not_mix_and_are_forgotten(store: Store) -> None:
 
 def test_an_origin_with_a_new_store_is_heard_whatever_its_clock_says(store: Store) -> None:
     taken = Taken(store)
-    assert taken.is_new("a", Parcel(7, 1000, 5, PUBLISH))
-    assert taken.is_new("a", Parcel(6, 1, 1, PUBLISH))
-    assert not taken.is_new("a", Parcel(6, 1, 1, PUBLISH))
+    assert taken.is_new("a", Parcel(7, 1000, 5, [PUBLISH]))
+    assert taken.is_new("a", Parcel(6, 1, 1, [PUBLISH]))
+    assert not taken.is_new("a", Parcel(6, 1, 1, [PUBLISH]))
 
 
 def test_lives_rise_whatever_the_clock_says_and_the_name_stays(store: Store) -> None:
@@ -122,24 +125,43 @@ def test_lives_rise_whatever_the_clock_says_and_the_name_stays(store: Store) -> 
     assert begin_life(store, 2000, lambda _: 0) == (42, 2000)
 
 
+PLACES = [(life, number) for life in (1, 300) for number in (1, 2, 255, 256)]
+
+
 def test_what_waits_comes_back_in_order(store: Store) -> None:
-    places = [(life, number) for life in (1, 300) for number in (1, 2, 255, 256)]
-    for peer in ("a", "ab"):
-        for life, number in reversed(places):
+    for peer in ("a", "ab", "b"):
+        for life, number in reversed(PLACES):
             store.put(outgoing_key(peer, life, number), b"%d.%d" % (life, number))
+        put_total(store, peer, 8, len(peer))
+    put_total(store, "b", 0, 0)
+    store.put(b"p", b"\0")  # what comes next in the store
     commit(store)
-    wanted = [b"%d.%d" % place for place in places]
+    last = [outgoing_key(peer, *PLACES[-1]) for peer in ("a", "ab", "b")]
+    assert list(stored_lanes(store)) == [
+        ("a", last[0], 8, 1),
+        ("ab", last[1], 8, 2),
+        ("b", last[2], 0, 0),
+    ]
     for peer in ("a", "ab"):
-        found = [payload for name, _, payload in stored_outgoing(store) if name == peer]
-        assert found == wanted
+        found = stored_parcels(store, prefix_of(peer), outgoing_key(peer, 300, 255))
+        assert [raw for _, raw in found] == [b"%d.%d" % place for place in PLACES[:-1]]
+        rest = stored_parcels(store, outgoing_key(peer, 300, 2), outgoing_key(peer, 300, 256))
+        assert [raw for _, raw in rest] == [b"300.255", b"300.256"]
 
 
-@pytest.mark.parametrize("key", [b"o", b"oa", b"o" + bytes(17), b"oab" + b"x" * 16])
+def test_a_total_without_parcels_is_a_lane_with_nothing(store: Store) -> None:
+    put_total(store, "a", 5, 5)
+    commit(store)
+    assert list(stored_lanes(store)) == [("a", prefix_of("a"), 5, 5)]
+    assert list(stored_parcels(store, prefix_of("a"), prefix_of("a"))) == []
+
+
+@pytest.mark.parametrize("key", [b"o", b"oa", b"o" + bytes(17), b"oa\0" + b"x" * 15])
 def test_a_damaged_store_is_told_of(store: Store, key: bytes) -> None:
     store.put(key, b"x")
     commit(store)
     with pytest.raises(StoreError, match="is none of a message"):
-        list(stored_outgoing(store))
+        list(stored_lanes(store))
 
 
 def test_so_is_a_damaged_record_of_another_node(store: Store) -> None:
@@ -152,13 +174,16 @@ def test_so_is_a_damaged_record_of_another_node(store: Store) -> None:
 def test_the_store_check_knows_the_records(store: Store, tmp_path: Path) -> None:
     begin_life(store, 1000, lambda _: 41)
     taken = Taken(store)
-    taken.is_new("a", Parcel(7, 1, 5, PUBLISH))
+    taken.is_new("a", Parcel(7, 1, 5, [PUBLISH]))
     taken.save()
     store.put(outgoing_key("a", 1, 1), b"x")
+    put_total(store, "a", 1, 1)
     commit(store)
     store.db.close()
     assert check(tmp_path).problems == []
     with plyvel.DB(str(tmp_path / "store")) as db:
-        for key in (b"l", b"ta", b"o\0" + bytes(16)):
+        for key in (b"l", b"ta", b"o\0" + bytes(16), b"ob\0", b"oc\0" + bytes(8)):
             db.put(key, b"x")
-    assert len(check(tmp_path).problems) == 3
+    found = check(tmp_path).problems
+    assert len(found) == 3
+    assert "ill-formed messages to other nodes: 3" in "".join(map(str, found))

@@ -7,21 +7,49 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vmq.clustering.message import Message
 from vmq.clustering.publishes import Publish
-from vmq.clustering.wire import Parcel, WireError, decode, decode_parcel, encode
+from vmq.clustering.wire import (
+    HEAD,
+    AnyMessage,
+    Parcel,
+    WireError,
+    close,
+    count_of,
+    decode,
+    decode_parcel,
+    encode,
+    encode_into,
+)
 
 PUBLISH = Publish(b"a/b", b"payload", 1, "m")
 NUMBERS = st.integers(1, (1 << 62) - 1)
 
 
-@given(NUMBERS, NUMBERS, NUMBERS)
-def test_a_parcel_goes_there_and_back(store: int, life: int, number: int) -> None:
-    parcel = Parcel(store, life, number, PUBLISH)
-    assert decode_parcel(encode(parcel)) == parcel
+def parcel_of(place: tuple[int, int, int], *messages: Message) -> bytes:
+    parcel = bytearray(HEAD)
+    for each in messages:
+        encode_into(each, parcel, -1)
+    return close(parcel, place, len(messages))
+
+
+@given(NUMBERS, NUMBERS, NUMBERS, st.lists(st.binary(max_size=300), max_size=40))
+def test_a_parcel_goes_there_and_back(
+    store: int, life: int, number: int, payloads: list[bytes]
+) -> None:
+    messages: list[AnyMessage] = [Publish(b"a/b", payload, 1, "m") for payload in payloads]
+    raw = parcel_of((store, life, number), *messages)
+    assert count_of(raw) == len(messages)
+    assert decode_parcel(raw) == (Parcel(store, life, number, messages), "")
+    assert raw[HEAD:] == b"".join(map(encode, messages))
 
 
 def test_a_message_goes_there_and_back() -> None:
     assert decode(encode(PUBLISH)) == PUBLISH
+
+
+def test_what_is_no_parcel_counts_nothing() -> None:
+    assert count_of(b"") == count_of(bytes(HEAD - 1)) == 0
 
 
 def test_fields_of_a_later_version_are_passed_over() -> None:
@@ -34,18 +62,37 @@ def test_fields_of_a_later_version_are_passed_over() -> None:
 )
 def test_a_place_out_of_bounds_is_refused(store: int, life: int, number: int) -> None:
     with pytest.raises(WireError, match="no parcel: "):
-        decode_parcel(encode(Parcel(store, life, number, PUBLISH)))
+        decode_parcel(parcel_of((store, life, number), PUBLISH))
 
 
-def test_a_message_is_checked_wherever_it_is() -> None:
-    bad = Publish(b"a/#", b"", 0)
+class Unknown(Message, frozen=True, tag=999):
+    """What a later version may send."""
+
+
+BAD = Publish(b"a/#", b"", 0)
+
+
+def test_a_message_is_checked() -> None:
     with pytest.raises(WireError, match="no message: its topic"):
-        decode(encode(bad))
-    with pytest.raises(WireError, match="no parcel: its topic"):
-        decode_parcel(encode(Parcel(1, 1, 1, bad)))
+        decode(encode(BAD))
 
 
-@given(st.binary(max_size=40) | st.builds(lambda cut: encode(PUBLISH)[:cut], st.integers(0, 15)))
+@pytest.mark.parametrize(("bad", "why"), [(BAD, "its topic"), (Unknown(), "Invalid value")])
+def test_a_parcel_goes_without_those_of_its_messages_that_are_none(bad: Message, why: str) -> None:
+    other = Publish(b"c", b"", 0)
+    parcel, fault = decode_parcel(parcel_of((1, 2, 3), PUBLISH, bad, other, bad))
+    assert parcel == Parcel(1, 2, 3, [PUBLISH, other])
+    assert fault.startswith(f"no message: {why}")
+
+
+WHOLE = parcel_of((1, 1, 1), PUBLISH)
+
+
+@given(
+    st.binary(max_size=40)
+    | st.builds(lambda cut: encode(PUBLISH)[:cut], st.integers(0, 15))
+    | st.builds(lambda cut: WHOLE[:cut], st.integers(0, len(WHOLE) - 1))
+)
 def test_other_bytes_are_refused_and_nothing_else_happens(raw: bytes) -> None:
     for attempt in (decode, decode_parcel):
         try:

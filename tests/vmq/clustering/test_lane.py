@@ -1,0 +1,319 @@
+"""One lane: everything once and in order, a window of it in memory, whatever is committed when."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vmq.clustering import lane as lane_module
+from vmq.clustering.lane import Entry, Lane
+from vmq.clustering.publishes import Publish
+from vmq.clustering.spool import stored_lanes
+from vmq.clustering.wire import HEAD, decode_parcel
+from vmq.output import Outbox, Output
+from vmq.store_open import open_store
+from vmq_cluster.messages import MAX_PAYLOAD
+
+ROOM = 1 << 40
+
+
+class Sender:
+    """A lane on a disk, and a peer that takes what comes; commits are made by hand."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.life = 0
+        self.sent: deque[Entry] = deque()
+        self.got: list[bytes] = []
+        self.added: list[bytes] = []
+        self.keys: list[bytes] = []
+        self.start()
+
+    def start(self) -> None:
+        self.store = open_store(self.folder, "os", lambda: None)
+        self.life += 1
+        self.numbers = count(1)
+        self.lane = Lane("b", self.store, lambda: (7, self.life, next(self.numbers)))
+        for peer, last, messages, size in stored_lanes(self.store):
+            assert peer == "b"
+            self.lane.restore(last, messages, size)
+
+    def add(self, payload: bytes, room: int = ROOM) -> int:
+        before = self.lane.key
+        size = self.lane.add(Publish(b"t", payload, 1), room)
+        if size > 0:
+            self.added.append(payload)
+        if self.lane.key != before:
+            self.keys.append(self.lane.key)
+        return size
+
+    def commit(self) -> None:
+        self.write()
+        self.take()
+
+    def write(self) -> None:
+        self.lane.seal()
+        self.lane.save_total()
+        self.store.begin_commit()
+        self.store.write()
+        self.store.end_commit()
+        self.lane.safe(self.lane.key)
+        self.lane.written(self.lane.key)
+
+    def take(self) -> None:
+        self.sent += self.lane.take()
+
+    def confirm(self) -> None:
+        if self.sent:
+            entry = self.sent.popleft()
+            self.got += contents(entry.payload)
+            self.lane.confirm(entry)
+
+    def die(self) -> None:
+        """What is committed stays, and the peer gets again what it had not confirmed on the disk."""
+        self.store.db.close()
+        self.sent.clear()
+        self.start()
+        self.take()
+
+    def drain(self) -> None:
+        self.commit()
+        while self.sent:
+            self.confirm()
+            self.take()
+
+
+def contents(raw: bytes) -> list[bytes]:
+    return [message.payload for message in decode_parcel(raw)[0].messages]  # type: ignore[union-attr]
+
+
+@contextmanager
+def sender(folder: Path) -> Iterator[Sender]:
+    found = Sender(folder)
+    try:
+        yield found
+    finally:
+        found.store.db.close()
+
+
+@pytest.fixture
+def a(tmp_path: Path) -> Iterator[Sender]:
+    with sender(tmp_path / "store") as found:
+        yield found
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lane_module, "PARCEL", 200)
+    monkeypatch.setattr(lane_module, "WINDOW", 1000)
+
+
+Steps = st.lists(
+    st.tuples(st.sampled_from(["add", "add", "commit", "confirm", "die"]), st.integers(1, 12)),
+    max_size=40,
+)
+
+
+@given(Steps)
+def test_everything_arrives_in_order_and_memory_holds_a_window(
+    steps: list[tuple[str, int]],
+) -> None:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        tempfile.TemporaryDirectory() as folder,
+        sender(Path(folder) / "store") as each,
+    ):
+        patch.setattr(lane_module, "PARCEL", 200)
+        patch.setattr(lane_module, "WINDOW", 1000)
+        safe = 0
+        got: list[bytes] = []
+        for kind, number in steps:
+            for _ in range(number):
+                match kind:
+                    case "add":
+                        each.add(b"%d" % len(each.added) + b"x" * 60)
+                    case "confirm":
+                        each.confirm()
+                        each.take()
+            if kind == "commit":
+                each.commit()
+                safe = len(each.added)
+                got = list(each.got)
+            if kind == "die":
+                del each.added[safe:]
+                each.got = list(got)
+                each.die()
+            assert each.lane._held <= 1000 + 200 + HEAD
+            assert each.lane.messages == len(each.added) - len(each.got)
+            assert each.got == each.added[: len(each.got)]
+        each.drain()
+        assert each.got == each.added
+        assert (each.lane.messages, each.lane.size, each.lane.has_any()) == (0, 0, False)
+        each.commit()
+        assert list(stored_lanes(each.store)) == []
+
+
+def test_a_pass_is_one_record_and_one_payload(a: Sender) -> None:
+    for number in range(100):
+        a.add(b"%d" % number)
+    a.commit()
+    assert len(a.keys) == len(a.sent) == 1
+    assert contents(a.sent[0].payload) == a.added
+    assert a.lane.size == len(a.sent[0].payload)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_large_spool_is_not_read_at_the_start(a: Sender) -> None:
+    for number in range(100):
+        a.add(b"%d" % number + b"x" * 90)
+    a.commit()
+    size = a.lane.size
+    a.die()
+    assert a.lane.messages == 100
+    assert a.lane.size == size
+    assert len(a.sent) <= 1000 // 100 + 1
+    a.drain()
+    assert a.got == a.added
+
+
+def test_what_has_no_room_is_refused_whole(a: Sender) -> None:
+    assert a.add(b"x" * 100, room=50) > 100  # one alone always fits
+    size = a.lane.size
+    assert a.add(b"y" * 60, room=size + 60) < -60
+    assert a.add(b"z" * 60, room=size + 100) > 60
+    a.drain()
+    assert a.got == [b"x" * 100, b"z" * 60]
+
+
+def test_what_no_channel_takes_is_refused(a: Sender) -> None:
+    assert a.add(bytes(MAX_PAYLOAD)) < 0
+    assert not a.lane.has_any()
+    assert a.add(b"small") > 0
+    assert a.add(bytes(MAX_PAYLOAD - HEAD - 20)) > 0
+    a.commit()
+    assert [len(each.payload) <= MAX_PAYLOAD for each in a.sent] == [True, True]
+
+
+def test_nothing_is_sent_before_it_is_committed_nor_loaded_before_it_is_on_the_disk(
+    a: Sender, small: None
+) -> None:
+    a.add(b"1")
+    a.lane.seal()
+    assert list(a.lane.take()) == []
+    a.lane.safe(a.lane.key)
+    assert len(list(a.lane.take())) == 1
+    for number in range(40):
+        a.add(b"%d" % number + b"x" * 90)
+    a.lane.seal()
+    a.lane.safe(a.lane.key)
+    before = len(list(a.lane.take()))
+    assert before < 20
+    assert a.lane._has_backlog()
+    assert list(a.lane.take()) == []
+
+
+def test_who_wanted_to_know_is_told_in_order(a: Sender) -> None:
+    told: list[tuple[int, bool]] = []
+    for number in range(4):
+        a.add(b"%d" % number)
+        a.lane.on_done(lambda good, number=number: told.append((number, good)))  # type: ignore[misc]
+        if number == 1:
+            a.commit()
+    a.commit()
+    a.confirm()
+    assert told == [(0, True), (1, True)]
+    a.lane.end()
+    assert told[2:] == [(2, False), (3, False)]
+
+
+def test_an_entry_that_is_not_the_next_is_none_of_this_lane(a: Sender) -> None:
+    a.add(b"1")
+    a.commit()
+    a.lane.confirm(Entry(a.lane.key, a.sent[0].payload))
+    assert a.lane.messages == 1
+
+
+def test_a_pass_waits_for_the_last_of_its_messages_and_a_dead_peer_is_not_waited_for(
+    a: Sender,
+) -> None:
+    outbox = Outbox()
+    first, second = Output(outbox), Output(outbox)
+    a.add(b"1")
+    a.lane.wait(first)
+    a.commit()
+    a.add(b"2")
+    a.lane.wait(first)
+    a.add(b"3")
+    a.lane.wait(second)
+    waits = [each.wait_for_nodes() for each in (first, second)]
+    assert [each.open for each in waits] == [1, 1]
+    a.commit()
+    a.confirm()
+    assert [each.open for each in waits] == [1, 1]
+    a.confirm()
+    assert [each.open for each in waits] == [0, 0]
+    a.add(b"4")
+    a.lane.wait(first)
+    a.lane.settle()
+    assert waits[0].open == 0
+
+
+@pytest.mark.usefixtures("small")
+def test_a_removed_member_has_its_spool_dropped_in_steps(a: Sender) -> None:
+    for number in range(100):
+        a.add(b"%d" % number + b"x" * 90)
+        if number % 10 == 0:
+            a.commit()
+    a.confirm()
+    a.lane.end()
+    a.write()
+    dropped: list[bytes] = []
+    while step := list(a.lane.drop(7)):
+        assert len(step) <= 7
+        for raw in step:
+            dropped += contents(raw)
+    assert dropped == a.added[len(a.got) :]
+    a.write()
+    assert list(a.store.db.iterator(prefix=b"o")) == []
+
+
+def test_a_peer_that_comes_back_has_a_lane_of_its_own_beside_the_dropped_one(a: Sender) -> None:
+    a.add(b"old")
+    a.commit()
+    old = a.lane
+    old.end()
+    a.sent.clear()
+    a.lane = Lane("b", a.store, lambda: (7, a.life, next(a.numbers)))
+    a.add(b"new")
+    a.commit()
+    assert [contents(raw) for raw in old.drop(10)] == [[b"old"]]
+    assert list(old.drop(10)) == []
+    a.drain()
+    assert a.got == [b"new"]
+
+
+def test_who_is_paused_reads_on_when_there_is_room(a: Sender) -> None:
+    outbox = Outbox()
+    steps: list[str] = []
+    output = Output(outbox)
+    with pytest.MonkeyPatch.context() as patch:
+        try:
+            patch.setattr(Output, "pause", lambda _: steps.append("pause"))
+            patch.setattr(Output, "resume", lambda _: steps.append("resume"))
+        except (AttributeError, TypeError):
+            pytest.skip("the compiled class cannot be watched")
+        assert a.lane.pause(output)
+        assert not a.lane.pause(output)
+        a.lane.resume()
+        a.lane.resume()
+        a.lane.pause(output)
+        a.lane.settle()
+    assert steps == ["pause", "resume"] * 2

@@ -1,0 +1,267 @@
+"""One lane: what waits for one peer, in the store, and a window of it in memory.
+
+Messages gather in a parcel for as long as a commit does. A parcel is one record of the store, one payload of the
+channel, and is handled as one. What does not fit into the window is in the store only, and loaded when there is room.
+
+    add ... add      seal       safe       take      confirm
+      gathering   -> stored -> committed -> sent -> gone
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from vmq.clustering.message import Message
+from vmq.clustering.spool import outgoing_key, prefix_of, put_total, stored_parcels
+from vmq.clustering.wire import HEAD, close, count_of, encode_into
+from vmq.output import Output, Wait
+from vmq.store import Store
+from vmq_cluster.messages import MAX_PAYLOAD
+
+#: A parcel is closed when it has so many bytes, but for one message that is longer.
+PARCEL: Final = 256 * 1024
+
+#: Bytes that are in memory at most, but for one parcel; the backlog is loaded when half of it is free.
+WINDOW: Final = 4 * 1024 * 1024
+
+Done = Callable[[bool], None]
+
+
+class Entry:
+    """A parcel that a peer has not confirmed."""
+
+    __slots__ = ("key", "payload")
+
+    def __init__(self, key: bytes, payload: bytes) -> None:
+        self.key = key
+        self.payload = payload
+
+
+class Lane:
+    """What waits for one peer.
+
+    Args:
+        peer: whose lane it is.
+        store: this broker's.
+        next_place: the place of one more parcel, above all before it.
+    """
+
+    def __init__(
+        self, peer: str, store: Store, next_place: Callable[[], tuple[int, int, int]]
+    ) -> None:
+        self.peer = peer
+        self._store = store
+        self._next_place = next_place
+        #: Whether the peer was seen to be a member in this life.
+        self.is_open = False
+        #: What waits, confirmed by nobody, in messages and bytes.
+        self.messages = 0
+        self.size = 0
+        #: Since it was last written to the store, this has changed.
+        self.is_changed = False
+        #: The parcel that gathers, if it has messages.
+        self._parcel = bytearray(HEAD)
+        self._count = 0
+        self._place = (0, 0, 0)
+        #: Its key, or the last one's.
+        self.key = prefix_of(peer)
+        #: In memory, sent to the channel or not yet, and their bytes.
+        self._sent: deque[Entry] = deque()
+        self._fresh: deque[Entry] = deque()
+        self._held = 0
+        #: The last keys that are in memory or gone, in the store, committed, and on the disk.
+        self._loaded = self._stored = self._safe = self._written = self.key
+        #: Who is told how it ends, and whose acknowledgements wait, each for all up to a key.
+        self._dones: deque[tuple[bytes, Done]] = deque()
+        self._waits: deque[tuple[bytes, Wait]] = deque()
+        #: Connections that do not read until there is room.
+        self._paused: list[Output] = []
+
+    def restore(self, last: bytes, messages: int, size: int) -> None:
+        """Takes over what an earlier life left in the store."""
+        self.key = self._stored = self._safe = self._written = last
+        self.messages = messages
+        self.size = size
+
+    # --- gathering
+
+    def add(self, message: Message, room: int) -> int:
+        """Puts a message into the parcel; returns its bytes, negative where so many more do not fit into the room.
+
+        One message alone may be as long as a channel allows. With another `key` than before it is a new parcel, which
+        the caller has to `seal` before the next commit.
+        """
+        parcel = self._parcel
+        before = len(parcel)
+        encode_into(message, parcel, -1)
+        added = len(parcel) - before
+        if added > MAX_PAYLOAD - HEAD or (self.size + added > room and self.has_any()):
+            del parcel[before:]
+            return -added
+        if self._count and before + added > PARCEL:
+            alone = bytes(parcel[before:])
+            del parcel[before:]
+            self.seal()
+            parcel += alone
+        self._count += 1
+        self.messages += 1
+        self.size += added
+        self.is_changed = True
+        if self._count == 1:
+            self.size += HEAD
+            self._place = self._next_place()
+            self.key = outgoing_key(self.peer, *self._place[1:])
+            self._store.put(self.key, b"")
+        else:
+            self._store.extend(added)
+        return added
+
+    def has_any(self) -> bool:
+        """Whether anything waits."""
+        return bool(self._count or self._sent or self._fresh or self._has_backlog())
+
+    def seal(self) -> None:
+        """Closes the parcel that gathers; to be called before it could be committed."""
+        if not self._count:
+            return
+        payload = close(self._parcel, self._place, self._count)
+        self._count = 0
+        del self._parcel[HEAD:]
+        self._store.put(self.key, payload)
+        held = self._held + len(payload)
+        if not self._has_backlog() and (held <= WINDOW or not self._held):
+            self._fresh.append(Entry(self.key, payload))
+            self._held = held
+            self._loaded = self.key
+        self._stored = self.key
+
+    def save_total(self) -> None:
+        """Writes what waits in total, if that changed."""
+        if self.is_changed:
+            self.is_changed = False
+            put_total(self._store, self.peer, self.messages, self.size)
+
+    # --- sending
+
+    def safe(self, key: bytes) -> None:
+        """Everything up to this key may be sent: the store has committed it as far as its durability asks for."""
+        self._safe = key
+
+    def written(self, key: bytes) -> None:
+        """Everything up to this key can be read from the disk."""
+        self._written = key
+
+    def take(self) -> Iterator[Entry]:
+        """What may be sent now, in order.
+
+        Raises:
+            Exception: LevelDB's, where a record of the backlog cannot be read; what came before is taken.
+        """
+        while True:
+            fresh = self._fresh
+            while fresh and fresh[0].key <= self._safe:
+                entry = fresh.popleft()
+                self._sent.append(entry)
+                yield entry
+            if fresh or self._held > WINDOW // 2 or not self._load():
+                return
+
+    def _has_backlog(self) -> bool:
+        return self._loaded < self._stored
+
+    def _load(self) -> bool:
+        """Brings as much of the backlog into memory as there is room for; False if there is nothing."""
+        last = min(self._stored, self._written)
+        if self._loaded >= last:
+            return False
+        for key, payload in stored_parcels(self._store, self._loaded, last):
+            self._fresh.append(Entry(key, payload))
+            self._held += len(payload)
+            self._loaded = key
+            if self._held >= WINDOW:
+                return True
+        self._loaded = last
+        return bool(self._fresh)
+
+    def confirm(self, entry: Entry) -> None:
+        """The peer has handled this one, which is the first of those that were sent."""
+        if not self._sent or self._sent[0] is not entry:
+            return  # the peer was no member meanwhile
+        self._sent.popleft()
+        self._held -= len(entry.payload)
+        self._forget(entry)
+        while self._dones and self._dones[0][0] <= entry.key:
+            self._dones.popleft()[1](True)
+        while self._waits and self._waits[0][0] <= entry.key:
+            self._waits.popleft()[1].settle()
+
+    def _forget(self, entry: Entry) -> None:
+        self._store.delete(entry.key)
+        self.is_changed = True
+        self.messages -= count_of(entry.payload)
+        self.size -= len(entry.payload)
+        if not self.has_any():
+            self.messages = self.size = 0  # whatever was said of what an earlier life left
+
+    # --- those who wait
+
+    def on_done(self, done: Done) -> None:
+        """Tells somebody how the message ends that was added last."""
+        self._dones.append((self.key, done))
+
+    def wait(self, output: Output) -> None:
+        """Has the answers of an output's pass wait until the peer has everything so far."""
+        wait = output.wait_for_nodes()
+        waits = self._waits
+        if waits and waits[-1][1] is wait:
+            waits.pop()
+        else:
+            wait.open += 1
+        waits.append((self.key, wait))
+
+    def settle(self) -> None:
+        """Nobody waits any more for what the peer has: it is down."""
+        while self._waits:
+            self._waits.popleft()[1].settle()
+        self.resume()
+
+    def pause(self, output: Output) -> bool:
+        """Has a connection read no more until there is room; returns whether it did until now."""
+        if output in self._paused:
+            return False
+        self._paused.append(output)
+        output.pause()
+        return True
+
+    def resume(self) -> None:
+        """There is room, or no hope of it."""
+        paused, self._paused = self._paused, []
+        for output in paused:
+            output.resume()
+
+    # --- the end
+
+    def end(self) -> None:
+        """The peer is no member any more: nobody will ask for what waits. `drop` takes it out of the store."""
+        self.is_open = False
+        self.seal()
+        self.settle()
+        while self._dones:
+            self._dones.popleft()[1](False)
+        self._sent.clear()
+        self._fresh.clear()
+        self._held = 0
+        self._loaded = prefix_of(self.peer)
+
+    def drop(self, limit: int) -> Iterator[bytes]:
+        """Takes so many parcels out of the store, once all are on the disk; yields them. No more: that was all."""
+        for key, payload in stored_parcels(self._store, self._loaded, self._stored):
+            self._loaded = key
+            self._forget(Entry(key, payload))
+            yield payload
+            limit -= 1
+            if not limit:
+                return
+        self._loaded = self._stored
+        self.messages = self.size = 0
+        self.is_changed = True
