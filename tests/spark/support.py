@@ -33,6 +33,7 @@ STREAMS = {
     "readme": 2,
     "plant": 1,
     "sensors": 2,
+    "works": 1,
 }
 
 #: Seconds for a query to do what it is to do; far more than it takes.

@@ -157,7 +157,7 @@ def pipeline(flow, *, topic: str):
     from pyspark_vmq import parse
 
     mark = f.udf(marked, useArrow=False)
-    rows = parse(flow.messages(topic), "plant/{site}/temp")
+    rows = parse(flow.messages(topic), "works/{site}/temp")
     flow.table("marked", rows.select(mark("site").alias("site")))
 '''
 
@@ -167,8 +167,8 @@ def test_functions_of_a_module_run_in_tasks(
 ) -> None:
     module = tmp_path / "marks.py"
     module.write_text(MODULE)
-    send(bridge.broker, [("plant/marked/temp", b"1")])
-    run(session, driver(bridge, tmp_path / "p", module, options={"topic": "plant/marked/+"}))
+    send(bridge.broker, [("works/marked/temp", b"1")])
+    run(session, driver(bridge, tmp_path / "p", module, options={"topic": "works/marked/+"}))
     assert rows(tmp_path / "p" / "tables" / "marked") == [{"site": "marked!"}]
 
 
@@ -178,16 +178,16 @@ README = Path(__file__).parents[2] / "plugins" / "vmq_spark" / "README.md"
 @pytest.mark.skipif(not README.is_file(), reason="the README is part of the repository only")
 def test_examples_of_the_readme_run(bridge: Bridge, session: SparkSession, tmp_path: Path) -> None:
     send(
-        bridge.broker, [("plant/cool/temp", b'{"value": 20}'), ("plant/hot/temp", b'{"value": 40}')]
+        bridge.broker, [("works/cool/temp", b'{"value": 20}'), ("works/hot/temp", b'{"value": 40}')]
     )
     examples = dict(re.findall(r"```(python|sql)\n(.*?)```", README.read_text(), re.DOTALL))
     for name, text in (("counts.py", examples["python"]), ("hot.sql", examples["sql"])):
         path = tmp_path / name
-        path.write_text(text)
+        path.write_text(text.replace("plant/", "works/"))
         run(session, driver(bridge, tmp_path / path.stem, path))
     found = {row["site"]: row["value"] for row in rows(tmp_path / "counts" / "tables" / "rows")}
     assert (found["cool"], found["hot"]) == (20, 40)
-    alerts = [bytes(row.payload) for row in bridge.load(topic="plant/alerts").collect()]
+    alerts = [bytes(row.payload) for row in bridge.load(topic="works/alerts").collect()]
     assert b"hot is hot" in alerts
     assert b"cool is hot" not in alerts
 

@@ -43,6 +43,11 @@ partitions = 2
 #: Seconds that the broker may take to start, and that each of both may take to stop.
 START_TIMEOUT: Final = 30.0
 STOP_TIMEOUT: Final = 45.0
+#: A small job of a few minutes: one task a step, and of Java's compilers the quick one, which leaves more of the cores.
+CONF: Final = (
+    "spark.sql.shuffle.partitions=1",
+    "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+)
 #: What errors in the log of the parts begin with.
 ERROR: Final = "vmq: error: "
 #: Seconds between two looks at what the pipeline has done.
@@ -167,6 +172,7 @@ class Demo:
         self.pipeline = self._start(
             *("spark", "run", "sensors", "--server", server, "--trigger", "1s"),
             *("-o", f"window={self.window}", "-o", f"watermark={self.window}"),
+            *(word for setting in CONF for word in ("--conf", setting)),
         )
 
     def _start(self, *command: str, stdout: int | None = None) -> "subprocess.Popen[bytes]":
