@@ -46,6 +46,7 @@ from vmq.plugins.reauthorize import ask_again
 from vmq.registry import Registry
 from vmq.reload import changes, check_live
 from vmq.session_options import SessionOptions
+from vmq.share import Share
 from vmq.store import Store, StoreError
 from vmq.store_open import (
     StoreDamagedError,
@@ -75,6 +76,9 @@ UNWELL_LAG: Final = 1.0
 #: Records of an ended session that are deleted between two passes of the loop.
 PURGE_STEP = 1000
 
+#: Seconds that the listeners wait for those with whom they are shared.
+SIBLINGS_TIMEOUT: Final = 10.0
+
 #: Seconds between two looks at the files of certificates.
 CERTIFICATE_INTERVAL = 10
 
@@ -90,6 +94,7 @@ class Broker:
         config: the configuration; the defaults if it is left out.
         plugins: plugins that the program has made itself, by name; [plugins.NAME] holds the options of each.
         admin: whether `vmq session` and its like may look into the broker, through a socket in the data directory.
+        share: the broker's part where several processes share the listeners; None = it is alone.
 
     Raises:
         ConfigError: the configuration is impossible or not safe.
@@ -101,6 +106,7 @@ class Broker:
         *,
         admin: bool = False,
         plugins: Mapping[str, Plugin] | None = None,
+        share: Share | None = None,
     ) -> None:
         self.live = LiveConfig.of(config if config is not None else Config())
         check(self.config)
@@ -111,6 +117,7 @@ class Broker:
         #: Closed ones whose connections may go on.
         self._closed_listeners: list[AnyListener] = []
         self._wants_admin = admin
+        self._share = share
         self._admin: AdminSocket | None = None
         self._core: Core | None = None
         #: Topic trees by mountpoint, once started.
@@ -168,7 +175,8 @@ class Broker:
             if self.config.cluster.listen:
                 await self._start_clustering()
             for name in self.config.listeners:
-                await self.open_listener(name)
+                if self._share is None or name in self._share.listeners:
+                    await self.open_listener(name)
             if self._wants_admin:
                 await self._open_admin()
         except BaseException:
@@ -326,7 +334,7 @@ class Broker:
         from vmq.clustering.discovery import Discovery
         from vmq_cluster.errors import ClusterError
 
-        folder = Path(self.config.broker.data_dir) / "cluster"
+        folder = self._own_folder / "cluster"
         assert self._core is not None and self._committer is not None
         clustering = Clustering(
             self.config.cluster,
@@ -341,10 +349,15 @@ class Broker:
         except ClusterError as error:
             raise StartError(f"cluster: {error}") from error
         self.clustering = clustering
+        if self._share is not None:
+            # Who subscribes here and publishes there is to notice nothing.
+            await clustering.wait_up(self._share.siblings, SIBLINGS_TIMEOUT)
         self._spawn(Discovery(clustering, lambda: self.plugins.only("discover_nodes")).run())
 
     async def _declare_stream(self, name: str, options: Mapping[str, Any]) -> None:
         """Keeps a stream that a plugin wants; the first may be this broker's first stream at all."""
+        if self._share is not None:
+            raise RuntimeError("streams are kept by one process; accepted: broker.workers = 1")
         try:
             streams = self.open_streams()
         except StartError as error:
@@ -409,11 +422,14 @@ class Broker:
         return [each.url for each in self.listeners.values()]
 
     async def _open_http(self, name: str, options: ListenerOptions) -> AnyListener:
-        from vmq.http.server import serve  # its library is large, and not everybody has one
+        # Late: the library is large, and not everybody has such a listener.
+        from vmq.http.app import make_app
+        from vmq.http.server import serve
 
         endpoint, backlog = options.endpoint, self.config.network.backlog
         sock = bind(endpoint.host, endpoint.port, backlog)
-        http = await serve(name, options, sock, self, backlog)
+        app = make_app(self, allow_remote=options.allow_remote)
+        http = await serve(name, options, sock, app, self.monitor.core.counters, backlog)
         self._served.append(http)
         return http
 
@@ -427,6 +443,7 @@ class Broker:
             self._on_closed,
             new_client_id,
             lambda: self.monitor.lag,
+            shared=self._share is not None,
         )
         options = listener.options
         listener.hooks = self.plugins.hooks_for(options.auth_plugins, options.authz_plugins)
@@ -477,12 +494,22 @@ class Broker:
         # Late: an embedded broker without the socket needs no HTTP server.
         from vmq.http.admin_socket import AdminSocket, SocketError
 
-        admin = AdminSocket(self, Path(self.config.broker.data_dir))
+        admin = AdminSocket(self._admin_app(), self._own_folder)
         try:
             await admin.start()
         except SocketError as error:
             raise StartError(str(error)) from error
         self._admin = admin
+
+    def _admin_app(self) -> Any:
+        from vmq.http.app import make_admin_app
+
+        return make_admin_app(self)
+
+    @property
+    def _own_folder(self) -> Path:
+        """What is of this process: the data directory, unless several processes are this broker."""
+        return Path(self.config.broker.data_dir) if self._share is None else self._share.path
 
     def _mqtt_listeners(self) -> list[Listener]:
         return [each for each in self.listeners.values() if isinstance(each, Listener)]
@@ -533,7 +560,7 @@ class Broker:
             ReloadError: an option changed that cannot change live.
         """
         check(config)
-        changed = self._take_over(self.live.on(config))
+        changed = self.take_over(self.live.on(config))
         self.reload_certificates()
         return changed
 
@@ -544,7 +571,7 @@ class Broker:
             ConfigError: there is no such option, or it does not accept the value.
             ReloadError: it cannot change live.
         """
-        return self._take_over(self.live.with_option(key, text, time.time()))
+        return self.take_over(self.live.with_option(key, text, time.time()))
 
     def reset_option(self, key: str) -> list[str]:
         """Takes back what was set; returns the keys that changed.
@@ -553,10 +580,15 @@ class Broker:
             KeyError: the option was not set.
             ConfigError: the configuration is impossible without it.
         """
-        return self._take_over(self.live.without(key))
+        return self.take_over(self.live.without(key))
 
-    def _take_over(self, live: LiveConfig) -> list[str]:
-        """Has a configuration in force, all of it or nothing."""
+    def take_over(self, live: LiveConfig) -> list[str]:
+        """Has a configuration in force, all of it or nothing; returns the keys that changed.
+
+        Raises:
+            ConfigError: it is impossible or not safe.
+            ReloadError: an option changed that cannot change live.
+        """
         check(live.config)
         core, committer, memory = self._core, self._committer, self._memory
         assert core is not None and committer is not None, "the broker is not started"
@@ -604,6 +636,9 @@ class Broker:
             for name, plugin in self._given.items():
                 await self.plugins.add(name, plugin, self.config.plugins.get(name))
             await self.plugins.start()
+            for name, runs in self._share.plugins.items() if self._share is not None else ():
+                if runs != (name in self.plugins.loaded):
+                    await (self.plugins.enable(name) if runs else self.plugins.disable(name))
         except PluginError as error:
             raise StartError(str(error)) from error
 

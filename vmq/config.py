@@ -52,6 +52,9 @@ __all__ = [
 # The largest packet that MQTT can express: fixed header of 5 bytes and a remaining length of 268,435,455 [MQTT 2.2.3].
 LARGEST_PACKET: Final = 268_435_460
 
+#: Each worker has a link to each other one: beyond this they would mostly talk to each other.
+MOST_WORKERS: Final = 64
+
 
 # An option so marked may change on a running broker (vmq.reload).
 _LIVE: Final = {"live": True}
@@ -68,6 +71,15 @@ class BrokerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             extra={"accepts": "a path"},
         ),
     ] = "data"
+    workers: Annotated[
+        Literal["auto"] | Annotated[int, Meta(ge=1, le=MOST_WORKERS)],
+        Meta(
+            description="Processes that `vmq start` runs, which share the listeners and are one broker; auto = one "
+            "a processor core. Limits on connections and memory are divided among them, those on clients that "
+            "connect too often hold for each.",
+            extra={"accepts": f'"auto", a whole number, 1 to {MOST_WORKERS}'},
+        ),
+    ] = 1
 
 
 class LogOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -29,6 +29,11 @@ def machine_bytes() -> int:
     return min(total, int(limit)) if limit.isdigit() else total
 
 
+def default_limit() -> int:
+    """Four fifths of the machine."""
+    return machine_bytes() * 4 // 5
+
+
 class MemoryWatch:
     """Compares the process with a limit in bytes (0: four fifths of the machine, -1: none)."""
 
@@ -40,7 +45,7 @@ class MemoryWatch:
 
     def set_limit(self, limit: int) -> None:
         """Compares with another limit from the next look on."""
-        self.limit = limit or machine_bytes() * 4 // 5
+        self.limit = limit or default_limit()
 
     async def run(self) -> None:
         """Looks every second."""

@@ -5,7 +5,7 @@ the broker stops.
 """
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
 
 from msgspec import Meta, Struct
 
@@ -15,7 +15,10 @@ from vmq.config_text import HIDDEN, SECRETS, toml_value, without_secrets
 from vmq.reload import ReloadError, live_keys
 
 if TYPE_CHECKING:
-    from vmq.broker import Broker
+    from collections.abc import Callable
+
+    from vmq.config import Config
+    from vmq.overrides import LiveConfig
 
 Value = Annotated[
     str | int | float | bool | None, Meta(description="Lists and tables as the file writes them")
@@ -45,7 +48,24 @@ class OptionChanged(Struct, frozen=True, kw_only=True):
     configured: Value
 
 
-def list_options(broker: "Broker") -> list[OptionRow]:
+class Configured(Protocol):
+    """What has a configuration that may change: a broker, or those who are one together."""
+
+    live: "LiveConfig"
+    on_change: "Callable[[list[str]], None] | None"
+
+    @property
+    def config(self) -> "Config":
+        """The configuration in force."""
+
+    def set_option(self, key: str, text: str) -> list[str]:
+        """As `vmq.broker.Broker` has it."""
+
+    def reset_option(self, key: str) -> list[str]:
+        """As `vmq.broker.Broker` has it."""
+
+
+def list_options(broker: Configured) -> list[OptionRow]:
     """Every option, and whether each may change live."""
     overrides = broker.live.overrides
     rows: list[OptionRow] = []
@@ -63,7 +83,7 @@ def list_options(broker: "Broker") -> list[OptionRow]:
     return rows
 
 
-def set_option(broker: "Broker", option: str, value: str) -> OptionChanged:
+def set_option(broker: Configured, option: str, value: str) -> OptionChanged:
     """Changes an option of the running broker; `value` is written as in the file, or as plain text.
 
     Raises:
@@ -87,7 +107,7 @@ def set_option(broker: "Broker", option: str, value: str) -> OptionChanged:
     return _changed(broker, option, before)
 
 
-def reset_option(broker: "Broker", option: str) -> OptionChanged:
+def reset_option(broker: Configured, option: str) -> OptionChanged:
     """Takes back what was set: the option is as configured again.
 
     Raises:
@@ -107,7 +127,7 @@ def reset_option(broker: "Broker", option: str) -> OptionChanged:
     return _changed(broker, option, before)
 
 
-def _changed(broker: "Broker", option: str, before: Any) -> OptionChanged:
+def _changed(broker: Configured, option: str, before: Any) -> OptionChanged:
     return OptionChanged(
         option=option,
         before=before,

@@ -19,8 +19,12 @@ class JsonFormatter(logging.Formatter):
     """`{"time": ..., "level": ..., "logger": ..., "message": "closed", "client": ..., ...}`.
 
     `message` is the text in front of the fields; where a text has values that are no fields, it is
-    the whole text.
+    the whole text. Where several workers write one log, "worker" says whose it is.
     """
+
+    def __init__(self, worker: int = 0) -> None:
+        super().__init__()
+        self._who: dict[str, object] = {"worker": worker} if worker else {}
 
     def format(self, record: logging.LogRecord) -> str:
         """The line of one event."""
@@ -29,13 +33,14 @@ class JsonFormatter(logging.Formatter):
             "time": when.removesuffix("+00:00") + "Z",
             "level": record.levelname.lower(),
             "logger": record.name,
+            **self._who,
         }
         event, fields = _parts(str(record.msg))
         arguments = record.args
         if isinstance(arguments, tuple) and len(fields) == len(arguments) > 0:
             entry["message"] = event
             for field, value in zip(fields, arguments, strict=True):
-                name = field + "_" if field in _TAKEN else field
+                name = field + "_" if field in _TAKEN or field in self._who else field
                 entry[name] = value if isinstance(value, int | float) else str(value)
         else:
             entry["message"] = record.getMessage()

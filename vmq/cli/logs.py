@@ -18,11 +18,15 @@ _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class LineFormatter(logging.Formatter):
-    """`2026-03-01T12:00:00.123Z info message`; a traceback, where there is one, follows below."""
+    """`2026-03-01T12:00:00.123Z info message`; a traceback, where there is one, follows below.
 
-    def __init__(self, *, coloured: bool = False) -> None:
+    Where several workers write one log, `worker=N` before the message says whose it is.
+    """
+
+    def __init__(self, *, coloured: bool = False, worker: int = 0) -> None:
         super().__init__()
         self._coloured = coloured
+        self._who = f"worker={worker} " if worker else ""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line of one event."""
@@ -31,7 +35,7 @@ class LineFormatter(logging.Formatter):
         if self._coloured and level in _COLOURS:
             level = f"\x1b[{_COLOURS[level]}m{level}\x1b[0m"
         message = _CONTROLS.sub(_escaped, record.getMessage())
-        line = f"{when.removesuffix('+00:00')}Z {level} {message}"
+        line = f"{when.removesuffix('+00:00')}Z {level} {self._who}{message}"
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
         return line
@@ -77,9 +81,12 @@ def _opened(path: Path) -> TextIO:
 class Log:
     """The log as it is set up: what may be done to it while the broker runs."""
 
-    def __init__(self, handler: "logging.StreamHandler[TextIO]", flood: FloodFilter) -> None:
+    def __init__(
+        self, handler: "logging.StreamHandler[TextIO]", flood: FloodFilter, worker: int = 0
+    ) -> None:
         self._handler = handler
         self._flood = flood
+        self._worker = worker
 
     def set_level(self, level: str) -> None:
         """Log from `level` up, from now on."""
@@ -87,7 +94,7 @@ class Log:
 
     def set_format(self, form: str) -> None:
         """Write "text" or "json" from now on."""
-        self._handler.setFormatter(_formatter(form, self._handler))
+        self._handler.setFormatter(_formatter(form, self._handler, self._worker))
 
     def set_flood_limit(self, limit: int) -> None:
         """Write so many events of one kind in ten seconds from now on; 0 = all."""
@@ -108,14 +115,21 @@ class Log:
             self._handler.handle(record)
 
 
-def _formatter(form: str, handler: "logging.StreamHandler[TextIO]") -> logging.Formatter:
+def _formatter(
+    form: str, handler: "logging.StreamHandler[TextIO]", worker: int
+) -> logging.Formatter:
     if form == "json":
-        return JsonFormatter()
-    return LineFormatter(coloured=not isinstance(handler, LogFile) and has_colour(sys.stderr))
+        return JsonFormatter(worker)
+    coloured = not isinstance(handler, LogFile) and has_colour(sys.stderr)
+    return LineFormatter(coloured=coloured, worker=worker)
 
 
 def configure(
-    level: str, form: str = "text", file: Path | None = None, flood_limit: int = 0
+    level: str,
+    form: str = "text",
+    file: Path | None = None,
+    flood_limit: int = 0,
+    worker: int = 0,
 ) -> Log:
     """Send what loggers under "vmq" say, from `level` up, to stderr or a file; of libraries only warnings.
 
@@ -124,12 +138,13 @@ def configure(
         form: "text" or "json".
         file: where to write; None = stderr.
         flood_limit: events of one kind in ten seconds, above which they are only counted; 0 = no limit.
+        worker: which of several processes that write the same log; 0 = there is one.
 
     Raises:
         OSError: the file cannot be opened.
     """
     handler = logging.StreamHandler(sys.stderr) if file is None else LogFile(file)
-    handler.setFormatter(_formatter(form, handler))
+    handler.setFormatter(_formatter(form, handler, worker))
     flood = FloodFilter(flood_limit)
     handler.addFilter(flood)
     # A log that cannot be written must not take down what it reports on.
@@ -137,6 +152,6 @@ def configure(
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
-    log = Log(handler, flood)
+    log = Log(handler, flood, worker)
     log.set_level(level)
     return log

@@ -29,6 +29,7 @@ from vmq.cli import (
     sub,
     trace_client,
     why,
+    worker,
 )
 from vmq.cli.console import CliError, error
 
@@ -71,6 +72,7 @@ def _vmq(
 
 
 app.command("start")(start.start)
+app.command("worker", hidden=True)(worker.worker)
 app.command("pub")(pub.pub)
 app.command("sub")(sub.sub)
 app.add_typer(session.app, name="session")

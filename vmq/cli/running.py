@@ -3,15 +3,15 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from vmq.cli.console import CliError
 from vmq.cli.logs import Log
 from vmq.cli.service import Notifier
 
 if TYPE_CHECKING:
-    from vmq.broker import Broker
     from vmq.config import Config
+    from vmq.overrides import LiveConfig
 
 logger = logging.getLogger("vmq.cli")
 
@@ -19,18 +19,36 @@ logger = logging.getLogger("vmq.cli")
 STEP: Final = 1.0
 
 
+class Managed(Protocol):
+    """What `vmq start` runs."""
+
+    live: "LiveConfig"
+    on_change: "Callable[[list[str]], None] | None"
+
+    @property
+    def config(self) -> "Config":
+        """The configuration in force."""
+
+    @property
+    def addresses(self) -> list[str]:
+        """The URLs of the open listeners with their real ports."""
+
+    def reload(self, config: "Config") -> list[str]:
+        """As `vmq.broker.Broker` has it."""
+
+
 class Running:
     """A broker in the foreground, and what surrounds it.
 
     Args:
-        broker: the broker; it need not be started yet.
+        broker: the broker, or the supervisor of those who are one; it need not be started yet.
         log: its log.
         notifier: the service manager's.
         load: reads the configuration anew, and raises CliError with what is wrong with it.
     """
 
     def __init__(
-        self, broker: "Broker", log: Log, notifier: Notifier, load: Callable[[], "Config"]
+        self, broker: Managed, log: Log, notifier: Notifier, load: Callable[[], "Config"]
     ) -> None:
         self._broker = broker
         self._log = log

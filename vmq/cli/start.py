@@ -6,10 +6,10 @@ import logging
 import os
 import resource
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from vmq.config import Config
 
 logger = logging.getLogger("vmq.cli")
+
+#: Runs until a signal comes: with a configuration, the log, and what reads the configuration anew.
+Serve = Callable[["Config", "Log", Callable[[], "Config"]], Coroutine[Any, Any, None]]
 
 ListenOption = Annotated[
     list[str] | None,
@@ -80,6 +83,14 @@ ClusterKeyOption = Annotated[
         help="The key that all nodes share (`vmq cluster keygen FILE`), instead of cluster.key_file.",
     ),
 ]
+WorkersOption = Annotated[
+    str | None,
+    typer.Option(
+        "--workers",
+        metavar="N|auto",
+        help="Processes that share the listeners and are one broker, instead of broker.workers; auto: one a core.",
+    ),
+]
 
 
 def start(
@@ -92,6 +103,7 @@ def start(
     cluster_listen: ClusterListenOption = None,
     join: JoinOption = None,
     cluster_key: ClusterKeyOption = None,
+    workers: WorkersOption = None,
 ) -> None:
     """Start a broker in the foreground.
 
@@ -101,6 +113,11 @@ def start(
     once. SIGHUP has it read the configuration again, SIGUSR1 open its log file
     anew.
 
+    With --workers several processes share the work and are one broker to
+    clients, operators and the service manager; one that crashes is started
+    again. With fewer than before, the sessions of the others move to those that
+    stay.
+
     \b
     Examples:
       vmq start
@@ -109,6 +126,7 @@ def start(
       vmq start --listen tcp://0.0.0.0:1883 --allow-anonymous
       vmq start --node-name b --cluster-listen tcp://10.0.0.2:44053 \\
         --cluster-key cluster.key --join tcp://10.0.0.1:44053
+      vmq start --workers auto
     """
     overrides: dict[str, object] = {}
     if listen:
@@ -119,6 +137,8 @@ def start(
         overrides["auth.allow_anonymous"] = True
     if log_level is not None:
         overrides["log.level"] = log_level
+    if workers is not None:
+        overrides["broker.workers"] = int(workers) if workers.isdecimal() else workers
     cluster = {
         "node_name": node_name,
         "listen": cluster_listen,
@@ -132,22 +152,43 @@ def start(
 
     from vmq.broker import StartError
 
-    log = _open_log(loaded.config)
-    _raise_file_limit()
+    log = open_log(loaded.config)
+    raise_file_limit()
+    serve = _several(loaded.config) or _serve
     try:
-        uvloop.run(_serve(loaded.config, log, lambda: settings.load(config, overrides).config))
+        uvloop.run(serve(loaded.config, log, lambda: settings.load(config, overrides).config))
     except StartError as problem:
         raise CliError(str(problem)) from None
 
 
-def _open_log(config: "Config") -> "Log":
+def _several(config: "Config") -> "Serve | None":
+    """What runs several processes, if the configuration wants them, or the data directory still needs them."""
+    from vmq.workers.lock import InUseError, forget_workers
+    from vmq.workers.plan import are_needed, count_of
+
+    count = count_of(config)
+    folder = Path(config.broker.data_dir)
+    if are_needed(config, count):
+        from vmq.cli.workers import serve_workers
+
+        return serve_workers
+    try:
+        forget_workers(folder)
+    except InUseError as problem:
+        raise CliError(str(problem)) from None
+    except OSError as problem:
+        raise CliError(f"cannot use the data directory: {folder}: {problem.strerror}") from None
+    return None
+
+
+def open_log(config: "Config", worker: int = 0) -> "Log":
     """Set up the log. Raises CliError when its file cannot be had."""
     from vmq.cli import logs
 
     options = config.log
     file = None if options.file is None else Path(options.file)
     try:
-        return logs.configure(options.level, options.format, file, options.flood_limit)
+        return logs.configure(options.level, options.format, file, options.flood_limit, worker)
     except OSError as problem:
         raise CliError(f"log.file: cannot open {file}: {problem.strerror}") from None
 
@@ -160,18 +201,18 @@ async def _serve(config: "Config", log: "Log", load: Callable[[], "Config"]) -> 
 
     stopping = asyncio.Event()
     # Before the start: loading a large store takes a while, and can be interrupted too.
-    _on_signal(stopping.set)
+    on_signal(stopping.set)
     broker = Broker(config, admin=True)
     running = Running(broker, log, Notifier(os.environ), load)
     _on_requests(running)
     await broker.start()
     if not stopping.is_set():
-        _settle_memory()
+        settle_memory()
         if config.cluster.listen:
             keep_freed_memory()
         compiled = "yes" if is_compiled() else "no"
         logger.info("started version=%s compiled=%s", __version__, compiled)
-        _say_ready(broker.addresses)
+        say_ready(broker.addresses)
         running.ready()
         house = asyncio.create_task(running.keep_house())
         await stopping.wait()
@@ -189,7 +230,7 @@ def _on_requests(running: "Running") -> None:
         loop.add_signal_handler(number, handle)
 
 
-def _say_ready(addresses: list[str]) -> None:
+def say_ready(addresses: list[str]) -> None:
     """Tell whoever started us that every listener accepts, and where."""
     try:
         print(f"vmq ready: {' '.join(addresses)}", flush=True)
@@ -197,8 +238,8 @@ def _say_ready(addresses: list[str]) -> None:
         logger.debug("nobody reads stdout")
 
 
-def _on_signal(stop: Callable[[], None]) -> None:
-    """Have the first SIGTERM or SIGINT call `stop`, and a second one end the process."""
+def on_signal(stop: Callable[[], None], at_once: Callable[[], None] | None = None) -> None:
+    """Have the first SIGTERM or SIGINT call `stop`, and a second one end the process; before that, call `at_once`."""
     loop = asyncio.get_running_loop()
     has_come = False
 
@@ -211,6 +252,8 @@ def _on_signal(stop: Callable[[], None]) -> None:
         # happen here, in the middle of whatever the process is at.
         nonlocal has_come
         if has_come:
+            if at_once is not None:
+                at_once()
             os._exit(FAILURE)
         has_come = True
         loop.call_soon_threadsafe(first, number)
@@ -219,7 +262,7 @@ def _on_signal(stop: Callable[[], None]) -> None:
         signal.signal(each, handle)
 
 
-def _settle_memory() -> None:
+def settle_memory() -> None:
     """Tune the garbage collector for a process that lives long and holds much.
 
     Reference counts free nearly all garbage of the broker, so collections find little and cost a walk over what lives:
@@ -232,7 +275,7 @@ def _settle_memory() -> None:
     gc.set_threshold(50_000, 20, 50)
 
 
-def _raise_file_limit() -> None:
+def raise_file_limit() -> None:
     """Allow as many connections as the system lets this process have."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:

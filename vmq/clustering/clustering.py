@@ -4,7 +4,7 @@ import asyncio
 import logging
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -29,7 +29,7 @@ from vmq_cluster.options import Options
 
 log = logging.getLogger("vmq.cluster")
 
-#: Seconds between two looks whether an address that is to be joined has answered.
+#: Seconds between two looks whether other nodes have answered.
 _LOOK: Final = 0.05
 #: Addresses that are asked at a time, of those that somebody else has found.
 _MOST_CONTACTS: Final = 100
@@ -184,6 +184,16 @@ class Clustering:
         assert self._core.store is not None
         if self._core.store.failing:
             raise ClusterError("the store cannot be written")
+
+    async def wait_up(self, names: Collection[str], timeout: float) -> bool:  # noqa: ASYNC109 - a limit, not an error
+        """Returns when other nodes can be reached; whether that was within so many seconds."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        while not set(names) <= set(self.node.up):
+            if loop.time() >= deadline:
+                return False
+            await asyncio.sleep(_LOOK)
+        return True
 
     def _close_storage(self) -> None:
         if self._storage is not None:

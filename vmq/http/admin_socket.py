@@ -7,15 +7,11 @@ in the same directory while the socket is open: one that is found there on start
 import socket
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from aiohttp import web
 
 from vmq.admin.paths import socket_of, within_limit
-from vmq.http.api import add_routes
-
-if TYPE_CHECKING:
-    from vmq.broker import Broker
 
 #: Seconds that a request under way has to end when the broker stops.
 STOP_TIMEOUT: Final = 2.0
@@ -26,12 +22,10 @@ class SocketError(Exception):
 
 
 class AdminSocket:
-    """The socket of one broker."""
+    """The socket of one broker, in a folder that is its own, with the application behind it."""
 
-    def __init__(self, broker: "Broker", folder: Path) -> None:
+    def __init__(self, app: web.Application, folder: Path) -> None:
         self.path = socket_of(folder)
-        app = web.Application()
-        add_routes(app, broker, trusted=True)
         self._runner = web.AppRunner(
             app, access_log=None, handle_signals=False, shutdown_timeout=STOP_TIMEOUT
         )

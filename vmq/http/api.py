@@ -17,7 +17,7 @@ from vmq.admin.keys import ApiKeys, KeyRow
 from vmq.admin.listing import Listing
 from vmq.http.keys import BODY_TIMEOUT
 from vmq.http.openapi import Failure, describe
-from vmq.http.operations import OPERATIONS, Context, Operation
+from vmq.http.operations import OPERATIONS, Context, Operation, Result
 from vmq.http.trace import stream
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ PREFIX: Final = "/api/v1"
 _key_id: ContextVar[str] = ContextVar("key_id", default="none")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+#: Does an operation with its parameters. What comes as Raw is JSON already.
+Doing = Callable[[Operation, Any], Result | msgspec.Raw | Awaitable[Result | msgspec.Raw]]
 
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
@@ -44,10 +46,29 @@ def add_routes(app: web.Application, broker: "Broker", *, trusted: bool = False)
         trusted: whoever reaches the application is the operator: no API keys are asked for, and they may be managed.
     """
     context = Context(broker)
+
+    def do(operation: Operation, wanted: Any) -> Any:
+        return operation.run(context, wanted)
+
+    async def traced(request: web.Request) -> web.StreamResponse:
+        return await stream(request, broker)
+
+    add_api(app, do, traced, None if trusted else context.api_keys)
+
+
+def add_api(app: web.Application, do: Doing, trace: Handler, keys: ApiKeys | None) -> None:
+    """Adds the API to an application.
+
+    Args:
+        app: where to.
+        do: does what is asked.
+        trace: answers /trace, which only those get who are trusted.
+        keys: which one of them a request is to bring; None = whoever reaches the application is the operator.
+    """
+    trusted = keys is None
     served = [each for each in OPERATIONS if trusted or not each.local]
-    keys = None if trusted else context.api_keys
     for operation in served:
-        handler = _handler(operation, context)
+        handler = _handler(operation, do)
         app.router.add_route(operation.method, PREFIX + operation.path, _guarded(handler, keys))
     document = msgspec.json.encode(describe(served, PREFIX, with_keys=not trusted))
 
@@ -66,11 +87,8 @@ def add_routes(app: web.Application, broker: "Broker", *, trusted: bool = False)
         answer.headers["Allow"] = allowed
         return answer
 
-    async def traced(request: web.Request) -> web.StreamResponse:
-        return await stream(request, broker)
-
     if trusted:
-        app.router.add_get(f"{PREFIX}/trace", _guarded(traced, None))
+        app.router.add_get(f"{PREFIX}/trace", _guarded(trace, None))
     app.router.add_get(f"{PREFIX}/openapi.json", openapi)
     for path in (PREFIX, PREFIX + "/{rest:.*}"):
         app.router.add_route("*", path, _guarded(unknown, keys))
@@ -128,7 +146,7 @@ def _key_of(request: web.Request) -> str:
         return ""
 
 
-def _handler(operation: Operation, context: Context) -> Handler:
+def _handler(operation: Operation, do: Doing) -> Handler:
     read = _body if operation.method == "POST" else _query
 
     async def handle(request: web.Request) -> web.StreamResponse:
@@ -138,7 +156,7 @@ def _handler(operation: Operation, context: Context) -> Handler:
         except msgspec.ValidationError as error:
             accepted = ", ".join(operation.parameters.__struct_fields__) or "none"
             raise AdminError(f"{error}; accepted parameters: {accepted}") from None
-        result = operation.run(context, wanted)
+        result = do(operation, wanted)
         if inspect.isawaitable(result):
             result = await result
         if request.method != "GET":

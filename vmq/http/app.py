@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
-from vmq.http import health, metrics, status
+from vmq.http import health, metrics, report, status
 from vmq.http.api import add_routes
 from vmq.http.keys import BROKER
 
@@ -34,15 +34,30 @@ def make_app(broker: "Broker", *, allow_remote: bool = False) -> web.Application
             own name or by an address are served, so that no web page can read the answers through
             a name that it made point here.
     """
+    app = bare_app(allow_remote=allow_remote)
+    app[BROKER] = broker
+    for module in (metrics, health, status):
+        app.add_routes(module.routes())
+    add_routes(app, broker)
+    return app
+
+
+def bare_app(*, allow_remote: bool) -> web.Application:
+    """An application that answers nothing yet, with what holds for all answers; `allow_remote` as for `make_app`."""
     app = web.Application(
         middlewares=[] if allow_remote else [only_this_host],
         client_max_size=MAX_BODY,
     )
-    app[BROKER] = broker
     app.on_response_prepare.append(complete)
-    for module in (metrics, health, status):
-        app.add_routes(module.routes())
-    add_routes(app, broker)
+    return app
+
+
+def make_admin_app(broker: "Broker") -> web.Application:
+    """The application behind the admin socket: the API for its operator, and one answer with all of its figures."""
+    app = web.Application()
+    app[BROKER] = broker
+    add_routes(app, broker, trusted=True)
+    app.add_routes(report.routes())
     return app
 
 

@@ -27,6 +27,7 @@ FAILURES: Final = {
     "409": "The thing is in no state for this",
     "413": "The body is too large",
     "500": "An error of the broker's own",
+    "503": "A part of the broker does not run now",
 }
 
 

@@ -3,18 +3,15 @@
 import asyncio
 import logging
 import socket
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from aiohttp import web
 
 from vmq.config import ListenerOptions
 from vmq.config_values import Endpoint
-from vmq.http.app import make_app
+from vmq.core import Counters
 from vmq.http.guard import KEEP_ALIVE, Guards
 from vmq.http.keys import BODY_TIMEOUT
-
-if TYPE_CHECKING:
-    from vmq.broker import Broker
 
 #: Seconds that a request under way has to end when the broker stops.
 STOP_TIMEOUT: Final = 1.0
@@ -59,12 +56,16 @@ class HttpListener:
 
 
 async def serve(
-    name: str, options: ListenerOptions, sock: socket.socket, broker: "Broker", backlog: int
+    name: str,
+    options: ListenerOptions,
+    sock: socket.socket,
+    app: web.Application,
+    counters: Counters,
+    backlog: int,
 ) -> HttpListener:
-    """Serves the broker's HTTP application on a listening socket."""
-    app = make_app(broker, allow_remote=options.allow_remote)
+    """Serves an HTTP application on a listening socket; `counters` are told of who was too slow."""
     app[BODY_TIMEOUT] = options.http_request_timeout
-    guards = Guards(name, options, broker.monitor.core.counters)
+    guards = Guards(name, options, counters)
     app.middlewares.insert(0, guards.on_request)
     runner = web.AppRunner(
         app,

@@ -42,6 +42,7 @@ class Listener:
         closed: told of each that has ended.
         new_client_id: makes an id for a client that brings none.
         lag: how late the event loop was lately, in seconds; accepting takes heed of it.
+        shared: other processes may listen on its TCP port too.
     """
 
     def __init__(
@@ -53,8 +54,10 @@ class Listener:
         closed: Callable[[Connection], None],
         new_client_id: Callable[[], str],
         lag: Callable[[], float] = lambda: 0.0,
+        shared: bool = False,
     ) -> None:
         self.name = name
+        self._shared = shared
         self.options: ListenerOptions = config.listeners[name]
         self.endpoint = self.options.endpoint
         self.anonymous = config.anonymous_allowed(name)
@@ -113,7 +116,7 @@ class Listener:
             owner = self.options.unix_owner
             sock = sockets.bind_unix(endpoint.path, mode, owner, network.backlog)
         else:
-            sock = sockets.bind(endpoint.host, endpoint.port, network.backlog)
+            sock = sockets.bind(endpoint.host, endpoint.port, network.backlog, self._shared)
             host, port = sock.getsockname()[:2]
             self.url = f"{endpoint.scheme}://{peer_text(host, port)}{endpoint.path}"
         drift = network.max_event_loop_drift

@@ -29,8 +29,35 @@ class Accepted(socket.socket):
     type = socket.SocketType.type  # type: ignore[assignment]
 
 
-def bind(host: str, port: int, backlog: int) -> socket.socket:
-    """A listening socket.
+def bind(host: str, port: int, backlog: int, shared: bool = False) -> socket.socket:
+    """A listening socket; a shared one has its port together with others of this user that are shared.
+
+    Raises:
+        OSError: the address cannot be had.
+    """
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, kind, protocol, _, address = found[0]
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.setblocking(False)
+        sock.bind(address)
+        sock.listen(backlog)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def reserve(host: str, port: int) -> socket.socket:
+    """A socket that keeps a port for shared ones (`bind`) and does not listen itself.
+
+    Nobody else may have the port when it is reserved: it is shared only from then on. Without that, a second broker of
+    the same user would get a part of the clients of the first.
 
     Raises:
         OSError: the address cannot be had.
@@ -42,9 +69,8 @@ def bind(host: str, port: int, backlog: int) -> socket.socket:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        sock.setblocking(False)
         sock.bind(address)
-        sock.listen(backlog)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     except BaseException:
         sock.close()
         raise

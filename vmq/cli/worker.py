@@ -1,0 +1,124 @@
+"""`vmq worker`: one of the processes that `vmq start --workers N` runs. Not for people."""
+
+import asyncio
+import logging
+import signal
+import socket
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from vmq import __version__, is_compiled
+from vmq.cli.console import FAILURE, CliError
+from vmq.cli.running import Running
+from vmq.cli.service import Notifier
+from vmq.cli.start import on_signal, open_log, raise_file_limit, settle_memory
+
+if TYPE_CHECKING:
+    from vmq.broker import Broker
+    from vmq.config import Config
+    from vmq.workers.control import Channel
+
+logger = logging.getLogger("vmq.cli")
+
+#: Seconds between two signs of life.
+_ALIVE: Final = 1.0
+
+
+def worker(
+    channel: Annotated[
+        int, typer.Argument(help="The file descriptor of its supervisor's channel.")
+    ],
+) -> None:
+    """Run a worker of a broker, as its supervisor tells."""
+    import uvloop
+
+    raise_file_limit()
+    if not uvloop.run(_serve(socket.socket(fileno=channel))):
+        raise typer.Exit(FAILURE)
+
+
+async def _serve(sock: socket.socket) -> bool:
+    """Run a broker until a signal or the end of the supervisor ends it; returns whether it could start."""
+    from vmq.broker import Broker, StartError
+    from vmq.config import ConfigError
+    from vmq.workers.control import Begin, Channel, Failed, Ready
+
+    stopping = asyncio.Event()
+    on_signal(stopping.set)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the supervisor reads the configuration
+    channel = await Channel.over(sock)
+    begin = await channel.receive()
+    if not isinstance(begin, Begin):
+        return True  # the supervisor is gone
+    live = begin.settings.live
+    try:
+        log = open_log(live.config, begin.share.number)
+        broker = Broker(live.base, admin=True, share=begin.share)
+    except (CliError, ConfigError) as problem:
+        channel.send(Failed(str(problem)))
+        await channel.close()
+        return False
+    broker.live = live
+    running = Running(broker, log, Notifier({}), _load)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, running.rotate)
+    started = asyncio.Event()
+    hearing = asyncio.create_task(_hear(channel, broker, started, stopping))
+    try:
+        await broker.start()
+    except StartError as problem:
+        channel.send(Failed(str(problem)))
+        await channel.close()
+        return False
+    started.set()
+    if not stopping.is_set():
+        settle_memory()
+        compiled = "yes" if is_compiled() else "no"
+        logger.info("started version=%s compiled=%s", __version__, compiled)
+        channel.send(Ready())
+        tasks = [asyncio.create_task(running.keep_house()), asyncio.create_task(_live(channel))]
+        await stopping.wait()
+        for each in tasks:
+            each.cancel()
+    hearing.cancel()
+    await broker.stop()
+    running.finish()
+    logger.info("stopped")
+    await channel.close()
+    return True
+
+
+def _load() -> "Config":
+    raise CliError("the supervisor reads the configuration")
+
+
+async def _hear(
+    channel: "Channel", broker: "Broker", started: asyncio.Event, stopping: asyncio.Event
+) -> None:
+    """Follow the supervisor, and stop when it is gone."""
+    from vmq.config import ConfigError
+    from vmq.reload import ReloadError
+    from vmq.workers.control import Follow, Followed
+
+    while isinstance(message := await channel.receive(), Follow):
+        await started.wait()
+        refusal = ""
+        live = message.settings.live
+        is_read = live.base != broker.live.base
+        try:
+            broker.take_over(live)
+            if is_read:
+                broker.reload_certificates()
+        except (ConfigError, ReloadError, OSError) as problem:
+            refusal = str(problem)
+        channel.send(Followed(refusal))
+    logger.warning("stopping: the supervisor is gone")
+    stopping.set()
+
+
+async def _live(channel: "Channel") -> None:
+    from vmq.workers.control import Alive
+
+    while True:
+        channel.send(Alive())
+        await asyncio.sleep(_ALIVE)

@@ -1,0 +1,95 @@
+"""`vmq start` with several processes: the supervisor in the foreground."""
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from vmq import __version__, is_compiled
+from vmq.cli.console import USAGE, CliError
+from vmq.cli.running import Running
+from vmq.cli.service import Notifier
+from vmq.cli.start import on_signal, say_ready, settle_memory
+
+if TYPE_CHECKING:
+    from vmq.cli.logs import Log
+    from vmq.config import Config
+    from vmq.workers.supervisor import Supervisor
+
+logger = logging.getLogger("vmq.cli")
+
+
+async def serve_workers(config: "Config", log: "Log", load: Callable[[], "Config"]) -> None:
+    """Run workers until a signal ends them."""
+    from vmq.config import ConfigError
+    from vmq.workers.plan import count_of
+    from vmq.workers.supervisor import Supervisor
+
+    stopping = asyncio.Event()
+    notifier = Notifier(os.environ)
+    try:
+        supervisor = Supervisor(config, count_of(config), notifier.watchdog_seconds)
+    except ConfigError as problems:
+        raise CliError(str(problems), USAGE) from None
+    on_signal(stopping.set, lambda: _kill(supervisor.pids()))
+    running = Running(supervisor, log, notifier, load)
+    _on_requests(running, supervisor)
+    if not await _start(supervisor, stopping):
+        logger.info("stopped")
+        return
+    settle_memory()
+    compiled = "yes" if is_compiled() else "no"
+    text = "started version=%s compiled=%s workers=%d"
+    logger.info(text, __version__, compiled, supervisor.plan.count)
+    say_ready(supervisor.addresses)
+    running.ready()
+    house = asyncio.create_task(running.keep_house())
+    await stopping.wait()
+    house.cancel()
+    running.stopping()
+    await supervisor.stop()
+    running.finish()
+    logger.info("stopped")
+
+
+async def _start(supervisor: "Supervisor", stopping: asyncio.Event) -> bool:
+    """Start the workers, unless a signal ends that; returns whether they serve.
+
+    Raises:
+        StartError: one of them cannot start.
+    """
+    starting = asyncio.create_task(supervisor.start())
+    interrupted = asyncio.create_task(stopping.wait())
+    await asyncio.wait([starting, interrupted], return_when=asyncio.FIRST_COMPLETED)
+    if starting.done():
+        interrupted.cancel()
+        await starting
+        return True
+    starting.cancel()
+    try:
+        await starting
+    except asyncio.CancelledError:
+        pass  # it has ended what it had begun
+    return False
+
+
+def _kill(pids: list[int]) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+def _on_requests(running: Running, supervisor: "Supervisor") -> None:
+    """Have SIGHUP reload the configuration of all, and SIGUSR1 have all open the log file anew."""
+
+    def rotate() -> None:
+        running.rotate()
+        supervisor.signal(signal.SIGUSR1)
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGHUP, running.reload)
+    loop.add_signal_handler(signal.SIGUSR1, rotate)

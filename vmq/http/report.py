@@ -1,0 +1,74 @@
+"""`/report` on the admin socket: all figures of a broker in one answer, for the face of several that are one."""
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from aiohttp import web
+from msgspec import Struct
+
+from vmq.http.keys import BROKER
+from vmq.http.status import status_of
+from vmq.metrics import Family, Sample
+
+if TYPE_CHECKING:
+    from vmq.broker import Broker
+
+PATH: Final = "/report"
+
+
+class FamilyReport(Struct, array_like=True):
+    """A metric: its samples, or the cumulated buckets of its histogram and the sum of what it saw."""
+
+    name: str
+    kind: str
+    help: str
+    samples: tuple[Sample, ...] = ()
+    buckets: tuple[tuple[float, int], ...] = ()
+    total: float = 0.0
+
+
+class ListenerReport(Struct, array_like=True):
+    """An open listener."""
+
+    url: str
+    accepting: bool
+    connections: int
+
+
+class Report(Struct):
+    """A broker's figures, and what `/health` and `/status.json` say of it."""
+
+    families: list[FamilyReport]
+    reasons: list[str]
+    listeners: dict[str, ListenerReport]
+    status: dict[str, Any]
+
+
+def report_of(broker: "Broker") -> Report:
+    """The figures of a broker that runs."""
+    return Report(
+        [_family(each) for each in broker.metrics.families()],
+        broker.health(),
+        {
+            name: ListenerReport(each.url, each.is_open, each.connections)
+            for name, each in broker.listeners.items()
+        },
+        status_of(broker),
+    )
+
+
+def _family(family: Family) -> FamilyReport:
+    if family.histogram is None:
+        return FamilyReport(family.name, family.kind, family.help, family.samples)
+    buckets = tuple(family.histogram.cumulative())
+    return FamilyReport(family.name, family.kind, family.help, (), buckets, family.histogram.total)
+
+
+async def show_report(request: web.Request) -> web.Response:
+    """The report as msgpack, which knows infinity."""
+    return web.Response(body=msgspec.msgpack.encode(report_of(request.app[BROKER])))
+
+
+def routes() -> list[web.AbstractRouteDef]:
+    """What this module answers."""
+    return [web.get(PATH, show_report)]

@@ -1,0 +1,115 @@
+"""The face of all workers as one broker: the listeners of HTTP and the admin socket."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from vmq.admin.keys import ApiKeys
+from vmq.broker import StartError
+from vmq.core import Counters
+from vmq.http.admin_socket import AdminSocket, SocketError
+from vmq.http.api import add_api
+from vmq.http.app import bare_app
+from vmq.http.report import ListenerReport
+from vmq.http.server import HttpListener, serve
+from vmq.listeners.sockets import bind
+from vmq.workers.asking import Client
+from vmq.workers.tracing import Traces
+from vmq.workers.views import Views
+from vmq.workers.ways import Ways
+
+if TYPE_CHECKING:
+    from vmq.workers.supervisor import Supervisor
+
+
+class Face:
+    """Answers for the workers of a supervisor."""
+
+    def __init__(self, supervisor: "Supervisor") -> None:
+        self._supervisor = supervisor
+        self._counters = Counters()
+        folder = Path(supervisor.config.broker.data_dir)
+        self.keys: ApiKeys = ApiKeys(folder)
+        self.client = Client(supervisor.plan.own_folder)
+        self.views = Views(supervisor, self.client, self._counters)
+        self.ways = Ways(supervisor, self)
+        self._traces = Traces(supervisor, self.client)
+        self._folder = folder
+        self._admin: AdminSocket | None = None
+        #: The open listeners of HTTP by name.
+        self.listeners: dict[str, HttpListener] = {}
+
+    @property
+    def urls(self) -> dict[str, str]:
+        """The addresses of the open listeners of HTTP."""
+        return {name: each.url for name, each in self.listeners.items()}
+
+    async def open(self) -> None:
+        """Opens the listeners, then the admin socket.
+
+        Raises:
+            StartError: an address cannot be had.
+        """
+        for name, options in self._supervisor.config.listeners.items():
+            if options.endpoint.scheme == "http":
+                await self.open_listener(name)
+        app = web.Application()
+        add_api(app, self.ways.do, self._traces.stream, None)
+        admin = AdminSocket(app, self._folder)
+        try:
+            await admin.start()
+        except SocketError as error:
+            raise StartError(str(error)) from error
+        self._admin = admin
+
+    async def close(self) -> None:
+        """Closes everything."""
+        if self._admin is not None:
+            await self._admin.stop()
+            self._admin = None
+        for name in list(self.listeners):
+            await self.close_listener(name)
+        await self.client.close()
+
+    async def open_listener(self, name: str) -> None:
+        """Opens a listener of HTTP.
+
+        Raises:
+            StartError: its address cannot be had.
+        """
+        config = self._supervisor.config
+        options, backlog = config.listeners[name], config.network.backlog
+        endpoint = options.endpoint
+        try:
+            sock = bind(endpoint.host, endpoint.port, backlog)
+        except OSError as error:
+            raise StartError(
+                f"listeners.{name}: cannot listen on {options.url}: {error.strerror or error}"
+            ) from error
+        app = bare_app(allow_remote=options.allow_remote)
+        app.add_routes(self.views.routes())
+        add_api(app, self.ways.do, self._traces.stream, self.keys)
+        self.listeners[name] = await serve(name, options, sock, app, self._counters, backlog)
+
+    async def close_listener(self, name: str) -> None:
+        """Closes a listener of HTTP."""
+        listener = self.listeners.pop(name)
+        await listener.finish()
+
+    # --- for those who watch
+
+    def reports(self) -> dict[str, ListenerReport]:
+        """The listeners of HTTP, as workers report theirs."""
+        return {
+            name: ListenerReport(each.url, each.is_open, each.connections)
+            for name, each in self.listeners.items()
+        }
+
+    def problems(self) -> list[str]:
+        """Which of them do not accept."""
+        return [
+            f"listener {name} ({each.url}) does not accept connections"
+            for name, each in self.listeners.items()
+            if not each.is_open
+        ]

@@ -1,0 +1,198 @@
+"""Which workers there are, where each has its state, and what each is told of the configuration. Pure but for folders.
+
+Worker 1 keeps its durable state in the data directory itself, where one process alone has it; worker N keeps it in
+`workers/N` there. Beside that state each worker has its admin socket and its node of the cluster in `workers/N`: a
+process alone is no node, and takes over the data directory without them.
+"""
+
+import os
+import re
+import socket
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from vmq.config import MOST_WORKERS, ClusterOptions, Config, ConfigError, Problem
+from vmq.memory import default_limit
+from vmq.overrides import LiveConfig
+from vmq.share import Share
+
+#: Every system takes a path of so many bytes as the address of a Unix socket.
+_LONGEST_SOCKET: Final = 100
+_SOCKET: Final = "node.sock"
+_STREAMS: Final = (
+    "streams are kept by one process, which would miss what reaches the other workers; accepted: 1 "
+    "where there are streams"
+)
+
+
+class Plan:
+    """The workers of one start.
+
+    Args:
+        config: as it was read.
+        count: how many workers serve.
+        urls: the addresses of TCP listeners, by name, with their real ports.
+
+    Raises:
+        ConfigError: the configuration cannot be had by several processes.
+    """
+
+    def __init__(self, config: Config, count: int, urls: Mapping[str, str] | None = None) -> None:
+        self.count = count
+        self.folder = Path(config.broker.data_dir).absolute()
+        self.name = config.cluster.node_name or socket.gethostname()
+        self.urls = dict(urls or {})
+        #: Listeners that the operator closed.
+        self.stopped: set[str] = set()
+        #: Plugins that the operator started or stopped.
+        self.plugins: dict[str, bool] = {}
+        problems = list(self._problems(config))
+        if problems:
+            raise ConfigError(problems)
+
+    def _problems(self, config: Config) -> Iterator[Problem]:
+        flight = any(each.endpoint.is_flight for each in config.listeners.values())
+        if self.count > 1 and (config.streams or flight):
+            yield Problem("broker.workers", _STREAMS)
+        longest = self.own_folder(max(self.numbers())) / _SOCKET
+        if len(os.fsencode(longest)) > _LONGEST_SOCKET:
+            what = f"too long for workers: {longest} would have more than {_LONGEST_SOCKET} bytes"
+            yield Problem("broker.data_dir", what)
+        for option in ("listen", "advertise"):
+            address: str = getattr(config.cluster, option)
+            port = address.rpartition(":")[2]
+            if address.startswith("tcp://") and not 0 < int(port) <= 65_536 - self.count:
+                what = f"{address}: each worker has a port of its own, this one and those above it"
+                yield Problem(f"cluster.{option}", what)
+
+    # --- who they are
+
+    @property
+    def surplus(self) -> list[int]:
+        """Workers of earlier starts, beyond `count`, that still keep sessions."""
+        return [number for number in _kept(self.folder) if number > self.count]
+
+    def numbers(self) -> list[int]:
+        """All of them, from 1; those of earlier starts last."""
+        return [*range(1, self.count + 1), *self.surplus]
+
+    def own_folder(self, number: int) -> Path:
+        """The folder that one worker alone uses."""
+        return workers_folder(self.folder) / str(number)
+
+    def data_folder(self, number: int) -> Path:
+        """Where one worker has its durable state."""
+        return self.folder if number == 1 else self.own_folder(number)
+
+    def node_name(self, number: int) -> str:
+        """The name of a worker as a node."""
+        return f"{self.name}-{number}"
+
+    def opens(self, number: int, config: Config) -> frozenset[str]:
+        """The listeners that a worker is to have open."""
+        if number > self.count:
+            return frozenset()
+        return frozenset(
+            name for name in config.listeners if number in self.servers(name, config)
+        ) - frozenset(self.stopped)
+
+    def servers(self, listener: str, config: Config) -> list[int]:
+        """The workers that serve a listener; none if it is that of HTTP, which has one face for all."""
+        endpoint = config.listeners[listener].endpoint
+        if endpoint.scheme == "http":
+            return []
+        # A Unix socket has one owner; the system shares TCP ports only.
+        return [1] if endpoint.scheme == "unix" else list(range(1, self.count + 1))
+
+    def share(self, number: int, config: Config, present: Iterable[int] = ()) -> Share:
+        """What a worker is told of its part, when so many others are there."""
+        return Share(
+            number=number,
+            listeners=self.opens(number, config),
+            folder=str(self.own_folder(number)),
+            siblings=frozenset(self.node_name(each) for each in present if each != number),
+            plugins=dict(self.plugins),
+        )
+
+    # --- what they are told
+
+    def live_of(self, number: int, live: LiveConfig) -> LiveConfig:
+        """The configuration in force, as one worker has it."""
+        base, config = self.config_of(number, live.base), self.config_of(number, live.config)
+        return LiveConfig(base, config, live.overrides)
+
+    def config_of(self, number: int, config: Config) -> Config:
+        """A configuration as one worker has it."""
+        replace = msgspec.structs.replace
+        listeners = {
+            name: replace(
+                options,
+                url=self.urls.get(name, options.url),
+                max_connections=_part(options.max_connections, len(self.servers(name, config))),
+            )
+            for name, options in config.listeners.items()
+        }
+        limit = config.limits.max_memory
+        memory = limit if limit < 0 else max(1, (limit or default_limit()) // self.count)
+        return replace(
+            config,
+            broker=replace(config.broker, data_dir=str(self.data_folder(number)), workers=1),
+            listeners=listeners,
+            limits=replace(config.limits, max_memory=memory),
+            cluster=self._cluster(number, config.cluster),
+        )
+
+    def _cluster(self, number: int, options: ClusterOptions) -> ClusterOptions:
+        siblings = [
+            self._address(each, options.advertise or options.listen)
+            for each in self.numbers()
+            if each != number
+        ]
+        return msgspec.structs.replace(
+            options,
+            node_name=self.node_name(number),
+            listen=self._address(number, options.listen),
+            advertise=self._address(number, options.advertise) if options.advertise else "",
+            join=siblings + (options.join if options.listen else []),
+        )
+
+    def _address(self, number: int, first: str) -> str:
+        """Where a worker's node is reached; `first` is that of worker 1, if one is configured."""
+        if not first:
+            return f"ipc://{self.own_folder(number) / _SOCKET}"
+        if not first.startswith("tcp://"):
+            return f"{first}-{number}"
+        host, _, port = first.rpartition(":")
+        return f"{host}:{int(port) + number - 1}"
+
+
+def workers_folder(data_dir: Path) -> Path:
+    """Where workers keep what is their own."""
+    return data_dir / "workers"
+
+
+def count_of(config: Config) -> int:
+    """How many workers a configuration wants."""
+    workers = config.broker.workers
+    return workers if isinstance(workers, int) else min(len(os.sched_getaffinity(0)), MOST_WORKERS)
+
+
+def are_needed(config: Config, count: int) -> bool:
+    """Whether processes are to share the work: several are wanted, or earlier ones have left sessions behind."""
+    return count > 1 or any(number > 1 for number in _kept(Path(config.broker.data_dir)))
+
+
+def _kept(data_dir: Path) -> list[int]:
+    folder = workers_folder(data_dir)
+    if not folder.is_dir():
+        return []
+    names = [each.name for each in folder.iterdir() if each.is_dir()]
+    return sorted(int(name) for name in names if re.fullmatch(r"[1-9][0-9]{0,3}", name))
+
+
+def _part(limit: int, workers: int) -> int:
+    """One worker's part of a limit for all; 0 is none."""
+    return -(-limit // workers) if limit and workers else limit

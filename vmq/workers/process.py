@@ -1,0 +1,245 @@
+"""One worker, as its supervisor sees it: a process that is started, told what to do, and started again when it ends."""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Final
+
+from vmq.workers.backoff import Backoff
+from vmq.workers.control import (
+    Alive,
+    Begin,
+    Channel,
+    Failed,
+    Follow,
+    Followed,
+    Message,
+    Ready,
+    Settings,
+)
+
+log = logging.getLogger("vmq.workers")
+
+#: What a service manager tells the supervisor, and nobody else is to answer.
+_NOT_FOR_WORKERS: Final = frozenset({"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"})
+
+
+class State(Enum):
+    """Where a worker stands."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    WAITING = "waiting to be started again"
+    STOPPED = "stopped"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class Worker:
+    """A worker and the processes that it has been.
+
+    Args:
+        number: which one, from 1.
+        begin: what a new process is told.
+        command: what is run, with the number of its end of the channel behind it.
+        silence: seconds without a sign of life after which the process is ended; None = it may be silent.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        begin: Callable[[], Begin],
+        command: Sequence[str],
+        silence: float | None = None,
+    ) -> None:
+        self.number = number
+        self.state = State.STOPPED
+        #: How often it was started again.
+        self.restarts = 0
+        #: Why it does not run, if it does not.
+        self.trouble = ""
+        #: Set once: by its first readiness, or its first end before that.
+        self.begun = asyncio.Event()
+        self._begin = begin
+        self._command = tuple(command)
+        self._silence = silence
+        self._backoff = Backoff()
+        self._process: Process | None = None
+        self._channel: Channel | None = None
+        self._heard = 0.0
+        self._ending = asyncio.Event()
+        self._answers: list[asyncio.Future[str]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process that it is now; 0 = none."""
+        process = self._process
+        return 0 if process is None or process.returncode is not None else process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it serves."""
+        return self.state is State.RUNNING
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it serves or is about to."""
+        return self.state in (State.STARTING, State.RUNNING)
+
+    # --- its life
+
+    def start(self) -> None:
+        """Has it run from now on, until `stop`."""
+        self.state = State.STARTING
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Ends it in order; returns when it is gone."""
+        self._ending.set()
+        self.signal(signal.SIGTERM)
+        if self._task is not None:
+            await self._task
+
+    def signal(self, number: int) -> None:
+        """Sends its process a signal, if there is one."""
+        if self.pid:
+            try:
+                os.kill(self.pid, number)
+            except ProcessLookupError:
+                pass  # it ends just now
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while not self._ending.is_set():
+            began = loop.time()
+            self.state = State.STARTING
+            try:
+                code = await self._live()
+            except OSError as error:
+                self.trouble = f"cannot start a process: {error.strerror}"
+            else:
+                self.trouble = self.trouble or _ending_of(code)
+            self._forget()
+            self.begun.set()
+            if self._ending.is_set():
+                break
+            wait = self._backoff.after(loop.time() - began)
+            self.state = State.WAITING
+            text = 'worker ended number=%d reason="%s" again_in=%.1f'
+            log.error(text, self.number, self.trouble, wait)
+            try:
+                async with asyncio.timeout(wait):
+                    await self._ending.wait()
+            except TimeoutError:
+                self.restarts += 1
+        self.state = State.STOPPED
+
+    async def _live(self) -> int:
+        """One process from its start to its end; returns how it ended."""
+        ours, theirs = socket.socketpair()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._command,
+                str(theirs.fileno()),
+                stdin=DEVNULL,
+                env=_environment(),
+                pass_fds=(theirs.fileno(),),
+                # A Ctrl-C of the terminal is for the supervisor, which passes on what is meant for workers.
+                start_new_session=True,
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        self._process = process
+        self._channel = channel = await Channel.over(ours)
+        if self._ending.is_set():  # `stop` came while there was no process yet
+            self.signal(signal.SIGTERM)
+        self.trouble = ""
+        self._heard = asyncio.get_running_loop().time()
+        channel.send(self._begin())
+        while (message := await channel.receive()) is not None:
+            self._on_message(message)
+        if not self._ending.is_set():
+            # It has closed its end: it is gone, or can be told nothing any more.
+            self.signal(signal.SIGKILL)
+        code = await process.wait()
+        await channel.close()
+        return code
+
+    def _on_message(self, message: Message) -> None:
+        self._heard = asyncio.get_running_loop().time()
+        match message:
+            case Ready():
+                self.state = State.RUNNING
+                self.begun.set()
+                log.info("worker ready number=%d pid=%d", self.number, self.pid)
+            case Failed():
+                self.trouble = message.reason
+            case Followed() if self._answers:
+                self._answers.pop(0).set_result(message.refusal)
+            case Alive() | _:
+                pass
+
+    def _forget(self) -> None:
+        self._process = self._channel = None
+        for each in self._answers:
+            # It begins anew with the configuration as it is by then.
+            each.set_result("")
+        self._answers.clear()
+
+    # --- what it is told and asked
+
+    async def follow(self, settings: Settings) -> str:
+        """Has it take over a configuration; returns why it did not, if so. Who starts later, starts with it."""
+        if self._channel is None:
+            return ""
+        answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._answers.append(answer)
+        self._channel.send(Follow(settings))
+        return await answer
+
+    def look(self, now: float) -> None:
+        """Ends a process that has given no sign of life for too long."""
+        if self._silence is not None and self.is_running and now - self._heard > self._silence:
+            self.trouble = f"no sign of life for {self._silence:g} s"
+            log.error('worker hangs number=%d reason="%s"', self.number, self.trouble)
+            self.signal(signal.SIGKILL)
+
+    def problem(self) -> str | None:
+        """Why it does not serve now; None if it does."""
+        if self.is_running:
+            return None
+        trouble = f": {self.trouble}" if self.trouble else ""
+        return f"worker {self.number} is {self.state}{trouble}"
+
+
+def _ending_of(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"
+
+
+def _environment() -> dict[str, str]:
+    """The supervisor's, with its own paths of modules: a worker is to find the very same code."""
+    environment = {
+        name: value for name, value in os.environ.items() if name not in _NOT_FOR_WORKERS
+    }
+    environment["PYTHONPATH"] = os.pathsep.join(each for each in sys.path if each)
+    return environment
+
+
+#: A worker; -P: the folder that it is started in holds no modules of ours.
+COMMAND: Final = (sys.executable, "-P", "-m", "vmq", "worker")

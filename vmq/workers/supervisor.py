@@ -1,0 +1,237 @@
+"""Starts the workers, keeps them going, and has them end together."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from vmq.broker import StartError
+from vmq.config import Config
+from vmq.config_checks import check
+from vmq.overrides import LiveConfig
+from vmq.reload import changes, check_live
+from vmq.workers.control import Begin, Settings
+from vmq.workers.face import Face
+from vmq.workers.leaving import dissolve
+from vmq.workers.lock import FolderLock, InUseError
+from vmq.workers.plan import Plan
+from vmq.workers.ports import PortError, Ports
+from vmq.workers.process import COMMAND, Worker
+
+log = logging.getLogger("vmq.workers")
+
+#: Seconds between two looks whether a worker hangs.
+_LOOK: Final = 1.0
+
+
+class Supervisor:
+    """The workers of one start, with one face to the world.
+
+    Args:
+        config: as it was read; `workers` of it is not looked at.
+        count: how many workers serve.
+        silence: seconds without a sign of life after which a worker is ended; None = it may be silent.
+        command: what a worker runs.
+
+    Raises:
+        ConfigError: the configuration is impossible, or cannot be had by several processes.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        count: int,
+        silence: float | None = None,
+        command: Sequence[str] = COMMAND,
+    ) -> None:
+        self.live = LiveConfig.of(config)
+        check(config)
+        self.plan = Plan(config, count)
+        #: Told of the options that changed, when they are in force here; for what surrounds the supervisor.
+        self.on_change: Callable[[list[str]], None] | None = None
+        self.workers: dict[int, Worker] = {
+            number: Worker(number, self._beginning(number), command, silence)
+            for number in self.plan.numbers()
+        }
+        self._surplus = self.plan.surplus
+        self._ports = Ports()
+        self._lock: FolderLock | None = None
+        self.face = Face(self)
+        self._tasks: set[asyncio.Task[None]] = set()
+        #: The last configuration that is on its way to the workers.
+        self._delivery: asyncio.Task[None] | None = None
+
+    @property
+    def config(self) -> Config:
+        """The configuration in force."""
+        return self.live.config
+
+    @property
+    def addresses(self) -> list[str]:
+        """The URLs of the listeners with their real ports."""
+        return [
+            self.face.urls.get(name) or self.plan.urls.get(name, options.url)
+            for name, options in self.config.listeners.items()
+        ]
+
+    @property
+    def serving(self) -> list[Worker]:
+        """The workers that are to serve, whether they do now or not."""
+        return [each for number, each in self.workers.items() if number <= self.plan.count]
+
+    # --- start and stop
+
+    async def start(self) -> None:
+        """Starts every worker; returns when all accept.
+
+        Raises:
+            StartError: one of them cannot start, or an address cannot be had.
+        """
+        try:
+            self._lock = FolderLock(Path(self.config.broker.data_dir))
+            self.plan.urls = self._ports.reserve(self.config)
+            for number in self.workers:
+                self.plan.own_folder(number).mkdir(mode=0o700, exist_ok=True)
+        except (InUseError, PortError) as error:
+            await self.stop()
+            raise StartError(str(error)) from None
+        except OSError as error:
+            await self.stop()
+            folder = self.config.broker.data_dir
+            raise StartError(f"cannot use the data directory: {folder}: {error.strerror}") from None
+        try:
+            for worker in self.workers.values():
+                worker.start()
+            await self._wait_begun()
+            await self.face.open()
+        except BaseException:
+            await self.stop()
+            raise
+        for number in self._surplus:
+            self._spawn(self._dissolve(self.workers[number]))
+        self._spawn(self._watch())
+
+    async def _wait_begun(self) -> None:
+        """Until all workers that serve are ready.
+
+        Raises:
+            StartError: one has ended instead.
+        """
+        waits = {asyncio.create_task(each.begun.wait()): each for each in self.workers.values()}
+        pending = set(waits)
+        try:
+            while pending:
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                for worker in (waits[each] for each in done):
+                    if not worker.is_running:
+                        raise StartError(f"worker {worker.number}: {worker.trouble or 'stopped'}")
+        finally:
+            for each in pending:
+                each.cancel()
+
+    async def stop(self) -> None:
+        """Ends every worker in order; each saves its durable state."""
+        for task in list(self._tasks):
+            task.cancel()
+        await self.face.close()
+        await asyncio.gather(*(each.stop() for each in self.workers.values()))
+        self._ports.close()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def pids(self) -> list[int]:
+        """The processes of the workers."""
+        return [each.pid for each in self.workers.values() if each.pid]
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to every worker that runs."""
+        for worker in self.workers.values():
+            if worker.is_running:  # one that starts does not know yet what to do with it
+                worker.signal(number)
+
+    async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(_LOOK)
+            for worker in self.workers.values():
+                worker.look(loop.time())
+
+    async def _dissolve(self, worker: Worker) -> None:
+        """Has a worker that is one too many hand over what it has, and removes it."""
+        if await dissolve(worker, self.plan, self.config, self.face.client):
+            del self.workers[worker.number]
+
+    def _beginning(self, number: int) -> Callable[[], Begin]:
+        def begin() -> Begin:
+            settings = Settings.of(self.plan.live_of(number, self.live))
+            present = [each.number for each in self.workers.values() if each.is_there]
+            return Begin(settings, self.plan.share(number, self.config, present))
+
+        return begin
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # --- changes while it runs: as `vmq.broker.Broker` has them
+
+    def reload(self, config: Config) -> list[str]:
+        """Takes over a new configuration, all of it or nothing; returns the keys that changed.
+
+        Raises:
+            ConfigError: the configuration is impossible or not safe.
+            ReloadError: an option changed that cannot change live.
+        """
+        check(config)
+        return self.take_over(self.live.on(config))
+
+    def set_option(self, key: str, text: str) -> list[str]:
+        """Sets an option until the configuration that is read says something new of it; returns the keys that changed.
+
+        Raises:
+            ConfigError: there is no such option, or it does not accept the value.
+            ReloadError: it cannot change live.
+        """
+        return self.take_over(self.live.with_option(key, text, time.time()))
+
+    def reset_option(self, key: str) -> list[str]:
+        """Takes back what was set; returns the keys that changed.
+
+        Raises:
+            KeyError: the option was not set.
+            ConfigError: the configuration is impossible without it.
+        """
+        return self.take_over(self.live.without(key))
+
+    def take_over(self, live: LiveConfig) -> list[str]:
+        """Has a configuration in force here, and soon (see `delivered`) in the workers."""
+        check(live.config)
+        found = changes(self.config, live.config)
+        check_live(found)
+        self.live = live
+        changed = [change.key for change in found]
+        self._delivery = self._spawn(self._deliver(live, self._delivery))
+        if changed and self.on_change is not None:
+            self.on_change(changed)
+        return changed
+
+    async def delivered(self) -> None:
+        """Returns when every worker goes by the configuration in force."""
+        if self._delivery is not None:
+            await asyncio.wait([self._delivery])
+
+    async def _deliver(self, live: LiveConfig, before: "asyncio.Task[None] | None") -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        workers = list(self.workers.values())
+        refusals = await asyncio.gather(
+            *(each.follow(Settings.of(self.plan.live_of(each.number, live))) for each in workers)
+        )
+        for worker, refusal in zip(workers, refusals, strict=True):
+            if refusal:
+                log.error('reload refused worker=%d reason="%s"', worker.number, refusal)

@@ -1,0 +1,170 @@
+"""What the workers' one face answers to those who watch: /metrics, /health, /status.json."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from vmq import process
+from vmq.core import Counters
+from vmq.http.health import show_ping, verdict
+from vmq.http.report import FamilyReport, Report
+from vmq.metrics import Sample
+from vmq.workers import figures
+from vmq.workers.asking import Client, UnreachableError
+
+if TYPE_CHECKING:
+    from vmq.workers.supervisor import Supervisor
+
+#: Who is meant by figures that are no worker's.
+SUPERVISOR: Final = "supervisor"
+
+
+class Views:
+    """The figures of all workers, asked for anew each time."""
+
+    def __init__(self, supervisor: "Supervisor", client: Client, counters: Counters) -> None:
+        self._supervisor = supervisor
+        self._client = client
+        self._counters = counters
+        self._started = time.monotonic()
+
+    async def reports(self) -> tuple[dict[int, Report], list[str]]:
+        """What the workers that run say, and what is wrong with the others."""
+        running = [number for number, each in self._supervisor.workers.items() if each.is_running]
+        answers = await asyncio.gather(*(self._report(number) for number in running))
+        problems = [
+            problem for each in self._supervisor.serving if (problem := each.problem()) is not None
+        ]
+        reports: dict[int, Report] = {}
+        for number, answer in zip(running, answers, strict=True):
+            if isinstance(answer, Report):
+                reports[number] = answer
+            else:
+                problems.append(answer)
+        return reports, problems
+
+    async def _report(self, number: int) -> Report | str:
+        try:
+            return await self._client.report(number)
+        except UnreachableError as error:
+            return str(error)
+
+    async def health(self) -> tuple[dict[int, Report], list[str]]:
+        """The reports, and every reason why the broker cannot do its work."""
+        reports, reasons = await self.reports()
+        reasons += self._supervisor.face.problems()
+        for number, report in reports.items():
+            reasons += [f"worker {number}: {reason}" for reason in report.reasons]
+        return reports, reasons
+
+    async def families(self) -> dict[str, list[FamilyReport]]:
+        """Every figure, by worker; those of the supervisor come first."""
+        reports, _ = await self.reports()
+        found = {SUPERVISOR: list(self._own())}
+        for number, report in reports.items():
+            found[str(number)] = report.families
+        return found
+
+    def _own(self) -> Iterator[FamilyReport]:
+        values = (
+            ("process_cpu_seconds", "counter", process.cpu_seconds()),
+            ("process_resident_memory_bytes", "gauge", process.resident_bytes()),
+            ("process_open_fds", "gauge", process.open_files()),
+            ("http_timeouts", "counter", self._counters.http_timeouts),
+        )
+        for name, kind, value in values:
+            yield FamilyReport(name, kind, "", (Sample((), value),))
+
+    def _workers(self) -> Iterator[Metric]:
+        """What only the supervisor knows of each worker."""
+        up = Metric("worker_up", "1 while the worker serves, else 0.", "gauge")
+        restarts = Metric("worker_restarts", "Times that the worker was started again.", "counter")
+        for number, worker in self._supervisor.workers.items():
+            labels = {"worker": str(number)}
+            up.add_sample("worker_up", labels, int(worker.is_running))
+            restarts.add_sample("worker_restarts_total", labels, worker.restarts)
+        yield from (up, restarts)
+
+    # --- what is answered
+
+    def routes(self) -> list[web.AbstractRouteDef]:
+        """The paths of one broker alone, and what they answer."""
+        return [
+            web.get("/metrics", self.show_metrics),
+            web.get("/health", self.show_health),
+            web.get("/health/ping", show_ping),
+            web.get("/health/listeners", self.show_listeners),
+            web.get("/status.json", self.show_status),
+        ]
+
+    async def show_metrics(self, _request: web.Request) -> web.Response:
+        """The Prometheus text."""
+        families = await self.families()
+        # A text of help comes from the worker; the supervisor adds its samples to those.
+        ordered = {name: families[name] for name in sorted(families)}
+        text = generate_latest(_Collected([*figures.metrics_of(ordered), *self._workers()]))
+        return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def show_health(self, _request: web.Request) -> web.Response:
+        """All workers together."""
+        _, reasons = await self.health()
+        return verdict(reasons)
+
+    async def show_listeners(self, _request: web.Request) -> web.Response:
+        """Each listener, with the connections of all workers."""
+        reports, problems = await self.reports()
+        found = figures.listeners_of(reports.values()) | self._supervisor.face.reports()
+        listeners = {
+            name: found[name] for name in self._supervisor.config.listeners if name in found
+        }
+        problems += self._supervisor.face.problems()
+        problems += [
+            f"listener {name} ({each.url}) does not accept connections"
+            for name, each in listeners.items()
+            if not each.accepting
+        ]
+        shown = {
+            name: {
+                "url": each.url,
+                "accepting": each.accepting,
+                "connections": each.connections,
+            }
+            for name, each in listeners.items()
+        }
+        return verdict(problems, listeners=shown)
+
+    async def show_status(self, _request: web.Request) -> web.Response:
+        """The status of all as one, and each worker's state."""
+        reports, reasons = await self.health()
+        merged = figures.status_of(each.status for each in reports.values())
+        merged["uptime_seconds"] = round(time.monotonic() - self._started, 3)
+        merged["health"] = reasons
+        merged["listeners"] = dict(
+            zip(self._supervisor.config.listeners, self._supervisor.addresses, strict=True)
+        )
+        merged["workers"] = {
+            str(number): {
+                "state": str(each.state),
+                "pid": each.pid,
+                "restarts": each.restarts,
+            }
+            for number, each in self._supervisor.workers.items()
+        }
+        return web.json_response(merged)
+
+
+class _Collected(Collector):
+    """Metrics that are there already."""
+
+    def __init__(self, metrics: list[Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        """All of them."""
+        yield from self._metrics
