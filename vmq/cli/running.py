@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from vmq.cli.console import CliError
 from vmq.cli.logs import Log
@@ -45,15 +45,23 @@ class Running:
         log: its log.
         notifier: the service manager's.
         load: reads the configuration anew, and raises CliError with what is wrong with it.
+        settled: returns when what was taken over is in force everywhere; None = it is so at once.
     """
 
     def __init__(
-        self, broker: Managed, log: Log, notifier: Notifier, load: Callable[[], "Config"]
+        self,
+        broker: Managed,
+        log: Log,
+        notifier: Notifier,
+        load: Callable[[], "Config"],
+        settled: Callable[[], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
         self._broker = broker
         self._log = log
         self._notifier = notifier
         self._load = load
+        self._settled = settled
+        self._settling: asyncio.Task[None] | None = None
         self._is_ready = False
         broker.on_change = self._on_change
 
@@ -73,26 +81,38 @@ class Running:
             logger.warning('reload refused reason="%s"', "the broker is not started")
             return
         self._notifier.reloading()
-        problems = ""
         try:
-            self._take_over(self._load())
+            changed = self._take_over(self._load())
         except CliError as refused:
-            problems = str(refused)
-        for line in problems.splitlines():
-            logger.error('reload refused reason="%s"', line)
+            for line in str(refused).splitlines():
+                logger.error('reload refused reason="%s"', line)
+            self._notifier.ready(" ".join(self._broker.addresses))
+            return
+        if self._settled is None:
+            self._reloaded(changed)
+        else:
+            self._settling = asyncio.create_task(self._settle(changed, self._settled))
+
+    async def _settle(
+        self, changed: list[str], settled: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
+        await settled()
+        self._reloaded(changed)
+
+    def _reloaded(self, changed: list[str]) -> None:
+        set_live = ", ".join(self._broker.live.overrides)
+        kept = f' set_live="{set_live}"' if set_live else ""
+        logger.info('reloaded changed="%s"%s', ", ".join(changed) or "nothing", kept)
         self._notifier.ready(" ".join(self._broker.addresses))
 
-    def _take_over(self, config: "Config") -> None:
+    def _take_over(self, config: "Config") -> list[str]:
         from vmq.config import ConfigError
         from vmq.reload import ReloadError
 
         try:
-            changed = self._broker.reload(config)
+            return self._broker.reload(config)
         except (ReloadError, ConfigError, OSError) as error:
             raise CliError(str(error)) from None
-        set_live = ", ".join(self._broker.live.overrides)
-        kept = f' set_live="{set_live}"' if set_live else ""
-        logger.info('reloaded changed="%s"%s', ", ".join(changed) or "nothing", kept)
 
     def _on_change(self, _changed: list[str]) -> None:
         """The log goes by the broker's configuration."""

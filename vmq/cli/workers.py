@@ -34,7 +34,7 @@ async def serve_workers(config: "Config", log: "Log", load: Callable[[], "Config
     except ConfigError as problems:
         raise CliError(str(problems), USAGE) from None
     on_signal(stopping.set, lambda: _kill(supervisor.pids()))
-    running = Running(supervisor, log, notifier, load)
+    running = Running(supervisor, log, notifier, load, supervisor.delivered)
     _on_requests(running, supervisor)
     if not await _start(supervisor, stopping):
         logger.info("stopped")

@@ -16,7 +16,7 @@ from vmq.http.report import Report
 #: Seconds that a worker has to answer, unless said otherwise.
 PATIENCE: Final = 60.0
 #: Seconds that it has to give its figures.
-_QUICK: Final = 5.0
+_QUICK: Final = 3.0
 #: Seconds without a sign of life after which a trace has ended.
 _SILENCE: Final = 15.0
 

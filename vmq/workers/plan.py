@@ -49,6 +49,8 @@ class Plan:
         self.stopped: set[str] = set()
         #: Plugins that the operator started or stopped.
         self.plugins: dict[str, bool] = {}
+        #: Workers of earlier starts, beyond `count`, that still keep sessions.
+        self.surplus = [number for number in _kept(self.folder) if number > count]
         problems = list(self._problems(config))
         if problems:
             raise ConfigError(problems)
@@ -57,6 +59,10 @@ class Plan:
         flight = any(each.endpoint.is_flight for each in config.listeners.values())
         if self.count > 1 and (config.streams or flight):
             yield Problem("broker.workers", _STREAMS)
+        made = sorted(each.name for each in self.folder.glob("streams/*/"))
+        if self.count > 1 and made:
+            what = f"{_STREAMS} ({self.folder}/streams has {', '.join(made)}; `vmq stream delete`)"
+            yield Problem("broker.workers", what)
         longest = self.own_folder(max(self.numbers())) / _SOCKET
         if len(os.fsencode(longest)) > _LONGEST_SOCKET:
             what = f"too long for workers: {longest} would have more than {_LONGEST_SOCKET} bytes"
@@ -69,11 +75,6 @@ class Plan:
                 yield Problem(f"cluster.{option}", what)
 
     # --- who they are
-
-    @property
-    def surplus(self) -> list[int]:
-        """Workers of earlier starts, beyond `count`, that still keep sessions."""
-        return [number for number in _kept(self.folder) if number > self.count]
 
     def numbers(self) -> list[int]:
         """All of them, from 1; those of earlier starts last."""

@@ -55,7 +55,6 @@ class Supervisor:
             number: Worker(number, self._beginning(number), command, silence)
             for number in self.plan.numbers()
         }
-        self._surplus = self.plan.surplus
         self._ports = Ports()
         self._lock: FolderLock | None = None
         self.face = Face(self)
@@ -109,7 +108,7 @@ class Supervisor:
         except BaseException:
             await self.stop()
             raise
-        for number in self._surplus:
+        for number in self.plan.surplus:
             self._spawn(self._dissolve(self.workers[number]))
         self._spawn(self._watch())
 

@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vmq.config import (
+    BrokerOptions,
+    ClusterOptions,
+    Config,
+    ConfigError,
+    LimitOptions,
+    ListenerOptions,
+    StreamOptions,
+)
+from vmq.config_checks import check
+from vmq.overrides import LiveConfig
+from vmq.workers.plan import Plan, are_needed, count_of
+
+LISTENERS = {
+    "tcp": ListenerOptions(url="tcp://127.0.0.1:0", max_connections=10),
+    "unix": ListenerOptions(url="unix:///tmp/vmq.sock", max_connections=10),
+    "http": ListenerOptions(url="http://127.0.0.1:0"),
+}
+
+
+def config_of(folder: Path, **more: object) -> Config:
+    config = Config(
+        broker=BrokerOptions(data_dir=str(folder)),
+        listeners=LISTENERS,
+        cluster=ClusterOptions(node_name="n"),
+    )
+    return msgspec.structs.replace(config, **more)
+
+
+def folders(tmp_path: Path, *numbers: int) -> None:
+    for number in numbers:
+        (tmp_path / "workers" / str(number)).mkdir(parents=True)
+
+
+def test_each_has_its_data_its_node_and_its_listeners(tmp_path: Path) -> None:
+    config = config_of(tmp_path)
+    plan = Plan(config, 3, {"tcp": "tcp://127.0.0.1:1883"})
+    told = {number: plan.config_of(number, config) for number in plan.numbers()}
+    folder = tmp_path / "workers"
+    data = {number: each.broker.data_dir for number, each in told.items()}
+    assert data == {1: str(tmp_path), 2: str(folder / "2"), 3: str(folder / "3")}
+    assert {each.cluster.node_name for each in told.values()} == {"n-1", "n-2", "n-3"}
+    nodes = {number: f"ipc://{folder / str(number) / 'node.sock'}" for number in told}
+    for number, each in told.items():
+        check(each)
+        assert each.cluster.listen == nodes[number]
+        assert set(each.cluster.join) == set(nodes.values()) - {nodes[number]}
+        assert each.listeners["tcp"].url == "tcp://127.0.0.1:1883"
+    assert plan.opens(1, config) == {"tcp", "unix"}
+    assert plan.opens(2, config) == {"tcp"}
+
+
+def test_a_listener_that_was_closed_stays_closed(tmp_path: Path) -> None:
+    config = config_of(tmp_path)
+    plan = Plan(config, 2)
+    plan.stopped.add("tcp")
+    assert [plan.share(number, config).listeners for number in (1, 2)] == [{"unix"}, set()]
+
+
+@given(count=st.integers(2, 64), limit=st.integers(0, 200), memory=st.integers(-1, 1 << 40))
+def test_limits_are_divided(count: int, limit: int, memory: int) -> None:
+    listeners = {
+        name: msgspec.structs.replace(each, max_connections=limit)
+        for name, each in LISTENERS.items()
+    }
+    config = config_of(Path("/data"), listeners=listeners, limits=LimitOptions(max_memory=memory))
+    plan = Plan(config, count)
+    parts = [plan.config_of(number, config) for number in plan.numbers()]
+    each = parts[0].listeners["tcp"].max_connections
+    # No limit stays none; else together they have the limit, and not a connection more for each worker.
+    assert each * count == 0 if limit == 0 else limit <= each * count < limit + count
+    assert parts[0].listeners["unix"].max_connections == limit
+    used = parts[0].limits.max_memory
+    if memory < 0:
+        assert used == memory
+    elif memory == 0:
+        assert used > 0
+    else:
+        assert used == max(1, memory // count)
+
+
+def test_what_is_set_live_is_told_to_all(tmp_path: Path) -> None:
+    live = LiveConfig.of(config_of(tmp_path)).with_option("queue.drop", "oldest", 5.0)
+    told = Plan(live.config, 2).live_of(2, live)
+    assert told.config.queue.drop == "oldest"
+    assert told.base.queue.drop == "newest"
+    assert told.overrides == live.overrides
+
+
+def test_nodes_that_others_reach_have_ports_one_after_the_other(tmp_path: Path) -> None:
+    cluster = ClusterOptions(
+        node_name="n",
+        listen="tcp://127.0.0.1:44053",
+        advertise="tcp://127.0.0.2:44053",
+        join=["tcp://127.0.0.3:44053"],
+    )
+    config = config_of(tmp_path, cluster=cluster)
+    second = Plan(config, 2).config_of(2, config).cluster
+    assert second.listen == "tcp://127.0.0.1:44054"
+    assert second.advertise == "tcp://127.0.0.2:44054"
+    assert second.join == ["tcp://127.0.0.2:44053", "tcp://127.0.0.3:44053"]
+
+
+@pytest.mark.parametrize("port", [0, 65_535])
+def test_each_node_needs_a_port(tmp_path: Path, port: int) -> None:
+    cluster = ClusterOptions(listen=f"tcp://127.0.0.1:{port}")
+    with pytest.raises(ConfigError, match=r"cluster\.listen"):
+        Plan(config_of(tmp_path, cluster=cluster), 2)
+
+
+def test_streams_are_for_one_process(tmp_path: Path) -> None:
+    streams = {"s": StreamOptions(filters=["a"])}
+    Plan(config_of(tmp_path, streams=streams), 1)
+    with pytest.raises(ConfigError, match=r"broker\.workers: streams are kept by one process"):
+        Plan(config_of(tmp_path, streams=streams), 2)
+    flight = LISTENERS | {"flight": ListenerOptions(url="grpc://127.0.0.1:0")}
+    with pytest.raises(ConfigError, match=r"broker\.workers: streams are kept by one process"):
+        Plan(config_of(tmp_path, listeners=flight), 2)
+
+
+def test_streams_that_lie_there_are_for_one_process_too(tmp_path: Path) -> None:
+    (tmp_path / "streams" / "made-once").mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"broker\.workers: .*made-once"):
+        Plan(config_of(tmp_path), 2)
+
+
+def test_a_path_that_is_too_long_for_sockets_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"broker\.data_dir"):
+        Plan(config_of(tmp_path / ("x" * 100)), 2)
+
+
+def test_those_of_earlier_starts_are_there_until_they_are_gone(tmp_path: Path) -> None:
+    folders(tmp_path, 1, 2, 3, 4)
+    (tmp_path / "workers" / "lock").touch()
+    config = config_of(tmp_path)
+    plan = Plan(config, 2)
+    assert plan.surplus == [3, 4]
+    assert plan.numbers() == [1, 2, 3, 4]
+    assert plan.opens(3, config) == frozenset()
+    assert len(plan.config_of(1, config).cluster.join) == 3
+
+
+def test_one_process_is_enough_when_none_has_left_anything(tmp_path: Path) -> None:
+    config = config_of(tmp_path)
+    assert not are_needed(config, 1)
+    folders(tmp_path, 1)
+    assert not are_needed(config, 1)
+    assert are_needed(config, 2)
+    folders(tmp_path, 2)
+    assert are_needed(config, 1)
+
+
+def test_auto_is_one_a_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _pid: {0, 2, 5})
+    auto = BrokerOptions(data_dir=str(tmp_path), workers="auto")
+    assert count_of(config_of(tmp_path, broker=auto)) == 3
+    assert count_of(config_of(tmp_path)) == 1

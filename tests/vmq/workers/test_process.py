@@ -1,0 +1,156 @@
+"""A worker as its supervisor sees it, with small programs in the place of brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+
+import pytest
+
+from vmq.config import Config
+from vmq.overrides import LiveConfig
+from vmq.share import Share
+from vmq.workers.control import Begin, Settings
+from vmq.workers.process import State, Worker
+
+HEAD = """
+import asyncio, os, signal, socket, sys
+from vmq.workers.control import *
+async def main():
+    channel = await Channel.over(socket.socket(fileno=int(sys.argv[1])))
+    begin = await channel.receive()
+"""
+LIVES = (
+    HEAD
+    + """
+    channel.send(Ready())
+    while (message := await channel.receive()) is not None:
+        channel.send(Followed(message.settings.config.queue.drop))
+asyncio.run(main())
+"""
+)
+FAILS = (
+    HEAD
+    + """
+    channel.send(Failed("no room"))
+    await channel.close()
+    sys.exit(1)
+asyncio.run(main())
+"""
+)
+HANGS = (
+    HEAD
+    + """
+    channel.send(Ready())
+    await asyncio.sleep(0)
+    signal.pause()
+asyncio.run(main())
+"""
+)
+TIMEOUT = 20
+
+SETTINGS = Settings.of(LiveConfig.of(Config()))
+BEGIN = Begin(SETTINGS, Share(number=2, listeners=frozenset(), folder="/"))
+Make = Callable[..., Worker]
+
+
+@pytest.fixture
+async def make() -> AsyncIterator[Make]:
+    async with AsyncExitStack() as stack:
+
+        def made(program: str, silence: float | None = None) -> Worker:
+            worker = Worker(2, lambda: BEGIN, (sys.executable, "-c", program), silence)
+            stack.push_async_callback(worker.stop)
+            worker.start()
+            return worker
+
+        yield made
+
+
+async def reach(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(TIMEOUT):
+        while not holds():  # noqa: ASYNC110 - what a process does tells nobody
+            await asyncio.sleep(0.01)
+
+
+async def test_it_runs_until_it_is_stopped(make: Make) -> None:
+    worker = make(LIVES)
+    assert worker.problem() == "worker 2 is starting"
+    await asyncio.wait_for(worker.begun.wait(), TIMEOUT)
+    assert worker.is_running
+    assert worker.problem() is None
+    assert worker.pid
+    await worker.stop()
+    assert worker.state is State.STOPPED
+    assert worker.pid == 0
+
+
+async def test_one_that_is_killed_is_started_again(make: Make) -> None:
+    worker = make(LIVES)
+    await asyncio.wait_for(worker.begun.wait(), TIMEOUT)
+    before = worker.pid
+    worker.signal(signal.SIGKILL)
+    await reach(lambda: worker.state is State.WAITING)
+    assert worker.problem() == "worker 2 is waiting to be started again: killed by SIGKILL"
+    await reach(lambda: worker.is_running)
+    assert worker.pid != before
+    assert worker.restarts == 1
+
+
+async def test_one_that_cannot_start_says_why(make: Make) -> None:
+    worker = make(FAILS)
+    await asyncio.wait_for(worker.begun.wait(), TIMEOUT)
+    assert not worker.is_running
+    assert worker.problem() == "worker 2 is waiting to be started again: no room"
+
+
+async def test_one_that_cannot_even_run_says_why() -> None:
+    worker = Worker(2, lambda: BEGIN, ("/nowhere/python",))
+    worker.start()
+    await asyncio.wait_for(worker.begun.wait(), TIMEOUT)
+    assert "cannot start a process" in str(worker.problem())
+    await worker.stop()
+
+
+async def test_it_is_told_of_changes_and_answers(make: Make) -> None:
+    worker = make(LIVES)
+    await asyncio.wait_for(worker.begun.wait(), TIMEOUT)
+    assert await asyncio.wait_for(worker.follow(SETTINGS), TIMEOUT) == "newest"
+    await worker.stop()
+    assert await worker.follow(SETTINGS) == ""  # whoever is gone begins with it
+
+
+async def test_one_that_ends_instead_of_answering_holds_up_nobody(make: Make) -> None:
+    worker = make(HANGS)
+    await asyncio.wait_for(worker.begun.wait(), TIMEOUT)
+    answer = asyncio.create_task(worker.follow(SETTINGS))
+    await asyncio.sleep(0)
+    worker.signal(signal.SIGKILL)
+    assert await asyncio.wait_for(answer, TIMEOUT) == ""
+
+
+async def test_one_that_hangs_is_ended_and_started_again(make: Make) -> None:
+    worker = make(HANGS, 5.0)
+    await asyncio.wait_for(worker.begun.wait(), TIMEOUT)
+    now = asyncio.get_running_loop().time()
+    worker.look(now + 4.0)
+    assert worker.is_running
+    worker.look(now + 6.0)
+    await reach(lambda: worker.restarts == 1)
+    await reach(lambda: worker.is_running)
+
+
+async def test_a_stop_needs_not_wait_for_the_next_start(make: Make) -> None:
+    worker = make(FAILS)
+    await reach(lambda: worker.state is State.WAITING)
+    await asyncio.wait_for(worker.stop(), TIMEOUT)
+    assert worker.state is State.STOPPED
+
+
+async def test_a_stop_may_come_before_there_is_a_process(make: Make) -> None:
+    worker = make(LIVES)
+    await asyncio.wait_for(worker.stop(), TIMEOUT)
+    assert worker.state is State.STOPPED

@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+from vmq.http.operations import OPERATIONS
+from vmq.workers.ways import WAYS, Way
+
+
+def test_it_is_said_of_each_operation_who_does_it() -> None:
+    assert WAYS.keys() == {each.name for each in OPERATIONS}
+
+
+def test_what_is_about_one_session_goes_to_its_owner() -> None:
+    sessions = {
+        each.name for each in OPERATIONS if "client_id" in each.parameters.__struct_fields__
+    }
+    assert sessions == {name for name, way in WAYS.items() if way in (Way.OWNER, Way.OWNER_OR_ANY)}
