@@ -351,6 +351,7 @@ class Broker:
         self.clustering = clustering
         if self._share is not None:
             # Who subscribes here and publishes there is to notice nothing.
+            await clustering.link(self._share.siblings, SIBLINGS_TIMEOUT)
             await clustering.wait_up(self._share.siblings, SIBLINGS_TIMEOUT)
         self._spawn(Discovery(clustering, lambda: self.plugins.only("discover_nodes")).run())
 

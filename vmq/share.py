@@ -18,8 +18,8 @@ class Share(Struct, frozen=True, kw_only=True):
     listeners: frozenset[str]
     #: Its own folder beside the data directory: the admin socket, and the node that links it to the others.
     folder: str
-    #: Those among the others, by the names of their nodes, that are there when this one starts.
-    siblings: frozenset[str] = frozenset()
+    #: The others that are there when this one starts: names and addresses of their nodes.
+    siblings: dict[str, str] = msgspec.field(default_factory=dict)
     #: Plugins that the operator started (True) or stopped (False), whatever the configuration says.
     plugins: dict[str, bool] = msgspec.field(default_factory=dict)
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _ENTRY_BYTES: Final = 64
 _NOTHING: Final = NodeClock()
 #: So many new peers at most are asked out of their turn.
-_ASKED_AT_ONCE: Final = 4
+ASKED_AT_ONCE: Final = 4
 
 
 @dataclass(slots=True)
@@ -103,6 +103,8 @@ class Exchange:
         self._pull: Pull | None = None
         self._requests = 0
         self._up: set[str] = set()
+        #: Peers of which this node had everything once since they can be reached.
+        self.complete: set[str] = set()
         #: When to ask whom, besides the regular turns.
         self._due: dict[str, float] = {}
         self._turns: list[str] = []
@@ -121,8 +123,9 @@ class Exchange:
     def set_peers(self, up: Iterable[str], now: float) -> None:
         """These peers can be reached now: new ones are asked at once, some of them if they are many."""
         before, self._up = self._up, set(up)
+        self.complete &= self._up
         for peer in sorted(self._up - before):
-            if len(self._due) < _ASKED_AT_ONCE:
+            if len(self._due) < ASKED_AT_ONCE:
                 self._due[peer] = now
         for peer in sorted(before - self._up):
             self._due.pop(peer, None)
@@ -176,6 +179,7 @@ class Exchange:
             self._metadata.see_all(pull.promised)
             self._metadata.see_all(pull.begun)
             self._metadata.widen_horizon(pull.horizon)
+            self.complete.add(peer)
             self._pull = None
             return
         else:

@@ -97,6 +97,7 @@ NO_MIRROR = {
     "test_package.py": "the package as a whole",
     "cli/test_command_line.py": "the commands, as programs",
     "cli/test_admin.py": "the admin commands, as programs",
+    "workers/test_clients.py": "real clients of several processes",
     "cli/test_pub_sub.py": "two commands against each other",
 }
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import socket
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +23,7 @@ from vmq.store import StoreError
 from vmq_cluster.addresses import check_address
 from vmq_cluster.effects import ClockAhead, Excluded, MembersChanged, PeerDown, PeerUp
 from vmq_cluster.errors import ClusterError
+from vmq_cluster.exchange import ASKED_AT_ONCE
 from vmq_cluster.leveldb import LevelStorage
 from vmq_cluster.node import ClusterNode
 from vmq_cluster.options import Options
@@ -185,15 +186,26 @@ class Clustering:
         if self._core.store.failing:
             raise ClusterError("the store cannot be written")
 
-    async def wait_up(self, names: Collection[str], timeout: float) -> bool:  # noqa: ASYNC109 - a limit, not an error
-        """Returns when other nodes can be reached; whether that was within so many seconds."""
+    async def link(self, nodes: Mapping[str, str], timeout: float) -> bool:  # noqa: ASYNC109 - a limit, not an error
+        """Makes this node and others, by name and address, one cluster.
+
+        Returns when it reaches them and has heard what they know; whether that was within so many seconds.
+        """
+        wanted = set(nodes)
+        for name, address in nodes.items():
+            # It may have moved since they last met, with the folder that its address is in.
+            if not self.node.machine.membership.belongs or self.node.members.get(name) != address:
+                self.node.join(address)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
-        while not set(names) <= set(self.node.up):
+        while True:
+            heard = self.node.machine.exchange.complete & wanted
+            # Of many only some are asked at once; what they know, the others have told them.
+            if wanted <= set(self.node.up) and len(heard) >= min(len(wanted), ASKED_AT_ONCE):
+                return True
             if loop.time() >= deadline:
                 return False
             await asyncio.sleep(_LOOK)
-        return True
 
     def _close_storage(self) -> None:
         if self._storage is not None:

@@ -55,9 +55,8 @@ async def _until_linked(number: int, plan: Plan, config: Config, client: Client)
         rows: list[dict[str, Any]] = (await client.ask(number, "GET", "/cluster/members"))["rows"]
         joined = {row["node"]: row for row in rows if row["status"] == "joined"}
         if plan.node_name(number) not in joined:
-            first = plan.config_of(1, config).cluster
-            address = first.advertise or first.listen
-            await client.ask(number, "POST", "/cluster/join", {"address": address})
+            first = {"address": plan.address(1, config)}
+            await client.ask(number, "POST", "/cluster/join", first)
         elif any(row["is_up"] and not row["is_self"] for row in joined.values()):
             return
         await asyncio.sleep(_PAUSE)

@@ -114,7 +114,11 @@ class Plan:
             number=number,
             listeners=self.opens(number, config),
             folder=str(self.own_folder(number)),
-            siblings=frozenset(self.node_name(each) for each in present if each != number),
+            siblings={
+                self.node_name(each): self.address(each, config)
+                for each in present
+                if each != number
+            },
             plugins=dict(self.plugins),
         )
 
@@ -147,18 +151,16 @@ class Plan:
         )
 
     def _cluster(self, number: int, options: ClusterOptions) -> ClusterOptions:
-        siblings = [
-            self._address(each, options.advertise or options.listen)
-            for each in self.numbers()
-            if each != number
-        ]
         return msgspec.structs.replace(
             options,
             node_name=self.node_name(number),
             listen=self._address(number, options.listen),
             advertise=self._address(number, options.advertise) if options.advertise else "",
-            join=siblings + (options.join if options.listen else []),
         )
+
+    def address(self, number: int, config: Config) -> str:
+        """Where the others reach a worker's node."""
+        return self._address(number, config.cluster.advertise or config.cluster.listen)
 
     def _address(self, number: int, first: str) -> str:
         """Where a worker's node is reached; `first` is that of worker 1, if one is configured."""

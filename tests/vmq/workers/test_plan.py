@@ -53,7 +53,8 @@ def test_each_has_its_data_its_node_and_its_listeners(tmp_path: Path) -> None:
     for number, each in told.items():
         check(each)
         assert each.cluster.listen == nodes[number]
-        assert set(each.cluster.join) == set(nodes.values()) - {nodes[number]}
+        share = plan.share(number, config, [1, 2])
+        assert share.siblings == {f"n-{other}": nodes[other] for other in {1, 2} - {number}}
         assert each.listeners["tcp"].url == "tcp://127.0.0.1:1883"
     assert plan.opens(1, config) == {"tcp", "unix"}
     assert plan.opens(2, config) == {"tcp"}
@@ -107,7 +108,9 @@ def test_nodes_that_others_reach_have_ports_one_after_the_other(tmp_path: Path) 
     second = Plan(config, 2).config_of(2, config).cluster
     assert second.listen == "tcp://127.0.0.1:44054"
     assert second.advertise == "tcp://127.0.0.2:44054"
-    assert second.join == ["tcp://127.0.0.2:44053", "tcp://127.0.0.3:44053"]
+    assert second.join == ["tcp://127.0.0.3:44053"]
+    siblings = Plan(config, 2).share(2, config, [1]).siblings
+    assert siblings == {"n-1": "tcp://127.0.0.2:44053"}
 
 
 @pytest.mark.parametrize("port", [0, 65_535])
@@ -146,7 +149,6 @@ def test_those_of_earlier_starts_are_there_until_they_are_gone(tmp_path: Path) -
     assert plan.surplus == [3, 4]
     assert plan.numbers() == [1, 2, 3, 4]
     assert plan.opens(3, config) == frozenset()
-    assert len(plan.config_of(1, config).cluster.join) == 3
 
 
 def test_one_process_is_enough_when_none_has_left_anything(tmp_path: Path) -> None:

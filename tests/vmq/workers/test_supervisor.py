@@ -123,18 +123,6 @@ def test_health_and_status_are_those_of_all(shared: Several) -> None:
         each.close()
 
 
-def test_health_says_which_worker_does_not_serve(shared: Several) -> None:
-    pid = shared.pid(1)
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        status, answer = shared.get("/health")
-    finally:
-        os.kill(pid, signal.SIGCONT)
-    assert status == 503
-    assert any(reason.startswith("worker 1 does not answer") for reason in answer["reasons"])
-    reach(lambda: shared.get("/health")[0] == 200)
-
-
 # --- operators
 
 
@@ -313,10 +301,15 @@ def test_a_stop_leaves_nothing_running(fresh_broker: BrokerFactory) -> None:
     assert all(f"info worker={number} stopped" in text for number in (1, 2))
 
 
-def test_a_second_signal_ends_all_at_once(fresh_broker: BrokerFactory) -> None:
+def test_a_worker_that_hangs_is_named_and_a_second_signal_ends_all_at_once(
+    fresh_broker: BrokerFactory,
+) -> None:
     several = fresh(fresh_broker)
     pids = [several.pid(number) for number in (1, 2)]
     os.kill(pids[1], signal.SIGSTOP)  # it will not end by itself
+    status, answer = several.get("/health")
+    assert status == 503
+    assert answer["reasons"][0].startswith("worker 2 does not answer")
     os.kill(several.broker.pid, signal.SIGTERM)
     several.broker.wait_log("worker=1 stopped")
     os.kill(several.broker.pid, signal.SIGINT)
@@ -426,7 +419,7 @@ def test_a_unix_socket_is_that_of_the_first(fresh_broker: BrokerFactory, tmp_pat
     assert not path.exists()
 
 
-def test_sessions_of_one_process_are_there_with_several(
+def test_sessions_of_one_process_are_there_with_several_also_elsewhere(
     fresh_broker: BrokerFactory, tmp_path: Path
 ) -> None:
     folder = tmp_path / "data"
@@ -437,5 +430,19 @@ def test_sessions_of_one_process_are_there_with_several(
         wire.close()
         assert alone.terminate() == 0
     broker = fresh_broker(data_dir=folder, args=ARGS)
-    answer = Several(broker).worker_api(1, "GET", "/session", client_id="was-there")
-    assert answer["filters"] == [{"filter": "a", "qos": 1}]
+    several = Several(broker)
+    wire = several.client_on(2, "publisher")
+    wire.publish("a", b"1", qos=1)
+    wire.close()
+    reach(lambda: several.worker_api(1, "GET", "/queue", client_id="was-there")["rows"])
+    assert broker.terminate() == 0
+    moved = folder.rename(tmp_path / "moved")
+    broker = fresh_broker(data_dir=moved, args=ARGS)
+    several = Several(broker)
+    _, members = several.api("GET", "/cluster/members")
+    assert {row["node"]: row["is_up"] for row in members["rows"]} == {"n-1": True, "n-2": True}
+    assert all(row["address"].startswith(f"ipc://{moved}/") for row in members["rows"])
+    wire = several.client_on(2, "publisher")
+    wire.publish("a", b"2", qos=1)
+    wire.close()
+    reach(lambda: len(several.worker_api(1, "GET", "/queue", client_id="was-there")["rows"]) == 2)
