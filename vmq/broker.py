@@ -280,6 +280,7 @@ class Broker:
             lambda: self.metrics,
             self._declare_stream,
             self._clients,
+            1 if self._share is None else self._share.number,
         )
         self._plugins = plugins = Plugins(host, core.hooks, config.plugins, core.clock)
         self._tracer = Tracer(core, plugins)

@@ -122,6 +122,13 @@ class Broker(Protocol):
     def node_name(self) -> str: ...
 
     @property
+    def worker(self) -> int:
+        """Which of the processes that are this broker together, from 1: a plugin runs in each of them.
+
+        What only one of them may do is for the first.
+        """
+
+    @property
     def version(self) -> str: ...
 
     @property

@@ -18,6 +18,8 @@ class BridgePlugin(Plugin):
         self._bridges: dict[SubscriberId, Bridge] = {}
 
     async def start(self, broker: Broker, config: BridgesConfig) -> None:
+        if broker.worker > 1:
+            return  # the first worker carries what is published in any of them; a second bridge would carry it twice
         bridges = [Bridge(broker, name, each) for name, each in config.bridges.items()]
         for bridge in bridges:
             try:

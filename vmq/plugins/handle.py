@@ -33,6 +33,9 @@ class Host(Protocol):
     def node_name(self) -> str: ...
 
     @property
+    def worker(self) -> int: ...
+
+    @property
     def data_dir(self) -> Path: ...
 
     async def publish(
@@ -146,6 +149,10 @@ class Handle:
     @property
     def node_name(self) -> str:
         return self._host.node_name
+
+    @property
+    def worker(self) -> int:
+        return self._host.worker
 
     @property
     def version(self) -> str:

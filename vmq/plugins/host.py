@@ -34,6 +34,7 @@ class PluginHost:
         metrics: the broker's figures.
         declare_stream: has the broker keep a stream of these options.
         clients: where clients inside the process are kept, to be closed at the end.
+        worker: which of several processes that are one broker, from 1.
     """
 
     def __init__(
@@ -45,8 +46,10 @@ class PluginHost:
         metrics: Callable[[], Metrics],
         declare_stream: Callable[[str, Mapping[str, Any]], Awaitable[None]],
         clients: set[LocalClient],
+        worker: int = 1,
     ) -> None:
         self.node_name = node_name
+        self.worker = worker
         self.data_dir = data_dir
         self._registries = registries
         self._registry = registry

@@ -88,13 +88,14 @@ class FakeBroker:
 
     Args:
         folder: a folder for the test; data_dir is made in it, config_dir is the folder itself.
-        node_name, version: what the plugin shall see.
+        node_name, version, worker: what the plugin shall see.
     """
 
     def __init__(
-        self, folder: Path, *, node_name: str = "node1", version: str = "0.0.test"
+        self, folder: Path, *, node_name: str = "node1", version: str = "0.0.test", worker: int = 1
     ) -> None:
         self.node_name = node_name
+        self.worker = worker
         self.version = version
         self.log = logging.getLogger("vmq.plugins.test")
         self.config_dir = folder

@@ -289,3 +289,13 @@ async def test_a_file_that_is_not_there_stops_the_start(tmp_path: Path) -> None:
     async with FakeBroker(tmp_path) as broker:
         with pytest.raises(ValueError, match=r"bridge far: cafile nowhere\.pem: No such file"):
             await BridgePlugin().start(broker, config("mqtts://localhost", cafile="nowhere.pem"))
+
+
+async def test_of_several_workers_the_first_connects(tmp_path: Path) -> None:
+    broker = FakeBroker(tmp_path, worker=2)
+    plugin = BridgePlugin()
+    await plugin.start(broker, config("mqtt://127.0.0.1:1"))
+    assert broker.gauges == {}
+    assert broker.counters == {}
+    plugin.stop()
+    await broker.close()

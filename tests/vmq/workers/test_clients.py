@@ -17,9 +17,29 @@ from tests.vmq.workers.several import TIMEOUT, Several
 LISTEN = ("tcp://127.0.0.1:0", "http://127.0.0.1:0")
 
 
+#: Answers what is asked, in one worker only.
+PLUGIN = """
+from vmq_hooks import Plugin
+
+class Mine(Plugin):
+    def start(self, broker, config):
+        if broker.worker == 1:
+            broker.spawn(self.answer(broker), "answer")
+
+    async def answer(self, broker):
+        async with broker.subscribe("ask/#", qos=1) as messages:
+            async for message in messages:
+                await broker.publish("answer", message.payload, qos=1)
+"""
+
+
 @pytest.fixture(scope="module")
-def several() -> Iterator[Several]:
-    with BrokerProcess.start(LISTEN, args=("--workers", "2", "--node-name", "n")) as broker:
+def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Several]:
+    plugin = tmp_path_factory.mktemp("plugins") / "mine.py"
+    plugin.write_text(PLUGIN)
+    env = {"VMQ_PLUGINS__MINE__PATH": str(plugin)}
+    args = ("--workers", "2", "--node-name", "n", "--allow-anonymous")
+    with BrokerProcess.start(LISTEN, args=args, env=env) as broker:
         yield Several(broker)
 
 
@@ -102,6 +122,16 @@ def test_a_publish_reaches_subscribers_of_all_workers(connect: Connect, qos: int
             while (first := each.received(1)) == ["probe"]:
                 pass
             assert first + each.received(len(wanted) - 1) == wanted
+
+
+def test_a_plugin_that_works_in_one_of_them_serves_all(connect: Connect) -> None:
+    client = connect(2, "asks")
+    client.subscribe("answer", 1)
+    client.publish("ask/1", "one", 1)
+    client.publish("ask/1", "two", 1)
+    assert client.received(2) == ["one", "two"]
+    client.publish("answer", "last", 1)
+    assert client.received(1) == ["last"]
 
 
 def test_a_restarted_worker_knows_of_absent_sessions_when_it_accepts(
