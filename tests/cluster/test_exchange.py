@@ -324,11 +324,13 @@ def test_nothing_is_claimed_before_the_end() -> None:
         sim.run(0.005)
     assert machine.exchange.is_pulling
     assert not machine.metadata.clock.runs
+    assert not machine.exchange.complete
     asked = machine.exchange.pulling_from
     sim.crash(asked)
     alive = [name for name in sim.nodes if name != asked]
     sim.ask(alive[0], lambda: sim[alive[0]].metadata.put("p", b"another", b"v"))
     sim.until(lambda: all(len(values(sim[name])) == 301 for name in alive), 30)
+    sim.until(lambda: machine.exchange.complete == {*alive} - {"new"}, 30)
 
 
 def test_a_round_of_several_batches_promises_nothing() -> None:

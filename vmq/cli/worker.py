@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import signal
 import socket
 from typing import TYPE_CHECKING, Annotated, Final
@@ -34,6 +35,7 @@ def worker(
     import uvloop
 
     raise_file_limit()
+    os.set_inheritable(channel, False)  # what a plugin starts is none of the supervisor's
     if not uvloop.run(_serve(socket.socket(fileno=channel))):
         raise typer.Exit(FAILURE)
 

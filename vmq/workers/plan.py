@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from vmq.config import MOST_WORKERS, ClusterOptions, Config, ConfigError, Problem
+from vmq.config_checks import ONE_FOR_STREAMS
 from vmq.memory import default_limit
 from vmq.overrides import LiveConfig
 from vmq.share import Share
@@ -22,10 +23,6 @@ from vmq.share import Share
 #: Every system takes a path of so many bytes as the address of a Unix socket.
 _LONGEST_SOCKET: Final = 100
 _SOCKET: Final = "node.sock"
-_STREAMS: Final = (
-    "streams are kept by one process, which would miss what reaches the other workers; accepted: 1 "
-    "where there are streams"
-)
 
 
 class Plan:
@@ -56,12 +53,9 @@ class Plan:
             raise ConfigError(problems)
 
     def _problems(self, config: Config) -> Iterator[Problem]:
-        flight = any(each.endpoint.is_flight for each in config.listeners.values())
-        if self.count > 1 and (config.streams or flight):
-            yield Problem("broker.workers", _STREAMS)
         made = sorted(each.name for each in self.folder.glob("streams/*/"))
         if self.count > 1 and made:
-            what = f"{_STREAMS} ({self.folder}/streams has {', '.join(made)}; `vmq stream delete`)"
+            what = f"{ONE_FOR_STREAMS} ({self.folder}/streams has {', '.join(made)}; `vmq stream delete`)"
             yield Problem("broker.workers", what)
         longest = self.own_folder(max(self.numbers())) / _SOCKET
         if len(os.fsencode(longest)) > _LONGEST_SOCKET:
@@ -70,7 +64,7 @@ class Plan:
         for option in ("listen", "advertise"):
             address: str = getattr(config.cluster, option)
             port = address.rpartition(":")[2]
-            if address.startswith("tcp://") and not 0 < int(port) <= 65_536 - self.count:
+            if address.startswith("tcp://") and not 0 < int(port) <= 65_536 - max(self.numbers()):
                 what = f"{address}: each worker has a port of its own, this one and those above it"
                 yield Problem(f"cluster.{option}", what)
 

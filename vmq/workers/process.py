@@ -26,6 +26,8 @@ from vmq.workers.control import (
 
 log = logging.getLogger("vmq.workers")
 
+#: Seconds that a process has to end which has closed its end of the channel.
+_GRACE: Final = 10.0
 #: What a service manager tells the supervisor, and nobody else is to answer.
 _NOT_FOR_WORKERS: Final = frozenset({"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"})
 
@@ -100,6 +102,7 @@ class Worker:
         """Has it run from now on, until `stop`."""
         self.state = State.STARTING
         self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.add_done_callback(self._told)
 
     async def stop(self) -> None:
         """Ends it in order; returns when it is gone."""
@@ -115,6 +118,10 @@ class Worker:
                 os.kill(self.pid, number)
             except ProcessLookupError:
                 pass  # it ends just now
+
+    def _told(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.critical("worker is left alone number=%d", self.number, exc_info=error)
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -167,14 +174,21 @@ class Worker:
         self.trouble = ""
         self._heard = asyncio.get_running_loop().time()
         channel.send(self._begin())
-        while (message := await channel.receive()) is not None:
-            self._on_message(message)
-        if not self._ending.is_set():
-            # It has closed its end: it is gone, or can be told nothing any more.
+        hearing = asyncio.create_task(self._hear(channel))
+        exiting = asyncio.create_task(process.wait())
+        await asyncio.wait([hearing, exiting], return_when=asyncio.FIRST_COMPLETED)
+        if not exiting.done() and not self._ending.is_set():
+            # It has closed its end: it is about to go, or can be told nothing any more.
+            await asyncio.wait([exiting], timeout=_GRACE)
             self.signal(signal.SIGKILL)
-        code = await process.wait()
+        code = await exiting
+        hearing.cancel()  # a process of its own may still hold the other end
         await channel.close()
         return code
+
+    async def _hear(self, channel: Channel) -> None:
+        while (message := await channel.receive()) is not None:
+            self._on_message(message)
 
     def _on_message(self, message: Message) -> None:
         self._heard = asyncio.get_running_loop().time()

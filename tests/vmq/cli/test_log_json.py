@@ -37,6 +37,12 @@ def test_the_fields_of_an_event_are_fields_of_the_object() -> None:
     }
 
 
+def test_of_several_workers_each_names_itself() -> None:
+    record = logging.LogRecord("vmq", logging.INFO, "file", 1, "moved worker=%d", (7,), None)
+    found = json.loads(JsonFormatter(worker=3).format(record))
+    assert (found["worker"], found["worker_"]) == (3, 7)
+
+
 def test_numbers_stay_numbers() -> None:
     found = entry("expired sessions=%d share=%s", 3, 0.5)
     assert (found["sessions"], found["share"]) == (3, 0.5)

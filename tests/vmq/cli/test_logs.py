@@ -21,6 +21,10 @@ def test_an_event_is_a_line_of_time_level_and_message() -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z info closed client=c1", line)
 
 
+def test_of_several_workers_each_names_itself_in_its_lines() -> None:
+    assert LineFormatter(worker=3).format(record("closed")).endswith("Z info worker=3 closed")
+
+
 @pytest.mark.parametrize("text", ["a\nb", "a\rb", "a\x1b[2Jb", "a\x85b", "a\u2028b", "a\x00b"])
 def test_what_a_stranger_sent_cannot_begin_a_line_or_steer_the_terminal(text: str) -> None:
     line = LineFormatter().format(record("closed client=%s", text))

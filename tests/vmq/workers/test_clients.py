@@ -3,19 +3,41 @@
 from __future__ import annotations
 
 import queue
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.reasoncodes import ReasonCode
 
+from tests.support.authority import Authority
 from tests.support.broker_process import BrokerProcess
+from tests.support.wire import connect_packet
 from tests.vmq.workers.several import TIMEOUT, Several
 
-LISTEN = ("tcp://127.0.0.1:0", "http://127.0.0.1:0")
-
+CONFIG = """
+[broker]
+workers = 2
+[cluster]
+node_name = "n"
+[listeners.tcp]
+url = "tcp://127.0.0.1:0"
+[listeners.http]
+url = "http://127.0.0.1:0"
+[listeners.tls]
+url = "tls://127.0.0.1:0"
+certfile = "{certfile}"
+keyfile = "{keyfile}"
+[listeners.proxied]
+url = "ws://127.0.0.1:0/mqtt"
+proxy_protocol = true
+[plugins.mine]
+path = "{plugin}"
+"""
 
 #: Answers what is asked, in one worker only.
 PLUGIN = """
@@ -34,12 +56,22 @@ class Mine(Plugin):
 
 
 @pytest.fixture(scope="module")
-def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Several]:
-    plugin = tmp_path_factory.mktemp("plugins") / "mine.py"
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("workers")
+
+
+@pytest.fixture(scope="module")
+def authority(folder: Path) -> Authority:
+    return Authority(folder / "authority")
+
+
+@pytest.fixture(scope="module")
+def several(folder: Path, authority: Authority) -> Iterator[Several]:
+    server = authority.issue("server", ["localhost"])
+    plugin, file = folder / "mine.py", folder / "vmq.toml"
     plugin.write_text(PLUGIN)
-    env = {"VMQ_PLUGINS__MINE__PATH": str(plugin)}
-    args = ("--workers", "2", "--node-name", "n", "--allow-anonymous")
-    with BrokerProcess.start(LISTEN, args=args, env=env) as broker:
+    file.write_text(CONFIG.format(certfile=server.certfile, keyfile=server.keyfile, plugin=plugin))
+    with BrokerProcess.start((), args=("--config", str(file), "--allow-anonymous")) as broker:
         yield Several(broker)
 
 
@@ -122,6 +154,43 @@ def test_a_publish_reaches_subscribers_of_all_workers(connect: Connect, qos: int
             while (first := each.received(1)) == ["probe"]:
                 pass
             assert first + each.received(len(wanted) - 1) == wanted
+
+
+def address_of(several: Several, scheme: str) -> tuple[str, int]:
+    (url,) = (each for each in several.broker.urls if each.startswith(f"{scheme}://"))
+    parts = urlsplit(url)
+    assert parts.hostname
+    assert parts.port
+    return parts.hostname, parts.port
+
+
+def test_tls_is_that_of_one_process(several: Several, authority: Authority) -> None:
+    context = authority.client_context()
+    with (
+        socket.create_connection(address_of(several, "tls"), TIMEOUT) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as sock,
+    ):
+        sock.sendall(connect_packet("secured"))
+        assert sock.recv(4) == b"\x20\x02\x00\x00"
+        assert several.api("GET", "/session", client_id="secured")[0] == 200
+
+
+def test_the_address_in_a_proxy_header_is_the_clients(several: Several) -> None:
+    with socket.create_connection(address_of(several, "ws"), TIMEOUT) as sock:
+        sock.sendall(b"PROXY TCP4 192.0.2.7 192.0.2.8 4711 1883\r\n")
+        sock.sendall(
+            b"GET /mqtt HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        )
+        sock.sendall(
+            b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n"
+        )
+        sock.sendall(b"Sec-WebSocket-Protocol: mqtt\r\n\r\n")
+        assert sock.recv(4096).startswith(b"HTTP/1.1 101")
+        packet = connect_packet("proxied")
+        sock.sendall(bytes([0x82, 0x80 | len(packet), 0, 0, 0, 0]) + packet)
+        assert sock.recv(6) == b"\x82\x04\x20\x02\x00\x00"
+        _, session = several.api("GET", "/session", client_id="proxied")
+        assert session["peer_host"] == "192.0.2.7"
 
 
 def test_a_plugin_that_works_in_one_of_them_serves_all(connect: Connect) -> None:

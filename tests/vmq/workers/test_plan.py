@@ -14,7 +14,6 @@ from vmq.config import (
     ConfigError,
     LimitOptions,
     ListenerOptions,
-    StreamOptions,
 )
 from vmq.config_checks import check
 from vmq.overrides import LiveConfig
@@ -118,16 +117,6 @@ def test_each_node_needs_a_port(tmp_path: Path, port: int) -> None:
     cluster = ClusterOptions(listen=f"tcp://127.0.0.1:{port}")
     with pytest.raises(ConfigError, match=r"cluster\.listen"):
         Plan(config_of(tmp_path, cluster=cluster), 2)
-
-
-def test_streams_are_for_one_process(tmp_path: Path) -> None:
-    streams = {"s": StreamOptions(filters=["a"])}
-    Plan(config_of(tmp_path, streams=streams), 1)
-    with pytest.raises(ConfigError, match=r"broker\.workers: streams are kept by one process"):
-        Plan(config_of(tmp_path, streams=streams), 2)
-    flight = LISTENERS | {"flight": ListenerOptions(url="grpc://127.0.0.1:0")}
-    with pytest.raises(ConfigError, match=r"broker\.workers: streams are kept by one process"):
-        Plan(config_of(tmp_path, listeners=flight), 2)
 
 
 def test_streams_that_lie_there_are_for_one_process_too(tmp_path: Path) -> None:

@@ -41,6 +41,17 @@ FAILS = (
 asyncio.run(main())
 """
 )
+FORKS = (
+    HEAD
+    + """
+    if os.fork() == 0:
+        signal.alarm(60)
+        signal.pause()
+    channel.send(Ready())
+    os._exit(3)
+asyncio.run(main())
+"""
+)
 HANGS = (
     HEAD
     + """
@@ -130,6 +141,12 @@ async def test_one_that_ends_instead_of_answering_holds_up_nobody(make: Make) ->
     await asyncio.sleep(0)
     worker.signal(signal.SIGKILL)
     assert await asyncio.wait_for(answer, TIMEOUT) == ""
+
+
+async def test_the_end_is_seen_though_a_process_of_its_own_goes_on(make: Make) -> None:
+    worker = make(FORKS)
+    await asyncio.wait_for(worker.begun.wait(), TIMEOUT)
+    await reach(lambda: worker.restarts == 1)
 
 
 async def test_one_that_hangs_is_ended_and_started_again(make: Make) -> None:
