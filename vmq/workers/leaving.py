@@ -13,40 +13,45 @@ from vmq.workers.process import Worker
 
 log = logging.getLogger("vmq.workers")
 
-#: Seconds between two tries.
-_PAUSE: Final = 1.0
+#: Seconds between two looks whether it is linked to the others.
+_PAUSE: Final = 0.5
+#: Seconds until it tries again to leave.
+_AGAIN: Final = 30.0
 #: Seconds that the sessions may take to move.
 _PATIENCE: Final = 3600.0
 
 
-async def dissolve(worker: Worker, plan: Plan, config: Config, client: Client) -> bool:
-    """Moves what a worker has to the others, and removes the worker; returns whether it is gone.
+async def dissolve(worker: Worker, plan: Plan, config: Config, client: Client) -> None:
+    """Moves what a worker has to the others, then ends it and removes its folder.
 
-    Otherwise it stays until the next start, which tries again.
+    As long as that fails it is tried again; meanwhile the worker stays a member, and its sessions get their messages.
     """
     number = worker.number
     log.info("worker is one too many number=%d: its sessions move to the others", number)
-    while True:
-        try:
-            await _until_linked(number, plan, config, client)
-            left = await client.ask(
-                number, "POST", "/cluster/leave", {"timeout": _PATIENCE}, patience=None
-            )
-            rest = await client.ask(
-                number, "GET", "/sessions", {"where": "not clean_session", "limit": 1}
-            )
-        except AdminError as error:
-            log.warning('sessions wait worker=%d reason="%s"', number, error)
-            await asyncio.sleep(_PAUSE)
-            continue
-        break
-    if not left["complete"] or rest["rows"]:
-        log.error("sessions not moved worker=%d: tried again after the next start", number)
-        return False
+    while not await _has_left(number, plan, config, client):  # noqa: ASYNC110 - it may take any number of tries
+        await asyncio.sleep(_AGAIN)
     await worker.stop()
     shutil.rmtree(plan.own_folder(number))
     log.info("worker gone number=%d", number)
-    return True
+
+
+async def _has_left(number: int, plan: Plan, config: Config, client: Client) -> bool:
+    """Whether the worker has left, and the others have all that it had; if not, it is a member again."""
+    try:
+        await _until_linked(number, plan, config, client)
+        timeout = {"timeout": _PATIENCE}
+        left = await client.ask(number, "POST", "/cluster/leave", timeout, patience=None)
+        kept = {"where": "not clean_session", "limit": 1}
+        rest = await client.ask(number, "GET", "/sessions", kept)
+        if left["complete"] and not rest["rows"]:
+            return True
+        reason = "it still has sessions"
+        await _until_linked(number, plan, config, client)
+    except AdminError as error:
+        reason = str(error)
+    text = 'sessions not moved worker=%d reason="%s" again_in=%.0f'
+    log.error(text, number, reason, _AGAIN)
+    return False
 
 
 async def _until_linked(number: int, plan: Plan, config: Config, client: Client) -> None:

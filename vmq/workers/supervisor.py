@@ -160,8 +160,8 @@ class Supervisor:
 
     async def _dissolve(self, worker: Worker) -> None:
         """Has a worker that is one too many hand over what it has, and removes it."""
-        if await dissolve(worker, self.plan, self.config, self.face.client):
-            del self.workers[worker.number]
+        await dissolve(worker, self.plan, self.config, self.face.client)
+        del self.workers[worker.number]
 
     def _beginning(self, number: int) -> Callable[[], Begin]:
         def begin() -> Begin:

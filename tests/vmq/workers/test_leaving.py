@@ -1,7 +1,5 @@
 """A worker that is one too many, with answers that a test makes up."""
 
-# ruff: noqa: ASYNC240 - files of a test's own folder block nobody
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -61,6 +59,7 @@ class Stopped(Worker):
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leaving, "_PAUSE", 0.0)
+    monkeypatch.setattr(leaving, "_AGAIN", 0.0)
 
 
 @pytest.fixture
@@ -70,33 +69,47 @@ def folder(tmp_path: Path) -> Path:
     return path.parent
 
 
-async def dissolved(tmp_path: Path, answers: Answers) -> tuple[bool, Stopped]:
+LINKED = {"rows": [ALONE, OTHER]}
+NOT_LINKED = {"rows": [ALONE | {"status": "left"}]}
+
+
+async def dissolved(tmp_path: Path, answers: Answers) -> None:
     config = Config(
         broker=BrokerOptions(data_dir=str(tmp_path)), cluster=ClusterOptions(node_name="n")
     )
     worker = Stopped()
-    return await leaving.dissolve(worker, Plan(config, 1), config, answers), worker
+    await leaving.dissolve(worker, Plan(config, 1), config, answers)
+    assert worker.was_stopped
+    assert not (tmp_path / "workers" / "2").exists()
+
+
+def asked(answers: Answers, path: str) -> int:
+    return sum(each == path for each, _ in answers.asked)
 
 
 async def test_it_goes_when_the_others_have_all(tmp_path: Path, folder: Path) -> None:
-    answers = Answers([{"rows": [ALONE, OTHER]}], [{"complete": True}], [{"rows": []}])
-    gone, worker = await dissolved(tmp_path, answers)
-    assert gone
-    assert worker.was_stopped
-    assert not folder.exists()
+    answers = Answers([LINKED], [{"complete": True}], [{"rows": []}])
+    await dissolved(tmp_path, answers)
+    assert asked(answers, "/cluster/leave") == 1
 
 
 @pytest.mark.parametrize(
     ("complete", "rows"), [(False, []), (True, [{"client_id": "c"}])], ids=["cut off", "kept some"]
 )
-async def test_it_stays_while_it_has_what_others_have_not(
+async def test_it_stays_a_member_while_it_has_what_others_have_not(
     tmp_path: Path, folder: Path, complete: bool, rows: list[Any]
 ) -> None:
-    answers = Answers([{"rows": [ALONE, OTHER]}], [{"complete": complete}], [{"rows": rows}])
-    gone, worker = await dissolved(tmp_path, answers)
-    assert not gone
-    assert not worker.was_stopped
-    assert folder.is_dir()
+    answers = Answers(
+        [LINKED, NOT_LINKED, LINKED, LINKED],
+        [{"complete": complete}, {"complete": True}],
+        [{"rows": rows}, {"rows": []}],
+    )
+    await dissolved(tmp_path, answers)
+    path = [each for each, _ in answers.asked]
+    between = path[
+        path.index("/cluster/leave") + 1 : len(path) - 1 - path[::-1].index("/cluster/leave")
+    ]
+    assert between.count("/cluster/join") == 1
 
 
 async def test_it_waits_for_the_others(tmp_path: Path, folder: Path) -> None:
@@ -104,17 +117,16 @@ async def test_it_waits_for_the_others(tmp_path: Path, folder: Path) -> None:
         {"rows": [ALONE]},
         UnreachableError("it starts"),
         {"rows": [ALONE, OTHER | {"is_up": False}]},
-        {"rows": [ALONE, OTHER]},
+        LINKED,
     ]
-    left = [RefusedError("not now"), {"complete": True}]
-    answers = Answers(members, left, [{"rows": []}])
-    assert (await dissolved(tmp_path, answers))[0]
-    assert not folder.exists()
+    answers = Answers(members, [RefusedError("not now"), {"complete": True}], [{"rows": []}])
+    await dissolved(tmp_path, answers)
+    assert asked(answers, "/cluster/leave") == 2
+    assert asked(answers, "/cluster/members") == 5
 
 
 async def test_one_that_had_left_before_joins_again_first(tmp_path: Path, folder: Path) -> None:
-    members = [{"rows": [ALONE | {"status": "left"}]}, {"rows": [ALONE, OTHER]}]
-    answers = Answers(members, [{"complete": True}], [{"rows": []}])
-    assert (await dissolved(tmp_path, answers))[0]
+    answers = Answers([NOT_LINKED, LINKED], [{"complete": True}], [{"rows": []}])
+    await dissolved(tmp_path, answers)
     node = tmp_path / "workers" / "1" / "node.sock"
-    assert ("/cluster/join", {"address": f"ipc://{node}"}) in answers.asked
+    assert answers.asked[1] == ("/cluster/join", {"address": f"ipc://{node}"})

@@ -419,7 +419,7 @@ def test_a_unix_socket_is_that_of_the_first(fresh_broker: BrokerFactory, tmp_pat
     assert not path.exists()
 
 
-def test_sessions_of_one_process_are_there_with_several_also_elsewhere(
+def test_sessions_go_from_one_process_to_several_to_elsewhere_and_back(
     fresh_broker: BrokerFactory, tmp_path: Path
 ) -> None:
     folder = tmp_path / "data"
@@ -446,3 +446,11 @@ def test_sessions_of_one_process_are_there_with_several_also_elsewhere(
     wire.publish("a", b"2", qos=1)
     wire.close()
     reach(lambda: len(several.worker_api(1, "GET", "/queue", client_id="was-there")["rows"]) == 2)
+    assert broker.terminate() == 0
+    # The second worker is one too many now; it goes, and then one process is enough.
+    broker = fresh_broker(data_dir=moved, args=("--node-name", "n"))
+    reach(lambda: not (moved / "workers" / "2").exists())
+    assert broker.terminate() == 0
+    broker = fresh_broker(data_dir=moved)
+    assert not (moved / "workers").exists()
+    assert len(Several(broker).api("GET", "/queue", client_id="was-there")[1]["rows"]) == 2
