@@ -102,6 +102,10 @@ class Link:
             gatekeeper = Gatekeeper(self._public, self.warn)
             self._sockets.append(gatekeeper)
             await gatekeeper.open(self._socket(zmq.REP), bind=_ZAP)
+        monitor, listener = Monitor(self.warn), Listener(self.received)
+        self._sockets += [monitor, listener]
+        # The monitor's end must be there before it is asked to speak.
+        await monitor.open(self._socket(zmq.PAIR), connect=_MONITOR)
         socket = self._socket(zmq.ROUTER)
         socket.set(zmq.MAXMSGSIZE, MAX_FRAME)
         # Only where it is asked for: an IPv4 address would be told to others as one of IPv6.
@@ -110,12 +114,7 @@ class Link:
             socket.set(zmq.CURVE_SERVER, 1)
             socket.set(zmq.CURVE_SECRETKEY, self._key.encode())
             socket.set(zmq.ZAP_DOMAIN, b"vmq")
-        # The monitor's end must be there before it is asked to speak.
-        monitor = Monitor(self.warn)
-        await monitor.open(self._socket(zmq.PAIR), connect=_MONITOR)
         socket.monitor(_MONITOR, REFUSALS)
-        listener = Listener(self.received)
-        self._sockets += [monitor, listener]
         try:
             await listener.open(socket, bind=listen)
         except OSError as error:

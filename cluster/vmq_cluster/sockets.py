@@ -35,6 +35,11 @@ class Socket(aiozmq.ZmqProtocol):  # type: ignore[misc]  # aiozmq has no types
         self.transport: Any = None
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        if self.closed.done():  # nobody waited for it any more
+            transport.abort()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self.transport = None
         if exc is not None:
@@ -57,10 +62,9 @@ class Socket(aiozmq.ZmqProtocol):  # type: ignore[misc]  # aiozmq has no types
             socket.disable_monitor()
             socket.close()
             raise OSError(error.errno, error.strerror) from None
-        transport, _ = await aiozmq.create_zmq_connection(
-            lambda: self, socket.type, zmq_sock=socket
-        )
-        self.transport = transport
+        opening = aiozmq.create_zmq_connection(lambda: self, socket.type, zmq_sock=socket)
+        # The library cannot bear to be cancelled here; `connection_made` sees to it that nothing stays open.
+        await asyncio.shield(opening)
 
     def close(self) -> None:
         if self.transport is not None:

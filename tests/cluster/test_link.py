@@ -266,3 +266,17 @@ async def test_a_member_outside_is_not_connected_to_without_a_key(
     assert "needs a cluster key" in caplog.text
     one.link.send("far", one.frame())
     assert one.link.dropped_frames == 1
+
+
+@pytest.mark.parametrize("passes", range(8))
+async def test_a_start_that_is_cancelled_leaves_nothing_open(tmp_path: Path, passes: int) -> None:
+    link = Link(lambda _frame: None, lambda _peer, _reason: None)
+    start = asyncio.create_task(link.start(f"ipc://{tmp_path}/link"))
+    for _ in range(passes):
+        await asyncio.sleep(0)
+    start.cancel()
+    try:
+        await start
+    except asyncio.CancelledError:
+        pass
+    await asyncio.wait_for(link.stop(), 20)

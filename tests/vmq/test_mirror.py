@@ -21,6 +21,8 @@ ELSEWHERE = {
     "http/report.py": ("workers/test_figures.py", "what workers tell of themselves"),
     "share.py": ("workers/test_plan.py", "what a worker is told of its part"),
     "workers/asking.py": ("workers/test_supervisor.py", "seen in what all answer as one"),
+    "workers/crew.py": ("workers/test_supervisor.py", "seen in what all answer as one"),
+    "workers/here.py": ("workers/test_supervisor.py", "seen in what all answer as one"),
     "workers/face.py": ("workers/test_supervisor.py", "seen in what all answer as one"),
     "workers/tracing.py": ("workers/test_supervisor.py", "seen in what all answer as one"),
     "workers/views.py": ("workers/test_supervisor.py", "seen in what all answer as one"),

@@ -262,6 +262,24 @@ def on_signal(stop: Callable[[], None], at_once: Callable[[], None] | None = Non
         signal.signal(each, handle)
 
 
+async def unless(stopping: asyncio.Event, starting: Coroutine[Any, Any, None]) -> bool:
+    """Do what a start takes, unless the stop comes first; returns whether it is done.
+
+    It is cancelled then, and has to end what it had begun.
+    """
+    work = asyncio.create_task(starting)
+    interrupted = asyncio.create_task(stopping.wait())
+    await asyncio.wait([work, interrupted], return_when=asyncio.FIRST_COMPLETED)
+    interrupted.cancel()
+    if not work.done():
+        work.cancel()
+    try:
+        await work
+    except asyncio.CancelledError:
+        return False
+    return True
+
+
 def settle_memory() -> None:
     """Tune the garbage collector for a process that lives long and holds much.
 

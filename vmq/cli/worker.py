@@ -13,7 +13,7 @@ from vmq import __version__, is_compiled
 from vmq.cli.console import FAILURE, CliError
 from vmq.cli.running import Running
 from vmq.cli.service import Notifier
-from vmq.cli.start import on_signal, open_log, raise_file_limit, settle_memory
+from vmq.cli.start import on_signal, open_log, raise_file_limit, settle_memory, unless
 
 if TYPE_CHECKING:
     from vmq.broker import Broker
@@ -67,12 +67,15 @@ async def _serve(sock: socket.socket) -> bool:
     started = asyncio.Event()
     hearing = asyncio.create_task(_hear(channel, broker, started, stopping))
     try:
-        await broker.start()
+        is_started = await unless(stopping, broker.start())
     except StartError as problem:
         channel.send(Failed(str(problem)))
         await channel.close()
         return False
     started.set()
+    if not is_started:
+        logger.info("stopped")
+        return True
     if not stopping.is_set():
         settle_memory()
         compiled = "yes" if is_compiled() else "no"

@@ -11,7 +11,7 @@ from vmq import __version__, is_compiled
 from vmq.cli.console import USAGE, CliError
 from vmq.cli.running import Running
 from vmq.cli.service import Notifier
-from vmq.cli.start import on_signal, say_ready, settle_memory
+from vmq.cli.start import on_signal, say_ready, settle_memory, unless
 
 if TYPE_CHECKING:
     from vmq.cli.logs import Log
@@ -36,7 +36,7 @@ async def serve_workers(config: "Config", log: "Log", load: Callable[[], "Config
     on_signal(stopping.set, lambda: _kill(supervisor.pids()))
     running = Running(supervisor, log, notifier, load, supervisor.delivered)
     _on_requests(running, supervisor)
-    if not await _start(supervisor, stopping):
+    if not await unless(stopping, supervisor.start()):
         logger.info("stopped")
         return
     settle_memory()
@@ -52,27 +52,6 @@ async def serve_workers(config: "Config", log: "Log", load: Callable[[], "Config
     await supervisor.stop()
     running.finish()
     logger.info("stopped")
-
-
-async def _start(supervisor: "Supervisor", stopping: asyncio.Event) -> bool:
-    """Start the workers, unless a signal ends that; returns whether they serve.
-
-    Raises:
-        StartError: one of them cannot start.
-    """
-    starting = asyncio.create_task(supervisor.start())
-    interrupted = asyncio.create_task(stopping.wait())
-    await asyncio.wait([starting, interrupted], return_when=asyncio.FIRST_COMPLETED)
-    if starting.done():
-        interrupted.cancel()
-        await starting
-        return True
-    starting.cancel()
-    try:
-        await starting
-    except asyncio.CancelledError:
-        pass  # it has ended what it had begun
-    return False
 
 
 def _kill(pids: list[int]) -> None:

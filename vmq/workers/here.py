@@ -1,0 +1,218 @@
+"""What the supervisor does itself where several workers are one broker; it asks the workers for parts of it."""
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from vmq.admin import keys, options
+from vmq.admin.errors import AdminError, NotFoundError, RefusedError
+from vmq.admin.listeners import ListenerRow
+from vmq.admin.listing import Listing, Selection
+from vmq.admin.metrics import MetricRow
+from vmq.admin.plugins import PluginRow
+from vmq.broker import StartError
+from vmq.config_text import toml_value
+from vmq.http.operations import Result
+from vmq.workers import figures
+from vmq.workers.crew import BY_NAME, Crew, rows_in
+
+if TYPE_CHECKING:
+    from vmq.workers.face import Face
+    from vmq.workers.supervisor import Supervisor
+
+Done = Result | msgspec.Raw
+
+
+class Here:
+    """Operations by their names."""
+
+    def __init__(self, supervisor: "Supervisor", face: "Face", crew: Crew) -> None:
+        self._supervisor = supervisor
+        self._face = face
+        self._crew = crew
+        self.operations: dict[str, Callable[[Any], Done | Awaitable[Done]]] = {
+            "list_listeners": self._list_listeners,
+            "start_listener": self._start_listener,
+            "stop_listener": self._stop_listener,
+            "join_cluster": self._join_cluster,
+            "leave_cluster": self._leave_cluster,
+            "remove_member": self._remove_member,
+            "list_plugins": self._list_plugins,
+            "enable_plugin": lambda wanted: self._plugin("enable_plugin", wanted.name, True),
+            "disable_plugin": lambda wanted: self._plugin("disable_plugin", wanted.name, False),
+            "reload_plugin": lambda wanted: self._plugin("reload_plugin", wanted.name, None),
+            "list_metrics": self._list_metrics,
+            "list_options": lambda wanted: Listing(
+                options.OptionRow, options.list_options(supervisor), wanted
+            ),
+            "set_option": self._set_option,
+            "reset_option": self._reset_option,
+            "list_api_keys": lambda wanted: Listing(keys.KeyRow, face.keys.list_keys(), wanted),
+            "create_api_key": lambda wanted: face.keys.create(
+                keys.check_name(wanted.name), wanted.scope
+            ),
+            "delete_api_key": lambda wanted: face.keys.delete(wanted.id),
+        }
+
+    # --- listeners
+
+    async def _list_listeners(self, wanted: Selection) -> Listing[Any]:
+        rows = await self._listener_rows()
+        return Listing(ListenerRow, list(rows.values()), wanted)
+
+    async def _listener_rows(self) -> dict[str, ListenerRow]:
+        config = self._supervisor.config
+        reported = await self._crew.listed("list_listeners", ListenerRow)
+        rows: dict[str, ListenerRow] = {}
+        for name, listener in config.listeners.items():
+            servers = self._supervisor.plan.servers(name, config)
+            if not servers:
+                url = self._face.urls.get(name)
+                rows[name] = ListenerRow(
+                    name=name,
+                    status="stopped" if url is None else "running",
+                    url=url or listener.url,
+                    connections=0,
+                    mountpoint=None,
+                    allow_anonymous=None,
+                )
+                continue
+            parts = [
+                row for number in servers for row in reported.get(number, ()) if row.name == name
+            ]
+            if parts:
+                rows[name] = msgspec.structs.replace(
+                    parts[0],
+                    status=min(each.status for each in parts),  # running, if it is so anywhere
+                    connections=sum(each.connections for each in parts),
+                )
+        return rows
+
+    async def _start_listener(self, wanted: Any) -> Done:
+        name = wanted.name
+        servers = self._servers_of(name)
+        if servers:
+            return await self._switch("start_listener", name, servers)
+        if name in self._face.listeners:
+            raise RefusedError(f"listener {name!r} runs already")
+        try:
+            await self._face.open_listener(name)
+        except StartError as error:
+            raise RefusedError(str(error)) from None
+        return (await self._listener_rows())[name]
+
+    async def _stop_listener(self, wanted: Any) -> Done:
+        name = wanted.name
+        servers = self._servers_of(name)
+        if servers:
+            return await self._switch("stop_listener", name, servers)
+        if name not in self._face.listeners:
+            raise RefusedError(f"listener {name!r} is stopped already")
+        await self._face.close_listener(name)
+        return (await self._listener_rows())[name]
+
+    def _servers_of(self, name: str) -> list[int]:
+        config = self._supervisor.config
+        if name not in config.listeners:
+            names = ", ".join(config.listeners)
+            raise NotFoundError(f"there is no listener {name!r}; accepted: {names}")
+        return self._supervisor.plan.servers(name, config)
+
+    async def _switch(self, operation: str, name: str, servers: list[int]) -> Done:
+        """Opens or closes a listener in every worker that has it; a restarted worker has it likewise."""
+        for worker in self._crew.complete():
+            if worker.number in servers:
+                await self._crew.ask(worker, BY_NAME[operation], {"name": name})
+        stopped = self._supervisor.plan.stopped
+        stopped.add(name) if operation == "stop_listener" else stopped.discard(name)
+        return (await self._listener_rows())[name]
+
+    # --- plugins
+
+    async def _list_plugins(self, wanted: Selection) -> Listing[Any]:
+        return Listing(PluginRow, list((await self._plugin_rows()).values()), wanted)
+
+    async def _plugin_rows(self) -> dict[str, PluginRow]:
+        rows: dict[str, PluginRow] = {}
+        for reported in (await self._crew.listed("list_plugins", PluginRow)).values():
+            for row in reported:
+                found = rows.get(row.name)
+                rows[row.name] = row if found is None else _together(found, row)
+        return rows
+
+    async def _plugin(self, operation: str, name: str, runs: bool | None) -> Done:
+        """Has every worker do something with a plugin; `runs`: whether one that starts later is to have it."""
+        workers = self._crew.complete()
+        for worker in workers:
+            try:
+                await self._crew.ask(worker, BY_NAME[operation], {"name": name})
+            except AdminError as error:
+                if worker is workers[0]:
+                    raise  # nothing has changed anywhere
+                raise RefusedError(f"worker {worker.number}, after others did: {error}") from None
+        if runs is not None:
+            self._supervisor.plan.plugins[name] = runs
+        rows = await self._plugin_rows()
+        if name not in rows:
+            raise NotFoundError(f"there is no plugin {name!r} any more")
+        return rows[name]
+
+    # --- the cluster that the workers belong to
+
+    async def _join_cluster(self, wanted: Any) -> Done:
+        if not self._supervisor.config.cluster.listen:
+            raise RefusedError(
+                "the workers are linked on this machine only; other nodes need cluster.listen"
+            )
+        return await self._crew.ask(self._crew.running()[0], BY_NAME["join_cluster"], wanted)
+
+    async def _leave_cluster(self, wanted: Any) -> Done:
+        workers = self._crew.complete()
+        own = {self._supervisor.plan.node_name(each.number) for each in workers}
+        raw = await self._crew.ask(workers[0], BY_NAME["list_members"], {"limit": 0})
+        members = rows_in(raw, dict[str, Any])
+        if not any(each["status"] == "joined" and each["node"] not in own for each in members):
+            raise RefusedError("the workers are in no cluster but their own")
+        left = [await self._crew.ask(each, BY_NAME["leave_cluster"], wanted) for each in workers]
+        complete = all(msgspec.json.decode(each)["complete"] for each in left)
+        row = {"node": " ".join(sorted(own)), "complete": complete}
+        return msgspec.Raw(msgspec.json.encode(row))
+
+    async def _remove_member(self, wanted: Any) -> Done:
+        name = re.escape(self._supervisor.plan.name)
+        own = re.fullmatch(rf"{name}-(\d+)", wanted.node)
+        if own is not None and int(own[1]) in self._supervisor.workers:
+            raise RefusedError(
+                f"{wanted.node!r} is a worker of this broker: it goes when broker.workers is lowered"
+            )
+        return await self._crew.ask(self._crew.running()[0], BY_NAME["remove_member"], wanted)
+
+    # --- figures and options
+
+    async def _list_metrics(self, wanted: Selection) -> Listing[Any]:
+        rows = figures.rows_of(await self._face.views.families())
+        return Listing(MetricRow, rows, wanted)
+
+    async def _set_option(self, wanted: Any) -> Done:
+        value = wanted.value if isinstance(wanted.value, str) else toml_value(wanted.value)
+        changed = options.set_option(self._supervisor, wanted.option, value)
+        await self._supervisor.delivered()
+        return changed
+
+    async def _reset_option(self, wanted: Any) -> Done:
+        changed = options.reset_option(self._supervisor, wanted.option)
+        await self._supervisor.delivered()
+        return changed
+
+
+def _together(one: PluginRow, other: PluginRow) -> PluginRow:
+    """A plugin as two workers have it: it runs if it does in one of them, and fares as it does where it fares worst."""
+    runs = one if one.status == "running" else other
+    return msgspec.structs.replace(
+        runs,
+        breaker=max(one.breaker, other.breaker, key=lambda state: state != "closed"),
+        errors=one.errors + other.errors,
+        timeouts=one.timeouts + other.timeouts,
+    )
