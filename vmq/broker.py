@@ -353,7 +353,6 @@ class Broker:
         if self._share is not None:
             # Who subscribes here and publishes there is to notice nothing.
             await clustering.link(self._share.siblings, SIBLINGS_TIMEOUT)
-            await clustering.wait_up(self._share.siblings, SIBLINGS_TIMEOUT)
         self._spawn(Discovery(clustering, lambda: self.plugins.only("discover_nodes")).run())
 
     async def _declare_stream(self, name: str, options: Mapping[str, Any]) -> None:
