@@ -17,7 +17,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 from tests.support.authority import Authority
 from tests.support.broker_process import BrokerProcess
 from tests.support.wire import connect_packet
-from tests.vmq.workers.several import TIMEOUT, Several
+from tests.vmq.workers.several import TIMEOUT, Several, reach
 
 CONFIG = """
 [broker]
@@ -154,6 +154,23 @@ def test_a_publish_reaches_subscribers_of_all_workers(connect: Connect, qos: int
             while (first := each.received(1)) == ["probe"]:
                 pass
             assert first + each.received(len(wanted) - 1) == wanted
+
+
+def test_a_retained_message_is_that_of_all_workers(several: Several, connect: Connect) -> None:
+    connect(1, "keeps").publish("kept/last", "value", 1, retain=True)
+
+    def rows(number: int) -> list[str]:
+        answer = several.worker_api(number, "GET", "/retained", filter="kept/#")
+        return [row["topic"] for row in answer["rows"]]
+
+    reach(lambda: rows(1) == rows(2) == ["kept/last"])
+    late = connect(2, "late")
+    late.subscribe("kept/#", 1)
+    assert late.received(1) == ["value"]
+    _, listed = several.api("GET", "/retained", filter="kept/#")
+    assert [row["topic"] for row in listed["rows"]] == ["kept/last"]
+    assert several.api("DELETE", "/retained", filter="kept/#")[1]["deleted"] == 1
+    reach(lambda: rows(1) == rows(2) == [])
 
 
 def address_of(several: Several, scheme: str) -> tuple[str, int]:
