@@ -14,6 +14,7 @@ from vmq.cli.console import FAILURE, CliError
 from vmq.cli.running import Running
 from vmq.cli.service import Notifier
 from vmq.cli.start import on_signal, open_log, raise_file_limit, settle_memory, unless
+from vmq.process import keep_freed_memory
 
 if TYPE_CHECKING:
     from vmq.broker import Broker
@@ -78,6 +79,7 @@ async def _serve(sock: socket.socket) -> bool:
         return True
     if not stopping.is_set():
         settle_memory()
+        keep_freed_memory()
         compiled = "yes" if is_compiled() else "no"
         logger.info("started version=%s compiled=%s", __version__, compiled)
         channel.send(Ready())
