@@ -4,6 +4,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
+from vmq.clustering.message import Message
 from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.topics import decode_topic_name
 
@@ -36,12 +37,8 @@ class Entry(Struct, array_like=True, frozen=True):
     packet_id: Annotated[int, Meta(ge=0, le=65_535)] = 0
     group: Annotated[str, Meta(max_length=65_535)] = ""
 
-    def __post_init__(self) -> None:
-        """Refuses what no client could have published.
-
-        Raises:
-            ValueError: it is that.
-        """
+    def check(self) -> None:
+        """Refuses what no client could have published."""
         if self.qos == 0 or self.qos == _QOS:
             raise ValueError("no message of a session: neither QoS 1 nor 2")
         if self.released:
@@ -64,7 +61,7 @@ class Entry(Struct, array_like=True, frozen=True):
         return self.flags & RELEASED != 0
 
 
-class _About(Struct, array_like=True, frozen=True):
+class _About(Message, frozen=True):
     """About one session."""
 
     mountpoint: Mountpoint
@@ -75,7 +72,7 @@ class _About(Struct, array_like=True, frozen=True):
         return (self.mountpoint, self.client_id)
 
 
-class Claim(_About, array_like=True, frozen=True, tag=10):
+class Claim(_About, frozen=True, tag=10):
     """To the owner: a client of this session has connected to `node`, which wants to be its owner."""
 
     node: Name
@@ -85,11 +82,11 @@ class Claim(_About, array_like=True, frozen=True, tag=10):
     hops: Annotated[int, Meta(ge=0, le=16)] = 0
 
 
-class Free(_About, array_like=True, frozen=True, tag=11):
+class Free(_About, frozen=True, tag=11):
     """To the claimer: there is no session, or none any more."""
 
 
-class State(_About, array_like=True, frozen=True, tag=12):
+class State(_About, frozen=True, tag=12):
     """From the former owner, which writes you into the record: all of the session but its messages, which follow."""
 
     since: Since
@@ -98,26 +95,31 @@ class State(_About, array_like=True, frozen=True, tag=12):
     received: Annotated[list[PacketId], Meta(max_length=65_535)]
 
 
-class Batch(_About, array_like=True, frozen=True, tag=13):
+class Batch(_About, frozen=True, tag=13):
     """The next messages of the session, in order: first those in flight, then those that wait."""
 
     entries: Annotated[list[Entry], Meta(max_length=100_000)]
 
+    def check(self) -> None:
+        """Refuses what no client could have published."""
+        for each in self.entries:
+            each.check()
 
-class Ready(_About, array_like=True, frozen=True, tag=14):
+
+class Ready(_About, frozen=True, tag=14):
     """All that was in flight has been sent: the client may come."""
 
     since: Since
 
 
-class Moved(_About, array_like=True, frozen=True, tag=15):
+class Moved(_About, frozen=True, tag=15):
     """From the owner until `since`, to a node whose mark has not come: mark when you route to `node`."""
 
     since: Since
     node: Name
 
 
-class Mark(_About, array_like=True, frozen=True, tag=16):
+class Mark(_About, frozen=True, tag=16):
     """To the old owner and the new: behind this I route by the record of `since`, or by a later one."""
 
     since: Since
@@ -127,14 +129,14 @@ class Mark(_About, array_like=True, frozen=True, tag=16):
     subscriptions: dict[Filter, Qos]
 
 
-class Echo(_About, array_like=True, frozen=True, tag=17):
+class Echo(_About, frozen=True, tag=17):
     """To the new owner: all that `origin` published before its mark has been handed over."""
 
     since: Since
     origin: Name
 
 
-class End(_About, array_like=True, frozen=True, tag=18):
+class End(_About, frozen=True, tag=18):
     """To the new owner: everything has been handed over."""
 
     since: Since

@@ -280,6 +280,10 @@ class Moving:
             if not clean and not record.clean:
                 here.build(who, record.subscriptions)
 
+    def adopt(self, who: Who, record: Record) -> None:
+        """The owner is gone for good: this node goes on with what it has and knows. The caller writes the record."""
+        self._take_over(who, record, clean=False)
+
     def _ask(self, who: Who) -> None:
         """Asks the owner for a session that a client waits for, if it was not asked yet."""
         here = self._here

@@ -1,0 +1,236 @@
+"""Sessions that move between real brokers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.wire import PUBLISH, PUBREL, publish_packet, pubrec_packet
+from tests.vmq.clustering.device import Device
+from tests.vmq.clustering.nodes import address, clustering, config, pair, together, until
+from vmq.broker import Broker
+from vmq.clustering.mover import Mover, rendezvous
+
+
+def mover(broker: Broker) -> Mover:
+    return clustering(broker).mover
+
+
+@asynccontextmanager
+async def three(folder: Path) -> AsyncIterator[tuple[Broker, Broker, Broker]]:
+    async with pair(folder) as (a, b), Broker(config(folder, "c", [address(a)])) as c:
+        await together(a, b, c)
+        yield a, b, c
+
+
+def sessions(broker: Broker) -> list[str]:
+    return sorted(broker.registry().subscribers)
+
+
+def is_settled(*brokers: Broker) -> bool:
+    """Nothing is on its way between nodes."""
+    return not any(
+        machine.outgoing or machine.incoming or machine.claims
+        for machine in (mover(each).moving for each in brokers)
+    )
+
+
+def knows(broker: Broker, client_id: str, node: str) -> bool:
+    record = clustering(broker).directory.record("", client_id)
+    return record is not None and record.node == node
+
+
+async def test_a_session_comes_with_all_that_it_has(tmp_path: Path) -> None:
+    async with pair(tmp_path) as (a, b), Device("d") as device, Device("p", clean=True) as other:
+        assert not await device.connect(a)
+        await device.subscribe(("t", 2), ("u", 1))
+        await other.connect(a)
+        await until(lambda: knows(b, "d", "a"))
+        device.answers = False
+        for number in range(4):
+            other.publish("t", f"flight {number}", 2)
+        other.publish("u", "flight 4", 1)
+        await device.until(lambda: len(device.log) == 5)
+        # The first is half-way: its PUBREC has come, its PUBREL was sent.
+        first = device.found(PUBLISH)[0].packet_id
+        device.send(pubrec_packet(first))
+        await device.until(lambda: bool(device.found(PUBREL)))
+        device.pending.add(first)
+        # So is one of its own.
+        device.publish("t/own", "own", 2)
+        own = next(iter(device.unfinished))
+        await device.until(lambda: device.unfinished[own] is None)
+        await device.drop()
+        wanted = [f"flight {number}" for number in range(5)]
+        for number in range(900):
+            other.publish("t" if number % 2 else "u", f"waiting {number}", 1 + number % 2)
+            wanted.append(f"waiting {number}")
+        await other.until(lambda: not other.unfinished)
+
+        async with Device("reader", clean=True) as reader:
+            await reader.connect(a)
+            await reader.subscribe(("t/own", 2))
+            device.answers = True
+            # It is published already: sent once more it goes nowhere.
+            device.unfinished[own] = publish_packet("t/own", b"own", qos=2, packet_id=own, dup=True)
+            assert await device.connect(b)
+            await device.until(lambda: len(device.found(PUBLISH)) >= 904)
+            again = device.found(PUBLISH)[:4]
+            assert [each.dup for each in again] == [True] * 4
+            assert device.found(PUBREL)[0].packet_id == first
+            assert "flight 4" in device.log[5:]  # at QoS 1 it comes again
+            device.log.reverse()
+            device.log.remove("flight 4")
+            device.log.reverse()
+            assert device.log == wanted
+            await device.until(lambda: not device.unfinished)
+            device.publish("t/own", "new", 2)
+            await reader.until(lambda: bool(reader.log))
+            assert reader.log == ["new"]
+        await until(lambda: is_settled(a, b))
+        assert (sessions(a), sessions(b)) == (["p"], ["d"])
+        assert a.registry().trie.count == 0
+
+
+async def test_publishes_flow_on_while_a_client_goes_from_node_to_node(tmp_path: Path) -> None:
+    async with three(tmp_path) as brokers, Device("d") as device:
+        await device.connect(brokers[0])
+        await device.subscribe(("t/#", 2))
+        await until(lambda: all(knows(each, "d", "a") for each in brokers))
+        publishers = [Device(f"p{index}", clean=True) for index in range(3)]
+        # Everywhere is somebody else who wants the same.
+        others = [Device(f"o{index}", clean=True) for index in range(3)]
+        for each, extra, broker in zip(publishers, others, brokers, strict=True):
+            await each.connect(broker)
+            await extra.connect(broker)
+            await extra.subscribe(("t/#", 0))
+        count = 0
+
+        async def flow() -> None:
+            nonlocal count
+            while True:
+                for index, each in enumerate(publishers):
+                    each.publish(f"t/{index}", f"{index} {count}", 1 + count % 2)
+                count += 1
+                await asyncio.sleep(0.001)
+
+        flowing = asyncio.create_task(flow())
+        for hop in range(12):
+            assert await device.connect(brokers[(hop * 2 + 1) % 3])
+            seen = len(device.log)
+            await device.until(lambda seen=seen: len(device.log) >= seen + 20)  # type: ignore[misc]
+        flowing.cancel()
+        for each in publishers:
+            await each.until(lambda each=each: not each.unfinished)  # type: ignore[misc]
+        await device.until(lambda: len(set(device.log)) == 3 * count)
+        await until(lambda: is_settled(*brokers))
+        at_qos_2 = [each for each in device.log if int(each.split()[1]) % 2]
+        assert len(at_qos_2) == len(set(at_qos_2))
+        for index in range(3):
+            for parity in (0, 1):
+                numbers = [int(each.split()[1]) for each in device.log if each[0] == str(index)]
+                numbers = list(dict.fromkeys(n for n in numbers if n % 2 == parity))
+                assert numbers == sorted(numbers)
+        for each in (*publishers, *others):
+            await each.drop()
+
+
+async def test_of_many_that_connect_at_once_one_stays(tmp_path: Path) -> None:
+    async with three(tmp_path) as brokers:
+        devices = [Device("d") for _ in range(6)]
+        await asyncio.gather(*(each.open(brokers[index % 3]) for index, each in enumerate(devices)))
+        await until(lambda: sum(each.is_connected for each in devices) == 1)
+        await until(lambda: is_settled(*brokers))
+        await until(lambda: sum("d" in sessions(each) for each in brokers) == 1)
+        [owner] = [each for each in brokers if "d" in sessions(each)]
+        await until(lambda: all(knows(each, "d", clustering(owner).node.name) for each in brokers))
+        for each in devices:
+            await each.drop()
+
+
+@pytest.mark.parametrize("clean_before", [False, True])
+@pytest.mark.parametrize("clean_after", [False, True])
+async def test_a_clean_session_has_nothing_of_an_old_one(
+    tmp_path: Path, clean_before: bool, clean_after: bool
+) -> None:
+    async with (
+        pair(tmp_path) as (a, b),
+        Device("d", clean=clean_before) as before,
+        Device("d", clean=clean_after) as now,
+    ):
+        await before.connect(a)
+        await before.subscribe(("t", 1))
+        await until(lambda: knows(b, "d", "a"))
+        is_kept = not clean_before and not clean_after
+        assert await now.connect(b) == is_kept
+        await before.until(lambda: not before.is_connected)
+        await until(lambda: is_settled(a, b))
+        assert sessions(a) == []
+        assert sessions(b) == ["d"]
+        await until(lambda: knows(a, "d", "b"))
+        await a.publish("t", b"1", 1)
+        await b.publish("t", b"2", 1)
+        if is_kept:
+            await now.until(lambda: len(now.log) == 2)
+        else:
+            await now.subscribe(("u", 1))
+            await b.publish("u", b"3", 1)
+            await now.until(lambda: bool(now.log))
+            assert now.log == ["3"]
+
+
+async def test_a_client_that_goes_away_while_it_waits_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with pair(tmp_path) as (a, b), Device("d") as device:
+        await device.connect(a)
+        await device.subscribe(("t", 1))
+        await device.disconnect()
+        await until(lambda: knows(b, "d", "a"))
+        monkeypatch.setattr(mover(b).moving, "_ask", lambda _who: None)  # nobody hears of it
+        claims = mover(b).moving.claims
+        await device.open(b)
+        await until(lambda: bool(claims))
+        await device.drop()
+        await until(lambda: not claims)
+        assert sessions(a) == ["d"]
+        assert sessions(b) == []
+
+
+async def test_a_session_whose_node_is_down_goes_on_elsewhere_and_gets_the_rest_later(
+    tmp_path: Path,
+) -> None:
+    async with Broker(config(tmp_path, "a")) as a:
+        b = Broker(config(tmp_path, "b", [address(a)]))
+        async with b, Device("d") as device:
+            await together(a, b)
+            there = address(b)
+            await device.connect(b)
+            await device.subscribe(("t", 1))
+            await device.drop()
+            await b.publish("t", b"1", 1)
+            await until(lambda: knows(a, "d", "b"))
+        async with Device("d") as device:
+            await until(lambda: clustering(a).node.up == [])
+            assert await device.connect(a)
+            await a.publish("t", b"2", 1)
+            await device.until(lambda: device.log == ["2"])
+            async with Broker(config(tmp_path, "b", listen=there)) as b:
+                await device.until(lambda: device.log == ["2", "1"])
+                await until(lambda: is_settled(a, b))
+                assert sessions(b) == []
+                await b.publish("t", b"3", 1)
+                await device.until(lambda: device.log == ["2", "1", "3"])
+
+
+def test_rendezvous_moves_only_what_a_node_had() -> None:
+    everybody = [("", f"c{number}") for number in range(300)]
+    with_all = {who: rendezvous(who, "abcd") for who in everybody}
+    assert set(with_all.values()) == set("abcd")
+    for who, node in with_all.items():
+        assert rendezvous(who, "bcd") == (rendezvous(who, "dcb") if node == "a" else node)
+    assert rendezvous(("", "c"), []) is None
