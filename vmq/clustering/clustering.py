@@ -365,6 +365,26 @@ class Clustering:
             await asyncio.sleep(_LOOK)
         return True
 
+    async def leave(self, timeout: float) -> bool:  # noqa: ASYNC109 - a limit, not an error
+        """Leaves the cluster; returns whether the others have all that this node had.
+
+        Durable sessions go to nodes that are up first. No client may be here any more, and none come.
+
+        Raises:
+            ClusterError: the node does not run, or does not belong to the cluster.
+        """
+        node = self.node
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        is_whole = True
+        try:
+            async with asyncio.timeout(timeout):
+                await self.mover.leave()
+        except TimeoutError:
+            is_whole = False
+            log.warning("not all durable sessions could be handed over in %g s", timeout)
+        return await node.leave(max(deadline - loop.time(), 1.0)) and is_whole
+
     # --- what is shown of it
 
     def problems(self) -> Iterator[str]:

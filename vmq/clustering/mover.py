@@ -172,7 +172,8 @@ class Mover(Sessions):
             return
         for peer in sorted(gone):
             self.moving.peer_gone(peer, self._now())
-        if gone and self._adoption is None:
+        # Who was taken out itself sees all others go, and is not the one to have their sessions.
+        if gone and self._adoption is None and self._node.machine.membership.belongs:
             self._adoption = self._loop.create_task(self._adopt())
         self._core.outbox.flush()
 

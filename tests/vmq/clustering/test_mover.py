@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from tests.support.wire import PUBLISH, PUBREL, publish_packet, pubrec_packet
 from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.nodes import address, clustering, config, pair, together, until
+from vmq.admin import cluster as admin
 from vmq.broker import Broker
 from vmq.clustering.mover import Mover, rendezvous
 
@@ -225,6 +226,71 @@ async def test_a_session_whose_node_is_down_goes_on_elsewhere_and_gets_the_rest_
                 assert sessions(b) == []
                 await b.publish("t", b"3", 1)
                 await device.until(lambda: device.log == ["2", "1", "3"])
+
+
+async def test_who_leaves_hands_its_sessions_over_in_order(tmp_path: Path) -> None:
+    async with three(tmp_path) as (a, b, c), Device("p", clean=True) as publisher:
+        names = [f"d{number}" for number in range(8)]
+        async with AsyncExitStack() as stack:
+            for name in names:
+                device = await stack.enter_async_context(Device(name))
+                await device.connect(c)
+                await device.subscribe((name, 2))
+            await publisher.connect(a)
+            await until(lambda: all(knows(a, name, "c") and knows(b, name, "c") for name in names))
+            device.answers = False
+            publisher.publish(names[-1], "0", 2)
+            await device.until(lambda: bool(device.log))
+        for number in range(1, 50):
+            for name in names:
+                publisher.publish(name, str(number), 2)
+        last = Device(names[-2])  # is there until it is sent away
+        await last.connect(c)
+        left = asyncio.create_task(admin.leave(c, 30))
+        await last.until(lambda: not last.is_connected)
+        for number in range(50, 100):
+            for name in names:
+                publisher.publish(name, str(number), 2)
+            await asyncio.sleep(0)
+        assert await left == admin.LeftCluster("c", complete=True)
+        await publisher.until(lambda: not publisher.unfinished)
+        assert c.addresses == []
+        assert sessions(c) == []
+        await until(lambda: is_settled(a, b))
+        assert sorted(sessions(a) + sessions(b)) == sorted([*names, "p"])
+        assert 0 < len(sessions(a)) - 1 < len(names)
+        for name in names:
+            device = last if name == names[-2] else Device(name)
+            assert await device.connect(a)
+            await device.until(lambda device=device: device.log[-1:] == ["99"])  # type: ignore[misc]
+            first = 0 if name == names[-1] else 1
+            assert device.log == [str(number) for number in range(first, 100)]
+            await device.drop()
+
+
+async def test_sessions_of_a_node_that_is_gone_for_good_get_other_owners(tmp_path: Path) -> None:
+    async with three(tmp_path) as (a, b, c):
+        names = [f"d{number}" for number in range(8)]
+        for name in names:
+            async with Device(name) as device:
+                await device.connect(c)
+                await device.subscribe((name, 2))
+        async with Device("clean", clean=True) as device:
+            await device.connect(c)
+            await device.subscribe(("clean", 0))
+            await until(lambda: knows(a, "clean", "c") and knows(b, "clean", "c"))
+            await clustering(c).node.stop()  # it dies
+        admin.remove(a, "c", force=True)
+        await until(lambda: sorted(sessions(a) + sessions(b)) == names)
+        await until(lambda: clustering(b).directory.record("", "clean") is None)
+        for name in names:
+            owner = "a" if name in sessions(a) else "b"
+            await until(lambda name=name, owner=owner: knows(a, name, owner))  # type: ignore[misc]
+            await a.publish(name, b"kept", 2)
+        for name in names:
+            async with Device(name) as device:
+                assert await device.connect(b)
+                await device.until(lambda device=device: device.log == ["kept"])  # type: ignore[misc]
 
 
 def test_rendezvous_moves_only_what_a_node_had() -> None:
