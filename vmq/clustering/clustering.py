@@ -449,3 +449,5 @@ class Clustering:
         )
         for name, text, value in gauges:
             yield Family(name, "gauge", text, (Sample((), value),))
+        if self._mover is not None:
+            yield from self._mover.families()

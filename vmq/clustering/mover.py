@@ -6,7 +6,7 @@ each other goes over the lanes.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ from vmq.clustering.records import Record
 from vmq.clustering.sessions import Sessions
 from vmq.core import Core
 from vmq.hooks import Pending
+from vmq.metrics import Family, Sample
 from vmq.registry import Registry
 from vmq_cluster.effects import MembersChanged, PeerDown, PeerUp
 from vmq_cluster.node import ClusterNode
@@ -247,6 +248,27 @@ class Mover(Sessions):
         for who in took:
             if self._is_running:
                 self.moving.on_ghost(who, self._now())
+
+    # --- what is shown
+
+    def families(self) -> Iterator[Family]:
+        """The figures of moves."""
+        for name, text, value in (
+            (
+                "cluster_sessions_handed_over",
+                "Durable sessions that began to go to another node.",
+                self.handed_over,
+            ),
+            (
+                "cluster_sessions_taken_in",
+                "Durable sessions that came from another node, or of one that is down.",
+                self.taken_in,
+            ),
+        ):
+            yield Family(name, "counter", text, (Sample((), value),))
+        text = "Durable sessions on their way to another node, or from one."
+        moving = len(self.moving.outgoing) + len(self.moving.incoming)
+        yield Family("cluster_sessions_moving", "gauge", text, (Sample((), moving),))
 
     # --- many at once
 

@@ -59,6 +59,9 @@ class Sessions:
         self._ghosts: dict[Who, Subscriber] = {}
         self._held: dict[Who, list[Held]] = {}
         self._last_held = 0
+        #: Sessions that went to other nodes since the start, and that came from them.
+        self.handed_over = 0
+        self.taken_in = 0
 
     # --- to be said by whoever drives the moves
 
@@ -105,6 +108,7 @@ class Sessions:
             subscriber = registry.subscribers.get(who[1])
             if subscriber is None:
                 subscriber = registry.adopt(who[1], subscriptions)
+                self.taken_in += 1
                 self._begin_anywhere(subscriber.queue)
                 return
             for topic_filter in list(subscriber.subscriptions):
@@ -237,6 +241,7 @@ class Sessions:
         """Keeps a session's subscriptions and messages apart."""
         subscriber = self._subscriber(who)
         assert subscriber is not None, "only what is here can go"
+        self.handed_over += 1
         self._find(who[0]).detach(subscriber)
         self._ghosts[who] = subscriber
         core = self._core

@@ -95,6 +95,15 @@ async def test_a_session_comes_with_all_that_it_has(tmp_path: Path) -> None:
         await until(lambda: is_settled(a, b))
         assert (sessions(a), sessions(b)) == (["p"], ["d"])
         assert a.registry().trie.count == 0
+        names = (
+            "cluster_sessions_handed_over",
+            "cluster_sessions_taken_in",
+            "cluster_sessions_moving",
+        )
+        for broker, figures in ((a, [1, 0, 0]), (b, [0, 1, 0])):
+            families = clustering(broker).families()
+            found = {each.name: each.samples[0].value for each in families}
+            assert [found[name] for name in names] == figures
 
 
 async def test_publishes_flow_on_while_a_client_goes_from_node_to_node(tmp_path: Path) -> None:
@@ -226,6 +235,42 @@ async def test_a_session_whose_node_is_down_goes_on_elsewhere_and_gets_the_rest_
                 assert sessions(b) == []
                 await b.publish("t", b"3", 1)
                 await device.until(lambda: device.log == ["2", "1", "3"])
+
+
+async def test_two_sessions_of_one_client_become_the_newer_one_with_the_messages_of_both(
+    tmp_path: Path,
+) -> None:
+    """As after a split, or where brokers that had clients already become one cluster."""
+    async with (
+        Broker(config(tmp_path, "a")) as a,
+        Broker(config(tmp_path, "b")) as b,
+        Device("d") as older,
+        Device("d") as newer,
+    ):
+        older.answers = False
+        await older.connect(a)
+        await older.subscribe(("t", 2), ("old", 1))
+        for number in range(30):
+            await a.publish("t", b"old %d" % number, 2)
+        await older.until(lambda: len(older.log) == 20)
+        await newer.connect(b)
+        await newer.subscribe(("t", 2), ("new", 1))
+        await b.publish("t", b"new", 2)
+        await newer.until(lambda: newer.log == ["new"])
+        assert await clustering(b).join(address(a), 30)
+        await older.until(lambda: not older.is_connected)
+        await newer.until(lambda: len(newer.log) == 31)
+        # In flight was the first that it had not acknowledged; the rest follows in order.
+        assert [each for each in newer.log if each.startswith("old")] == [
+            f"old {number}" for number in range(30)
+        ]
+        await until(lambda: is_settled(a, b))
+        assert ("d" in sessions(a), "d" in sessions(b)) == (False, True)
+        assert a.registry().trie.count == 0
+        await a.publish("old", b"nobody's", 1)
+        await a.publish("new", b"last", 1)
+        await newer.until(lambda: newer.log[-1] == "last")
+        assert "nobody's" not in newer.log
 
 
 async def test_who_leaves_hands_its_sessions_over_in_order(tmp_path: Path) -> None:

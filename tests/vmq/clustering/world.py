@@ -85,11 +85,14 @@ class Node:
         self.sessions: dict[Who, Session] = {}
         self.ghosts: dict[Who, Session] = {}
         self.published = 0
+        self.refused: list[Any] = []
         self.moving = Moving(self)
 
     # --- what the machine asks
 
     def send(self, peer: str, message: Move, done: Callable[[bool], None] | None = None) -> bool:
+        if peer not in self.world.nodes:
+            return done is None
         if self.world.is_tight and not isinstance(message, Mark):
             if self.world.random.random() < 0.2:
                 return False
@@ -200,7 +203,7 @@ class Node:
         self.accept(ticket)
 
     def refuse(self, ticket: Any) -> None:
-        pass
+        self.refused.append(ticket)
 
     # --- what the world does
 
