@@ -42,7 +42,7 @@ log = logging.getLogger("vmq.cluster")
 #: Seconds between two looks at what waits for too long.
 TICK: Final = 0.5
 #: Sessions that are handed over at a time when this node leaves, and records that are looked at in one go.
-AT_ONCE: Final = 500
+AT_ONCE: Final = 200
 
 _TAKEN_OVER: Final = "taken over by a new connection of the client id [MQTT-3.1.4-2]"
 
@@ -186,6 +186,8 @@ class Mover(Sessions):
             return done is None
         if done is None:
             return self._lanes.send(peer, message)
+        if self._lanes.is_filling(peer):
+            return False  # publishes, which have nowhere else to wait, come first
         is_taken = False
 
         def later(arrived: bool) -> None:

@@ -233,6 +233,8 @@ class Moving:
         self.outgoing: dict[Who, Outgoing] = {}
         #: Marks that are owed until the record has come this far.
         self._owed: dict[Who, list[tuple[str, Moved, float]]] = {}
+        #: Those of them that have something to send, or wait for somebody who is up.
+        self._busy: set[Who] = set()
         self._giving: Who | None = None
         #: What had no room in a lane, and must come all the same.
         self._unsaid: dict[str, deque[Move]] = {}
@@ -413,10 +415,17 @@ class Moving:
 
     def _ship(self, who: Who, outgoing: Outgoing) -> None:
         """Sends as much of a session as there is room for."""
-        if outgoing.target not in self._here.up():
+        here = self._here
+        if outgoing.target not in here.up():
             return
         while self._ship_next(who, outgoing):
             pass
+        if self.outgoing.get(who) is not outgoing:
+            return
+        if outgoing.step is Step.DONE and here.has_shipped(who, here.place(who)):
+            self._busy.discard(who)
+        else:
+            self._busy.add(who)
 
     def _ship_next(self, who: Who, outgoing: Outgoing) -> bool:
         """Sends the next piece; False: there is none, or no room for it."""
@@ -502,6 +511,7 @@ class Moving:
 
     def _forget(self, who: Who) -> None:
         del self.outgoing[who]
+        self._busy.discard(who)
         self._here.end_ghost(who)
 
     # --- marks
@@ -799,7 +809,11 @@ class Moving:
         """Ends what has waited for too long, and tries again what had no room."""
         self._now = now
         self._say_rest()
-        for who, outgoing in list(self.outgoing.items()):
+        for who in list(self._busy):
+            outgoing = self.outgoing.get(who)
+            if outgoing is None:
+                self._busy.discard(who)
+                continue
             if now >= outgoing.deadline:
                 outgoing.awaited.clear()
             if now >= outgoing.ask_at:
