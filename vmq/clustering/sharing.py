@@ -144,6 +144,6 @@ def send(lanes: Lanes, node: str, highest: int, publish: Publish) -> None:
         lanes.forward(node, publish)
         return
     if publish.qos:
-        # Off the lane it may overtake the marks of sessions that move (`vmq.clustering.moving`), which hold for the rest.
+        # Off the lane it may overtake the marks of sessions that move (`vmq.clustering.moving`): they are not for it.
         publish = msgspec.structs.replace(publish, flags=flags_of(0, publish.retain))
     lanes.send_quick(node, publish)
