@@ -11,7 +11,16 @@ import pytest
 
 from tests.support.wire import PUBLISH, PUBREL, publish_packet, pubrec_packet
 from tests.vmq.clustering.device import Device
-from tests.vmq.clustering.nodes import address, clustering, config, pair, together, until
+from tests.vmq.clustering.nodes import (
+    address,
+    clustering,
+    config,
+    is_subscribed,
+    knows,
+    pair,
+    together,
+    until,
+)
 from vmq.admin import cluster as admin
 from vmq.broker import Broker
 from vmq.clustering.mover import Mover, rendezvous
@@ -40,17 +49,12 @@ def is_settled(*brokers: Broker) -> bool:
     )
 
 
-def knows(broker: Broker, client_id: str, node: str) -> bool:
-    record = clustering(broker).directory.record("", client_id)
-    return record is not None and record.node == node
-
-
 async def test_a_session_comes_with_all_that_it_has(tmp_path: Path) -> None:
     async with pair(tmp_path) as (a, b), Device("d") as device, Device("p", clean=True) as other:
         assert not await device.connect(a)
         await device.subscribe(("t", 2), ("u", 1))
         await other.connect(a)
-        await until(lambda: knows(b, "d", "a"))
+        await until(lambda: is_subscribed(b, "d", "a"))
         device.answers = False
         for number in range(4):
             other.publish("t", f"flight {number}", 2)
@@ -110,7 +114,7 @@ async def test_publishes_flow_on_while_a_client_goes_from_node_to_node(tmp_path:
     async with three(tmp_path) as brokers, Device("d") as device:
         await device.connect(brokers[0])
         await device.subscribe(("t/#", 2))
-        await until(lambda: all(knows(each, "d", "a") for each in brokers))
+        await until(lambda: all(is_subscribed(each, "d", "a") for each in brokers))
         publishers = [Device(f"p{index}", clean=True) for index in range(3)]
         # Everywhere is somebody else who wants the same.
         others = [Device(f"o{index}", clean=True) for index in range(3)]
@@ -174,7 +178,7 @@ async def test_a_clean_session_has_nothing_of_an_old_one(
     ):
         await before.connect(a)
         await before.subscribe(("t", 1))
-        await until(lambda: knows(b, "d", "a"))
+        await until(lambda: is_subscribed(b, "d", "a"))
         is_kept = not clean_before and not clean_after
         assert await now.connect(b) == is_kept
         await before.until(lambda: not before.is_connected)
@@ -200,7 +204,7 @@ async def test_a_client_that_goes_away_while_it_waits_is_forgotten(
         await device.connect(a)
         await device.subscribe(("t", 1))
         await device.disconnect()
-        await until(lambda: knows(b, "d", "a"))
+        await until(lambda: is_subscribed(b, "d", "a"))
         monkeypatch.setattr(mover(b).moving, "_ask", lambda _who: None)  # nobody hears of it
         claims = mover(b).moving.claims
         await device.open(b)
@@ -223,7 +227,7 @@ async def test_a_session_whose_node_is_down_goes_on_elsewhere_and_gets_the_rest_
             await device.subscribe(("t", 1))
             await device.drop()
             await b.publish("t", b"1", 1)
-            await until(lambda: knows(a, "d", "b"))
+            await until(lambda: is_subscribed(a, "d", "b"))
         async with Device("d") as device:
             await until(lambda: clustering(a).node.up == [])
             assert await device.connect(a)
@@ -282,7 +286,8 @@ async def test_who_leaves_hands_its_sessions_over_in_order(tmp_path: Path) -> No
                 await device.connect(c)
                 await device.subscribe((name, 2))
             await publisher.connect(a)
-            await until(lambda: all(knows(a, name, "c") and knows(b, name, "c") for name in names))
+            await until(lambda: all(is_subscribed(a, name, "c") for name in names))
+            await until(lambda: all(is_subscribed(b, name, "c") for name in names))
             device.answers = False
             publisher.publish(names[-1], "0", 2)
             await device.until(lambda: bool(device.log))
@@ -323,7 +328,7 @@ async def test_sessions_of_a_node_that_is_gone_for_good_get_other_owners(tmp_pat
         async with Device("clean", clean=True) as device:
             await device.connect(c)
             await device.subscribe(("clean", 0))
-            await until(lambda: knows(a, "clean", "c") and knows(b, "clean", "c"))
+            await until(lambda: is_subscribed(a, "clean", "c") and is_subscribed(b, "clean", "c"))
             await clustering(c).node.stop()  # it dies
         admin.remove(a, "c", force=True)
         await until(lambda: sorted(sessions(a) + sessions(b)) == names)

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.vmq.clustering.device import Device
-from tests.vmq.clustering.nodes import clustering, config, together, until
+from tests.vmq.clustering.nodes import clustering, config, is_subscribed, together, until
 from vmq.broker import Broker
 from vmq.clustering import sessions
 from vmq.clustering.mover import Mover
@@ -97,7 +97,7 @@ async def fill(device: Device, publisher: Device, a: Life, c: Life) -> None:
     await device.subscribe(("t", 2))
     await device.drop()
     await publisher.connect(c.broker)
-    await until(lambda: clustering(c.broker).directory.record("", "d") is not None)
+    await until(lambda: is_subscribed(c.broker, "d", "a"))
     for number in range(BACKLOG):
         publisher.publish("t", str(number), 2)
     await until(lambda: a.waiting == BACKLOG)
