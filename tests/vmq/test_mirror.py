@@ -17,6 +17,8 @@ ELSEWHERE = {
     "core_options.py": ("test_reload.py", "what a broker takes over from its configuration"),
     "client_ids.py": ("test_broker.py", "seen in the clients that bring none"),
     "process.py": ("test_metrics.py", "seen in the gauges of the process"),
+    "clustering/here.py": ("clustering/test_moving.py", "a face; the world has another side of it"),
+    "clustering/under_way.py": ("clustering/test_moving.py", "what the machine remembers"),
     "http/keys.py": ("http/test_app.py", "only names what the app holds"),
     "http/report.py": ("workers/test_figures.py", "what workers tell of themselves"),
     "share.py": ("workers/test_plan.py", "what a worker is told of its part"),

@@ -13,6 +13,7 @@ from typing import Any, Final
 from vmq_hooks.verdicts import Refuse
 
 from vmq.clustering.directory import Directory
+from vmq.clustering.here import Kind, Verdict
 from vmq.clustering.lanes import Lanes
 from vmq.clustering.moves import (
     Batch,
@@ -27,9 +28,10 @@ from vmq.clustering.moves import (
     State,
     Who,
 )
-from vmq.clustering.moving import Kind, Moving, Step, Verdict
+from vmq.clustering.moving import Moving
 from vmq.clustering.records import Record
 from vmq.clustering.sessions import Sessions
+from vmq.clustering.under_way import Step
 from vmq.core import Core
 from vmq.hooks import Pending
 from vmq.metrics import Family, Sample

@@ -25,10 +25,10 @@ One move of a session at a time: its owner gives it on once it has it whole.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
-from enum import Enum, auto
-from typing import Any, Final, Protocol
+from collections.abc import Callable
+from typing import Any, Final
 
+from vmq.clustering.here import Here, Kind, Verdict
 from vmq.clustering.moves import (
     Batch,
     Claim,
@@ -44,6 +44,7 @@ from vmq.clustering.moves import (
     Who,
 )
 from vmq.clustering.records import Record
+from vmq.clustering.under_way import Claiming, Incoming, Outgoing, Step
 
 #: Batches of a session under way to its new owner.
 WINDOW: Final = 2
@@ -55,171 +56,6 @@ CLAIM_PATIENCE: Final = 10.0
 ASK_AFTER: Final = 1.0
 #: How often a claim is sent on.
 MAX_HOPS: Final = 8
-
-
-class Kind(Enum):
-    """What a node has of a session. A ghost is nothing."""
-
-    NONE = auto()
-    CLEAN = auto()
-    DURABLE = auto()
-
-
-class Verdict(Enum):
-    """What a session that is just being taken over does with a message."""
-
-    #: The former owner takes it, and sends it on.
-    DROP = auto()
-    #: It is for the session, but what its publisher sent before it is still to come.
-    HOLD = auto()
-    TAKE = auto()
-
-
-class Here(Protocol):
-    """The node that a machine works for."""
-
-    name: str
-
-    def send(self, peer: str, message: Move, done: Callable[[bool], None] | None = None) -> bool:
-        """Sends reliably and in order; False: there is no room now."""
-
-    def up(self) -> Iterable[str]:
-        """The other members that can be reached."""
-
-    def down(self) -> Iterable[str]:
-        """The other members that cannot."""
-
-    def record(self, who: Who) -> Record | None:
-        """The record of a session, as this node knows it."""
-
-    def give(self, who: Who, node: str) -> int:
-        """Makes another node the owner; returns since when. This node's own publishes go by it from now on."""
-
-    def kind(self, who: Who) -> Kind:
-        """What is here of a session."""
-
-    def close_client(self, who: Who) -> None:
-        """Ends the session's connection, if it has one. A clean session ends with it."""
-
-    def end(self, who: Who) -> None:
-        """Ends the session, and its record if that is this node's."""
-
-    def build(self, who: Who, subscriptions: dict[str, int]) -> None:
-        """Makes a durable session that another node had."""
-
-    def open_gate(self, who: Who) -> None:
-        """Asks `Moving.verdict` about each message for the session from now on, and keeps what is to be held."""
-
-    def release(self, who: Who, origin: str) -> None:
-        """Gives the session what was held of an origin's messages."""
-
-    def close_gate(self, who: Who) -> None:
-        """Gives it all that was held, and asks no more."""
-
-    def make_ghost(self, who: Who) -> None:
-        """Keeps the session's subscriptions and messages apart: `Moving.haunts` says whose messages it still takes."""
-
-    def revive(self, who: Who) -> None:
-        """Makes the ghost, or the session here with what the ghost has, the session again."""
-
-    def end_ghost(self, who: Who) -> None:
-        """Forgets the ghost."""
-
-    def state(self, who: Who) -> tuple[dict[str, int], list[int]]:
-        """The ghost's subscriptions, and the QoS 2 packet ids that it received."""
-
-    def forget_received(self, who: Who) -> None:
-        """These packet ids are another node's business now."""
-
-    def take_inflight(self, who: Who) -> list[Entry]:
-        """Takes the next of what was in flight out of the ghost, some at a time; empty: that was all."""
-
-    def take_waiting(self, who: Who) -> list[Entry]:
-        """The same with what waits."""
-
-    def put_back(self, who: Who, entries: list[Entry]) -> None:
-        """What was taken last could not be sent."""
-
-    def has_shipped(self, who: Who, place: int) -> bool:
-        """Whether all that waited in the ghost up to a place has been taken."""
-
-    def place(self, who: Who) -> int:
-        """The place behind all that waits in the ghost now."""
-
-    def receive(self, who: Who, packet_ids: list[int]) -> None:
-        """Gives a session QoS 2 packet ids that it received elsewhere."""
-
-    def add(self, who: Who, entries: list[Entry]) -> None:
-        """Gives a session, or its ghost, messages that it had elsewhere."""
-
-    def proceed(self, ticket: Any) -> None:
-        """The CONNECT may go on."""
-
-    def refuse(self, ticket: Any) -> None:
-        """Another CONNECT of the session has come meanwhile."""
-
-
-class Claiming:
-    """A CONNECT that waits here."""
-
-    def __init__(self, ticket: Any, clean: bool, deadline: float) -> None:
-        self.ticket = ticket
-        self.clean = clean
-        self.deadline = deadline
-        #: The owner that was asked.
-        self.asked = ""
-
-
-class Incoming:
-    """A session on its way to this node."""
-
-    def __init__(self, source: str, since: int, deadline: float) -> None:
-        self.source = source
-        self.since = since
-        self.deadline = deadline
-        self.has_state = False
-        #: All that was in flight is here.
-        self.is_ready = False
-        #: The source has sent all.
-        self.is_whole = False
-        #: Origins whose messages are for this node, and those of which nothing comes by way of the source any more.
-        self.marked: set[str] = set()
-        self.echoed: set[str] = set()
-        #: Origins that route here by an older record, and maybe never heard of the source.
-        self.direct: set[str] = set()
-        #: Who wants it next.
-        self.next: Claim | None = None
-
-
-class Step(Enum):
-    """What of a session is sent next."""
-
-    STATE = auto()
-    INFLIGHT = auto()
-    READY = auto()
-    WAITING = auto()
-    #: All but what nodes that are down may still send.
-    DONE = auto()
-
-
-class Outgoing:
-    """A session on its way to another node: its ghost."""
-
-    def __init__(self, target: str, since: int, deadline: float) -> None:
-        self.target = target
-        self.since = since
-        self.deadline = deadline
-        self.step = Step.STATE
-        #: Batches under way.
-        self.open: int = 0
-        #: Nodes that are up, and those that are down, whose mark has not come.
-        self.awaited: set[str] = set()
-        self.missed: set[str] = set()
-        #: Those of them who were asked for it, once `ask_at` has come.
-        self.asked: set[str] = set()
-        self.ask_at = 0.0
-        #: Who has marked, and the place in the queue behind the last of its messages.
-        self.echoes: deque[tuple[str, int]] = deque()
 
 
 class Moving:

@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from vmq.clustering.here import Kind, Verdict
 from vmq.clustering.moves import RELEASED, RETAIN, Entry, Who
-from vmq.clustering.moving import Kind, Verdict
 from vmq.core import Core
 from vmq.message import NO_MESSAGE, Delivery, Message
 from vmq.queue import QUEUE_FULL, Queue
@@ -40,7 +40,7 @@ class Held:
 
 
 class Sessions:
-    """The sessions of one broker that is a node; half of `vmq.clustering.moving.Here`.
+    """The sessions of one broker that is a node; half of `vmq.clustering.here.Here`.
 
     Args:
         core: the broker's, with its store.

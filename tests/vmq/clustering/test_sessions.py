@@ -10,8 +10,8 @@ import pytest
 
 from tests.support.wire import PUBLISH, PUBREL, publish_packet, pubrec_packet
 from tests.vmq.support import Client, House, stored_house, subscribed
+from vmq.clustering.here import Kind, Verdict
 from vmq.clustering.moves import Entry, Who
-from vmq.clustering.moving import Kind, Verdict
 from vmq.clustering.sessions import BATCH_BYTES, BATCH_ENTRIES, HELD, Sessions
 from vmq.store import scan
 

@@ -13,8 +13,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from vmq.clustering.here import Kind, Verdict
 from vmq.clustering.moves import Entry, Mark, Move, Who
-from vmq.clustering.moving import Kind, Moving, Verdict
+from vmq.clustering.moving import Moving
 from vmq.clustering.records import Record
 
 WHO: Who = ("", "c")
