@@ -18,6 +18,7 @@ ELSEWHERE = {
     "client_ids.py": ("test_broker.py", "seen in the clients that bring none"),
     "process.py": ("test_metrics.py", "seen in the gauges of the process"),
     "clustering/here.py": ("clustering/test_moving.py", "a face; the world has another side of it"),
+    "clustering/shipping.py": ("clustering/test_moving.py", "half of the machine"),
     "clustering/under_way.py": ("clustering/test_moving.py", "what the machine remembers"),
     "http/keys.py": ("http/test_app.py", "only names what the app holds"),
     "http/report.py": ("workers/test_figures.py", "what workers tell of themselves"),

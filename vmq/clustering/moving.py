@@ -25,7 +25,6 @@ One move of a session at a time: its owner gives it on once it has it whole.
 """
 
 from collections import deque
-from collections.abc import Callable
 from typing import Any, Final
 
 from vmq.clustering.here import Here, Kind, Verdict
@@ -34,7 +33,6 @@ from vmq.clustering.moves import (
     Claim,
     Echo,
     End,
-    Entry,
     Free,
     Mark,
     Move,
@@ -44,16 +42,11 @@ from vmq.clustering.moves import (
     Who,
 )
 from vmq.clustering.records import Record
-from vmq.clustering.under_way import Claiming, Incoming, Outgoing, Step
+from vmq.clustering.shipping import PATIENCE, Shipping
+from vmq.clustering.under_way import Claiming, Incoming, Outgoing
 
-#: Batches of a session under way to its new owner.
-WINDOW: Final = 2
-#: Seconds that a node which is up is waited for: with its mark, or with the next piece of a session.
-PATIENCE: Final = 30.0
 #: Seconds that a CONNECT waits for an owner that is up and says nothing.
 CLAIM_PATIENCE: Final = 10.0
-#: Seconds until a mark that has not come is asked for.
-ASK_AFTER: Final = 1.0
 #: How often a claim is sent on.
 MAX_HOPS: Final = 8
 
@@ -66,14 +59,17 @@ class Moving:
         self._now = 0.0
         self.claims: dict[Who, Claiming] = {}
         self.incoming: dict[Who, Incoming] = {}
-        self.outgoing: dict[Who, Outgoing] = {}
+        self.shipping = Shipping(here)
         #: Marks that are owed until the record has come this far.
         self._owed: dict[Who, list[tuple[str, Moved, float]]] = {}
-        #: Those of them that have something to send, or wait for somebody who is up.
-        self._busy: set[Who] = set()
         self._giving: Who | None = None
         #: What had no room in a lane, and must come all the same.
         self._unsaid: dict[str, deque[Move]] = {}
+
+    @property
+    def outgoing(self) -> dict[Who, Outgoing]:
+        """Sessions on their way to other nodes."""
+        return self.shipping.outgoing
 
     # --- clients
 
@@ -112,8 +108,7 @@ class Moving:
         """The owner cannot be asked: this node goes on with what it has and knows. The CONNECT writes the record."""
         here = self._here
         if who in self.outgoing:
-            del self.outgoing[who]
-            here.revive(who)
+            self.shipping.take_back(who)
         elif here.kind(who) is Kind.NONE and record is not None:
             if not clean and not record.clean:
                 here.build(who, record.subscriptions)
@@ -228,127 +223,18 @@ class Moving:
         here = self._here
         if self.incoming.pop(who, None) is not None:
             here.close_gate(who)
-        here.make_ghost(who)
-        self.outgoing[who] = outgoing = Outgoing(node, since, self._now + PATIENCE)
-        outgoing.echoes.append((here.name, here.place(who)))
-        self._await_marks(outgoing)
-        self._ship(who, outgoing)
+        self.shipping.begin(who, node, since, self._now)
 
-    def _await_marks(self, outgoing: Outgoing) -> None:
-        outgoing.missed = set(self._here.down())
-        outgoing.awaited = set(self._here.up())
-        outgoing.asked = set()
-        outgoing.ask_at = self._now + ASK_AFTER
-
-    def _ask_for_marks(self, who: Who, outgoing: Outgoing) -> None:
-        """Asks those whose view may have gone from one record to a later one, past this node."""
-        waiting = (outgoing.awaited | outgoing.missed) - outgoing.asked
-        for peer in sorted(waiting.intersection(self._here.up())):
-            if self._here.send(peer, Moved(*who, outgoing.since, outgoing.target)):
-                outgoing.asked.add(peer)
-
-    # --- what is sent of a session
-
-    def _ship(self, who: Who, outgoing: Outgoing) -> None:
-        """Sends as much of a session as there is room for."""
-        here = self._here
-        if outgoing.target not in here.up():
-            return
-        while self._ship_next(who, outgoing):
-            pass
-        if self.outgoing.get(who) is not outgoing:
-            return
-        if outgoing.step is Step.DONE and here.has_shipped(who, here.place(who)):
-            self._busy.discard(who)
-        else:
-            self._busy.add(who)
-
-    def _ship_next(self, who: Who, outgoing: Outgoing) -> bool:
-        """Sends the next piece; False: there is none, or no room for it."""
-        here, target = self._here, outgoing.target
-        match outgoing.step:
-            case Step.STATE:
-                if not here.send(target, State(*who, outgoing.since, *here.state(who))):
-                    return False
-                here.forget_received(who)
-                outgoing.step = Step.INFLIGHT
-            case Step.INFLIGHT:
-                entries = here.take_inflight(who)
-                if not entries:
-                    outgoing.step = Step.READY
-                elif not self._send_batch(who, outgoing, entries):
-                    return False
-            case Step.READY:
-                if not here.send(target, Ready(*who, outgoing.since)):
-                    return False
-                outgoing.step = Step.WAITING
-            case _:
-                return self._ship_waiting(who, outgoing)
-        return True
-
-    def _ship_waiting(self, who: Who, outgoing: Outgoing) -> bool:
-        here = self._here
-        if outgoing.echoes and here.has_shipped(who, outgoing.echoes[0][1]):
-            origin = outgoing.echoes[0][0]
-            if not here.send(outgoing.target, Echo(*who, outgoing.since, origin)):
-                return False
-            outgoing.echoes.popleft()
-            return True
-        if outgoing.open >= WINDOW:
-            return False
-        # In flight may be what came on from a third node meanwhile.
-        entries = here.take_inflight(who) or here.take_waiting(who)
-        if entries:
-            return self._send_batch(who, outgoing, entries)
-        if outgoing.awaited or outgoing.echoes:
-            return False
-        if outgoing.step is Step.WAITING:
-            if not here.send(outgoing.target, End(*who, outgoing.since)):
-                return False
-            outgoing.step = Step.DONE
-        if not outgoing.missed and not outgoing.open:
-            self._forget(who)
-        return False
-
-    def _send_batch(self, who: Who, outgoing: Outgoing, entries: list[Entry]) -> bool:
-        """Entries leave the ghost with the commit that has them in the lane."""
-        here = self._here
-
-        def done(is_there: bool) -> None:
-            self._on_sent(who, outgoing, entries, is_there)
-
-        if not here.send(outgoing.target, Batch(*who, entries), done):
-            here.put_back(who, entries)
-            return False
-        outgoing.open += 1
-        return True
-
-    def _on_sent(self, who: Who, outgoing: Outgoing, entries: list[Entry], is_there: bool) -> None:
-        """A batch has come to the new owner, or never will: that is no member any more."""
-        outgoing.open -= 1
-        if self.outgoing.get(who) is outgoing:
-            if not is_there:
-                self._here.put_back(who, entries)
-            self._ship(who, outgoing)
-        elif not is_there and self._here.kind(who) is not Kind.NONE:
-            self._here.add(who, entries)
+    # --- ghosts
 
     def on_ghost(self, who: Who, now: float) -> None:
         """The ghost has taken a message."""
         self._now = now
-        outgoing = self.outgoing.get(who)
-        if outgoing is not None:
-            self._ship(who, outgoing)
+        self.shipping.took(who)
 
     def haunts(self, who: Who, origin: str) -> bool:
         """Whether the ghost of a session takes what comes from an origin."""
-        outgoing = self.outgoing.get(who)
-        return outgoing is not None and (origin in outgoing.awaited or origin in outgoing.missed)
-
-    def _forget(self, who: Who) -> None:
-        del self.outgoing[who]
-        self._busy.discard(who)
-        self._here.end_ghost(who)
+        return self.shipping.haunts(who, origin)
 
     # --- marks
 
@@ -384,12 +270,8 @@ class Moving:
                 outgoing = None
                 self._come_back(who, mark.source, mark.since, mark.subscriptions)
         if outgoing is not None:
-            if is_late_enough and peer in outgoing.awaited | outgoing.missed:
-                outgoing.awaited.discard(peer)
-                outgoing.missed.discard(peer)
-                if outgoing.step is not Step.DONE:
-                    outgoing.echoes.append((peer, here.place(who)))
-                self._ship(who, outgoing)
+            if is_late_enough:
+                self.shipping.mark(who, peer)
             return
         if mark.source == here.name:
             return
@@ -443,11 +325,10 @@ class Moving:
         self, who: Who, source: str, since: int, subscriptions: dict[str, int]
     ) -> Incoming:
         """A session that was given away is given back, while its ghost waits for nodes that are, or were, down."""
-        outgoing = self.outgoing.pop(who)
-        self._here.revive(who)
+        others = self.shipping.take_back(who)
         incoming = self._expect(who, source, since, subscriptions)
         # They may not know yet that it was away, and what the ghost took of theirs is the session's again.
-        incoming.direct = outgoing.awaited | outgoing.missed
+        incoming.direct = others
         return incoming
 
     def _on_state(self, peer: str, state: State) -> None:
@@ -482,11 +363,10 @@ class Moving:
     def _pass_on(self, message: State | Batch) -> bool:
         """Sends on what belongs to a session that is elsewhere again."""
         here, who = self._here, message.who
-        outgoing = self.outgoing.get(who)
-        if outgoing is not None:
+        if who in self.outgoing:
             if isinstance(message, Batch):
                 here.add(who, message.entries)
-                self._ship(who, outgoing)
+                self.shipping.took(who)
             return True
         record = here.record(who)
         if here.kind(who) is not Kind.NONE or record is None or record.node == here.name:
@@ -551,7 +431,7 @@ class Moving:
 
     def _on_ended(self, who: Who) -> None:
         if who in self.outgoing:
-            self._forget(who)
+            self.shipping.forget(who)
 
     def _on_ours(self, who: Who, before: Record | None, after: Record) -> None:
         here = self._here
@@ -564,8 +444,7 @@ class Moving:
             if before is not None and is_given:
                 self._come_back(who, before.node, after.since, after.subscriptions)
             else:
-                del self.outgoing[who]
-                here.revive(who)
+                self.shipping.take_back(who)
         elif here.kind(who) is Kind.NONE and not after.clean:
             if before is not None and is_given:
                 self._expect(who, before.node, after.since, after.subscriptions)
@@ -574,10 +453,11 @@ class Moving:
 
     def _on_theirs(self, who: Who, after: Record) -> None:
         here = self._here
-        outgoing = self.outgoing.get(who)
-        if outgoing is not None:
-            if outgoing.target != after.node:
-                self._redirect(who, outgoing, after)
+        if who in self.outgoing:
+            if after.clean:
+                self.shipping.forget(who)
+            else:
+                self.shipping.redirect(who, after.node, after.since, self._now)
             return
         incoming = self.incoming.get(who)
         if incoming is not None and (after.since, after.node) < (incoming.since, here.name):
@@ -591,29 +471,12 @@ class Moving:
         else:
             self._begin(who, after.node, after.since)
 
-    def _redirect(self, who: Who, outgoing: Outgoing, after: Record) -> None:
-        """Another node has become the owner while the session was on its way."""
-        if after.clean:
-            self._forget(who)
-            return
-        outgoing.target = after.node
-        outgoing.since = after.since
-        outgoing.deadline = self._now + PATIENCE
-        outgoing.step = Step.STATE
-        outgoing.echoes.clear()
-        outgoing.echoes.append((self._here.name, self._here.place(who)))
-        self._await_marks(outgoing)
-        self._ship(who, outgoing)
-
     # --- the other nodes, and time
 
     def peer_up(self, peer: str, now: float) -> None:
         """A member can be reached."""
         self._now = now
-        for who, outgoing in list(self.outgoing.items()):
-            self._ask_for_marks(who, outgoing)
-            if outgoing.target == peer:
-                self._ship(who, outgoing)
+        self.shipping.peer_up(peer)
 
     def peer_down(self, peer: str, now: float) -> None:
         """A member cannot be reached any more: nobody waits for it."""
@@ -623,38 +486,21 @@ class Moving:
                 self._has_come(who)
             else:
                 self._maybe_has_come(who, incoming)
-        for who, outgoing in list(self.outgoing.items()):
-            if peer in outgoing.awaited:
-                outgoing.awaited.discard(peer)
-                outgoing.missed.add(peer)
-                outgoing.asked.discard(peer)
-                self._ship(who, outgoing)
+        self.shipping.peer_down(peer)
         for who in list(self.claims):
             self._look_again(who)
 
     def peer_gone(self, peer: str, now: float) -> None:
         """A node is no member any more: it sends nothing."""
         self._now = now
-        for who, outgoing in list(self.outgoing.items()):
-            outgoing.awaited.discard(peer)
-            outgoing.missed.discard(peer)
-            self._ship(who, outgoing)
+        self.shipping.peer_gone(peer)
         self._unsaid.pop(peer, None)
 
     def tick(self, now: float) -> None:
         """Ends what has waited for too long, and tries again what had no room."""
         self._now = now
         self._say_rest()
-        for who in list(self._busy):
-            outgoing = self.outgoing.get(who)
-            if outgoing is None:
-                self._busy.discard(who)
-                continue
-            if now >= outgoing.deadline:
-                outgoing.awaited.clear()
-            if now >= outgoing.ask_at:
-                self._ask_for_marks(who, outgoing)
-            self._ship(who, outgoing)
+        self.shipping.tick(now)
         for who, incoming in list(self.incoming.items()):
             if now >= incoming.deadline:
                 self._has_come(who)

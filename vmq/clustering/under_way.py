@@ -53,10 +53,12 @@ class Step(Enum):
 class Outgoing:
     """A session on its way to another node: its ghost."""
 
-    def __init__(self, target: str, since: int, deadline: float) -> None:
-        self.target = target
-        self.since = since
-        self.deadline = deadline
+    def __init__(self) -> None:
+        #: The new owner, and since when it is that.
+        self.target = ""
+        self.since = 0
+        #: When marks of nodes that are up are no longer waited for.
+        self.deadline = 0.0
         self.step = Step.STATE
         #: Batches under way.
         self.open: int = 0

@@ -328,7 +328,9 @@ async def test_sessions_of_a_node_that_is_gone_for_good_get_other_owners(tmp_pat
         async with Device("clean", clean=True) as device:
             await device.connect(c)
             await device.subscribe(("clean", 0))
-            await until(lambda: is_subscribed(a, "clean", "c") and is_subscribed(b, "clean", "c"))
+            for name in (*names, "clean"):
+                await until(lambda name=name: is_subscribed(a, name, "c"))  # type: ignore[misc]
+                await until(lambda name=name: is_subscribed(b, name, "c"))  # type: ignore[misc]
             await clustering(c).node.stop()  # it dies
         admin.remove(a, "c", force=True)
         await until(lambda: sorted(sessions(a) + sessions(b)) == names)

@@ -8,8 +8,9 @@ import pytest
 
 from tests.vmq.clustering.world import WHO, World
 from vmq.clustering.moves import Batch, Claim, Moved
-from vmq.clustering.moving import CLAIM_PATIENCE, MAX_HOPS, PATIENCE
+from vmq.clustering.moving import CLAIM_PATIENCE, MAX_HOPS
 from vmq.clustering.records import Record
+from vmq.clustering.shipping import PATIENCE
 
 SEEDS = range(100)
 
