@@ -150,6 +150,8 @@ class Mover(Sessions):
     def _on_move(self, peer: str, message: Any) -> None:
         if self._is_running:
             self.moving.receive(peer, message, self._now())
+        elif isinstance(message, Batch):
+            self.add(message.who, message.entries)  # nobody has them any more but this store
 
     def _on_owner(
         self, mountpoint: str, client_id: str, before: Record | None, after: Record | None

@@ -196,8 +196,10 @@ class Moving:
             if record.node != claim.node and claim.hops < MAX_HOPS:
                 self._say(record.node, Claim(*who, claim.node, claim.clean, claim.hops + 1))
             return
-        if record is not None and here.kind(who) is Kind.DURABLE and not claim.clean:
-            self.hand_over(who, claim.node, self._now)
+        if here.kind(who) is Kind.DURABLE and not claim.clean:
+            # Without a record nothing is handed over: the claimer goes on alone, and gets the rest by the rule.
+            if record is not None:
+                self.hand_over(who, claim.node, self._now)
             return
         here.close_client(who)
         here.end(who)
@@ -373,8 +375,14 @@ class Moving:
             return False
         if isinstance(message, State) and record.since < message.since:
             return False  # the record that makes this node the owner is still to come
-        if isinstance(message, Batch):
+        if isinstance(message, State):
+            return True
+        if record.node in {*here.up(), *here.down()}:
             self._say(record.node, message)
+        else:  # that node is no member any more: somebody will take its place
+            here.build(who, record.subscriptions)
+            here.add(who, message.entries)
+            self._begin(who, record.node, record.since)
         return True
 
     def _on_ready(self, peer: str, ready: Ready) -> None:

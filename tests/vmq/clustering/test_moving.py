@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.vmq.clustering.world import WHO, World
+from tests.vmq.clustering.world import FILTERS, WHO, Stamped, World, entry_of
 from vmq.clustering.moves import Batch, Claim, Moved
 from vmq.clustering.moving import CLAIM_PATIENCE, MAX_HOPS
 from vmq.clustering.records import Record
@@ -228,3 +228,27 @@ def test_batches_that_will_never_arrive_are_in_the_session_again() -> None:
     check_owner(world)
     check_none_lost(world)
     check_none_twice(world)
+
+
+def test_what_comes_for_a_node_that_is_gone_for_good_waits_for_the_next_owner() -> None:
+    world = World(7, nodes=3, others=False)
+    gone = Stamped((200, "z"), Record("z", 200, False, FILTERS))
+    c = world.nodes["c"]
+    c.view = gone
+    c.moving.receive("b", Batch(*WHO, [entry_of(("b", 1))]), 0.0)
+    assert list(c.ghosts[WHO].waiting) == [("b", 1)]
+    world.nodes["a"].view = world.nodes["b"].view = gone
+    world.nodes["a"].write(Record("a", 201, False, FILTERS))
+    world.mids.append(("b", 1))
+    world.finish()
+    check_owner(world)
+    check_none_lost(world)
+
+
+def test_a_claim_ends_no_session_whose_record_is_not_known() -> None:
+    world = World(8, nodes=2, others=False)
+    a = world.nodes["a"]
+    a.view = Stamped((0, ""), None)
+    a.moving.receive("b", Claim(*WHO, "b", clean=False), 0.0)
+    assert list(a.sessions) == [WHO]
+    assert not world.lanes["a", "b"]
