@@ -112,6 +112,8 @@ class Broker:
         check(self.config)
         #: Told of the options that changed, when they are in force; for what surrounds the broker, such as its log.
         self.on_change: Callable[[list[str]], None] | None = None
+        #: Called when the broker has left its cluster: it has neither clients nor sessions any more.
+        self.on_left: Callable[[], None] | None = None
         #: The open listeners by their names in the configuration.
         self.listeners: dict[str, AnyListener] = {}
         #: Closed ones whose connections may go on.
@@ -174,9 +176,7 @@ class Broker:
             await self._start_plugins()
             if self.config.cluster.listen:
                 await self._start_clustering()
-            for name in self.config.listeners:
-                if self._share is None or name in self._share.listeners:
-                    await self.open_listener(name)
+            await self.open_listeners()
             if self._wants_admin:
                 await self._open_admin()
         except BaseException:
@@ -482,6 +482,27 @@ class Broker:
             ) from error
         except CertificateError as error:
             raise StartError(f"listeners.{name}.{error}") from error
+
+    async def open_listeners(self) -> None:
+        """Opens those listeners of the configuration that are this process's and not open.
+
+        Raises:
+            StartError: an address or certificates cannot be had.
+        """
+        for name in self.config.listeners:
+            is_shared = self._share is None or name in self._share.listeners
+            if is_shared and name not in self.listeners:
+                await self.open_listener(name)
+
+    def turn_clients_away(self, reason: str) -> None:
+        """Closes the listeners of MQTT and every connection that came through them."""
+        for name, listener in list(self.listeners.items()):
+            if isinstance(listener, Listener):
+                self.close_listener(name)
+        for connection in list(self._watches):
+            connection.close(reason)
+        assert self._core is not None, "the broker is not started"
+        self._core.outbox.flush()
 
     def close_listener(self, name: str) -> None:
         """Closes a listener; connections that came through it stay."""

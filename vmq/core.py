@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
-from vmq.hooks import Hooks
+from vmq.hooks import Hooks, Pending
 from vmq.mqtt.packets import MAX_REMAINING_LENGTH
 from vmq.output import Outbox, Output
 from vmq.store import Store
@@ -200,6 +200,11 @@ class Core:
         self.max_retained_payload: int = 0
         #: Has the answers of this pass wait for whatever other nodes have not confirmed; None unless they do.
         self.wait_for_nodes: Callable[[Output], None] | None = None
+        #: Asked for the session of an accepted CONNECT: (registry, client id, clean session). None: it may be had at
+        #: once; else another node has it, and `Pending` comes when it has given it up.
+        self.claim: Callable[[Any, str, bool], Pending | None] | None = None
+        #: The node whose publish is delivered now; "": it was published here.
+        self.origin = ""
         #: Sees what comes from and goes to connections while somebody traces a client: (connection, incoming, bytes).
         self.tap: Callable[[Any, bool, bytes], None] | None = None
         #: Has the subscriptions of (registry, subscriber) authorised anew.

@@ -60,6 +60,8 @@ class Queue(Sender):
         self.dropped: int = 0
         #: The client is another broker's bridge: it gets RETAIN as it was published, and nothing of its own.
         self.bridge = False
+        #: While the session moves between nodes: (message, QoS, RETAIN) -> whether it is this queue's.
+        self.gate: Callable[[Message, int, bool], bool] | None = None
         #: Connections that stopped reading until this queue has room again.
         self.paused_publishers: list[Output] | None = None
 
@@ -86,12 +88,17 @@ class Queue(Sender):
             and self.burst is None
             and not self.bridge
             and not self.options.upgrade_outgoing_qos
+            and self.gate is None
         )
 
     # Messages come
 
     def deliver(self, message: Message, qos: int, retain: bool, group: str) -> None:
         """Takes a message that a subscription matched, at its effective QoS."""
+        # What a share group chose this queue for goes to nobody else.
+        gate = self.gate
+        if gate is not None and not group and not gate(message, qos, retain):
+            return
         if self.bridge:
             if self.online and self.core.publisher is self.output:
                 return
@@ -118,6 +125,20 @@ class Queue(Sender):
         """Whether its PUBLISH with a packet id is too large: one that came without may be, by the id's two bytes."""
         length = 4 + len(message.topic) + len(message.payload)
         return length > self.options.max_outgoing_length
+
+    def set_gate(self, gate: Callable[[Message, int, bool], bool] | None) -> None:
+        """Has each message asked about from now on, or none any more."""
+        self.gate = gate
+        self.update_fast()
+
+    def let_in(self, message: Message, qos: int, retain: bool, group: str) -> None:
+        """Takes a message past the gate."""
+        gate = self.gate
+        self.gate = None
+        try:
+            self.deliver(message, qos, retain, group)
+        finally:
+            self.gate = gate
 
     def deliver_quick(self, message: Message, retain: bool, group: str) -> None:
         """QoS 0: sent at once, or kept while the socket is full, or gone."""

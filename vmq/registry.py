@@ -165,6 +165,51 @@ class Registry:
             self.subscribe(subscriber, topic_filter, qos)
         return subscriber
 
+    # A session on its way to another node is here and is not: its messages and subscriptions are, nobody can have it.
+
+    def detach(self, subscriber: Subscriber) -> None:
+        """Takes a durable session that nobody is connected with out, and leaves its queue subscribed."""
+        queue = subscriber.queue
+        self.move_subscriptions(subscriber, "\0" + subscriber.client_id)
+        self.offline.pop(subscriber.client_id, None)
+        del self.subscribers[subscriber.client_id]
+        self.core.counters.queue_teardown += 1
+        # What a share group would choose it for goes to other members.
+        for topic_filter, subscription in subscriber.subscriptions.items():
+            if subscription.group:
+                self.trie.unsubscribe(topic_filter, queue.client_id)
+
+    def attach(self, subscriber: Subscriber) -> None:
+        """Takes it back."""
+        self.move_subscriptions(subscriber, subscriber.client_id)
+        self.offline[subscriber.client_id] = self.now_ms()
+        self.subscribers[subscriber.client_id] = subscriber
+        self.core.counters.queue_setup += 1
+
+    def forget(self, subscriber: Subscriber) -> None:
+        """Ends it, here."""
+        for topic_filter in subscriber.subscriptions:
+            self.trie.unsubscribe(topic_filter, subscriber.queue.client_id)
+            self.routes.filter_changed(topic_filter)
+        store = self.core.store
+        if store is not None:
+            if subscriber.client_id not in self.subscribers:
+                store.end_session(self.scope + subscriber.client_id, subscriber.queue.session)
+            else:  # it is here again, under another number
+                store.put(b"g" + subscriber.queue.session, b"")
+            self.purge(subscriber.queue.session)
+
+    def move_subscriptions(self, subscriber: Subscriber, name: str) -> None:
+        """Has the trie know the session's subscriptions by another name."""
+        queue = subscriber.queue
+        before = queue.client_id
+        for topic_filter in subscriber.subscriptions:
+            self.trie.unsubscribe(topic_filter, before)
+        queue.client_id = name
+        for topic_filter, subscription in subscriber.subscriptions.items():
+            self.trie.subscribe(topic_filter, subscription)
+            self.routes.filter_changed(topic_filter)
+
     def unregister(self, subscriber: Subscriber) -> None:
         """The subscriber's connection ended."""
         subscriber.output = None

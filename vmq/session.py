@@ -111,6 +111,10 @@ class Session(Publisher):
         self.anonymous_until_hook = False
         #: Chunks that came while the session was suspended.
         self.unread: list[bytes] | None = None
+        #: CONNECT is good, and its session is on its way from another node.
+        self.claiming = False
+        #: Suspended, and read all the same, until more comes.
+        self.listening = False
         self.broke_protocol = False
         self.orderly = False
 
@@ -119,7 +123,10 @@ class Session(Publisher):
         if self.output.closing:
             return
         if self.suspended:
-            # What the transport had read before it was paused.
+            # What the transport had read before it was paused, or reads to see whether the client is there.
+            if self.listening:
+                self.listening = False
+                self.output.pause()
             unread = self.unread
             if unread is None:
                 self.unread = unread = []
@@ -327,7 +334,7 @@ class Session(Publisher):
         """Asks whether the client may publish its will, if it has one."""
         hook = self.hooks.auth_on_publish
         if hook is None or not connect.has_will:
-            self.accept(connect)
+            self.claim(connect, will_of(connect))
             return
         answer = self.ask(
             "auth_on_publish", hook, connect.username, self.subscriber_id(), will_seen(connect)
@@ -340,14 +347,40 @@ class Session(Publisher):
     def on_will_verdict(self, connect: Connect, answer: Answer) -> None:
         if isinstance(answer, Refuse):
             raise refuse_will(answer, connect)
-        self.accept(connect)
-        will = self.will
+        will = will_of(connect)
         if isinstance(answer, PublishModifiers) and will is not None:
-            self.will = changed_message(will, answer)
+            will = changed_message(will, answer)
             self.will_mountpoint = answer.mountpoint
+        self.claim(connect, will)
 
-    def accept(self, connect: Connect) -> None:
-        """The CONNECT is good: session, CONNACK, then what waits [MQTT-3.2.0-1]."""
+    def claim(self, connect: Connect, will: Message | None) -> None:
+        """The CONNECT is good: waits for the session if another node of the cluster has it."""
+        claim = self.core.claim
+        pending: Pending | None = None
+        if claim is not None:
+            pending = claim(self.registry, self.client_id, connect.clean_session)
+        if pending is None:
+            self.accept(connect, will)
+            return
+        self.claiming = True
+        self.suspend(pending, lambda answer: self.on_claimed(connect, will, answer))
+        # Whoever is not read could go away unseen, and would be a client with its session in the end.
+        self.listening = True
+        self.output.resume()
+
+    def on_claimed(self, connect: Connect, will: Message | None, answer: Answer) -> None:
+        self.claiming = False
+        if self.listening:
+            self.listening = False
+            self.output.pause()
+        if isinstance(answer, Refuse):
+            # It was never accepted: no CONNACK says that somebody else has its place.
+            self.output.close(answer.reason)
+            return
+        self.accept(connect, will)
+
+    def accept(self, connect: Connect, will: Message | None) -> None:
+        """Session, CONNACK, then what waits [MQTT-3.2.0-1]."""
         core = self.core
         if not connect.clean_session and core.store is not None and core.store.failing:
             raise ConnectRefused("the store cannot write", REFUSED_UNAVAILABLE)
@@ -368,7 +401,7 @@ class Session(Publisher):
         subscriber.queue.username = self.username
         subscriber.queue.options = self.options
         subscriber.queue.bridge = connect.bridge
-        self.will = will_of(connect)
+        self.will = will
         self.decoder.max_packet_size = core.options.max_packet_size
         core.counters.mqtt_connack_sent[ACCEPTED] += 1
         # MQTT 3.1 has no session-present flag.

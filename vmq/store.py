@@ -13,6 +13,7 @@ Records, by the first byte of their key (integers are big-endian, so that keys s
     q session seq           -> entry                                a message that waits
     i session order         -> entry with packet id                 sent, not acknowledged
     x session packet id     ->                                      QoS 2 packet id received
+    h session number        -> node, NUL, entry     a message of another node, not yet its turn to wait
     m number                -> topic, payload                       a message that several entries hold
     c number                -> entries that hold it, if more than 1
     r topic                 -> QoS (1), payload                     retained
@@ -468,7 +469,7 @@ class Store:
         the one before it deleted. It is right without: while the disk is full no commit succeeds.
         """
         count = 0
-        for kind in (b"q", b"i", b"u", b"x"):
+        for kind in (b"q", b"i", b"u", b"x", b"h"):
             for key, raw in scan(self.db, kind + session):
                 # A record that is deleted already has let go of its message already.
                 if self.is_deleted(key):
@@ -478,7 +479,7 @@ class Store:
                 if count >= limit:
                     return True
         for uncommitted in (self.writing, self.dirty):
-            for key in [key for key in uncommitted if key[1:9] == session and key[:1] in b"qiux"]:
+            for key in [key for key in uncommitted if key[1:9] == session and key[:1] in b"qiuxh"]:
                 value = self.get(key)
                 if value is not None:
                     self.purge_record(key, value)

@@ -29,7 +29,7 @@ from vmq.store import (
 from vmq.store_open import no_format, other_format, text_of
 
 #: The first bytes of vmq's keys.
-KINDS: Final = b"cgilmopqrstuvx"
+KINDS: Final = b"cghilmopqrstuvx"
 
 #: Every flag that an entry may have, and its QoS.
 ENTRY_FLAGS: Final = 63
@@ -170,6 +170,7 @@ class Walk:
         self.retained()
         self.progress_of_sinks()
         self.lanes()
+        self.held()
         self.report.queued = self.entries(b"q")
         self.report.inflight = self.entries(b"i")
         # What does not fit together is no news while parts cannot be read.
@@ -297,6 +298,21 @@ class Walk:
         for key, value in self.records(prefix=b"t"):
             if len(value) != 24 or has_flaw(decode_client_id, key[1:]):
                 self.found_malformed("ill-formed records of other nodes", key)
+
+    def held(self) -> None:
+        """Messages that wait for their turn to wait."""
+        for key, value in self.records(prefix=b"h"):
+            node, end, entry = value.partition(b"\0")
+            if (
+                len(key) != 17
+                or not end
+                or has_flaw(decode_client_id, node)
+                or entry_flaw(b"q" + key[1:], entry)
+                or entry[0] & FLAG_REF
+            ):
+                self.found_malformed("ill-formed held messages", key)
+            else:
+                self.has_session(key, "held messages")
 
     def has_session(self, key: bytes, what: str) -> bool:
         """Whether a record's session exists; if not, the record is noted."""
@@ -452,7 +468,7 @@ def show(key: bytes) -> str:
         return f"client {scoped_text(key[1:])}"
     if kind == b"r":
         return f"topic {scoped_text(key[1:])}"
-    if kind in (b"q", b"i") and len(key) == 17:
+    if kind in (b"q", b"i", b"h") and len(key) == 17:
         return f"session {number}, place {int.from_bytes(rest, 'big')}"
     if kind == b"u":
         return f"session {number}, filter {rest.decode(errors='replace')!r}"

@@ -170,6 +170,8 @@ class SessionWatch:
         if connection.closing:
             return self.cut(now)
         if connection.session.subscriber is None:
+            if connection.session.claiming:
+                return self.watch()  # the client has done its part
             left = self.connect_by - now
             if left <= 0:
                 connection.core.counters.socket_close_timeout += 1

@@ -17,6 +17,9 @@ ELSEWHERE = {
     "core_options.py": ("test_reload.py", "what a broker takes over from its configuration"),
     "client_ids.py": ("test_broker.py", "seen in the clients that bring none"),
     "process.py": ("test_metrics.py", "seen in the gauges of the process"),
+    "clustering/here.py": ("clustering/test_moving.py", "a face; the world has another side of it"),
+    "clustering/shipping.py": ("clustering/test_moving.py", "half of the machine"),
+    "clustering/under_way.py": ("clustering/test_moving.py", "what the machine remembers"),
     "http/keys.py": ("http/test_app.py", "only names what the app holds"),
     "http/report.py": ("workers/test_figures.py", "what workers tell of themselves"),
     "share.py": ("workers/test_plan.py", "what a worker is told of its part"),
@@ -83,6 +86,7 @@ ELSEWHERE = {
 #: Test files that mirror no module, and why.
 NO_MIRROR = {
     "test_mirror.py": "the rule itself",
+    "clustering/test_moves_and_deaths.py": "brokers that die while sessions move",
     "plugins/test_asking.py": "the handle of a running broker: gauges and streams",
     "plugins/test_clients.py": "a real client against plugins",
     "streams/test_catalog_declare.py": "the catalog, as plugins use it",

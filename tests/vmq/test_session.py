@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from vmq_hooks.verdicts import Refuse
 
 from tests.support.wire import (
     CONNACK,
@@ -27,7 +28,9 @@ from tests.support.wire import (
     unsubscribe_packet,
 )
 from tests.vmq.support import Client, House, stored_house, watcher
+from vmq.hooks import Answer, Pending
 from vmq.message import Message
+from vmq.registry import Registry
 from vmq.session import MAX_CONNECT
 
 
@@ -398,3 +401,95 @@ def test_pubcomp_type_is_the_last_word(house: House) -> None:
     client.expect()
     client.send(pubrel_packet(client.last_id))
     assert client.take_one(PUBCOMP).packet_id == client.last_id
+
+
+# --- a session that another node of the cluster has
+
+
+class Elsewhere:
+    """Another node, which gives sessions up when it is told to."""
+
+    def __init__(self, house: House) -> None:
+        self.asked: list[tuple[str, bool]] = []
+        self.cancelled = 0
+        self.pending: Pending | None = None
+        house.core.claim = self.claim
+
+    def claim(self, registry: Registry, client_id: str, clean: bool) -> Pending:
+        self.asked.append((client_id, clean))
+        self.pending = Pending(self.on_cancel)
+        return self.pending
+
+    def on_cancel(self) -> None:
+        self.cancelled += 1
+
+    def finish(self, answer: Answer = None) -> None:
+        assert self.pending is not None
+        self.pending.finish(answer)
+
+
+@pytest.fixture
+def elsewhere(house: House) -> Elsewhere:
+    return Elsewhere(house)
+
+
+def test_a_connect_waits_for_its_session(house: House, elsewhere: Elsewhere) -> None:
+    client = Client(house)
+    client.send(connect_packet("c", clean=False, will=Will("gone", b"x", 1)))
+    assert elsewhere.asked == [("c", False)]
+    client.expect()
+    assert house.registry.subscribers == {}
+    elsewhere.finish()
+    client.expect(b"\x20\x02\x00\x00")
+    reader = subscribed_to(house, elsewhere, "gone")
+    client.lose()
+    assert reader.payloads() == [b"x"]
+
+
+def subscribed_to(house: House, elsewhere: Elsewhere, topic: str) -> Client:
+    house.core.claim = None
+    reader = house.client("reader")
+    reader.subscribe((topic, 0))
+    house.core.claim = elsewhere.claim
+    return reader
+
+
+def is_read(client: Client) -> bool:
+    return client.transport.reading
+
+
+def test_what_is_sent_behind_the_connect_waits_unread(house: House, elsewhere: Elsewhere) -> None:
+    client = Client(house)
+    client.send(connect_packet("c"), PINGREQ_BYTES)
+    assert is_read(client)  # its end would not be seen
+    client.send(PINGREQ_BYTES)
+    assert not is_read(client)  # but no more is kept than came with that
+    client.expect()
+    elsewhere.finish()
+    client.expect(b"\x20\x02\x00\x00", PINGRESP_BYTES, PINGRESP_BYTES)
+    assert is_read(client)
+    client.ping()
+
+
+def test_a_client_that_goes_away_cancels_its_claim(house: House, elsewhere: Elsewhere) -> None:
+    client = Client(house)
+    client.send(connect_packet("c"))
+    client.lose()
+    assert elsewhere.cancelled == 1
+    elsewhere.finish()
+    assert house.registry.subscribers == {}
+
+
+def test_a_claim_that_another_connect_overtakes_ends_without_an_answer(
+    house: House, elsewhere: Elsewhere
+) -> None:
+    client = Client(house)
+    client.send(connect_packet("c"))
+    elsewhere.finish(Refuse("taken over"))
+    client.expect()
+    assert client.is_closed()
+
+
+def test_a_session_that_is_here_is_not_waited_for(house: House) -> None:
+    house.core.claim = lambda _registry, _client_id, _clean: None
+    house.client("c").ping()

@@ -16,6 +16,7 @@ from tests.support.wire import (
     connect_packet,
 )
 from tests.vmq.support import Client, House
+from vmq.hooks import Pending
 from vmq.watch import CLOSE_TIMEOUT, FARTHEST, STEP, Deadlines, SessionWatch
 
 LONG = 3600.0
@@ -96,6 +97,25 @@ async def test_the_timeout_ends_with_connect(house: House) -> None:
         watch.wake()
         await turns()
         client.ping()
+
+
+async def test_a_client_is_not_blamed_for_the_session_that_it_waits_for(house: House) -> None:
+    pending = Pending(lambda: None)
+    house.core.claim = lambda _registry, _client_id, _clean: pending
+    client = Client(house)
+    async with watched(client, 5.0) as watch:
+        client.send(connect_packet("c", keep_alive=10))
+        house.clock.advance(LONG)
+        watch.wake()
+        await turns()
+        assert not client.is_closed()
+        pending.finish(None)
+        await turns()
+        client.expect(b"\x20\x02\x00\x00")
+        # From now on it has to show that it lives.
+        house.clock.advance(16)
+        watch.wake()
+        await end_of(client)
 
 
 async def test_the_timeout_needs_no_wake(house: House) -> None:

@@ -45,7 +45,9 @@ class LeftCluster(Struct, frozen=True):
     """How a leave has ended."""
 
     node: str
-    complete: Annotated[bool, Meta(description="The others have all that this node had")]
+    complete: Annotated[
+        bool, Meta(description="The others have all that this node had, durable sessions included")
+    ]
 
 
 class Removed(Struct, frozen=True):
@@ -104,13 +106,16 @@ async def join(broker: "Broker", address: str) -> Joined:
     clustering = _clustering_of(broker)
     try:
         joined = await clustering.join(address, JOIN_TIMEOUT)
-    except ClusterError as error:
+        await broker.open_listeners()  # a node that has left has closed them
+    except (ClusterError, RuntimeError) as error:
         raise AdminError(str(error)) from None
     return Joined(address, "joined" if joined else "asked")
 
 
 async def leave(broker: "Broker", timeout: float) -> LeftCluster:  # noqa: ASYNC109 - a limit, not an error
-    """Leaves the cluster; the broker goes on alone.
+    """Leaves the cluster: clients are turned away, and durable sessions handed over to the other nodes.
+
+    A broker that was started as a program stops then.
 
     Raises:
         RefusedError: the broker is no node, or alone.
@@ -118,12 +123,19 @@ async def leave(broker: "Broker", timeout: float) -> LeftCluster:  # noqa: ASYNC
     from vmq_cluster.errors import ClusterError
 
     node = _node_of(broker)
-    if node.machine.membership.belongs and not node.machine.membership.others:
+    membership = node.machine.membership
+    if not membership.belongs:
+        raise RefusedError(f"node {node.name!r} does not belong to a cluster any more")
+    if not membership.others:
         raise RefusedError(f"node {node.name!r} is in no cluster: it is alone")
+    broker.turn_clients_away("the node leaves its cluster")
     try:
-        return LeftCluster(node.name, await node.leave(timeout))
+        complete = await _clustering_of(broker).leave(timeout)
     except ClusterError as error:
         raise RefusedError(str(error)) from None
+    if broker.on_left is not None:
+        broker.on_left()
+    return LeftCluster(node.name, complete)
 
 
 def remove(broker: "Broker", name: str, *, force: bool) -> Removed:

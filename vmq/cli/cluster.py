@@ -62,7 +62,7 @@ def leave(
         ),
     ] = 60.0,
 ) -> Any:
-    """Leave the cluster, when the others have all that is replicated. The broker goes on alone."""
+    """Turn clients away, hand durable sessions over to the other nodes, leave the cluster, and stop the broker."""
     ask.timeout = timeout + _GRACE
     return ask.post("/cluster/leave", timeout=timeout)
 

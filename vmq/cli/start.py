@@ -203,6 +203,7 @@ async def _serve(config: "Config", log: "Log", load: Callable[[], "Config"]) -> 
     # Before the start: loading a large store takes a while, and can be interrupted too.
     on_signal(stopping.set)
     broker = Broker(config, admin=True)
+    broker.on_left = stopping.set
     running = Running(broker, log, Notifier(os.environ), load)
     _on_requests(running)
     await broker.start()

@@ -11,6 +11,7 @@ from typing import Final
 from vmq.clustering.directory import Directory
 from vmq.clustering.key import read_key
 from vmq.clustering.lanes import Lanes
+from vmq.clustering.mover import Mover
 from vmq.clustering.reconcile import Reconciler
 from vmq.clustering.retained import Retained
 from vmq.clustering.routing import Routing
@@ -74,6 +75,7 @@ class Clustering:
         self._retained: Retained | None = None
         #: What is called before each commit of the store.
         self._flushes: list[Callable[[], None]] = []
+        self._mover: Mover | None = None
         self._key: str | None = None
         self._node: ClusterNode | None = None
         self._storage: LevelStorage | None = None
@@ -126,12 +128,12 @@ class Clustering:
             self._close_storage()
             raise
         self._node = node
-        self._take_part(node, self._routing)
+        self._take_part(node, lanes, self._routing)
         self._tell_who_is_up()
         log.info("cluster node name=%s address=%s", node.name, node.address)
         self._join_configured(node)
 
-    def _take_part(self, node: ClusterNode, routing: Routing) -> None:
+    def _take_part(self, node: ClusterNode, lanes: Lanes, routing: Routing) -> None:
         """Sessions are known everywhere, and publishes go where they are wanted; no client is here yet."""
         core = self._core
         soon = asyncio.get_running_loop().call_soon
@@ -145,6 +147,8 @@ class Clustering:
         reconciler.start()
         directory.on_owner(reconciler.on_owner)
         core.on_subscriber = directory.on_subscriber
+        self._mover = Mover(core, self._registries, self._find_registry, node, lanes, directory)
+        self._mover.start()
         retained = Retained(node, core, self._registries, self._find_registry, soon)
         retained.attach(is_first)
         self._retained = retained
@@ -158,9 +162,18 @@ class Clustering:
         assert self._directory is not None, "the node is not started"
         return self._directory
 
+    @property
+    def mover(self) -> Mover:
+        """Sessions on their way."""
+        assert self._mover is not None, "the node is not started"
+        return self._mover
+
     async def stop(self) -> None:
         """Ends in order; the node stays a member."""
         self._core.on_subscriber = None
+        if self._mover is not None:
+            self._mover.stop()
+            self._mover = None
         if self._routing is not None:
             self._routing.detach()
             self._routing = None
@@ -352,6 +365,26 @@ class Clustering:
             await asyncio.sleep(_LOOK)
         return True
 
+    async def leave(self, timeout: float) -> bool:  # noqa: ASYNC109 - a limit, not an error
+        """Leaves the cluster; returns whether the others have all that this node had.
+
+        Durable sessions go to nodes that are up first. No client may be here any more, and none come.
+
+        Raises:
+            ClusterError: the node does not run, or does not belong to the cluster.
+        """
+        node = self.node
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        is_whole = True
+        try:
+            async with asyncio.timeout(timeout):
+                await self.mover.leave()
+        except TimeoutError:
+            is_whole = False
+            log.warning("not all durable sessions could be handed over in %g s", timeout)
+        return await node.leave(max(deadline - loop.time(), 1.0)) and is_whole
+
     # --- what is shown of it
 
     def problems(self) -> Iterator[str]:
@@ -416,3 +449,5 @@ class Clustering:
         )
         for name, text, value in gauges:
             yield Family(name, "gauge", text, (Sample((), value),))
+        if self._mover is not None:
+            yield from self._mover.families()

@@ -138,6 +138,13 @@ class Directory:
         if before is not None and before.node == self._node.name:
             self._write(key, before, None)
 
+    def drop(self, mountpoint: str, client_id: str) -> None:
+        """Deletes the record of a clean session whose node is no member any more."""
+        key = encode_key(mountpoint, client_id)
+        before = self._current(key)
+        if before is not None and before.clean and before.node not in self._node.members:
+            self._write(key, before, None)
+
     def give(self, mountpoint: str, client_id: str, node: str) -> None:
         """Makes another node the owner of a session of this one; nothing if it is another's already."""
         key = encode_key(mountpoint, client_id)

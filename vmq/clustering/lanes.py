@@ -163,6 +163,11 @@ class Lanes:
         except ClusterError:
             return False
 
+    def is_filling(self, peer: str) -> bool:
+        """Whether so much waits for a peer that what can wait elsewhere should."""
+        lane = self._lanes.get(peer)
+        return lane is not None and lane.size > self._buffer_bytes // 4
+
     def waiting(self) -> tuple[int, int]:
         """How many messages wait for peers or for their confirmations, and their bytes."""
         lanes = self._lanes.values()

@@ -137,13 +137,18 @@ class Routing:
             registry, route = found
             flags = publish.flags
             message = Message(publish.topic, publish.payload, flags & QOS, flags & RETAIN != 0)
-            registry.deliver(route, message)
+            self._core.origin = peer
+            try:
+                registry.deliver(route, message)
+            finally:
+                self._core.origin = ""
 
     def _on_run(self, peer: str, run: Run) -> None:
         found = self._route(peer, run.mountpoint, run.topic)
         if found is None:
             return
         registry, route = found
+        self._core.origin = peer
         try:
             if self._core.hooks.on_deliver is not None:
                 for message in split_run(run.frames, route):
@@ -152,6 +157,8 @@ class Routing:
                 registry.deliver_run(route, run.frames, run.count)
         except StoreError as error:
             log.warning("publishes at QoS 0 from %s are dropped: %s", peer, error)
+        finally:
+            self._core.origin = ""
 
     def _route(self, peer: str, mountpoint: str, topic: bytes) -> tuple[Registry, Route] | None:
         """Where a message of a peer goes here; None if nowhere."""

@@ -142,5 +142,8 @@ def send(lanes: Lanes, node: str, highest: int, publish: Publish) -> None:
     """Sends it to where `highest` is the QoS wanted at most."""
     if publish.qos and highest:
         lanes.forward(node, publish)
-    else:
-        lanes.send_quick(node, publish)
+        return
+    if publish.qos:
+        # Off the lane it may overtake the marks of sessions that move (`vmq.clustering.moving`): they are not for it.
+        publish = msgspec.structs.replace(publish, flags=flags_of(0, publish.retain))
+    lanes.send_quick(node, publish)

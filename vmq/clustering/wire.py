@@ -12,9 +12,10 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vmq.clustering.message import Message
+from vmq.clustering.moves import Move
 from vmq.clustering.publishes import Publish, Run
 
-AnyMessage = Publish | Run
+AnyMessage = Publish | Run | Move
 
 #: In one parcel.
 MAX_MESSAGES: Final = 100_000

@@ -400,7 +400,7 @@ OPERATIONS: Final = (
         "leave_cluster",
         "POST",
         "/cluster/leave",
-        "Leave the cluster; the broker goes on alone",
+        "Hand durable sessions over, leave the cluster and stop",
         LeaveCluster,
         cluster.LeftCluster,
         lambda context, wanted: cluster.leave(context.broker, wanted.timeout),

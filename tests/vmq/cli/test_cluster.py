@@ -56,6 +56,7 @@ def test_two_processes_become_one_cluster_and_part(tmp_path: Path) -> None:
             assert (refused.code, "accepted: a" in refused.err) == (1, True)
             left = run("cluster", "leave", "--timeout", "20", "--json", *there)
             assert json.loads(left.out) == {"node": "b", "complete": True}
+            assert b.wait() == 0
 
 
 def test_a_broker_that_is_no_node_says_so(tmp_path: Path) -> None:

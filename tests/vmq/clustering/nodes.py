@@ -39,6 +39,18 @@ def address(broker: Broker) -> str:
     return clustering(broker).node.address
 
 
+def knows(broker: Broker, client_id: str, node: str) -> bool:
+    """Whether a broker knows that a node has a session."""
+    record = clustering(broker).directory.record("", client_id)
+    return record is not None and record.node == node
+
+
+def is_subscribed(broker: Broker, client_id: str, node: str) -> bool:
+    """Whether it routes its messages there as well."""
+    record = clustering(broker).directory.record("", client_id)
+    return knows(broker, client_id, node) and record is not None and bool(record.subscriptions)
+
+
 async def until(condition: Callable[[], bool]) -> None:
     """Waits for what other nodes bring about; looks again after each moment in which they may."""
     async with asyncio.timeout(PATIENCE):

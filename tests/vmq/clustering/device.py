@@ -1,0 +1,180 @@
+"""An MQTT client of a broker in the test's process, which goes from node to node and keeps its own half of QoS 2."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from urllib.parse import urlsplit
+
+from tests.support.wire import (
+    CONNACK,
+    DISCONNECT_BYTES,
+    PUBACK,
+    PUBCOMP,
+    PUBLISH,
+    PUBREC,
+    PUBREL,
+    SUBACK,
+    Packet,
+    connect_packet,
+    puback_packet,
+    pubcomp_packet,
+    publish_packet,
+    pubrec_packet,
+    pubrel_packet,
+    subscribe_packet,
+)
+from tests.vmq.clustering.nodes import PATIENCE
+from tests.vmq.support import split_packets
+from vmq.broker import Broker
+
+
+class Device:
+    """One device. What it knows of QoS 1 and 2 outlives its connections.
+
+    With `answers` it acknowledges what it gets, and finishes what it began.
+    """
+
+    def __init__(self, client_id: str, *, clean: bool = False) -> None:
+        self.client_id = client_id
+        self.clean = clean
+        self.answers = True
+        #: What it got, in order, each packet of QoS 2 once.
+        self.log: list[str] = []
+        self.packets: list[Packet] = []
+        #: QoS 2 packet ids that it got and that are not released.
+        self.pending: set[int] = set()
+        #: Its own publishes without a last acknowledgement, whole; None: PUBREC has come.
+        self.unfinished: dict[int, bytes | None] = {}
+        self.is_connected = False
+        self._last_id = 0
+        self._writer: asyncio.StreamWriter | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._change = asyncio.Event()
+
+    async def __aenter__(self) -> Device:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.drop()
+
+    # --- connections
+
+    async def connect(self, broker: Broker) -> bool:
+        """Connects, and goes on where it was; returns whether the broker had its session."""
+        await self.open(broker)
+        return await self.connack()
+
+    async def open(self, broker: Broker) -> None:
+        """Sends CONNECT."""
+        await self.drop()
+        url = urlsplit(next(each for each in broker.addresses if each.startswith("tcp:")))
+        reader, self._writer = await asyncio.open_connection(url.hostname, url.port)
+        self.packets.clear()
+        self.is_connected = True
+        self.send(connect_packet(self.client_id, clean=self.clean))
+        self._task = asyncio.create_task(self._read(reader))
+
+    async def connack(self) -> bool:
+        await self.until(lambda: not self.is_connected or bool(self.found(CONNACK)))
+        [packet] = self.found(CONNACK)
+        assert packet.return_code == 0
+        if self.answers:
+            for packet_id, whole in list(self.unfinished.items()):
+                self.send(pubrel_packet(packet_id) if whole is None else whole)
+        return packet.session_present == 1
+
+    async def drop(self) -> None:
+        """Its connection breaks."""
+        if self._writer is not None and self._task is not None:
+            self._writer.close()
+            with suppress(ConnectionError):
+                await self._writer.wait_closed()
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            self._writer = None
+            self.is_connected = False
+
+    async def disconnect(self) -> None:
+        self.send(DISCONNECT_BYTES)
+        await self.until(lambda: not self.is_connected)
+
+    # --- what it does
+
+    def send(self, data: bytes) -> None:
+        assert self._writer is not None
+        self._writer.write(data)
+
+    def next_id(self) -> int:
+        self._last_id += 1
+        return self._last_id
+
+    async def subscribe(self, *pairs: tuple[str, int]) -> None:
+        self.send(subscribe_packet(self.next_id(), *pairs))
+        await self.until(lambda: bool(self.found(SUBACK)))
+
+    def publish(self, topic: str, text: str, qos: int) -> None:
+        raw = text.encode()
+        if not qos:
+            self.send(publish_packet(topic, raw))
+            return
+        number = self.next_id()
+        self.unfinished[number] = publish_packet(topic, raw, qos=qos, packet_id=number, dup=True)
+        self.send(publish_packet(topic, raw, qos=qos, packet_id=number))
+
+    # --- what it gets
+
+    def found(self, kind: int) -> list[Packet]:
+        return [each for each in self.packets if each.type == kind]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Waits for what comes."""
+        async with asyncio.timeout(PATIENCE):
+            while not condition():
+                self._change.clear()
+                await self._change.wait()
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        buffer = bytearray()
+        try:
+            while data := await reader.read(65536):
+                buffer += data
+                for packet in split_packets(buffer):
+                    self.packets.append(packet)
+                    self._handle(packet)
+                self._change.set()
+        except ConnectionError:
+            pass
+        finally:
+            self.is_connected = False
+            self._change.set()
+
+    def _handle(self, packet: Packet) -> None:
+        if packet.type == PUBLISH:
+            self._on_publish(packet)
+        elif packet.type == PUBREL:
+            self.pending.discard(packet.packet_id)
+            if self.answers:
+                self.send(pubcomp_packet(packet.packet_id))
+        elif packet.type == PUBREC:
+            self.unfinished[packet.packet_id] = None
+            if self.answers:
+                self.send(pubrel_packet(packet.packet_id))
+        elif packet.type in (PUBACK, PUBCOMP):
+            self.unfinished.pop(packet.packet_id, None)
+
+    def _on_publish(self, packet: Packet) -> None:
+        if packet.qos < 2 or packet.packet_id not in self.pending:
+            self.log.append(packet.payload.decode())
+        if packet.qos == 2:
+            self.pending.add(packet.packet_id)
+        if self.answers and packet.qos:
+            answer = puback_packet if packet.qos == 1 else pubrec_packet
+            self.send(answer(packet.packet_id))

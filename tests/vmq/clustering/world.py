@@ -1,0 +1,483 @@
+"""A cluster of machines of `vmq.clustering.moving`, driven by one seed: lanes, records, one session, one client.
+
+Every lane from a node to another keeps its order and survives crashes; different lanes run at different speeds.
+Records go round by themselves, slower or faster than any lane, and the latest wins. A node publishes to the node that
+its own view of the record names; with `others` it publishes to every node, as if each had other subscribers, so that
+only gates and ghosts keep the session from getting a message twice.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from vmq.clustering.here import Kind, Verdict
+from vmq.clustering.moves import Entry, Mark, Move, Who
+from vmq.clustering.moving import Moving
+from vmq.clustering.records import Record
+
+WHO: Who = ("", "c")
+FILTERS = {"t": 2}
+
+#: The node that it was published on, and its number there.
+Mid = tuple[str, int]
+
+
+class Published(NamedTuple):
+    mid: Mid
+
+
+class Stamped(NamedTuple):
+    """A record as the metadata has it: the later owner wins."""
+
+    stamp: tuple[int, str]
+    record: Record | None
+
+
+def entry_of(mid: Mid, packet_id: int = 0) -> Entry:
+    return Entry(b"t", f"{mid[0]} {mid[1]}".encode(), 2, packet_id)
+
+
+def mid_of(entry: Entry) -> Mid:
+    name, number = entry.payload.decode().split()
+    return name, int(number)
+
+
+class Session:
+    """A durable session, as far as its messages go. What is in it survives a crash."""
+
+    def __init__(self, first: int) -> None:
+        #: Packet ids begin elsewhere each time: a client may have others from a session that is out of reach.
+        self.last_packet_id = first
+        self.inflight: dict[int, Mid] = {}
+        self.waiting: deque[Mid] = deque()
+        self.taken = 0
+        self.received: set[int] = set()
+        self.held: list[tuple[str, Mid]] = []
+        self.has_gate = False
+        self.client: Any = None
+
+    @property
+    def place(self) -> int:
+        return self.taken + len(self.waiting)
+
+
+class Client:
+    """One device. It reads only from the connection that it opened last, and never forgets a packet id by itself."""
+
+    def __init__(self) -> None:
+        self.current: Any = None
+        self.log: list[Mid] = []
+        self.pending: dict[int, Mid] = {}
+        self.received: set[int] = set()
+
+
+class Node:
+    """One node: the side of `Here` that the machine sees, and what the world does to it."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.is_alive = True
+        self.reachable: set[str] = set()
+        self.view = Stamped((0, ""), None)
+        self.sessions: dict[Who, Session] = {}
+        self.ghosts: dict[Who, Session] = {}
+        self.published = 0
+        self.refused: list[Any] = []
+        self.moving = Moving(self)
+
+    # --- what the machine asks
+
+    def send(self, peer: str, message: Move, done: Callable[[bool], None] | None = None) -> bool:
+        if peer not in self.world.nodes:
+            return done is None
+        if self.world.is_tight and not isinstance(message, Mark):
+            if self.world.random.random() < 0.2:
+                return False
+        self.world.lanes[self.name, peer].append((message, done))
+        return True
+
+    def up(self) -> Iterable[str]:
+        return self.reachable
+
+    def down(self) -> Iterable[str]:
+        return set(self.world.nodes) - self.reachable - {self.name}
+
+    def record(self, who: Who) -> Record | None:
+        return self.view.record
+
+    def give(self, who: Who, node: str) -> int:
+        before = self.view.record
+        assert before is not None
+        assert before.node == self.name
+        after = Record(node, before.since + 1, False, before.subscriptions)
+        self.write(after)
+        return after.since
+
+    def kind(self, who: Who) -> Kind:
+        return Kind.DURABLE if who in self.sessions else Kind.NONE
+
+    def close_client(self, who: Who) -> None:
+        self.sessions[who].client = None
+
+    def end(self, who: Who) -> None:
+        raise AssertionError("nobody asks for that")
+
+    def build(self, who: Who, subscriptions: dict[str, int]) -> None:
+        assert who not in self.ghosts
+        assert subscriptions == FILTERS
+        self.sessions.setdefault(who, self.world.new_session())
+
+    def open_gate(self, who: Who) -> None:
+        self.sessions[who].has_gate = True
+
+    def release(self, who: Who, origin: str) -> None:
+        session = self.sessions[who]
+        session.waiting.extend(mid for name, mid in session.held if name == origin)
+        session.held = [each for each in session.held if each[0] != origin]
+
+    def close_gate(self, who: Who) -> None:
+        session = self.sessions[who]
+        session.waiting.extend(mid for _, mid in session.held)
+        session.held.clear()
+        session.has_gate = False
+
+    def make_ghost(self, who: Who) -> None:
+        assert who not in self.ghosts
+        self.ghosts[who] = self.sessions.pop(who)
+
+    def revive(self, who: Who) -> None:
+        assert who not in self.sessions
+        self.sessions[who] = self.ghosts.pop(who)
+
+    def end_ghost(self, who: Who) -> None:
+        ghost = self.ghosts.pop(who)
+        assert not ghost.waiting
+        assert not ghost.inflight
+        assert not ghost.held
+
+    def state(self, who: Who) -> tuple[dict[str, int], list[int]]:
+        return FILTERS, sorted(self.ghosts[who].received)
+
+    def forget_received(self, who: Who) -> None:
+        self.ghosts[who].received.clear()
+
+    def take_inflight(self, who: Who) -> list[Entry]:
+        inflight = self.ghosts[who].inflight
+        return [entry_of(inflight.pop(key), key) for key in list(inflight)[:2]]
+
+    def take_waiting(self, who: Who) -> list[Entry]:
+        ghost = self.ghosts[who]
+        mids = [ghost.waiting.popleft() for _ in range(min(3, len(ghost.waiting)))]
+        ghost.taken += len(mids)
+        return [entry_of(mid) for mid in mids]
+
+    def put_back(self, who: Who, entries: list[Entry]) -> None:
+        ghost = self.ghosts[who]
+        inflight = {each.packet_id: mid_of(each) for each in entries if each.packet_id}
+        ghost.inflight = {**inflight, **ghost.inflight}
+        waiting = [mid_of(each) for each in entries if not each.packet_id]
+        ghost.waiting.extendleft(reversed(waiting))
+        ghost.taken -= len(waiting)
+
+    def has_shipped(self, who: Who, place: int) -> bool:
+        return self.ghosts[who].taken >= place
+
+    def place(self, who: Who) -> int:
+        return self.ghosts[who].place
+
+    def receive(self, who: Who, packet_ids: list[int]) -> None:
+        self.sessions[who].received.update(packet_ids)
+
+    def add(self, who: Who, entries: list[Entry]) -> None:
+        session = self.sessions.get(who) or self.ghosts[who]
+        for each in entries:
+            if each.packet_id and each.packet_id not in session.inflight:
+                session.inflight[each.packet_id] = mid_of(each)
+            else:
+                session.waiting.append(mid_of(each))
+
+    def proceed(self, ticket: Any) -> None:
+        self.accept(ticket)
+
+    def refuse(self, ticket: Any) -> None:
+        self.refused.append(ticket)
+
+    # --- what the world does
+
+    def write(self, record: Record) -> None:
+        world = self.world
+        world.stamp += 1
+        world.change(self, Stamped((record.since, record.node), record))
+        for peer in world.nodes:
+            if peer != self.name:
+                world.gossip.append((self.name, peer, self.view))
+
+    def accept(self, ticket: Any) -> None:
+        """The registry's part of CONNECT: a session for the connection, and this node is its owner."""
+        session = self.sessions.setdefault(WHO, self.world.new_session())
+        session.client = ticket
+        before = self.view.record
+        since = self.world.stamp if before is None else max(self.world.stamp, before.since + 1)
+        self.write(Record(self.name, since, False, FILTERS))
+        for packet_id, mid in session.inflight.items():
+            self.world.hand(session, packet_id, mid)
+
+    def publish(self) -> None:
+        self.published += 1
+        mid = (self.name, self.published)
+        self.world.mids.append(mid)
+        record = self.view.record
+        assert record is not None
+        targets = set(self.world.nodes) if self.world.others else {record.node}
+        for target in sorted(targets):
+            if target == self.name:
+                self.take("", mid)
+            else:
+                self.world.lanes[self.name, target].append((Published(mid), None))
+        if not self.world.others:
+            return
+        self.take("", mid) if self.name not in targets else None
+
+    def take(self, origin: str, mid: Mid) -> None:
+        """A message has come to this node: from a client, or from another node."""
+        session = self.sessions.get(WHO)
+        if session is not None:
+            verdict = self.moving.verdict(WHO, origin) if session.has_gate else Verdict.TAKE
+            if verdict is Verdict.TAKE:
+                session.waiting.append(mid)
+            elif verdict is Verdict.HOLD:
+                session.held.append((origin, mid))
+        ghost = self.ghosts.get(WHO)
+        if ghost is not None and self.moving.haunts(WHO, origin):
+            ghost.waiting.append(mid)
+            self.moving.on_ghost(WHO, self.world.now)
+
+    def restart(self) -> None:
+        """Everything in memory is gone; what is stored comes back."""
+        self.moving = Moving(self)
+        for who, ghost in list(self.ghosts.items()):
+            assert who not in self.sessions
+            self.sessions[who] = ghost
+        self.ghosts.clear()
+        for session in self.sessions.values():
+            session.client = None
+            session.has_gate = False
+            session.waiting.extend(mid for _, mid in session.held)
+            session.held.clear()
+        self.moving.on_owner(WHO, None, self.view.record, self.world.now)
+
+
+class World:
+    """Some nodes, one session, one client."""
+
+    def __init__(self, seed: int, *, nodes: int, others: bool, tight: bool = False) -> None:
+        self.random = random.Random(seed)
+        self.others = others
+        self.is_tight = tight
+        self.now = 0.0
+        self.stamp = 100
+        self.sessions = 0
+        names = [chr(ord("a") + index) for index in range(nodes)]
+        self.nodes: dict[str, Node] = {}
+        for name in names:
+            self.nodes[name] = Node(self, name)
+        self.lanes: dict[tuple[str, str], deque[tuple[Any, Any]]] = {
+            (one, other): deque() for one in names for other in names if one != other
+        }
+        self.gossip: list[tuple[str, str, Stamped]] = []
+        self.cuts: set[frozenset[str]] = set()
+        self.mids: list[Mid] = []
+        self.client = Client()
+        first = Stamped((self.stamp, "a"), Record("a", self.stamp, False, FILTERS))
+        for node in self.nodes.values():
+            node.view = first
+            node.reachable = set(names) - {node.name}
+        self.nodes["a"].sessions[WHO] = self.new_session()
+
+    def new_session(self) -> Session:
+        self.sessions += 1
+        return Session(self.sessions * 1000)
+
+    # --- what goes on by itself
+
+    def change(self, node: Node, stamped: Stamped) -> None:
+        if stamped.stamp > node.view.stamp:
+            before, node.view = node.view, stamped
+            node.moving.on_owner(WHO, before.record, stamped.record, self.now)
+
+    def is_open(self, one: str, other: str) -> bool:
+        return (
+            self.nodes[one].is_alive
+            and self.nodes[other].is_alive
+            and frozenset((one, other)) not in self.cuts
+        )
+
+    def run_lane(self, origin: str, target: str) -> None:
+        message, done = self.lanes[origin, target].popleft()
+        node = self.nodes[target]
+        if isinstance(message, Published):
+            node.take(origin, message.mid)
+        else:
+            node.moving.receive(origin, message, self.now)
+        if done is not None:
+            done(True)
+
+    def run_gossip(self, index: int) -> None:
+        _, target, stamped = self.gossip.pop(index)
+        self.change(self.nodes[target], stamped)
+
+    def notice(self, one: str, other: str) -> None:
+        """One node finds out whether it reaches another."""
+        node = self.nodes[one]
+        if self.is_open(one, other) and other not in node.reachable:
+            node.reachable.add(other)
+            node.moving.peer_up(other, self.now)
+        elif not self.is_open(one, other) and other in node.reachable:
+            node.reachable.discard(other)
+            node.moving.peer_down(other, self.now)
+
+    # --- the client
+
+    def hand(self, session: Session, packet_id: int, mid: Mid) -> None:
+        """A message of QoS 2 goes out; the client owns it unless it has the packet id already [MQTT-4.3.3-2]."""
+        if session.client is None or session.client is not self.client.current:
+            return
+        if packet_id not in self.client.pending:
+            self.client.pending[packet_id] = mid
+            self.client.log.append(mid)
+        else:
+            assert self.client.pending[packet_id] == mid
+
+    def at(self) -> Session | None:
+        """The session that the client is connected to."""
+        for node in self.nodes.values():
+            session = node.sessions.get(WHO)
+            if node.is_alive and session is not None and session.client is not None:
+                if session.client is self.client.current:
+                    return session
+        return None
+
+    def connect(self, name: str) -> None:
+        node = self.nodes[name]
+        old = self.client.current
+        if old is not None and self.random.random() < 0.5:
+            there = self.nodes[old[0]]
+            if there.is_alive:
+                there.moving.cancel(WHO, old)
+        ticket = (name, object())
+        self.client.current = ticket
+        if node.moving.connect(WHO, clean=False, ticket=ticket, now=self.now):
+            node.accept(ticket)
+
+    def work(self) -> None:
+        """The client gets a message, finishes an exchange, or begins or ends one of its own."""
+        session = self.at()
+        if session is None:
+            return
+        choice = self.random.random()
+        if choice < 0.5 and session.waiting and len(session.inflight) < 5:
+            packet_id = session.last_packet_id + 1
+            while packet_id in session.inflight:
+                packet_id += 1
+            session.last_packet_id = packet_id
+            session.inflight[packet_id] = session.waiting.popleft()
+            session.taken += 1
+            self.hand(session, packet_id, session.inflight[packet_id])
+        elif choice < 0.8 and session.inflight:
+            packet_id = self.random.choice(sorted(session.inflight))
+            if self.client.pending.pop(packet_id, None) is not None:
+                del session.inflight[packet_id]
+        elif choice < 0.9:
+            packet_id = self.random.randint(1, 5)
+            session.received.add(packet_id)
+            self.client.received.add(packet_id)
+        elif session.received:
+            packet_id = self.random.choice(sorted(session.received))
+            session.received.discard(packet_id)
+            self.client.received.discard(packet_id)
+
+    # --- faults
+
+    def crash(self, name: str) -> None:
+        node = self.nodes[name]
+        node.is_alive = False
+        if self.client.current is not None and self.client.current[0] == name:
+            self.client.current = None
+        for (origin, _), lane in self.lanes.items():
+            if origin == name:
+                for index, (message, _done) in enumerate(lane):
+                    lane[index] = (message, None)
+
+    def revive(self, name: str) -> None:
+        node = self.nodes[name]
+        if not node.is_alive:
+            node.is_alive = True
+            node.reachable = set()
+            node.restart()
+
+    def split(self) -> None:
+        names = sorted(self.nodes)
+        side = set(self.random.sample(names, self.random.randint(1, len(names) - 1)))
+        self.cuts = {
+            frozenset((one, other))
+            for one in names
+            for other in names
+            if (one in side) != (other in side)
+        }
+
+    # --- steps
+
+    def events(self) -> list[Callable[[], None]]:
+        """Everything that may happen next by itself."""
+        found: list[Callable[[], None]] = []
+        for (one, other), lane in self.lanes.items():
+            if lane and self.is_open(one, other):
+                found.append(lambda one=one, other=other: self.run_lane(one, other))  # type: ignore[misc]
+            if self.nodes[one].is_alive:
+                if self.is_open(one, other) != (other in self.nodes[one].reachable):
+                    found.append(lambda one=one, other=other: self.notice(one, other))  # type: ignore[misc]
+        for index, (origin, target, _) in enumerate(self.gossip):
+            if self.is_open(origin, target):
+                found.append(lambda index=index: self.run_gossip(index))  # type: ignore[misc]
+        return found
+
+    def step(self) -> None:
+        """One event, or a moment of time in which nothing happens."""
+        self.now += 0.01
+        events = self.events()
+        if events and self.random.random() < 0.9:
+            self.random.choice(events)()
+        elif self.random.random() < 0.3:
+            self.tick()
+
+    def tick(self) -> None:
+        for node in self.nodes.values():
+            if node.is_alive:
+                node.moving.tick(self.now)
+
+    def settle(self) -> None:
+        """All are well again; runs until nothing is left to happen."""
+        self.cuts = set()
+        self.is_tight = False
+        for name in self.nodes:
+            self.revive(name)
+        for _ in range(20):
+            while events := self.events():
+                self.random.choice(events)()
+            self.now += 5
+            self.tick()
+        assert not self.events()
+
+    def finish(self) -> None:
+        """The client comes back, and takes all that is there."""
+        self.settle()
+        self.connect(self.random.choice(sorted(self.nodes)))
+        self.settle()
+        session = self.at()
+        assert session is not None
+        while session.waiting or session.inflight:
+            self.work()

@@ -1,0 +1,110 @@
+"""What `vmq.clustering.moving` asks of the node that it works for."""
+
+from collections.abc import Callable, Iterable
+from enum import Enum, auto
+from typing import Any, Protocol
+
+from vmq.clustering.moves import Entry, Move, Who
+from vmq.clustering.records import Record
+
+
+class Kind(Enum):
+    """What a node has of a session. A ghost is nothing."""
+
+    NONE = auto()
+    CLEAN = auto()
+    DURABLE = auto()
+
+
+class Verdict(Enum):
+    """What a session that is just being taken over does with a message."""
+
+    #: The former owner takes it, and sends it on.
+    DROP = auto()
+    #: It is for the session, but what its publisher sent before it is still to come.
+    HOLD = auto()
+    TAKE = auto()
+
+
+class Here(Protocol):
+    """The node that a machine works for."""
+
+    name: str
+
+    def send(self, peer: str, message: Move, done: Callable[[bool], None] | None = None) -> bool:
+        """Sends reliably and in order; False: there is no room now."""
+
+    def up(self) -> Iterable[str]:
+        """The other members that can be reached."""
+
+    def down(self) -> Iterable[str]:
+        """The other members that cannot."""
+
+    def record(self, who: Who) -> Record | None:
+        """The record of a session, as this node knows it."""
+
+    def give(self, who: Who, node: str) -> int:
+        """Makes another node the owner; returns since when. This node's own publishes go by it from now on."""
+
+    def kind(self, who: Who) -> Kind:
+        """What is here of a session."""
+
+    def close_client(self, who: Who) -> None:
+        """Ends the session's connection, if it has one. A clean session ends with it."""
+
+    def end(self, who: Who) -> None:
+        """Ends the session, and its record if that is this node's."""
+
+    def build(self, who: Who, subscriptions: dict[str, int]) -> None:
+        """Makes a durable session that another node had."""
+
+    def open_gate(self, who: Who) -> None:
+        """Asks `Moving.verdict` about each message for the session from now on, and keeps what is to be held."""
+
+    def release(self, who: Who, origin: str) -> None:
+        """Gives the session what was held of an origin's messages."""
+
+    def close_gate(self, who: Who) -> None:
+        """Gives it all that was held, and asks no more."""
+
+    def make_ghost(self, who: Who) -> None:
+        """Keeps the session's subscriptions and messages apart: `Moving.haunts` says whose messages it still takes."""
+
+    def revive(self, who: Who) -> None:
+        """Makes the ghost, or the session here with what the ghost has, the session again."""
+
+    def end_ghost(self, who: Who) -> None:
+        """Forgets the ghost."""
+
+    def state(self, who: Who) -> tuple[dict[str, int], list[int]]:
+        """The ghost's subscriptions, and the QoS 2 packet ids that it received."""
+
+    def forget_received(self, who: Who) -> None:
+        """These packet ids are another node's business now."""
+
+    def take_inflight(self, who: Who) -> list[Entry]:
+        """Takes the next of what was in flight out of the ghost, some at a time; empty: that was all."""
+
+    def take_waiting(self, who: Who) -> list[Entry]:
+        """The same with what waits."""
+
+    def put_back(self, who: Who, entries: list[Entry]) -> None:
+        """What was taken last could not be sent."""
+
+    def has_shipped(self, who: Who, place: int) -> bool:
+        """Whether all that waited in the ghost up to a place has been taken."""
+
+    def place(self, who: Who) -> int:
+        """The place behind all that waits in the ghost now."""
+
+    def receive(self, who: Who, packet_ids: list[int]) -> None:
+        """Gives a session QoS 2 packet ids that it received elsewhere."""
+
+    def add(self, who: Who, entries: list[Entry]) -> None:
+        """Gives a session, or its ghost, messages that it had elsewhere."""
+
+    def proceed(self, ticket: Any) -> None:
+        """The CONNECT may go on."""
+
+    def refuse(self, ticket: Any) -> None:
+        """Another CONNECT of the session has come meanwhile."""

@@ -1,0 +1,328 @@
+"""Sessions of this broker on their way to other nodes, and theirs on the way here: `vmq.clustering.moving` at work.
+
+The machine decides; the sessions are in `vmq.clustering.sessions`, the records in the directory, and what nodes say to
+each other goes over the lanes.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from hashlib import blake2b
+from typing import Any, Final
+
+from vmq_hooks.verdicts import Refuse
+
+from vmq.clustering.directory import Directory
+from vmq.clustering.here import Kind, Verdict
+from vmq.clustering.lanes import Lanes
+from vmq.clustering.moves import (
+    Batch,
+    Claim,
+    Echo,
+    End,
+    Free,
+    Mark,
+    Move,
+    Moved,
+    Ready,
+    State,
+    Who,
+)
+from vmq.clustering.moving import Moving
+from vmq.clustering.records import Record
+from vmq.clustering.sessions import Sessions
+from vmq.clustering.under_way import Step
+from vmq.core import Core
+from vmq.hooks import Pending
+from vmq.metrics import Family, Sample
+from vmq.registry import Registry
+from vmq_cluster.effects import MembersChanged, PeerDown, PeerUp
+from vmq_cluster.node import ClusterNode
+
+log = logging.getLogger("vmq.cluster")
+
+#: Seconds between two looks at what waits for too long.
+TICK: Final = 0.5
+#: Sessions that are handed over at a time when this node leaves, and records that are looked at in one go.
+AT_ONCE: Final = 200
+
+_TAKEN_OVER: Final = "taken over by a new connection of the client id [MQTT-3.1.4-2]"
+
+
+def rendezvous(who: Who, nodes: Iterable[str]) -> str | None:
+    """The node of some that is to have a session: all that know the same nodes choose the same.
+
+    Highest random weight hashing (Thaler and Ravishankar 1998): a node that goes moves only its own.
+    """
+
+    def weight(node: str) -> bytes:
+        text = "\0".join((*who, node))
+        return blake2b(text.encode(), digest_size=8).digest()
+
+    return max(nodes, key=lambda node: (weight(node), node), default=None)
+
+
+class Mover(Sessions):
+    """All moves of one node.
+
+    Args:
+        core, registries, find: as for `Sessions`.
+        node: which runs.
+        lanes: to the other nodes.
+        directory: which agrees with this node's sessions.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        registries: Mapping[str, Registry],
+        find: Callable[[str], Registry],
+        node: ClusterNode,
+        lanes: Lanes,
+        directory: Directory,
+    ) -> None:
+        super().__init__(core, registries, find)
+        self.name = node.name
+        self._node = node
+        self._lanes = lanes
+        self._directory = directory
+        self._loop = asyncio.get_running_loop()
+        self.moving = Moving(self)
+        self._timer: asyncio.TimerHandle | None = None
+        #: Ghosts with something to send on at the end of the pass.
+        self._took: set[Who] = set()
+        self._is_running = False
+        self._members: set[str] = set()
+        self._adoption: asyncio.Task[None] | None = None
+
+    # --- its life
+
+    def start(self) -> None:
+        """Sessions move from now on. To be called before other nodes and clients are heard."""
+        self._is_running = True
+        self._members = set(self._node.members)
+        self.let_in_stored()
+        for kind in (Claim, Free, State, Batch, Ready, Moved, Mark, Echo, End):
+            self._lanes.on(kind, self._on_move)
+        self._directory.on_owner(self._on_owner)
+        self._node.on(PeerUp, lambda effect: self._when_up(effect.peer))
+        self._node.on(PeerDown, lambda effect: self._when_down(effect.peer))
+        self._node.on(MembersChanged, lambda effect: self._on_members(set(effect.members)))
+        self._core.claim = self.claim
+        for who in self.durable():
+            record = self.record(who)
+            if record is not None and record.node != self.name:
+                self.moving.on_owner(who, None, record, self._now())
+        self._tick()
+
+    def stop(self) -> None:
+        """They stay where they are."""
+        self._is_running = False
+        self._core.claim = None
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._adoption is not None:
+            self._adoption.cancel()
+
+    def _now(self) -> float:
+        return self._core.clock()
+
+    def _tick(self) -> None:
+        if self._is_running:
+            self._timer = self._loop.call_later(TICK, self._tick)
+            self.moving.tick(self._now())
+            self._core.outbox.flush()
+
+    # --- what happens
+
+    def claim(self, registry: Registry, client_id: str, clean: bool) -> Pending | None:
+        """A client has come: `Core.claim`."""
+        who = (registry.mountpoint, client_id)
+
+        def cancel() -> None:
+            self.moving.cancel(who, pending)
+
+        pending = Pending(cancel)
+        if self.moving.connect(who, clean, pending, self._now()):
+            return None
+        return pending
+
+    def _on_move(self, peer: str, message: Any) -> None:
+        if self._is_running:
+            self.moving.receive(peer, message, self._now())
+        elif isinstance(message, Batch):
+            self.add(message.who, message.entries)  # nobody has them any more but this store
+
+    def _on_owner(
+        self, mountpoint: str, client_id: str, before: Record | None, after: Record | None
+    ) -> None:
+        if self._is_running:
+            self.moving.on_owner((mountpoint, client_id), before, after, self._now())
+            # Connections may have been closed, outside of any pass of theirs.
+            self._loop.call_soon(self._core.outbox.flush)
+
+    def _when_up(self, peer: str) -> None:
+        if self._is_running:
+            self.moving.peer_up(peer, self._now())
+            self._core.outbox.flush()
+
+    def _when_down(self, peer: str) -> None:
+        if self._is_running:
+            self.moving.peer_down(peer, self._now())
+            self._core.outbox.flush()
+
+    def _on_members(self, members: set[str]) -> None:
+        gone, self._members = self._members - members, members
+        if not self._is_running:
+            return
+        for peer in sorted(gone):
+            self.moving.peer_gone(peer, self._now())
+        # Who was taken out itself sees all others go, and is not the one to have their sessions.
+        if gone and self._adoption is None and self._node.machine.membership.belongs:
+            self._adoption = self._loop.create_task(self._adopt())
+        self._core.outbox.flush()
+
+    # --- what the machine asks
+
+    def send(self, peer: str, message: Move, done: Callable[[bool], None] | None = None) -> bool:
+        """Sends reliably and in order; False: there is no room now. To who is no member, nothing can be said."""
+        if peer not in self._members:
+            return done is None
+        if done is None:
+            return self._lanes.send(peer, message)
+        if self._lanes.is_filling(peer):
+            return False  # publishes, which have nowhere else to wait, come first
+        is_taken = False
+
+        def later(arrived: bool) -> None:
+            if is_taken and self._is_running:
+                done(arrived)
+
+        is_taken = self._lanes.send(peer, message, later)
+        return is_taken
+
+    def up(self) -> Iterable[str]:
+        """The other members that can be reached."""
+        return self._node.up if self._node.is_running else ()
+
+    def down(self) -> Iterable[str]:
+        """The other members that cannot."""
+        return self._members.difference(self.up(), (self.name,))
+
+    def record(self, who: Who) -> Record | None:
+        """The record of a session, as this node knows it."""
+        return self._directory.record(*who)
+
+    def give(self, who: Who, node: str) -> int:
+        """Makes another node the owner; returns since when."""
+        self._directory.give(*who, node)
+        record = self._directory.record(*who)
+        assert record is not None, "what is given is there"
+        return record.since
+
+    def end(self, who: Who) -> None:
+        """Ends the session, and its record if that is this node's."""
+        subscriber = self._subscriber(who)
+        if subscriber is not None:
+            self._find(who[0]).end_session(subscriber)
+        self._directory.forget(*who)
+
+    def proceed(self, ticket: Any) -> None:
+        """The CONNECT may go on."""
+        self._loop.call_soon(ticket.finish, None)
+
+    def refuse(self, ticket: Any) -> None:
+        """Another CONNECT of the session has come meanwhile."""
+        self._loop.call_soon(ticket.finish, Refuse(_TAKEN_OVER))
+
+    def verdict(self, who: Who, origin: str) -> Verdict:
+        """What becomes of a message at a session's gate."""
+        return self.moving.verdict(who, origin)
+
+    def haunts(self, who: Who, origin: str) -> bool:
+        """Whether a ghost takes a message."""
+        return self.moving.haunts(who, origin)
+
+    def ghost_took(self, who: Who) -> None:
+        """It sends on, at the end of the pass, what it took in it."""
+        if not self._took:
+            self._loop.call_soon(self._send_on)
+        self._took.add(who)
+
+    def _send_on(self) -> None:
+        took, self._took = self._took, set()
+        for who in took:
+            if self._is_running:
+                self.moving.on_ghost(who, self._now())
+
+    # --- what is shown
+
+    def families(self) -> Iterator[Family]:
+        """The figures of moves."""
+        for name, text, value in (
+            (
+                "cluster_sessions_handed_over",
+                "Durable sessions that began to go to another node.",
+                self.handed_over,
+            ),
+            (
+                "cluster_sessions_taken_in",
+                "Durable sessions that came from another node, or of one that is down.",
+                self.taken_in,
+            ),
+        ):
+            yield Family(name, "counter", text, (Sample((), value),))
+        text = "Durable sessions on their way to another node, or from one."
+        moving = len(self.moving.outgoing) + len(self.moving.incoming)
+        yield Family("cluster_sessions_moving", "gauge", text, (Sample((), moving),))
+
+    # --- many at once
+
+    async def leave(self) -> None:
+        """Hands every durable session over to the nodes that are up; returns when they have them."""
+        for who in self.durable():
+            await self._room(AT_ONCE)
+            target = rendezvous(who, self.up())
+            record = self.record(who)
+            is_own = record is not None and record.node == self.name
+            if target is None or not is_own or self.kind(who) is not Kind.DURABLE:
+                continue
+            self.moving.hand_over(who, target, self._now())
+        self._core.outbox.flush()
+        await self._room(1)
+
+    async def _room(self, limit: int) -> None:
+        """Waits until fewer than so many sessions are under way."""
+        while self._under_way() >= limit:  # noqa: ASYNC110 - the machine has no loop that it could wake
+            await asyncio.sleep(TICK / 10)
+
+    def _under_way(self) -> int:
+        """Sessions whose new owners have not confirmed all of them."""
+        outgoing = self.moving.outgoing.values()
+        return sum(each.step is not Step.DONE or each.open > 0 for each in outgoing)
+
+    async def _adopt(self) -> None:
+        """Sessions of nodes that are no members any more get new owners; clean ones are over."""
+        try:
+            lost = [each for each in self._directory.records() if each[2].node not in self._members]
+            for number, (mountpoint, client_id, record) in enumerate(lost):
+                who = (mountpoint, client_id)
+                if rendezvous(who, (*self.up(), self.name)) == self.name:
+                    self._adopt_one(who, record)
+                if number % AT_ONCE == AT_ONCE - 1:
+                    await asyncio.sleep(0)
+            if lost:
+                log.info("sessions of nodes that are no members any more: %d", len(lost))
+        finally:
+            self._adoption = None
+
+    def _adopt_one(self, who: Who, record: Record) -> None:
+        if self.record(who) != record or self.kind(who) is not Kind.NONE:
+            return
+        if record.clean:
+            self._directory.drop(*who)
+            return
+        self.moving.adopt(who, record)
+        subscriber = self._subscriber(who)
+        if subscriber is not None:
+            self._directory.claim(self._find(who[0]), subscriber)
