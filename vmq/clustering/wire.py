@@ -13,8 +13,9 @@ from msgspec import Meta, Struct
 
 from vmq.clustering.message import Message
 from vmq.clustering.publishes import Publish, Run
+from vmq.clustering.replica_messages import ReplicaMessage
 
-AnyMessage = Publish | Run
+AnyMessage = Publish | Run | ReplicaMessage
 
 #: In one parcel.
 MAX_MESSAGES: Final = 100_000
