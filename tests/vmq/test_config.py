@@ -110,6 +110,7 @@ def test_the_defaults_are_those_that_the_documentation_promises() -> None:
             "heartbeat_timeout": 5.0,
             "dead_node_timeout": 0.0,
             "buffer_bytes": 67_108_864,
+            "ack_after": "local",
             "replicas": 2,
             "replica_timeout": 2.0,
             "adopt_after": 10.0,
