@@ -42,6 +42,10 @@ class Committer:
         self.handle: asyncio.Handle | None = None
         #: Called before each commit: what must not be behind the store on its own disk is written then.
         self.before: list[Callable[[], None]] = []
+        #: Told of each commit that is done, instead of the outbox: what waits for it may have to wait for more.
+        self.on_stored: Callable[[int], None] | None = None
+        #: The last commit that is done.
+        self.stored: int = 0
         #: How long writes took, those that failed included.
         self.times = Histogram()
 
@@ -102,7 +106,11 @@ class Committer:
         if error is None:
             store.failing = False
             store.end_commit()
-            core.outbox.release(number)
+            self.stored = number
+            if self.on_stored is None:
+                core.outbox.release(number)
+            else:
+                self.on_stored(number)
             if core.waiting_for_store:
                 core.resume_all(core.waiting_for_store)
             if store.dirty:
@@ -150,13 +158,13 @@ class Committer:
             return
         wanted = store.number if store.dirty else store.number - 1
         tries = TRIES
-        while core.outbox.committed < wanted and (tries or self.writing is not None):
+        while self.stored < wanted and (tries or self.writing is not None):
             if self.writing is not None:
                 await asyncio.wait([self.writing])
                 continue
             if tries < TRIES:
                 await asyncio.sleep(RETRY_AFTER)
-                if core.outbox.committed >= wanted or self.writing is not None:
+                if self.stored >= wanted or self.writing is not None:
                     continue
             tries -= 1
             if self.handle is not None:

@@ -97,6 +97,34 @@ class ClusterOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             "that is for other nodes, or that the stores of those that are up have it themselves."
         ),
     ] = "local"
+    replicas: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=16,
+            description="Nodes that have each durable session, its owner included, as far as there are so many; what "
+            "is acknowledged survives the loss of all but one of them. 1 = no copies.",
+        ),
+    ] = 2
+    replica_timeout: Annotated[
+        float,
+        Meta(
+            ge=0.1,
+            le=3600,
+            description="Seconds after which a node that does not confirm copies is left out: acknowledgements wait "
+            "for it no longer, until it has caught up.",
+        ),
+    ] = 2.0
+    adopt_after: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=31_536_000,
+            description="Seconds after which the durable sessions of a node that is down go on at those that have "
+            "their copies, and other nodes take its place as the keeper of copies. Clients that come sooner are not "
+            "kept waiting.",
+        ),
+    ] = 10.0
     allow_register_during_netsplit: Annotated[
         bool,
         Meta(

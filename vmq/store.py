@@ -22,6 +22,10 @@ Records, by the first byte of their key (integers are big-endian, so that keys s
     l                       -> random name of this store (8), life of the broker as a node (8)
     o node NUL life number  -> messages     a parcel that another node has not confirmed
     o node NUL              -> how many messages these are (8), their bytes (8)
+    k session               -> whose session this is a copy of     a copy that is kept for another node
+    e node                  -> lives of its store, numbers, commits         how far its copies are here
+    a session node          -> (life, commit, places; 8 each) ...   what that node's copies may lack
+    w session               -> owner, session, node                 the copy that this one was made of
     t node                  -> name of its store (8), life (8), number (8)  the last of its messages taken
 
 Client ids and topics of a mountpoint have it in front of them, between two NUL bytes, which neither can

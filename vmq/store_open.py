@@ -204,7 +204,7 @@ def stored_sessions(store: Store) -> list[StoredSession]:
     for number in sessions:
         highest = max(highest, int.from_bytes(number, "big"))
     # Nothing that a damaged store may hold of forgotten sessions falls to a new one.
-    for kind in (b"q", b"i", b"u", b"x", b"h"):
+    for kind in (b"q", b"i", b"u", b"x", b"h", b"k"):
         highest = max(highest, last_number(db, kind))
     store.next_session = highest + 1
     for key, value in scan(db, b"u"):

@@ -29,7 +29,7 @@ from vmq.store import (
 from vmq.store_open import no_format, other_format, text_of
 
 #: The first bytes of vmq's keys.
-KINDS: Final = b"cghilmopqrstuvx"
+KINDS: Final = b"aceghiklmopqrstuvwx"
 
 #: Every flag that an entry may have, and its QoS.
 ENTRY_FLAGS: Final = 63
@@ -164,6 +164,7 @@ class Walk:
         has_format = self.has_format()
         self.strangers()
         self.sessions()
+        self.copies()
         self.ended_sessions()
         self.subscriptions()
         self.received()
@@ -269,6 +270,26 @@ class Walk:
             else:
                 self.live.add(number)
                 self.report.sessions += 1
+
+    def copies(self) -> None:
+        """Copies of other nodes' sessions: their records are as those of sessions."""
+        for key, value in self.records(prefix=b"k"):
+            number = key[1:]
+            if len(number) != 8 or not value:
+                self.found_malformed("ill-formed copies of sessions", key)
+            elif number in self.live:
+                self.found("copies with the number of a session", show(key), key)
+            else:
+                self.live.add(number)
+        for key, value in self.records(prefix=b"e"):
+            if has_flaw(decode_client_id, key[1:]) or not value:
+                self.found_malformed("ill-formed records of other nodes' copies", key)
+        for key, value in self.records(prefix=b"a"):
+            if len(key) < 9 or len(value) % 32 or not value:
+                self.found_malformed("ill-formed marks of copies", key)
+        for key, value in self.records(prefix=b"w"):
+            if len(key) != 9 or not value:
+                self.found_malformed("ill-formed origins of sessions", key)
 
     def ended_sessions(self) -> None:
         for key, value in self.records(prefix=b"g"):
@@ -476,11 +497,13 @@ def show(key: bytes) -> str:
         return f"session {number}, packet id {int.from_bytes(rest, 'big')}"
     if kind in (b"m", b"c") and len(key) == 9:
         return f"message {number}"
-    if kind == b"g" and len(key) == 9:
+    if kind in (b"g", b"k", b"w") and len(key) == 9:
         return f"session {number}"
+    if kind == b"a" and len(key) >= 9:
+        return f"session {number}, node {key[9:].decode(errors='replace')!r}"
     if kind == b"o" and len(key) > 2:
         return f"messages to node {key[1:].partition(bytes(1))[0].decode(errors='replace')!r}"
-    if kind == b"t":
+    if kind in (b"t", b"e"):
         return f"node {key[1:].decode(errors='replace')!r}"
     return f"key {key[:40]!r}"
 

@@ -47,6 +47,16 @@ ELSEWHERE = {
     "clustering/message.py": ("clustering/test_wire.py", "the form that all messages share"),
     "step.py": ("test_sinks.py", "the waiting part of a sink"),
     "admin/streams.py": ("http/test_api.py", "seen in what the API answers"),
+    "clustering/marks.py": (
+        "clustering/test_replicas.py",
+        "what copies may lack, as an owner notes it",
+    ),
+    "clustering/promotion.py": (
+        "clustering/test_replication.py",
+        "seen in sessions made of copies",
+    ),
+    "clustering/returning.py": ("clustering/test_replication.py", "an owner that is back"),
+    "clustering/replica_peer.py": ("clustering/test_replicas.py", "an owner's view of one node"),
     "store_walk.py": ("test_store_tools.py", "the walk behind check and repair"),
     "plugins/compiling.py": ("plugins/test_manager.py", "seen in whom a broker asks"),
     "plugins/handle.py": ("plugins/test_manager.py", "the handle of a running broker"),

@@ -13,6 +13,7 @@ from vmq.clustering.key import read_key
 from vmq.clustering.lanes import Lanes
 from vmq.clustering.mover import Mover
 from vmq.clustering.reconcile import Reconciler
+from vmq.clustering.replication import Replication
 from vmq.clustering.retained import Retained
 from vmq.clustering.routing import Routing
 from vmq.commits import Committer
@@ -76,6 +77,7 @@ class Clustering:
         #: What is called before each commit of the store.
         self._flushes: list[Callable[[], None]] = []
         self._mover: Mover | None = None
+        self._replication: Replication | None = None
         self._key: str | None = None
         self._node: ClusterNode | None = None
         self._storage: LevelStorage | None = None
@@ -155,6 +157,24 @@ class Clustering:
         # What the store holds of a session or a topic, the metadata never lack.
         self._flushes = [directory.flush, retained.flush, node.flush]
         self._committer.before += self._flushes
+        assert self._lanes is not None
+        self._replication = Replication(
+            self.options,
+            core,
+            self._committer,
+            node,
+            self._lanes,
+            directory,
+            self._registries,
+            self._find_registry,
+        )
+        self._replication.start()
+
+    @property
+    def replication(self) -> Replication:
+        """Copies of durable sessions."""
+        assert self._replication is not None, "the node is not started"
+        return self._replication
 
     @property
     def directory(self) -> Directory:
@@ -174,6 +194,9 @@ class Clustering:
         if self._mover is not None:
             self._mover.stop()
             self._mover = None
+        if self._replication is not None:
+            await self._replication.stop()
+            self._replication = None
         if self._routing is not None:
             self._routing.detach()
             self._routing = None
@@ -451,3 +474,5 @@ class Clustering:
             yield Family(name, "gauge", text, (Sample((), value),))
         if self._mover is not None:
             yield from self._mover.families()
+        if self._replication is not None:
+            yield from self._replication.families()

@@ -180,6 +180,11 @@ class Lanes:
             lane.save_total()
         self._changed.clear()
 
+    @property
+    def life(self) -> int:
+        """The number of this life of the broker, which every later one exceeds."""
+        return self._life
+
     # --- sending
 
     def _lane(self, peer: str) -> Lane:

@@ -14,8 +14,9 @@ from msgspec import Meta, Struct
 from vmq.clustering.message import Message
 from vmq.clustering.moves import Move
 from vmq.clustering.publishes import Publish, Run
+from vmq.clustering.replica_messages import ReplicaMessage
 
-AnyMessage = Publish | Run | Move
+AnyMessage = Publish | Run | Move | ReplicaMessage
 
 #: In one parcel.
 MAX_MESSAGES: Final = 100_000

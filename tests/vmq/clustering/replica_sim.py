@@ -1,0 +1,392 @@
+"""Nodes that keep copies of each other's sessions, without a network, a disk or a clock of their own.
+
+Stores are real, over a database in memory that survives its node; messages are late, lost and encoded; nodes die with
+what they had not committed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from vmq.clustering.copies import Copies, Copy
+from vmq.clustering.message import Message
+from vmq.clustering.promotion import promote, whence
+from vmq.clustering.replica_messages import (
+    Ask,
+    Changes,
+    Confirm,
+    Fetch,
+    Greet,
+    Have,
+    Lost,
+    Missing,
+    Part,
+    Position,
+    Unknown,
+)
+from vmq.clustering.replicas import Replicas
+from vmq.clustering.searching import Searcher
+from vmq.message import Delivery
+from vmq.message import Message as Published
+from vmq.store import Store, StoredSession
+from vmq.store_open import stored_sessions
+
+_DECODER: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
+    Ask | Changes | Confirm | Fetch | Greet | Have | Lost | Missing | Part | Position | Unknown
+)
+
+
+class MemoryDb:
+    """What `vmq.store` uses of plyvel."""
+
+    def __init__(self) -> None:
+        self.records: dict[bytes, bytes] = {}
+        self.changes: dict[bytes, bytes | None] = {}
+
+    def get(self, key: bytes, verify_checksums: bool = False) -> bytes | None:
+        return self.records.get(key)
+
+    def iterator(
+        self,
+        prefix: bytes = b"",
+        start: bytes = b"",
+        stop: bytes | None = None,
+        reverse: bool = False,
+        verify_checksums: bool = False,
+    ) -> Iterator[tuple[bytes, bytes]]:
+        found = [
+            key
+            for key in self.records
+            if key.startswith(prefix) and key >= start and (stop is None or key < stop)
+        ]
+        for key in sorted(found, reverse=reverse):
+            yield key, self.records[key]
+
+    def raw_iterator(self, verify_checksums: bool = False) -> MemoryDb:
+        return self
+
+    def seek(self, key: bytes) -> None:
+        pass
+
+    def valid(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        pass
+
+    def write_batch(self, sync: bool = False) -> MemoryDb:
+        self.changes = {}
+        return self
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self.changes[key] = value
+
+    def delete(self, key: bytes) -> None:
+        self.changes[key] = None
+
+    def write(self) -> None:
+        for key, value in self.changes.items():
+            if value is None:
+                self.records.pop(key, None)
+            else:
+                self.records[key] = value
+
+
+class Session:
+    """A session as its owner has it in memory."""
+
+    def __init__(self, number: bytes, next_seq: int = 1, next_order: int = 1) -> None:
+        self.number = number
+        self.next_seq = next_seq
+        self.next_order = next_order
+
+
+class Node:
+    """One broker, alive; `World.start` makes another of its database."""
+
+    def __init__(self, world: World, name: str, db: MemoryDb, life: int) -> None:
+        self.world = world
+        self.name = name
+        self.db = db
+        self.store = store = Store(db, "os", lambda: None)
+        self.sessions: dict[str, Session] = {}
+        highest = [int.from_bytes(key[1:9], "big") for key in db.records if key[:1] == b"m"]
+        store.next_message = max(highest, default=0) + 1
+        stored = stored_sessions(store)
+        self.purging: list[bytes] = [key[1:] for key in db.records if key[:1] == b"g"]
+        self.replicas = Replicas(store, life, world.count, 2.0, 10.0, self.send, self.release)
+        self.copies = Copies(store, self.send, self.purging.append)
+        self.searcher = Searcher(name, store, self.copies, self.send)
+        self.released = 0
+        self.committing = 0
+        #: What waits for a commit to be released.
+        self.waiting: list[tuple[int, Callable[[], None]]] = []
+        for each in stored:
+            self.restore(each)
+            self.replicas.add(each.number, each.client_id, each.offline_at)
+
+    def restore(self, stored: StoredSession) -> None:
+        self.sessions[stored.client_id] = Session(
+            stored.number, stored.last + 1, stored.last_order + 1
+        )
+
+    def send(self, peer: str, message: Message) -> bool:
+        return self.world.send(self.name, peer, message)
+
+    def release(self, number: int) -> None:
+        assert self.released <= number <= self.store.number
+        self.released = number
+        while self.waiting and self.waiting[0][0] <= number:
+            self.waiting.pop(0)[1]()
+
+    def then(self, action: Callable[[], None]) -> None:
+        self.waiting.append((self.store.barrier(), action))
+
+    def commit(self) -> None:
+        """Begins a commit, or ends the one that is under way; a disk may be slow, or fail."""
+        if self.committing:
+            self.end_commit()
+        if not self.store.dirty:
+            return
+        self.replicas.before_commit(self.world.now)
+        self.committing = self.store.begin_commit()
+        if self.world.random.random() < 0.7:
+            self.end_commit()
+
+    def end_commit(self) -> None:
+        number, self.committing = self.committing, 0
+        if self.world.random.random() < self.world.write_failures:
+            self.store.retry_commit()
+            self.store.failing = True
+            return
+        self.store.write()
+        self.store.end_commit()
+        self.store.failing = False
+        self.copies.stored(number)
+        self.replicas.stored(number)
+
+    def receive(self, peer: str, message: Any) -> None:
+        now = self.world.now
+        match message:
+            case Greet():
+                self.copies.on_greet(peer, message)
+            case Changes():
+                self.copies.on_changes(peer, message)
+            case Position():
+                self.replicas.on_position(peer, message, now)
+            case Confirm():
+                self.replicas.on_confirm(peer, message, now)
+            case Missing():
+                self.replicas.on_missing(peer, message, now)
+            case Unknown():
+                self.replicas.on_unknown(peer, message, now)
+            case Ask():
+                self.searcher.on_ask(peer, message)
+            case Have():
+                self.searcher.on_have(peer, message)
+            case Fetch():
+                self.searcher.on_fetch(peer, message)
+            case Part():
+                self.searcher.on_part(peer, message, now)
+            case Lost():
+                self.searcher.on_lost(peer, message)
+
+    # --- what a broker does with sessions
+
+    def begin(self, client: str) -> None:
+        self.sessions[client] = Session(self.store.create_session(client))
+
+    def publish(self, clients: list[str], name: int, size: int) -> None:
+        message = Published(b"t", str(name).encode() + b" " * size, 1, False)
+        message.share = len(clients) > 1
+        for client in clients:
+            session = self.sessions[client]
+            delivery = Delivery(message, 1, False, "")
+            delivery.seq = session.next_seq
+            session.next_seq += 1
+            self.store.put_waiting(session.number, delivery)
+
+    def deliver(self, client: str) -> int | None:
+        """Sends the oldest that waits; as the real queue does, a last place that is free again is used again."""
+        session = self.sessions[client]
+        for seq in range(1, session.next_seq):
+            found = self.store.load_waiting(session.number, seq)
+            if found is None:
+                continue
+            if seq == session.next_seq - 1:
+                session.next_seq = seq
+            found.order = session.next_order
+            found.packet_id = session.next_order % 65535 + 1
+            session.next_order += 1
+            self.store.put_inflight(session.number, found)
+            return found.order
+        return None
+
+    def acknowledge(self, client: str, order: int) -> None:
+        session = self.sessions[client]
+        key = b"i" + session.number + order.to_bytes(8, "big")
+        raw = self.store.get(key)
+        if raw is not None:
+            delivery = self.store.read_entry(raw)
+            assert delivery is not None
+            delivery.order = order
+            self.store.remove_inflight(session.number, delivery)
+
+    def names(self, client: str, behind: tuple[int, int] = (0, 0)) -> list[int]:
+        """The messages of a session, those in flight first, from these places on."""
+        session = self.sessions[client]
+        found = []
+        for kind, first in ((b"i", behind[1]), (b"q", behind[0])):
+            prefix = kind + session.number
+            keys = {key for key in self.db.records if key.startswith(prefix)}
+            uncommitted = (*self.store.dirty, *self.store.writing)
+            keys |= {key for key in uncommitted if key.startswith(prefix)}
+            for key in sorted(keys):
+                raw = self.store.get(key)
+                if raw is None or int.from_bytes(key[9:], "big") < first:
+                    continue
+                delivery = self.store.read_entry(raw)
+                assert delivery is not None, "its message is gone"
+                found.append(int(delivery.message.payload))
+        return found
+
+
+class World:
+    """The nodes, the network, and who owns which session."""
+
+    def __init__(self, seed: int, names: list[str], count: int) -> None:
+        self.random = random.Random(seed)
+        self.names = names
+        self.count = count
+        self.now = 0.0
+        self.write_failures = 0.0
+        self.loss = 0.0
+        self.lives = 0
+        self.dbs = {name: MemoryDb() for name in names}
+        self.nodes: dict[str, Node] = {}
+        self.cut: set[frozenset[str]] = set()
+        self.mail: dict[tuple[str, str], list[tuple[float, bytes]]] = {}
+        for name in names:
+            self.start(name)
+
+    def start(self, name: str) -> Node:
+        self.lives += 1
+        node = Node(self, name, self.dbs[name], self.lives)
+        self.nodes[name] = node
+        node.replicas.set_members([each for each in self.names if each != name], self.now)
+        for other in self.nodes.values():
+            if other is not node and frozenset((name, other.name)) not in self.cut:
+                self.link(node, other)
+        return node
+
+    def link(self, one: Node, other: Node) -> None:
+        one.replicas.peer_up(other.name, self.now)
+        other.replicas.peer_up(one.name, self.now)
+
+    def unlink(self, one: str, other: str) -> None:
+        for pair in ((one, other), (other, one)):
+            self.mail.pop(pair, None)
+            node = self.nodes.get(pair[0])
+            if node is not None:
+                node.replicas.peer_down(pair[1], self.now)
+                node.searcher.peer_down(pair[1])
+
+    def kill(self, name: str) -> None:
+        del self.nodes[name]
+        for other in list(self.nodes):
+            self.unlink(name, other)
+
+    def split(self, one: str, other: str) -> None:
+        self.cut.add(frozenset((one, other)))
+        self.unlink(one, other)
+
+    def heal(self) -> None:
+        for pair in sorted(self.cut, key=sorted):
+            one, other = sorted(pair)
+            if one in self.nodes and other in self.nodes:
+                self.link(self.nodes[one], self.nodes[other])
+        self.cut.clear()
+
+    def send(self, sender: str, receiver: str, message: Message) -> bool:
+        if receiver not in self.nodes or frozenset((sender, receiver)) in self.cut:
+            return False
+        if self.random.random() >= self.loss:
+            due = self.now + self.random.random() * 0.1
+            raw = msgspec.msgpack.encode(message)
+            self.mail.setdefault((sender, receiver), []).append((due, raw))
+        return True
+
+    def step(self) -> None:
+        """A moment passes: messages arrive, some nodes commit, timers run."""
+        self.now += 0.05
+        pairs = sorted(self.mail)
+        self.random.shuffle(pairs)
+        for pair in pairs:
+            letters = self.mail.get(pair, [])
+            # Mostly in order; after a reconnect an old one may be late.
+            while letters and letters[0][0] <= self.now and pair[1] in self.nodes:
+                at = 1 if len(letters) > 1 and self.random.random() < self.loss / 2 else 0
+                raw = letters.pop(at)[1]
+                message = _DECODER.decode(raw)
+                message.check()
+                self.nodes[pair[1]].receive(pair[0], message)
+        for node in list(self.nodes.values()):
+            if self.random.random() < 0.7:
+                node.commit()
+            node.replicas.tick(self.now)
+            node.searcher.tick(self.now)
+            node.replicas.work(self.now)
+
+    def settle(self, condition: Callable[[], bool], steps: int = 4000) -> None:
+        for _ in range(steps):
+            if condition():
+                return
+            self.step()
+        raise AssertionError("it does not settle")
+
+    def is_safe(self) -> bool:
+        """Whether every session has all its copies."""
+        return all(
+            not node.store.dirty
+            and not node.committing
+            and not node.replicas.lagging()
+            and all(node.replicas.is_safe(each.number) for each in node.sessions.values())
+            for node in self.nodes.values()
+        )
+
+    def is_quiet(self) -> bool:
+        """The same, and nothing is under way."""
+        return self.is_safe() and not any(
+            peer.waiting for node in self.nodes.values() for peer in node.replicas.peers()
+        )
+
+    def take_over(self, client: str, owner: str, name: str) -> bool:
+        """The client of a dead owner comes to another node; whether it finds a copy there."""
+        node = self.nodes[name]
+        answers: list[tuple[Copy | None, str]] = []
+        up = [
+            each for each in self.nodes if each != name and frozenset((each, name)) not in self.cut
+        ]
+        node.searcher.find(client, owner, up, self.now, lambda *found: answers.append(found))
+        self.settle(lambda: bool(answers))
+        copy, source = answers[0]
+        if copy is None:
+            return False
+        node.copies.take(copy)
+        self.settle(lambda: not node.store.dirty and not node.committing)
+        node.replicas.take_over(copy.number)
+        node.restore(promote(node.store, node.copies, copy, source, 1))
+        return True
+
+    def only_there(self, client: str, old: str, new: str) -> list[int]:
+        """What an owner that is back hands over to the one that its session has now."""
+        session = self.nodes[old].sessions[client]
+        known = whence(self.nodes[new].store, self.nodes[new].sessions[client].number)
+        if known is None or (known.owner, known.session) != (old, session.number):
+            return self.nodes[old].names(client)
+        lacks = self.nodes[old].replicas.lacks(session.number, known.node, known.life, known.at)
+        return [] if lacks is None else self.nodes[old].names(client, lacks)

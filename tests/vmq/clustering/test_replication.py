@@ -1,0 +1,305 @@
+"""Replicas in running brokers: what was acknowledged is there when the broker that did so is not any more."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.support.wire import (
+    DISCONNECT_BYTES,
+    PUBACK,
+    PUBLISH,
+    PUBREC,
+    puback_packet,
+    publish_packet,
+    subscribe_packet,
+)
+from tests.vmq.clustering.nodes import address, clustering, config, together, until
+from tests.vmq.test_broker import Peer, peer_of
+from vmq.broker import Broker
+from vmq.clustering.promotion import whence
+from vmq.clustering.replicas import Replicas
+from vmq.clustering.replication import Replication
+from vmq.config import Config, StoreOptions
+from vmq.store import Store
+from vmq.store_open import ended_sessions
+from vmq.store_tools import check
+
+
+def durable(folder: Path, name: str, join: list[str], **options: Any) -> Config:
+    base = config(folder, name, join, listen=f"ipc://{folder}/{name}.socket")
+    chosen = {"replica_timeout": 10.0, "adopt_after": 0.3, "heartbeat_timeout": 0.6, **options}
+    return replace(
+        base, store=StoreOptions(durability="os"), cluster=replace(base.cluster, **chosen)
+    )
+
+
+class House:
+    """Some brokers by name."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        self.folder = folder
+        self.options = options
+        self.brokers: dict[str, Broker] = {}
+
+    def __getitem__(self, name: str) -> Broker:
+        return self.brokers[name]
+
+    async def start(self, name: str) -> Broker:
+        join = [address(each) for each in self.brokers.values()]
+        self.brokers[name] = broker = Broker(durable(self.folder, name, join, **self.options))
+        await broker.start()
+        return broker
+
+    async def kill(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What a killed process leaves is on the disk now; it says and writes nothing more."""
+        data, left = self.folder / name, self.folder / f"{name}.left"
+        broker = self.brokers.pop(name)
+        shutil.copytree(data, left)
+        with monkeypatch.context() as patch:
+            patch.setattr(clustering(broker).node._link, "send", lambda *_: None)
+            patch.setattr(broker._committer, "finish_all", nothing)
+            await broker.stop()
+        shutil.rmtree(data)
+        left.rename(data)
+
+    def replication(self, name: str) -> Replication:
+        return clustering(self[name]).replication
+
+    def copies(self) -> dict[str, list[str]]:
+        """The nodes that have a whole copy, by client."""
+        found: dict[str, list[str]] = {}
+        for name in self.brokers:
+            for copy in self.replication(name).copies:
+                if copy.head.complete:
+                    found.setdefault(copy.head.scoped_id, []).append(name)
+        return found
+
+
+def store_of(broker: Broker) -> Store:
+    core = broker._core
+    assert core is not None
+    assert core.store is not None
+    return core.store
+
+
+async def nothing() -> None:
+    pass
+
+
+def all_active(replicas: Replicas) -> bool:
+    return all(each.is_active for each in replicas.peers())
+
+
+@asynccontextmanager
+async def house(folder: Path, names: str = "abc", **options: Any) -> AsyncIterator[House]:
+    made = House(folder, **options)
+    try:
+        for name in names:
+            await made.start(name)
+        await together(*made.brokers.values())
+        for name in names:
+            replicas = made.replication(name).replicas
+            if replicas is not None:
+                await until(partial(all_active, replicas))
+        yield made
+    finally:
+        for broker in made.brokers.values():
+            await broker.stop()
+    for name in names:  # every record is one that the store's check knows
+        report = check(folder / name / "store")
+        assert report.problems == []
+
+
+async def subscribed(broker: Broker, *clients: str) -> None:
+    """Durable sessions that listen to `t` and are away."""
+    for client in clients:
+        async with peer_of(broker) as peer:
+            await peer.connect(client, clean=False)
+            peer.send(subscribe_packet(1, ("t", 2)))
+            await peer.packet()
+            peer.send(DISCONNECT_BYTES)
+            assert await peer.rest() == b""
+
+
+async def publish(broker: Broker, *payloads: bytes, qos: int = 1) -> None:
+    """Publishes and waits until all are acknowledged."""
+    async with peer_of(broker) as peer:
+        await peer.connect("publisher")
+        for number, payload in enumerate(payloads, 1):
+            peer.send(publish_packet("t", payload, qos=qos, packet_id=number))
+        for _ in payloads:
+            assert (await peer.packet()).type == (PUBACK if qos == 1 else PUBREC)
+
+
+async def received(peer: Peer, count: int) -> list[bytes]:
+    found = []
+    for _ in range(count):
+        packet = await peer.packet()
+        assert packet.type == PUBLISH
+        found.append(packet.payload)
+        peer.send(puback_packet(packet.packet_id))
+    return found
+
+
+NUMBERS = [b"%d" % number for number in range(30)]
+
+
+@pytest.mark.parametrize("qos", (1, 2))
+async def test_what_a_dead_node_acknowledged_waits_at_the_node_that_adopts_its_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, qos: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "vmq.cluster")
+    async with house(tmp_path) as nodes:
+        await subscribed(nodes["a"], "s")
+        await publish(nodes["a"], *NUMBERS, qos=qos)
+        [keeper] = nodes.copies()["s"]
+        assert keeper in ("b", "c")
+        await nodes.kill("a", monkeypatch)
+        await until(lambda: nodes.replication(keeper).adopted == 1)
+        assert "node=a stays away: its sessions go on where the best copies are" in caplog.text
+        assert "adopted the session of a node that stays away client=s node=a" in caplog.text
+        # It goes on taking messages there, from clients anywhere.
+        other = "c" if keeper == "b" else "b"
+        await until(
+            lambda: [each.node for each in nodes[other].registry().route(b"t").nodes] == [keeper]
+        )
+        await publish(nodes[other], b"more", qos=qos)
+        async with peer_of(nodes[keeper]) as peer:
+            assert (await peer.connect("s", clean=False)).session_present
+            got: list[bytes] = []
+            while len(got) < len(NUMBERS) + 1:
+                packet = await peer.packet()
+                if packet.type == PUBLISH:
+                    got.append(packet.payload)
+                    assert packet.qos == qos
+                    if qos == 1:
+                        peer.send(puback_packet(packet.packet_id))
+                    else:
+                        peer.send(b"\x50\x02" + packet.packet_id.to_bytes(2, "big"))
+                else:
+                    peer.send(b"\x70\x02" + packet.raw[2:4])
+            assert got == [*NUMBERS, b"more"]
+        # And it has a copy again.
+        await until(lambda: nodes.copies().get("s") == [other])
+
+
+async def test_any_node_finds_the_copy_and_has_it_brought(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with house(tmp_path, adopt_after=3600.0) as nodes:
+        clients = [f"s{number}" for number in range(4)]
+        await subscribed(nodes["a"], *clients)
+        large = b"x" * 3000
+        await publish(nodes["a"], *NUMBERS, large)
+        await nodes.kill("a", monkeypatch)
+        await until(lambda: clustering(nodes["b"]).node.up == ["c"])
+        assert not await nodes.replication("b").find_copy("", "nobody", "a")
+        for client in clients:
+            assert await nodes.replication("b").find_copy("", client, "a")
+            session = nodes["b"].registry().subscribers[client]
+            assert list(session.subscriptions) == ["t"]
+            made_of = whence(store_of(nodes["b"]), session.queue.session)
+            assert made_of is not None
+            assert made_of.owner == "a"
+        for client in clients:
+            async with peer_of(nodes["b"]) as peer:
+                assert (await peer.connect(client, clean=False)).session_present
+                found = []
+                for _ in NUMBERS:
+                    [payload] = await received(peer, 1)
+                    found.append(payload)
+                assert found == NUMBERS
+        await until(lambda: len([1 for holders in nodes.copies().values() if "c" in holders]) >= 4)
+
+
+async def test_an_acknowledgement_waits_for_the_copy_and_no_longer_than_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with house(tmp_path, "ab", replica_timeout=0.5) as nodes:
+        await subscribed(nodes["a"], "s")
+        with monkeypatch.context() as patch:
+            patch.setattr(nodes["b"]._committer, "commit", lambda: None)
+            async with peer_of(nodes["a"]) as peer:
+                await peer.connect("p")
+                peer.send(publish_packet("t", b"x", qos=1, packet_id=1))
+                replicas = nodes.replication("a").replicas
+                assert replicas is not None
+                await until(replicas.waits)
+                assert replicas.left_out == 0
+                await peer.expect(puback_packet(1))
+                assert replicas.left_out == 1
+        assert 'copies of sessions go on without node=b reason="it confirms nothing"' in caplog.text
+        nodes["b"]._committer.commit()  # type: ignore[union-attr]
+        await until(lambda: replicas.lagging() == 0 and replicas.peers()[0].is_active)
+        figures = {each.name: each.samples[0].value for each in clustering(nodes["a"]).families()}
+        assert figures["replicas_left_out"] == 1
+        assert figures["replicas_lagging"] == 0
+        await publish(nodes["a"], b"y")
+        [copy] = nodes.replication("b").copies
+        assert len(list(store_of(nodes["b"]).db.iterator(prefix=b"q" + copy.number))) == 2
+
+
+async def test_one_copy_is_none_and_costs_nothing(tmp_path: Path) -> None:
+    async with house(tmp_path, "ab", replicas=1) as nodes:
+        await subscribed(nodes["a"], "s")
+        await publish(nodes["a"], b"x")
+        assert nodes.replication("a").replicas is None
+        assert nodes.copies() == {}
+
+
+async def test_a_node_that_starts_again_has_its_copies_made_anew_and_the_old_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with house(tmp_path, "ab", adopt_after=3600.0) as nodes:
+        await subscribed(nodes["a"], "s", "t")
+        await publish(nodes["a"], *NUMBERS)
+        await nodes.kill("a", monkeypatch)
+        await nodes.start("a")
+        await together(*nodes.brokers.values())
+        replicas = nodes.replication("a").replicas
+        assert replicas is not None
+        await until(lambda: replicas.filled == 2 and not replicas.lagging())
+        await until(lambda: len(nodes.replication("b").copies) == 2)
+        store = store_of(nodes["b"])
+        await until(lambda: not ended_sessions(store))
+        assert len(list(store.db.iterator(prefix=b"q"))) == 2 * len(NUMBERS)
+
+
+@pytest.mark.parametrize("is_alone", (False, True))
+async def test_an_owner_that_is_back_takes_out_what_the_new_one_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_alone: bool
+) -> None:
+    async with house(tmp_path, "ab", adopt_after=3600.0) as nodes:
+        await subscribed(nodes["a"], "s")
+        await publish(nodes["a"], *NUMBERS)
+        if is_alone:  # nobody else has what it acknowledges from now on
+            await nodes.kill("b", monkeypatch)
+            await publish(nodes["a"], b"only", b"here")
+        await nodes.kill("a", monkeypatch)
+        b = nodes.brokers.get("b") or await nodes.start("b")
+        assert await nodes.replication("b").find_copy("", "s", "a")
+        a = await nodes.start("a")
+        await together(a, b)
+        session = a.registry().subscribers["s"]
+        replication = nodes.replication("a")
+        has_answered, origin = await replication.ask_origin(("", "s"), "b")
+        assert has_answered
+        replication.leave_out_known(session, origin)
+        left = [b"only", b"here"] if is_alone else []
+        assert session.queue.waiting() == len(left)
+        async with peer_of(a) as peer:
+            assert (await peer.connect("s", clean=False)).session_present
+            assert await received(peer, len(left)) == left
+        async with peer_of(b) as peer:
+            assert (await peer.connect("s", clean=False)).session_present
+            for number in NUMBERS:
+                assert await received(peer, 1) == [number]

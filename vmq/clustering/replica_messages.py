@@ -1,0 +1,262 @@
+"""What nodes say to each other about copies of durable sessions.
+
+All of it travels at most once. What must arrive is numbered (`Changes`), or is asked for again.
+
+A session is named by the eight bytes of its number in its owner's store, and a client by its id behind the scope of
+its mountpoint (`vmq.store.scope_of`).
+"""
+
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct, field
+
+from vmq.clustering.message import Message
+from vmq.store import FLAG_GROUP, FLAG_REF, FLAG_RELEASED
+
+#: Changes in one message, and their bytes, above which a commit is cut into several.
+MAX_CHANGES: Final = 5000
+MAX_BYTES: Final = 512 * 1024
+
+#: No list of sessions or clients is longer.
+MAX_NAMES: Final = 10_000
+
+#: A longer message has no copies: a channel between nodes carries no more at once.
+MAX_VALUE: Final = 48 * 1024 * 1024
+
+#: What is copied of a session: its subscriptions, entries that wait and that are in flight, QoS 2 packet ids received,
+#: messages that it holds while it moves, and (the rest of its key is empty) since when it is offline.
+SUBSCRIPTION: Final = ord("u")
+WAITING: Final = ord("q")
+INFLIGHT: Final = ord("i")
+RECEIVED: Final = ord("x")
+HELD: Final = ord("h")
+SINCE: Final = ord("s")
+ENTRIES: Final = b"qi"
+RECORDS: Final = b"uqixh"
+
+Number = Annotated[int, Meta(ge=0, lt=1 << 62)]
+Session = Annotated[bytes, Meta(min_length=8, max_length=8)]
+Scoped = Annotated[str, Meta(min_length=1, max_length=66_000)]
+#: Kind, session, and what comes behind it in the owner's store.
+Key = Annotated[bytes, Meta(min_length=9, max_length=66_000)]
+Value = Annotated[bytes, Meta(max_length=MAX_VALUE)]
+Sessions = Annotated[list[Session], Meta(max_length=MAX_NAMES)]
+#: A record, or that it is deleted. An entry that names a message names one of `bodies`, by its place there.
+Changed = tuple[Key, Value | None]
+
+
+def check_changes(changes: list[tuple[bytes, bytes | None]], bodies: list[bytes]) -> None:
+    """Refuses records that no owner has.
+
+    Raises:
+        ValueError: the fault is remote.
+    """
+    for body in bodies:
+        if len(body) < 3 or len(body) < 2 + int.from_bytes(body[:2], "big"):
+            raise ValueError("an ill-formed message")
+    for key, value in changes:
+        kind = key[0]
+        if kind in ENTRIES:
+            if len(key) != 17 or (value is not None and not _is_entry(value, len(bodies))):
+                raise ValueError("an ill-formed entry of a queue")
+        elif kind == SUBSCRIPTION:
+            if len(key) < 10 or (value is not None and value not in (b"\0", b"\1", b"\2")):
+                raise ValueError("an ill-formed subscription")
+        elif kind == HELD:
+            if len(key) != 17 or (value is not None and not _is_held(value, len(bodies))):
+                raise ValueError("an ill-formed held message")
+        elif kind == RECEIVED:
+            if len(key) != 11 or value:
+                raise ValueError("an ill-formed packet id")
+        elif kind != SINCE or len(key) != 9 or value is None or len(value) != 8:
+            raise ValueError("a record that is none of a session")
+
+
+def _is_held(value: bytes, bodies: int) -> bool:
+    """Whether it is the name of a node, and an entry that holds its message."""
+    entry = value.partition(b"\0")[2]
+    return _is_entry(entry, bodies) and not entry[0] & FLAG_REF
+
+
+def _is_entry(value: bytes, bodies: int) -> bool:
+    """Whether it is as in `vmq.store`, its message among so many bodies if it names one."""
+    if len(value) < 3 or value[0] & 3 == 0 or value[0] & 3 == 3 or value[0] > 63:
+        return False
+    flags = value[0]
+    if flags & FLAG_RELEASED:
+        return len(value) >= 3
+    tail = 0
+    if flags & FLAG_GROUP:
+        tail = 2 + int.from_bytes(value[-2:], "big")
+    if flags & FLAG_REF:
+        return len(value) == 11 + tail and int.from_bytes(value[3:11], "big") < bodies
+    return len(value) >= 5 + tail + int.from_bytes(value[3:5], "big")
+
+
+class Greet(Message, frozen=True, tag=30):
+    """An owner, in this life of its store, asks how far the copies are that the other has of its sessions."""
+
+    life: Number
+
+
+class Position(Message, frozen=True, tag=31):
+    """The answer: everything up to this number of this life is stored; 0, 0: nothing is known of the owner."""
+
+    life: Number
+    number: Number
+
+
+class Begin(Struct, array_like=True, frozen=True):
+    """The copy of a session begins, empty."""
+
+    session: Session
+    scoped_id: Scoped
+    offline_at: Number = 0
+
+
+class Changes(Message, frozen=True, tag=32):
+    """What one commit of an owner changed, or a part of what its store holds.
+
+    It is taken in this order: freeze, end, begin, change, complete.
+
+    Numbers rise by one. With `reset` this number is the next, whatever was expected: what was in between concerns
+    only sessions that are in `frozen`, and then in `ended` or, later, in `begun` again. Numbers are those of one owner
+    and one node with copies; `at` is the owner's commit, by which copies on different nodes compare.
+    """
+
+    life: Number
+    number: Number
+    at: Number
+    changes: Annotated[list[Changed], Meta(max_length=2 * MAX_CHANGES)] = field(
+        default_factory=list
+    )
+    bodies: Annotated[list[Value], Meta(max_length=2 * MAX_CHANGES)] = field(default_factory=list)
+    begun: Annotated[list[Begin], Meta(max_length=MAX_NAMES)] = field(default_factory=list)
+    complete: Sessions = field(default_factory=list)
+    ended: Sessions = field(default_factory=list)
+    #: These copies get no changes any more; they stay as they are until another is complete.
+    frozen: Sessions = field(default_factory=list)
+    #: These records may be there already.
+    again: bool = False
+    reset: bool = False
+    #: Copies of earlier lives are of no use any more.
+    swept: bool = False
+
+    def check(self) -> None:
+        check_changes(self.changes, self.bodies)
+
+
+class Confirm(Message, frozen=True, tag=33):
+    """Everything up to this number is in the replica's store."""
+
+    life: Number
+    number: Number
+
+
+class Missing(Message, frozen=True, tag=34):
+    """This number comes next; a later one came."""
+
+    life: Number
+    number: Number
+
+
+class Unknown(Message, frozen=True, tag=35):
+    """There is no copy of these sessions, though changes of them came."""
+
+    life: Number
+    sessions: Sessions
+
+
+class Ask(Message, frozen=True, tag=40):
+    """Which copies are there of these clients' sessions?"""
+
+    ticket: Number
+    clients: Annotated[list[Scoped], Meta(min_length=1, max_length=MAX_NAMES)]
+
+
+class Offer(Struct, array_like=True, frozen=True):
+    """A copy: whose, how good, and its own number in the store of who offers it."""
+
+    owner: Annotated[str, Meta(min_length=1, max_length=255)]
+    session: Session
+    complete: bool
+    life: Number
+    at: Number
+    copy: Session
+
+
+class Have(Message, frozen=True, tag=41):
+    """The answer: the best copy of each, if there is one."""
+
+    ticket: Number
+    offers: Annotated[list[Offer | None], Meta(max_length=MAX_NAMES)]
+
+
+class Fetch(Message, frozen=True, tag=42):
+    """Asks for the records of a copy behind one of them (empty: from the first)."""
+
+    ticket: Number
+    copy: Session
+    behind: Annotated[bytes, Meta(max_length=66_000)]
+
+
+class Part(Message, frozen=True, tag=43):
+    """The records of a copy behind `behind`; `last` is the last of them, empty when none is left."""
+
+    ticket: Number
+    behind: Annotated[bytes, Meta(max_length=66_000)]
+    last: Annotated[bytes, Meta(max_length=66_000)]
+    changes: Annotated[list[Changed], Meta(max_length=2 * MAX_CHANGES)]
+    bodies: Annotated[list[Value], Meta(max_length=2 * MAX_CHANGES)]
+    offline_at: Number = 0
+
+    def check(self) -> None:
+        check_changes(self.changes, self.bodies)
+
+
+class Lost(Message, frozen=True, tag=44):
+    """There is no such copy any more."""
+
+    ticket: Number
+
+
+class AskWhence(Message, frozen=True, tag=45):
+    """Of which copy did you make your session of this client?"""
+
+    ticket: Number
+    client: Scoped
+
+
+class Whence(Struct, array_like=True, frozen=True):
+    """The session that one was before its owner was given up, and the node whose copy it is made of."""
+
+    owner: Annotated[str, Meta(min_length=1, max_length=255)]
+    session: Session
+    node: Annotated[str, Meta(min_length=1, max_length=255)]
+    #: The commit of the owner's, in that life of its store, as of which the copy was.
+    life: Number
+    at: Number
+
+
+class IsWhence(Message, frozen=True, tag=46):
+    """The answer; None: of no copy, or there is no such session."""
+
+    ticket: Number
+    whence: Whence | None
+
+
+ReplicaMessage = (
+    Greet
+    | Position
+    | Changes
+    | Confirm
+    | Missing
+    | Unknown
+    | Ask
+    | Have
+    | Fetch
+    | Part
+    | Lost
+    | AskWhence
+    | IsWhence
+)

@@ -1,0 +1,646 @@
+"""Copies of this node's durable sessions on other nodes, so that they survive it: the owner's side.
+
+Each session has `replicas - 1` other nodes that hold a copy of its stored records (`vmq.clustering.copies`). What a
+commit of the store changes goes to them as the commit begins, one message for each node, numbered; what the commit
+acknowledges leaves when this store and all those nodes have it (`released`). It is the replicated queue of Disque,
+with a log for each pair of nodes instead of a message for each job.
+
+**Left out.** A node that is down, or confirms nothing for too long, must not hold up the others' acknowledgements: it
+is left out. From then on its copies may lack something, and which is written down before anything is acknowledged
+without it: a mark for each session and node, the first places of the queue that are not there. When the node takes part
+again, those copies are frozen, copied whole in the background, and replaced. When it stays away, others take its place.
+
+**Marks** also tell, when this node was given up for dead and comes back, what only it has: a copy without a mark had
+everything that was ever acknowledged.
+
+No clock, no network and no loop here: `now` is given, `send` may lose what it takes, and `work` does a piece of what
+is to be done in the background.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+from vmq.clustering.marks import ANY, Marks, Place
+from vmq.clustering.promotion import WHENCE
+from vmq.clustering.rendezvous import ranked
+from vmq.clustering.replica_messages import (
+    ENTRIES,
+    MAX_NAMES,
+    RECORDS,
+    Begin,
+    Changes,
+    Confirm,
+    Greet,
+    Missing,
+    Position,
+    ReplicaMessage,
+    Unknown,
+)
+from vmq.clustering.replica_peer import OVERHEAD, Peer
+from vmq.store import Store, scan
+
+log = logging.getLogger("vmq.cluster")
+
+_SESSION: Final = ord("s")
+_ENDED: Final = ord("g")
+
+#: Seconds after which a node is greeted again, or sent again what it has not confirmed.
+_AGAIN: Final = 0.5
+
+#: Bytes that wait for one node, over which it is left out as too slow; one message may be longer.
+MAX_BEHIND: Final = 64 * 1024 * 1024
+
+#: Bytes under way below which the filling of copies goes on: it must not hold up what is acknowledged.
+_FILL_ROOM: Final = 512 * 1024
+_FILL_RECORDS: Final = 500
+_FILL_BYTES: Final = 256 * 1024
+
+#: Sessions that one step of placing looks at.
+_STEP: Final = 500
+
+
+class Held:
+    """A durable session of this node and the nodes with its copies."""
+
+    __slots__ = ("is_old", "is_short", "offline_at", "peers", "scoped_id")
+
+    def __init__(self, scoped_id: str, offline_at: int, peers: tuple[Peer, ...]) -> None:
+        self.scoped_id = scoped_id
+        self.offline_at = offline_at
+        self.peers = peers
+        #: There could be more copies than there are: old ones may be on nodes that this life has not heard of.
+        self.is_short = True
+        #: It was there before this life.
+        self.is_old = True
+
+
+class Replicas:
+    """The copies of this node's sessions.
+
+    Args:
+        store: the broker's.
+        life: the number of this life of the store; later ones are higher.
+        count: how many nodes have a session, this one included.
+        timeout: seconds after which a node that confirms nothing is left out.
+        replace_after: seconds after which a node that takes no part is replaced.
+        send: sends at most once; returns whether the peer is up and there was room.
+        released: told of the commits whose acknowledgements may leave.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        life: int,
+        count: int,
+        timeout: float,
+        replace_after: float,
+        send: Callable[[str, ReplicaMessage], bool],
+        released: Callable[[int], None],
+    ) -> None:
+        self._store = store
+        self._life = life
+        self._wanted = count - 1
+        self._timeout = timeout
+        self._replace_after = replace_after
+        self._send = send
+        self._released = released
+        self._stored = 0
+        self._open = 0
+        self._now = 0.0
+        self._peers: dict[str, Peer] = {}
+        self._sessions: dict[bytes, Held] = {}
+        #: Sessions that have records from before they were this node's, and are to be copied whole.
+        self._taken_over: set[bytes] = set()
+        #: Sessions with too few copies, or with one on a node that is to be replaced; looked at in the background.
+        self._unplaced: deque[bytes] = deque()
+        #: Whether all sessions have to be looked at, and when that makes sense.
+        self._place_all_at: float | None = None
+        self._marks = Marks(store)
+        #: Sessions of which the store knows that they were copies once.
+        self._made = {key[1:] for key, _ in scan(store.db, WHENCE)}
+        #: No member has copies of earlier lives, of which this one would not know what they lack.
+        self._is_settled = True
+        self.left_out = 0
+        self.filled = 0
+        self.too_long = 0
+
+    def _look_whether_settled(self) -> None:
+        self._is_settled = all(peer.is_swept for peer in self._peers.values())
+
+    # --- sessions
+
+    def add(self, session: bytes, scoped_id: str, offline_at: int) -> None:
+        """A session that the store has already, from before this life or from a copy."""
+        if session in self._sessions:
+            return
+        self._sessions[session] = Held(scoped_id, offline_at, ())
+        self._unplaced.append(session)
+
+    def take_over(self, session: bytes) -> None:
+        """The session with this number will be put into the store, and has records there already."""
+        self._taken_over.add(session)
+        self._made.add(session)
+
+    def holders(self, session: bytes) -> list[str]:
+        """The nodes that are to have a copy."""
+        held = self._sessions.get(session)
+        return [] if held is None else [peer.name for peer in held.peers]
+
+    def is_safe(self, session: bytes) -> bool:
+        """Whether there are as many copies as wanted and each has everything that was acknowledged."""
+        held = self._sessions.get(session)
+        if held is None or self._is_short(held.peers):
+            return False
+        return all(peer.is_active and not peer.is_behind(session) for peer in held.peers)
+
+    def lacks(self, session: bytes, node: str, life: int, at: int) -> Place | None:
+        """The places from which on a node's copy, as it was at a commit, may lack what was acknowledged.
+
+        None: it lacks nothing.
+        """
+        return self._marks.lacks(session, node, life, at)
+
+    def _is_short(self, peers: tuple[Peer, ...]) -> bool:
+        return len(peers) < min(self._wanted, len(self._peers))
+
+    def lagging(self) -> int:
+        """How many copies may lack something, those that are to be made included."""
+        behind = sum(
+            self._is_placed(session, peer)
+            for peer in self._peers.values()
+            for session in peer.behind
+        )
+        return behind + len(self._unplaced)
+
+    # --- nodes
+
+    def set_members(self, others: Iterable[str], now: float) -> None:
+        """These are the other members."""
+        self._now = now
+        wanted = set(others)
+        for name in self._peers.keys() - wanted:
+            peer = self._peers.pop(name)
+            peer.is_up = False
+            if peer.is_active:
+                self._leave_out(peer, "it is no member any more")
+            self._place_all_at = now
+        for name in sorted(wanted - self._peers.keys()):
+            self._peers[name] = peer = Peer(name)
+            peer.out_since = now
+        self._look_whether_settled()
+        self._release()
+
+    def peer_up(self, name: str, now: float) -> None:
+        """A member can be reached."""
+        self._now = now
+        peer = self._peers.get(name)
+        if peer is not None:
+            peer.is_up = True
+            peer.greet_at = now
+            self._greet(peer)
+
+    def peer_down(self, name: str, now: float) -> None:
+        """It cannot any more."""
+        self._now = now
+        peer = self._peers.get(name)
+        if peer is None:
+            return
+        peer.is_up = False
+        peer.greet_at = None
+        if peer.is_active:
+            self._leave_out(peer, "it is down")
+            self._release()
+
+    def peers(self) -> list[Peer]:
+        """The other members."""
+        return list(self._peers.values())
+
+    def _greet(self, peer: Peer) -> None:
+        peer.greet_at = self._now + _AGAIN
+        self._send(peer.name, Greet(self._life))
+
+    def on_position(self, name: str, message: Position, now: float) -> None:
+        """A node says what it has: it takes part from now on."""
+        self._now = now
+        peer = self._peers.get(name)
+        if peer is None or peer.is_active or not peer.is_up or peer.greet_at is None:
+            return
+        is_known = message.life == self._life
+        if not is_known or message.number < peer.confirmed:
+            # Its copies are of an earlier life, or lost.
+            for session, held in self._sessions.items():
+                if peer in held.peers:
+                    peer.behind[session] = False
+        if message.life == self._life:
+            peer.next_number = max(peer.next_number, message.number + 1)
+        peer.is_active = True
+        peer.greet_at = None
+        peer.progress_at = peer.resend_at = now
+        behind = list(peer.behind)
+        for session in behind:
+            if self._is_placed(session, peer):
+                peer.filling.append(session)
+                peer.behind[session] = False
+            else:
+                del peer.behind[session]
+        self._reset(peer, behind if is_known else [])
+        self._push(peer)
+        # Those that start together shall all have their share.
+        is_last = all(each.is_active for each in self._peers.values())
+        self._place_all_at = now if is_last else now + 2 * _AGAIN
+
+    def _reset(self, peer: Peer, frozen: list[bytes]) -> None:
+        """The first messages of a node that takes part again: what it has and cannot be relied on."""
+        for at in range(0, max(len(frozen), 1), MAX_NAMES):
+            chosen = frozen[at : at + MAX_NAMES]
+            ended = [session for session in chosen if not self._is_placed(session, peer)]
+            message = Changes(
+                self._life,
+                peer.next_number,
+                self._store.number,
+                frozen=chosen,
+                ended=ended,
+                reset=at == 0,
+            )
+            peer.next_number += 1
+            peer.number(message, 0, OVERHEAD * (1 + len(chosen)), [])
+
+    def _is_placed(self, session: bytes, peer: Peer) -> bool:
+        held = self._sessions.get(session)
+        return held is not None and peer in held.peers
+
+    def _leave_out(self, peer: Peer, why: str) -> None:
+        """Goes on without a node: first what its copies may lack is written down."""
+        floor = peer.floor()
+        peer.is_active = False
+        peer.out_since = self._now
+        for session in peer.behind:
+            peer.behind[session] = False
+        for batch in peer.clear():
+            message = batch.message
+            for begin in message.begun:
+                peer.behind[begin.session] = False
+            for session in (*message.ended, *message.complete):
+                peer.behind[session] = False
+            for key, value in message.changes:
+                peer.behind[key[1:9]] = False
+                if batch.commit and value is not None and key[0] in ENTRIES:
+                    self._marks.lower(key[1:9], peer.name, key)
+        if not peer.is_swept:
+            peer.swept_by = 0
+        if floor and self._marks.write():
+            peer.held_commit, peer.held_until = floor, self._store.number
+        if peer.is_up:
+            peer.greet_at = self._now + 2 * _AGAIN
+        self.left_out += 1
+        log.warning('copies of sessions go on without node=%s reason="%s"', peer.name, why)
+
+    # --- commits
+
+    def before_commit(self, now: float) -> None:
+        """To be called right before each commit of the store."""
+        self._now = now
+        again = self._store.failing  # what failed is in here once more
+        sessions = self._sessions
+        begun: list[tuple[bytes, bytes]] = []
+        ended: list[bytes] = []
+        strangers: list[tuple[bytes, bytes | None]] = []
+        for key, value in self._store.dirty.items():
+            kind = key[0]
+            if kind in RECORDS:
+                held = sessions.get(key[1:9])
+                if held is None:
+                    strangers.append((key, value))
+                else:
+                    self._gather(held, key, value)
+            elif kind == _SESSION:
+                if value is not None:
+                    begun.append((key, value))
+            elif kind == _ENDED and value is not None:
+                ended.append(key[1:])
+        if begun:
+            self._begin(begun, strangers)
+        for session in ended:
+            self._end(session)
+        self._marks.write()
+        commit = self._store.number
+        for peer in list(self._peers.values()):
+            if peer.is_active:
+                if not peer.waiting:
+                    peer.progress_at = now
+                self.too_long += peer.cut(self._store, self._life, commit, again)
+                self._push(peer)
+
+    def _gather(self, held: Held, key: bytes, value: bytes | None) -> None:
+        """A record of a session has changed."""
+        session = key[1:9]
+        whole = 0
+        for peer in held.peers:
+            if not peer.is_active:
+                peer.behind[session] = False
+            elif not peer.behind or session not in peer.behind:
+                peer.draft.changes.append((key, value))
+                whole += 1
+            elif peer.behind[session]:
+                peer.draft.changes.append((key, value))
+        if whole < len(held.peers) or self._has_strays(held) or session in self._marks:
+            if value is not None and key[0] in ENTRIES:
+                self._note(held, key)
+
+    def _has_strays(self, held: Held) -> bool:
+        """Whether there may be old copies on nodes that do not have this session any more, or not in this life."""
+        return held.is_short or (held.is_old and not self._is_settled)
+
+    def _note(self, held: Held, key: bytes) -> None:
+        """The entry of a key is put into a session of which not all copies have it."""
+        session = key[1:9]
+        marks = self._marks
+        whole = [each.name for each in held.peers if each.is_active and not each.is_behind(session)]
+        has_strays = self._has_strays(held)
+        if has_strays:
+            marks.watch(session, ANY)
+        for peer in held.peers:
+            if has_strays or peer.name not in whole:
+                marks.watch(session, peer.name)
+        if session in marks:
+            marks.follow(session, key, whole)
+
+    def _begin(
+        self, found: list[tuple[bytes, bytes]], strangers: list[tuple[bytes, bytes | None]]
+    ) -> None:
+        """Sessions that went on or offline, or are new."""
+        new = set()
+        for key, value in found:
+            session, offline_at = value[:8], int.from_bytes(value[8:16], "big")
+            held = self._sessions.get(session)
+            if held is not None:
+                if held.offline_at != offline_at:
+                    held.offline_at = offline_at
+                    self._gather(held, b"s" + session, value[8:16])
+                continue
+            scoped_id = key[1:].decode()
+            if session in self._taken_over:
+                self._taken_over.discard(session)
+                self.add(session, scoped_id, offline_at)
+                continue
+            held = Held(scoped_id, offline_at, self._choose(scoped_id, ()))
+            self._sessions[session] = held
+            new.add(session)
+            held.is_short = held.is_old = False  # of a new session there are no old copies
+            for peer in held.peers:
+                peer.draft.begun.append(Begin(session, scoped_id, offline_at))
+                peer.draft.complete.append(session)
+                peer.draft.filled.append(session)
+        if new:
+            for stranger, change in strangers:
+                if stranger[1:9] in new:
+                    self._gather(self._sessions[stranger[1:9]], stranger, change)
+
+    def _end(self, session: bytes) -> None:
+        held = self._sessions.pop(session, None)
+        self._marks.remove(session)
+        if session in self._made:
+            self._made.discard(session)
+            self._store.delete(WHENCE + session)
+        for peer in self._peers.values():
+            if held is not None and peer in held.peers:
+                if peer.is_active:
+                    peer.draft.ended.append(session)
+                    peer.behind.pop(session, None)
+                else:
+                    peer.behind[session] = False
+
+    def stored(self, number: int) -> None:
+        """This store has committed."""
+        self._stored = number
+        self._fill_some()
+        self._release()
+
+    def _release(self) -> None:
+        """Lets the acknowledgements go that wait for nobody any more."""
+        limit = self._stored
+        for peer in self._peers.values():
+            if peer.held_commit and self._stored >= peer.held_until:
+                peer.held_commit = 0
+            floor = peer.floor()
+            if floor:
+                limit = min(limit, floor - 1)
+        if limit > self._open:
+            self._open = limit
+            self._released(limit)
+
+    def waits(self) -> bool:
+        """Whether acknowledgements wait for another node."""
+        return self._open < self._stored
+
+    # --- what nodes answer
+
+    def _push(self, peer: Peer) -> None:
+        if peer.size > MAX_BEHIND and len(peer.waiting) > 1:
+            self._leave_out(peer, "too much waits for it")
+            return
+        for message in peer.unsent():
+            self._send(peer.name, message)  # what is lost goes again
+
+    def on_confirm(self, name: str, message: Confirm, now: float) -> None:
+        """A node has everything up to a number."""
+        self._now = now
+        peer = self._peers.get(name)
+        if peer is None or not peer.is_active or message.life != self._life:
+            return
+        before = peer.confirmed
+        for session, at in peer.confirm(message.number):
+            if peer.behind.get(session):  # else it was new, or is to be copied once more
+                del peer.behind[session]
+                self._marks.caught_up(session, name, self._life, at)
+                self.filled += 1
+        self._marks.write()
+        if peer.swept_by and not peer.is_swept and peer.confirmed >= peer.swept_by:
+            peer.is_swept = True
+            self._look_whether_settled()
+        if peer.confirmed != before:
+            peer.progress_at = peer.resend_at = now
+            self._push(peer)
+            self._release()
+
+    def on_missing(self, name: str, message: Missing, now: float) -> None:
+        """A message was lost on its way."""
+        self._now = now
+        peer = self._peers.get(name)
+        if peer is not None and peer.is_active and message.life == self._life:
+            peer.rewind(message.number)
+            self._push(peer)
+
+    def on_unknown(self, name: str, message: Unknown, now: float) -> None:
+        """A node has no copies of these, or has not any more."""
+        self._now = now
+        peer = self._peers.get(name)
+        if peer is None or not peer.is_active or message.life != self._life:
+            return
+        for session in message.sessions:
+            if self._is_placed(session, peer) and peer.behind.get(session, True):
+                self._fill(session, peer)
+        self._marks.write()
+
+    def tick(self, now: float) -> None:
+        """To be called a few times a second."""
+        self._now = now
+        for peer in list(self._peers.values()):
+            if peer.greet_at is not None and now >= peer.greet_at:
+                self._greet(peer)
+            if not peer.is_active:
+                if peer.out_since and now >= peer.out_since + self._replace_after:
+                    peer.out_since = 0.0
+                    self._place_all_at = now
+            elif peer.waiting and now >= peer.progress_at + self._timeout:
+                self._leave_out(peer, "it confirms nothing")
+                self._release()
+            elif peer.sent and now >= max(peer.progress_at, peer.resend_at) + _AGAIN:
+                peer.resend_at = now
+                peer.rewind(0)
+                self._push(peer)
+
+    # --- the background
+
+    @property
+    def has_work(self) -> bool:
+        """Whether something is to be copied or placed."""
+        return bool(self._unplaced) or any(peer.filling for peer in self._peers.values())
+
+    def work(self, now: float) -> bool:
+        """Does a piece of what is to be done; returns whether there is more that can be done now."""
+        self._now = now
+        if self._place_all_at is not None and now >= self._place_all_at:
+            self._place_all_at = None
+            self._unplaced = deque(self._sessions)
+        if self._place_all_at is None:
+            for _ in range(min(len(self._unplaced), _STEP)):
+                self._place(self._unplaced.popleft())
+            self._marks.write()
+        filling = self._fill_some()
+        for peer in self._peers.values():
+            self._maybe_sweep(peer)
+        self._release()
+        return filling or (self._place_all_at is None and bool(self._unplaced))
+
+    def _fill_some(self) -> bool:
+        """Sends each node a piece of what it is to have whole; returns whether there is more for now.
+
+        Not while a commit is under way: the database does not have it yet, and it may have passed the node by.
+        """
+        if self._store.writing:
+            return False
+        more = False
+        for peer in self._peers.values():
+            if peer.is_active and peer.filling and peer.size < _FILL_ROOM:
+                self._fill_step(peer)
+                more = more or (bool(peer.filling) and peer.size < _FILL_ROOM)
+        return more
+
+    def _is_usable(self, peer: Peer) -> bool:
+        """Whether a node that has copies may keep them: it takes part, or has not been away for long."""
+        return peer.is_active or (bool(peer.out_since) and peer.name in self._peers)
+
+    def _choose(self, scoped_id: str, kept: tuple[Peer, ...]) -> tuple[Peer, ...]:
+        """The nodes for a session's copies: those that it has, and others that take part."""
+        others = {
+            name: peer for name, peer in self._peers.items() if peer.is_active and peer not in kept
+        }
+        missing = self._wanted - len(kept)
+        if missing <= 0 or not others:
+            return kept
+        names = ranked(scoped_id, others) if missing < len(others) else list(others)
+        return (*kept, *(others[name] for name in names[:missing]))
+
+    def _place(self, session: bytes) -> None:
+        """Gives a session copies where it has too few of them."""
+        held = self._sessions.get(session)
+        if held is None:
+            return
+        kept = tuple(peer for peer in held.peers if self._is_usable(peer))
+        after = self._choose(held.scoped_id, kept)
+        if len(after) < self._wanted:
+            # Better a node that is away than none: it may come back.
+            spare = [peer for peer in held.peers if peer not in after and peer.name in self._peers]
+            after = (*after, *spare[: self._wanted - len(after)])
+        before, held.peers = held.peers, after
+        held.is_short = self._is_short(after)
+        for peer in before:
+            if peer not in after:
+                peer.behind[session] = False
+                self._marks.watch(session, peer.name)
+        for peer in after:
+            if peer not in before and peer.is_active:
+                self._fill(session, peer)
+
+    def _fill(self, session: bytes, peer: Peer) -> None:
+        """A node is to get a session whole."""
+        peer.behind[session] = False
+        peer.filling.append(session)
+
+    def _fill_step(self, peer: Peer) -> None:
+        """Sends a piece of the first copies that a node is to get."""
+        draft = peer.draft
+        assert draft.is_empty, "what a commit gathers is numbered with it"
+        size = 0
+        while peer.filling and len(draft.changes) < _FILL_RECORDS and size < _FILL_BYTES:
+            session = peer.filling[0]
+            held = self._sessions.get(session)
+            if held is None or peer not in held.peers:
+                peer.filling.popleft()
+                peer.cursor = None
+                continue
+            if peer.cursor is None:
+                draft.begun.append(Begin(session, held.scoped_id, held.offline_at))
+                peer.behind[session] = True
+                peer.cursor = b""
+            done = True
+            for key, value in records_behind(self._store, session, peer.cursor):
+                peer.cursor = key
+                draft.changes.append((key, value))
+                size += len(key) + len(value)
+                if len(draft.changes) >= _FILL_RECORDS or size >= _FILL_BYTES:
+                    done = False
+                    break
+            if done:
+                draft.complete.append(session)
+                draft.filled.append(session)
+                peer.filling.popleft()
+                peer.cursor = None
+        if not peer.waiting:
+            peer.progress_at = self._now
+        self.too_long += peer.cut(self._store, self._life, 0, True)
+        self._push(peer)
+
+    def _maybe_sweep(self, peer: Peer) -> None:
+        """Once all sessions are placed and copied, copies of earlier lives are of no use."""
+        if (
+            peer.is_active
+            and not peer.swept_by
+            and not peer.behind
+            and not self._unplaced
+            and self._place_all_at is None
+        ):
+            peer.swept_by = peer.next_number
+            message = Changes(self._life, peer.next_number, self._store.number, swept=True)
+            peer.next_number += 1
+            peer.number(message, 0, OVERHEAD, [])
+            self._push(peer)
+
+
+#: Behind everything that may follow the number of a session: no text begins so.
+_END: Final = b"\xff" * 9
+
+
+def records_behind(store: Store, session: bytes, behind: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The committed records of a session behind a key (empty: all), in order."""
+    kinds = RECORDS[RECORDS.index(behind[0]) :] if behind else RECORDS
+    db: Any = store.db
+    for kind in kinds:
+        prefix = bytes((kind,)) + session
+        part = {"prefix": prefix}
+        if behind.startswith(prefix):
+            part = {"start": behind + b"\0", "stop": prefix + _END}
+        yield from db.iterator(verify_checksums=True, **part)

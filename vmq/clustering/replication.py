@@ -1,0 +1,498 @@
+"""Replicas of durable sessions in a running broker: the machines, timers and the store's commits."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+import plyvel
+
+from vmq.clustering.adoption import Adoption, Sweep
+from vmq.clustering.copies import Copies, Copy
+from vmq.clustering.directory import Directory
+from vmq.clustering.lanes import Lanes
+from vmq.clustering.marks import EVERYTHING, Place
+from vmq.clustering.message import Message
+from vmq.clustering.promotion import contents, note_whence, promote, whence
+from vmq.clustering.replica_messages import (
+    Ask,
+    AskWhence,
+    Changes,
+    Confirm,
+    Fetch,
+    Greet,
+    Have,
+    IsWhence,
+    Lost,
+    Missing,
+    Part,
+    Position,
+    Unknown,
+    Whence,
+)
+from vmq.clustering.replicas import Replicas
+from vmq.clustering.returning import strip
+from vmq.clustering.searching import Searcher
+from vmq.commits import Committer
+from vmq.config_cluster import ClusterOptions
+from vmq.core import Core
+from vmq.message import Delivery
+from vmq.metrics import Family, Sample
+from vmq.registry import Registry, Subscriber
+from vmq.store import Store, StoredSession, StoreError, scope_of, split_scope
+from vmq.store_open import text_of
+from vmq_cluster.effects import MembersChanged, PeerDown, PeerUp
+from vmq_cluster.node import ClusterNode
+
+log = logging.getLogger("vmq.cluster")
+
+#: Seconds between two looks at the clock.
+_TICK: Final = 0.2
+
+#: Seconds after which a question is repeated, and how often it is asked.
+_AGAIN: Final = 0.5
+_TRIES: Final = 4
+
+#: Records of a copy that are deleted between two passes of the loop.
+_PURGE_STEP: Final = 1000
+
+
+class Replication:
+    """The copies that other nodes have of this broker's sessions, and those that are here of theirs.
+
+    Args:
+        options: the section [cluster].
+        core: the broker's, its sessions restored.
+        committer: writes the core's store.
+        node: this node, which runs.
+        lanes: to the others; of them only what arrives at most once.
+        directory: which node has which session.
+        registries: the topic trees that there are.
+        find_registry: the topic tree of a mountpoint, made when first asked for.
+        give: gives a session, by mountpoint and client id, messages that it had elsewhere; None: nothing can.
+
+    Raises:
+        StoreError: the store is damaged.
+    """
+
+    def __init__(
+        self,
+        options: ClusterOptions,
+        core: Core,
+        committer: Committer,
+        node: ClusterNode,
+        lanes: Lanes,
+        directory: Directory,
+        registries: Mapping[str, Registry],
+        find_registry: Callable[[str], Registry],
+        give: Callable[[tuple[str, str], list[Delivery]], None] | None = None,
+    ) -> None:
+        assert core.store is not None, "a node has a store"
+        self._core = core
+        self._store: Store = core.store
+        self._committer = committer
+        self._node = node
+        self._lanes = lanes
+        self._directory = directory
+        self._registries = registries
+        self._find_registry = find_registry
+        self._give = give
+        self._now = asyncio.get_running_loop().time
+        self._work_is_due = asyncio.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._purging: deque[bytes] = deque()
+        self._purge_is_due = asyncio.Event()
+        #: Clients whose copies are being looked for or made sessions, which somebody may wait for.
+        self._searches: dict[str, asyncio.Future[None]] = {}
+        self.adopted = 0
+        #: What other nodes are asked about their sessions.
+        self._ticket = 0
+        self._asked: dict[int, asyncio.Future[Whence | None]] = {}
+        self.copies = Copies(self._store, lanes.send_quick, self._purge)
+        self.searcher = Searcher(node.name, self._store, self.copies, lanes.send_quick)
+        self.replicas: Replicas | None = None
+        if options.replicas > 1:
+            self.replicas = Replicas(
+                self._store,
+                lanes.life,
+                options.replicas,
+                options.replica_timeout,
+                options.adopt_after,
+                lanes.send_quick,
+                core.outbox.release,
+            )
+        self._sweep = Sweep(self.copies, self._owner_of)
+        self._adoption = Adoption(
+            node.name,
+            self.copies,
+            self.searcher,
+            options.adopt_after,
+            lambda: node.up,
+            self._owner_of,
+            self._adopt_soon,
+        )
+
+    # --- its life
+
+    def start(self) -> None:
+        """From now on sessions are copied, and copies kept."""
+        lanes, replicas = self._lanes, self.replicas
+        lanes.on(Greet, self.copies.on_greet)
+        lanes.on(Changes, self.copies.on_changes)
+        lanes.on(Ask, self.searcher.on_ask)
+        lanes.on(Have, self.searcher.on_have)
+        lanes.on(Fetch, self.searcher.on_fetch)
+        lanes.on(Part, self._timed(self.searcher.on_part))
+        lanes.on(Lost, self.searcher.on_lost)
+        lanes.on(AskWhence, self._on_ask_whence)
+        lanes.on(IsWhence, self._on_is_whence)
+        for kind, name in (
+            (Position, "on_position"),
+            (Confirm, "on_confirm"),
+            (Missing, "on_missing"),
+            (Unknown, "on_unknown"),
+        ):
+            handle = None if replicas is None else getattr(replicas, name)
+            lanes.on(kind, self._working(handle))
+        if replicas is not None:
+            for registry in self._registries.values():
+                for client_id, subscriber in registry.subscribers.items():
+                    if subscriber.queue.durable:
+                        offline_at = registry.offline.get(client_id, 0)
+                        scoped_id = registry.scope + client_id
+                        replicas.add(subscriber.queue.session, scoped_id, offline_at)
+            self._committer.before.append(self._before_commit)
+        self._committer.on_stored = self._on_stored
+        self._node.on(PeerUp, self._on_up)
+        self._node.on(PeerDown, self._on_down)
+        self._node.on(MembersChanged, self._on_members)
+        self._set_members()
+        self._spawn(self._run())
+        self._spawn(self._purge_all())
+
+    async def stop(self) -> None:
+        """Ends; what waits for other nodes is left to them."""
+        if self.replicas is not None and self._before_commit in self._committer.before:
+            self._committer.before.remove(self._before_commit)
+        self._committer.on_stored = None
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _timed(self, handle: Callable[[str, Any, float], None]) -> Callable[[str, Any], None]:
+        return lambda peer, message: handle(peer, message, self._now())
+
+    def _working(
+        self, handle: Callable[[str, Any, float], None] | None
+    ) -> Callable[[str, Any], None]:
+        """A handler after which there may be more to do in the background."""
+        replicas = self.replicas
+
+        def work(peer: str, message: Message) -> None:
+            if handle is not None:
+                handle(peer, message, self._now())
+                if replicas is not None and replicas.has_work:
+                    self._work_is_due.set()
+
+        return work
+
+    async def _run(self) -> None:
+        """Runs timers, and the background work as long as there is some."""
+        while True:
+            now = self._now()
+            more = False
+            self._work_is_due.clear()
+            try:
+                if self.replicas is not None:
+                    self.replicas.tick(now)
+                    more = self.replicas.work(now)
+                self.searcher.tick(now)
+                self._adoption.tick(now)
+                self._sweep.step(now)
+            except (plyvel.Error, StoreError, RuntimeError) as error:
+                log.error("cannot copy sessions: %s", text_of(error))
+            self._core.outbox.flush()
+            if more:
+                await asyncio.sleep(0)
+                continue
+            try:
+                async with asyncio.timeout(_TICK):
+                    await self._work_is_due.wait()
+            except TimeoutError:
+                pass
+
+    # --- commits
+
+    def _before_commit(self) -> None:
+        if self.replicas is not None:
+            self.replicas.before_commit(self._now())
+
+    def _on_stored(self, number: int) -> None:
+        """The store has committed. Other nodes are told first: that they wait for no other is what keeps all going."""
+        self.copies.stored(number)
+        if self.replicas is None:
+            self._core.outbox.release(number)
+        else:
+            self.replicas.stored(number)
+
+    # --- nodes
+
+    def _on_up(self, effect: PeerUp) -> None:
+        if self.replicas is not None:
+            self.replicas.peer_up(effect.peer, self._now())
+        self._look_who_is_away()
+
+    def _on_down(self, effect: PeerDown) -> None:
+        if self.replicas is not None:
+            self.replicas.peer_down(effect.peer, self._now())
+        self.searcher.peer_down(effect.peer)
+        self._look_who_is_away()
+
+    def _on_members(self, _effect: MembersChanged) -> None:
+        self._set_members()
+
+    def _set_members(self) -> None:
+        node, now = self._node, self._now()
+        if not node.is_running:
+            return
+        if self.replicas is not None:
+            self.replicas.set_members(set(node.members) - {node.name}, now)
+            for peer in node.up:
+                self.replicas.peer_up(peer, now)
+        self._look_who_is_away()
+
+    def _look_who_is_away(self) -> None:
+        if self._node.is_running:
+            # The sessions of who is no member any more are the mover's business.
+            members = self.copies.owners().intersection(self._node.members)
+            self._adoption.set_away(members.difference(self._node.up), self._now())
+
+    def _owner_of(self, scoped_id: str) -> str | None:
+        record = self._directory.record(*_split(scoped_id))
+        return None if record is None else record.node
+
+    # --- copies become sessions
+
+    async def find_copy(self, mountpoint: str, client_id: str, owner: str) -> bool:
+        """Has the best copy of a session of `owner`, which is dead, made a session of this broker, its owner then.
+
+        A session that is here already gets the messages of the copy.
+
+        Returns:
+            Whether there was one; False also where another search for it came first.
+
+        Raises:
+            StoreError: the store cannot be used.
+        """
+        scoped_id = scope_of(mountpoint) + client_id
+        search = self._searches.get(scoped_id)
+        if search is not None:
+            await asyncio.wait([search])
+            return False
+        with self._searching(scoped_id):
+            copy, node = await self._find(scoped_id, owner)
+            if copy is None or not self.copies.has(copy):
+                return False
+            await self._make_session(copy, node)
+            return True
+
+    @contextmanager
+    def _searching(self, scoped_id: str) -> Iterator[None]:
+        """While somebody looks for copies of a client's session, or makes one a session, nobody else does."""
+        self._searches[scoped_id] = search = asyncio.get_running_loop().create_future()
+        try:
+            yield
+        finally:
+            del self._searches[scoped_id]
+            search.set_result(None)
+
+    async def _find(self, scoped_id: str, owner: str) -> tuple[Copy | None, str]:
+        """The best copy, which is here now, and whom it comes from."""
+        found: asyncio.Future[tuple[Copy | None, str]] = asyncio.get_running_loop().create_future()
+
+        def done(copy: Copy | None, node: str) -> None:
+            if not found.done():
+                found.set_result((copy, node))
+
+        self.searcher.find(scoped_id, owner, self._node.up, self._now(), done)
+        return await found
+
+    async def _make_session(self, copy: Copy, node: str) -> None:
+        """Makes a copy a session; all of it has to be in the database for that."""
+        self.copies.take(copy)
+        await self._committer.finish_all()
+        if self._store.failing:
+            raise StoreError("the store cannot write")
+        mountpoint, client_id = _split(copy.head.scoped_id)
+        registry = self._find_registry(mountpoint)
+        subscriber = registry.subscribers.get(client_id)
+        if subscriber is not None:
+            await self._merge(registry, subscriber, copy, node)
+            return
+        if self.replicas is not None:
+            self.replicas.take_over(copy.number)
+        now_ms = int(self._core.wall_clock() * 1000)
+        self._restore(registry, promote(self._store, self.copies, copy, node, now_ms))
+
+    def _restore(self, registry: Registry, stored: StoredSession) -> None:
+        """A session out of a copy is this node's, with the subscriptions that its record had last."""
+        record = self._directory.record(registry.mountpoint, stored.client_id)
+        registry.restore(stored)
+        subscriber = registry.subscribers[stored.client_id]
+        if record is not None:
+            for topic_filter in subscriber.subscriptions.keys() - record.subscriptions.keys():
+                registry.unsubscribe(subscriber, topic_filter)
+            for topic_filter, qos in record.subscriptions.items():
+                registry.subscribe(subscriber, topic_filter, qos)
+        self._directory.claim(registry, subscriber)
+
+    async def _merge(
+        self, registry: Registry, subscriber: Subscriber, copy: Copy, node: str
+    ) -> None:
+        """Gives a session, which came to be here meanwhile, what the copy has."""
+        if subscriber.queue.durable and self._give is not None:
+            who = (registry.mountpoint, subscriber.client_id)
+            note_whence(self._store, subscriber.queue.session, self.copies, copy, node)
+            for deliveries in contents(self._store, copy):
+                self._give(who, deliveries)
+                self._core.outbox.flush()
+                await asyncio.sleep(0)
+        self.copies.drop(copy)
+
+    def _adopt_soon(self, copy: Copy) -> None:
+        if copy.head.scoped_id not in self._searches:
+            self._spawn(self._adopt(copy))
+
+    async def _adopt(self, copy: Copy) -> None:
+        """A session whose owner stays away goes on here."""
+        head = copy.head
+        if head.scoped_id in self._searches or not self.copies.has(copy):
+            return
+        mountpoint, client_id = _split(head.scoped_id)
+        registry = self._find_registry(mountpoint)
+        if self._owner_of(head.scoped_id) != head.owner or client_id in registry.subscribers:
+            return
+        try:
+            with self._searching(head.scoped_id):
+                await self._make_session(copy, self._node.name)
+        except (plyvel.Error, StoreError, RuntimeError) as error:
+            log.error("cannot adopt the session of client=%s: %s", client_id, text_of(error))
+            return
+        self.adopted += 1
+        name, values = registry.named(client_id)
+        text = "adopted the session of a node that stays away " + name + " node=%s"
+        log.debug(text, *values, head.owner)
+
+    # --- when the old owner is back
+
+    async def ask_origin(self, who: tuple[str, str], owner: str) -> tuple[bool, Whence | None]:
+        """Asks the new owner of a session of what copy it made that, if of one; and whether it has answered."""
+        self._ticket += 1
+        ticket = self._ticket
+        answer: asyncio.Future[Whence | None] = asyncio.get_running_loop().create_future()
+        self._asked[ticket] = answer
+        try:
+            for _ in range(_TRIES):
+                self._lanes.send_quick(owner, AskWhence(ticket, scope_of(who[0]) + who[1]))
+                await asyncio.wait([answer], timeout=_AGAIN)
+                if answer.done():
+                    return True, answer.result()
+            return False, None
+        finally:
+            del self._asked[ticket]
+
+    def leave_out_known(self, subscriber: Subscriber, origin: Whence | None) -> None:
+        """Takes out of a session, which has gone to another owner, what was in the copy of which that one made it.
+
+        What is left is to be handed over.
+        """
+        session = subscriber.queue.session
+        if origin is None or (origin.owner, origin.session) != (self._node.name, session):
+            return
+        lacks: Place | None = EVERYTHING
+        if self.replicas is not None:
+            lacks = self.replicas.lacks(session, origin.node, origin.life, origin.at)
+        strip(self._core, subscriber, lacks)
+
+    def _on_ask_whence(self, peer: str, message: AskWhence) -> None:
+        mountpoint, client_id = _split(message.client)
+        subscriber = self._find_registry(mountpoint).subscribers.get(client_id)
+        found = None
+        if subscriber is not None and subscriber.queue.durable:
+            found = whence(self._store, subscriber.queue.session)
+        self._lanes.send_quick(peer, IsWhence(message.ticket, found))
+
+    def _on_is_whence(self, _peer: str, message: IsWhence) -> None:
+        answer = self._asked.get(message.ticket)
+        if answer is not None and not answer.done():
+            answer.set_result(message.whence)
+
+    # --- deleting
+
+    def _purge(self, number: bytes) -> None:
+        self._purging.append(number)
+        self._purge_is_due.set()
+
+    async def _purge_all(self) -> None:
+        """Deletes the records of copies in steps, each after the commit of the last."""
+        while True:
+            await self._purge_is_due.wait()
+            self._purge_is_due.clear()
+            try:
+                while self._purging:
+                    await self._committer.finish_all()
+                    if not self._store.purge_step(self._purging[0], _PURGE_STEP):
+                        self._purging.popleft()
+                    await asyncio.sleep(0)
+            except (plyvel.Error, StoreError, RuntimeError) as error:
+                # What is left is deleted after the next start.
+                log.error("cannot delete copies of sessions: %s", text_of(error))
+                self._purging.clear()
+
+    # --- figures
+
+    def families(self) -> Iterator[Family]:
+        """The figures of replicas."""
+        replicas = self.replicas
+        counters = (
+            (
+                "replicas_left_out",
+                "Times that acknowledgements went on without a node with copies: it was down, or too slow.",
+                0 if replicas is None else replicas.left_out,
+            ),
+            (
+                "replicas_filled",
+                "Copies of sessions that were made whole in the background.",
+                0 if replicas is None else replicas.filled,
+            ),
+            (
+                "replicas_too_long",
+                "Messages too long to be copied.",
+                0 if replicas is None else replicas.too_long,
+            ),
+            ("replicas_adopted", "Sessions taken over from nodes that stayed away.", self.adopted),
+        )
+        for name, text, value in counters:
+            yield Family(name, "counter", text, (Sample((), value),))
+        gauges = (
+            ("replicas_kept", "Copies of other nodes' sessions.", len(self.copies)),
+            (
+                "replicas_lagging",
+                "Copies of this node's sessions that are missing or lack something.",
+                0 if replicas is None else replicas.lagging(),
+            ),
+        )
+        for name, text, value in gauges:
+            yield Family(name, "gauge", text, (Sample((), value),))
+
+
+def _split(scoped_id: str) -> tuple[str, str]:
+    mountpoint, client_id = split_scope(scoped_id.encode())
+    return mountpoint, client_id.decode()
