@@ -149,26 +149,28 @@ class Clustering:
         reconciler.start()
         directory.on_owner(reconciler.on_owner)
         core.on_subscriber = directory.on_subscriber
-        self._mover = Mover(core, self._registries, self._find_registry, node, lanes, directory)
-        self._mover.start()
         retained = Retained(node, core, self._registries, self._find_registry, soon)
         retained.attach(is_first)
         self._retained = retained
         # What the store holds of a session or a topic, the metadata never lack.
         self._flushes = [directory.flush, retained.flush, node.flush]
         self._committer.before += self._flushes
-        assert self._lanes is not None
-        self._replication = Replication(
+        mover = Mover(core, self._registries, self._find_registry, node, lanes, directory)
+        self._replication = replication = Replication(
             self.options,
             core,
             self._committer,
             node,
-            self._lanes,
+            lanes,
             directory,
             self._registries,
             self._find_registry,
+            mover.give_deliveries,
         )
-        self._replication.start()
+        replication.start()
+        mover.replication = replication
+        self._mover = mover
+        mover.start()
 
     @property
     def replication(self) -> Replication:

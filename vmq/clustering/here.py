@@ -58,6 +58,18 @@ class Here(Protocol):
     def build(self, who: Who, subscriptions: dict[str, int]) -> None:
         """Makes a durable session that another node had."""
 
+    def compare(self, who: Who) -> bool:
+        """Takes out of a ghost what its new owner has had of a copy; False: it can have had none.
+
+        `Moving.compared` is told when it is done.
+        """
+
+    def seek(self, who: Who, owner: str) -> bool:
+        """Looks for a copy of the session of an owner that is down; False: there is none to be had.
+
+        What is found becomes the session here, or joins it; `Moving.sought` is told of the end.
+        """
+
     def open_gate(self, who: Who) -> None:
         """Asks `Moving.verdict` about each message for the session from now on, and keeps what is to be held."""
 

@@ -6,10 +6,11 @@ each other goes over the lanes.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Any, Final
 
+import plyvel
 from vmq_hooks.verdicts import Refuse
 
 from vmq.clustering.directory import Directory
@@ -30,12 +31,15 @@ from vmq.clustering.moves import (
 )
 from vmq.clustering.moving import Moving
 from vmq.clustering.records import Record
+from vmq.clustering.replication import Replication
 from vmq.clustering.sessions import Sessions
 from vmq.clustering.under_way import Step
 from vmq.core import Core
 from vmq.hooks import Pending
 from vmq.metrics import Family, Sample
 from vmq.registry import Registry
+from vmq.store import StoreError
+from vmq.store_open import text_of
 from vmq_cluster.effects import MembersChanged, PeerDown, PeerUp
 from vmq_cluster.node import ClusterNode
 
@@ -86,6 +90,12 @@ class Mover(Sessions):
         self._node = node
         self._lanes = lanes
         self._directory = directory
+        #: Copies of sessions, where there are any; set before the start.
+        self.replication: Replication | None = None
+        #: Sessions of which a copy is looked for, and of which one was.
+        self._seeking: set[Who] = set()
+        self._sought: set[Who] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self.moving = Moving(self)
         self._timer: asyncio.TimerHandle | None = None
@@ -123,6 +133,13 @@ class Mover(Sessions):
             self._timer.cancel()
         if self._adoption is not None:
             self._adoption.cancel()
+        for task in self._tasks:
+            task.cancel()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _now(self) -> float:
         return self._core.clock()
@@ -227,6 +244,59 @@ class Mover(Sessions):
             self._find(who[0]).end_session(subscriber)
         self._directory.forget(*who)
 
+    def compare(self, who: Who) -> bool:
+        """Takes out of a ghost what its new owner has had of a copy; False: there are no copies."""
+        if self.replication is None:
+            return False
+        self._spawn(self._compare(who))
+        return True
+
+    async def _compare(self, who: Who) -> None:
+        """Asks the new owner as soon as it can be reached, whoever that is then."""
+        while (outgoing := self.moving.outgoing.get(who)) is not None and outgoing.is_held:
+            target, ghost = outgoing.target, self._ghosts.get(who)
+            if target in self.up() and self.replication is not None:
+                has_answered, origin = await self.replication.ask_origin(who, target)
+                is_same = self.moving.outgoing.get(who) is outgoing
+                if is_same and outgoing.target == target and target in self.up():
+                    if has_answered and ghost is not None and self._ghosts.get(who) is ghost:
+                        self.replication.leave_out_known(ghost, origin)
+                    # Who is up and does not answer shall have all of it: better twice than never.
+                    self.moving.compared(who, self._now())
+                    self._core.outbox.flush()
+                    return
+            await asyncio.sleep(TICK)
+
+    def seek(self, who: Who, owner: str) -> bool:
+        """Looks for a copy of the session of an owner that is down; False: there is none to be had."""
+        if self.replication is None or not self._is_running or who in self._sought:
+            return False
+        if who not in self._seeking:
+            self._seeking.add(who)
+            self._spawn(self._seek(who, owner))
+        return True
+
+    async def _seek(self, who: Who, owner: str) -> None:
+        try:
+            await self._find_copy(who, owner)
+        finally:
+            self._seeking.discard(who)
+        self._sought.add(who)
+        try:
+            self.moving.sought(who, self._now())
+        finally:
+            self._sought.discard(who)
+        self._core.outbox.flush()
+
+    async def _find_copy(self, who: Who, owner: str) -> bool:
+        if self.replication is None:
+            return False
+        try:
+            return await self.replication.find_copy(*who, owner)
+        except (plyvel.Error, StoreError, RuntimeError) as error:
+            log.error("cannot take over the copy of client=%s: %s", who[1], text_of(error))
+            return False
+
     def proceed(self, ticket: Any) -> None:
         """The CONNECT may go on."""
         self._loop.call_soon(ticket.finish, None)
@@ -308,7 +378,7 @@ class Mover(Sessions):
             for number, (mountpoint, client_id, record) in enumerate(lost):
                 who = (mountpoint, client_id)
                 if rendezvous(who, (*self.up(), self.name)) == self.name:
-                    self._adopt_one(who, record)
+                    await self._adopt_one(who, record)
                 if number % AT_ONCE == AT_ONCE - 1:
                     await asyncio.sleep(0)
             if lost:
@@ -316,11 +386,15 @@ class Mover(Sessions):
         finally:
             self._adoption = None
 
-    def _adopt_one(self, who: Who, record: Record) -> None:
+    async def _adopt_one(self, who: Who, record: Record) -> None:
         if self.record(who) != record or self.kind(who) is not Kind.NONE:
             return
         if record.clean:
             self._directory.drop(*who)
+            return
+        if await self._find_copy(who, record.node):
+            return
+        if self.record(who) != record or self.kind(who) is not Kind.NONE:
             return
         self.moving.adopt(who, record)
         subscriber = self._subscriber(who)

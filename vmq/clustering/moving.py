@@ -99,10 +99,28 @@ class Moving:
         record = here.record(who)
         if record is None or record.node == here.name:
             return True
-        if record.node in here.up():
+        if record.node in here.up() or self._seeks(who, record, clean):
             return False
         self._take_over(who, record, clean)
         return True
+
+    def _seeks(self, who: Who, record: Record | None, clean: bool) -> bool:
+        """Whether a copy of the session is looked for: then `sought` goes on."""
+        if record is None or clean or record.clean or self._here.kind(who) is not Kind.NONE:
+            return False
+        return self._here.seek(who, record.node)
+
+    def sought(self, who: Who, now: float) -> None:
+        """The search for a copy has ended; what was found is the session here."""
+        self._now = now
+        claiming = self.claims.get(who)
+        if claiming is None:
+            return
+        if not self._may_go_on(who, claiming.clean):
+            if now < claiming.deadline:
+                return
+            self._take_over(who, self._here.record(who), claiming.clean)
+        self._proceed(who)
 
     def _take_over(self, who: Who, record: Record | None, clean: bool) -> None:
         """The owner cannot be asked: this node goes on with what it has and knows. The CONNECT writes the record."""
@@ -122,7 +140,7 @@ class Moving:
         here = self._here
         claiming = self.claims[who]
         record = here.record(who)
-        if record is None or record.node == here.name or record.node == claiming.asked:
+        if record is None or record.node == claiming.asked or record.node not in here.up():
             return
         if here.send(record.node, Claim(*who, here.name, claiming.clean)):
             claiming.asked = record.node
@@ -220,12 +238,20 @@ class Moving:
             self._put_marks(who, Record(here.name, 0, False, {}), record)
         self._begin(who, node, since)
 
-    def _begin(self, who: Who, node: str, since: int) -> None:
-        """The session's record names another node: what is here of it becomes a ghost, and goes there."""
+    def _begin(self, who: Who, node: str, since: int, is_taken: bool = False) -> None:
+        """The session's record names another node: what is here of it becomes a ghost, and goes there.
+
+        `is_taken`: that node took it, without being given it.
+        """
         here = self._here
         if self.incoming.pop(who, None) is not None:
             here.close_gate(who)
-        self.shipping.begin(who, node, since, self._now)
+        self.shipping.begin(who, node, since, self._now, is_taken)
+
+    def compared(self, who: Who, now: float) -> None:
+        """What the new owner of a session has of it already is out of its ghost."""
+        self._now = now
+        self.shipping.go_on(who)
 
     # --- ghosts
 
@@ -458,6 +484,8 @@ class Moving:
                 self._expect(who, before.node, after.since, after.subscriptions)
             else:
                 here.build(who, after.subscriptions)
+                if before is not None and before.node != here.name:
+                    here.seek(who, before.node)
 
     def _on_theirs(self, who: Who, after: Record) -> None:
         here = self._here
@@ -477,7 +505,7 @@ class Moving:
         if kind is Kind.CLEAN or after.clean:
             here.end(who)
         else:
-            self._begin(who, after.node, after.since)
+            self._begin(who, after.node, after.since, is_taken=True)
 
     # --- the other nodes, and time
 
@@ -491,6 +519,7 @@ class Moving:
         self._now = now
         for who, incoming in list(self.incoming.items()):
             if incoming.source == peer:
+                self._here.seek(who, peer)  # what has not come may be in a copy
                 self._has_come(who)
             else:
                 self._maybe_has_come(who, incoming)
@@ -513,9 +542,11 @@ class Moving:
             if now >= incoming.deadline:
                 self._has_come(who)
         for who, claiming in list(self.claims.items()):
+            record = self._here.record(who)
             if now >= claiming.deadline:
-                self._take_over(who, self._here.record(who), claiming.clean)
-                self._proceed(who)
+                if not self._seeks(who, record, claiming.clean):
+                    self._take_over(who, record, claiming.clean)
+                    self._proceed(who)
             else:
                 self._ask(who)
         for who, owed in list(self._owed.items()):

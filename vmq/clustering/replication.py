@@ -71,7 +71,7 @@ class Replication:
         directory: which node has which session.
         registries: the topic trees that there are.
         find_registry: the topic tree of a mountpoint, made when first asked for.
-        give: gives a session, by mountpoint and client id, messages that it had elsewhere; None: nothing can.
+        give: gives a session, by mountpoint and client id, messages that it had elsewhere.
 
     Raises:
         StoreError: the store is damaged.
@@ -87,7 +87,7 @@ class Replication:
         directory: Directory,
         registries: Mapping[str, Registry],
         find_registry: Callable[[str], Registry],
-        give: Callable[[tuple[str, str], list[Delivery]], None] | None = None,
+        give: Callable[[tuple[str, str], list[Delivery]], None],
     ) -> None:
         assert core.store is not None, "a node has a store"
         self._core = core
@@ -357,7 +357,7 @@ class Replication:
         self, registry: Registry, subscriber: Subscriber, copy: Copy, node: str
     ) -> None:
         """Gives a session, which came to be here meanwhile, what the copy has."""
-        if subscriber.queue.durable and self._give is not None:
+        if subscriber.queue.durable:
             who = (registry.mountpoint, subscriber.client_id)
             note_whence(self._store, subscriber.queue.session, self.copies, copy, node)
             for deliveries in contents(self._store, copy):

@@ -151,6 +151,10 @@ class Sessions:
                 message = Message(each.topic, each.payload, each.qos, each.retain)
                 queue.let_in(message, each.qos, each.retain, each.group)
 
+    def give_deliveries(self, who: Who, deliveries: list[Delivery]) -> None:
+        """The same of messages that are not from afar."""
+        self.add(who, [_entry_of(each) for each in deliveries])
+
     def _put_in_flight(self, queue: Queue, entry: Entry) -> None:
         message = NO_MESSAGE
         if not entry.released:

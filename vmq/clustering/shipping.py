@@ -25,11 +25,22 @@ class Shipping:
 
     # --- which
 
-    def begin(self, who: Who, node: str, since: int, now: float) -> None:
-        """What is here of a session becomes a ghost, and goes to a node that has become its owner."""
+    def begin(self, who: Who, node: str, since: int, now: float, is_taken: bool) -> None:
+        """What is here of a session becomes a ghost, and goes to a node that has become its owner.
+
+        `is_taken`: that node may have had a copy of it.
+        """
         self._here.make_ghost(who)
         self.outgoing[who] = outgoing = Outgoing()
+        outgoing.is_held = is_taken and self._here.compare(who)
         self._aim(who, outgoing, node, since, now)
+
+    def go_on(self, who: Who) -> None:
+        """Nothing of the ghost is at its new owner: it may go."""
+        outgoing = self.outgoing.get(who)
+        if outgoing is not None:
+            outgoing.is_held = False
+            self._ship(who, outgoing)
 
     def redirect(self, who: Who, node: str, since: int, now: float) -> None:
         """Another node has become the owner while the session was on its way."""
@@ -92,7 +103,7 @@ class Shipping:
     def _ship(self, who: Who, outgoing: Outgoing) -> None:
         """Sends as much of a session as there is room for."""
         here = self._here
-        if outgoing.target not in here.up():
+        if outgoing.is_held or outgoing.target not in here.up():
             return
         while self._ship_next(who, outgoing):
             pass

@@ -60,6 +60,8 @@ class Outgoing:
         #: When marks of nodes that are up are no longer waited for.
         self.deadline = 0.0
         self.step = Step.STATE
+        #: Nothing is sent before it is clear what the new owner has.
+        self.is_held = False
         #: Batches under way.
         self.open: int = 0
         #: Nodes that are up, and those that are down, whose mark has not come.

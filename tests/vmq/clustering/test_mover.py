@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.support.wire import PUBLISH, PUBREL, publish_packet, pubrec_packet
 from tests.vmq.clustering.device import Device
@@ -24,6 +25,7 @@ from tests.vmq.clustering.nodes import (
 from vmq.admin import cluster as admin
 from vmq.broker import Broker
 from vmq.clustering.mover import Mover, rendezvous
+from vmq.config import Config
 
 
 def mover(broker: Broker) -> Mover:
@@ -215,11 +217,16 @@ async def test_a_client_that_goes_away_while_it_waits_is_forgotten(
         assert sessions(b) == []
 
 
+def alone(config: Config) -> Config:
+    """Without copies of sessions on other nodes."""
+    return replace(config, cluster=replace(config.cluster, replicas=1))
+
+
 async def test_a_session_whose_node_is_down_goes_on_elsewhere_and_gets_the_rest_later(
     tmp_path: Path,
 ) -> None:
-    async with Broker(config(tmp_path, "a")) as a:
-        b = Broker(config(tmp_path, "b", [address(a)]))
+    async with Broker(alone(config(tmp_path, "a"))) as a:
+        b = Broker(alone(config(tmp_path, "b", [address(a)])))
         async with b, Device("d") as device:
             await together(a, b)
             there = address(b)
@@ -233,7 +240,7 @@ async def test_a_session_whose_node_is_down_goes_on_elsewhere_and_gets_the_rest_
             assert await device.connect(a)
             await a.publish("t", b"2", 1)
             await device.until(lambda: device.log == ["2"])
-            async with Broker(config(tmp_path, "b", listen=there)) as b:
+            async with Broker(alone(config(tmp_path, "b", listen=there))) as b:
                 await device.until(lambda: device.log == ["2", "1"])
                 await until(lambda: is_settled(a, b))
                 assert sessions(b) == []

@@ -221,6 +221,28 @@ async def test_any_node_finds_the_copy_and_has_it_brought(
         await until(lambda: len([1 for holders in nodes.copies().values() if "c" in holders]) >= 4)
 
 
+async def test_a_client_of_a_dead_node_finds_everything_at_the_node_that_it_comes_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether that node has the copy, and whether it knows already that the other is dead."""
+    async with house(tmp_path, adopt_after=3600.0) as nodes:
+        clients = [f"s{number}" for number in range(4)]
+        await subscribed(nodes["a"], *clients)
+        await publish(nodes["a"], *NUMBERS)
+        assert set(nodes.copies()) == set(clients)
+        await nodes.kill("a", monkeypatch)
+        for client in clients:
+            async with peer_of(nodes["b"]) as peer:
+                assert (await peer.connect(client, clean=False)).session_present
+                for number in NUMBERS:
+                    assert await received(peer, 1) == [number]
+                record = clustering(nodes["b"]).directory.record("", client)
+                assert record is not None
+                assert record.node == "b"
+        async with peer_of(nodes["b"]) as peer:
+            assert not (await peer.connect("new", clean=False)).session_present
+
+
 async def test_an_acknowledgement_waits_for_the_copy_and_no_longer_than_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -275,7 +297,7 @@ async def test_a_node_that_starts_again_has_its_copies_made_anew_and_the_old_del
 
 
 @pytest.mark.parametrize("is_alone", (False, True))
-async def test_an_owner_that_is_back_takes_out_what_the_new_one_has(
+async def test_an_owner_that_is_back_hands_over_only_what_it_alone_had(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_alone: bool
 ) -> None:
     async with house(tmp_path, "ab", adopt_after=3600.0) as nodes:
@@ -287,19 +309,16 @@ async def test_an_owner_that_is_back_takes_out_what_the_new_one_has(
         await nodes.kill("a", monkeypatch)
         b = nodes.brokers.get("b") or await nodes.start("b")
         assert await nodes.replication("b").find_copy("", "s", "a")
-        a = await nodes.start("a")
-        await together(a, b)
-        session = a.registry().subscribers["s"]
-        replication = nodes.replication("a")
-        has_answered, origin = await replication.ask_origin(("", "s"), "b")
-        assert has_answered
-        replication.leave_out_known(session, origin)
-        left = [b"only", b"here"] if is_alone else []
-        assert session.queue.waiting() == len(left)
-        async with peer_of(a) as peer:
-            assert (await peer.connect("s", clean=False)).session_present
-            assert await received(peer, len(left)) == left
         async with peer_of(b) as peer:
             assert (await peer.connect("s", clean=False)).session_present
             for number in NUMBERS:
                 assert await received(peer, 1) == [number]
+            a = await nodes.start("a")
+            await together(a, b)
+            # It hands over what the other does not have, and nothing else.
+            for payload in [b"only", b"here"] if is_alone else []:
+                assert await received(peer, 1) == [payload]
+            await until(lambda: not list(store_of(a).db.iterator(prefix=b"s")))
+            await until(lambda: not list(store_of(a).db.iterator(prefix=b"q")))
+            await publish(b, b"last")
+            assert await received(peer, 1) == [b"last"]

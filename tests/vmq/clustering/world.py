@@ -131,6 +131,12 @@ class Node:
         assert subscriptions == FILTERS
         self.sessions.setdefault(who, self.world.new_session())
 
+    def compare(self, who: Who) -> bool:
+        return False
+
+    def seek(self, who: Who, owner: str) -> bool:
+        return False  # there are no copies here
+
     def open_gate(self, who: Who) -> None:
         self.sessions[who].has_gate = True
 
