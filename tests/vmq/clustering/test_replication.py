@@ -243,6 +243,38 @@ async def test_a_client_of_a_dead_node_finds_everything_at_the_node_that_it_come
             assert not (await peer.connect("new", clean=False)).session_present
 
 
+async def test_the_sessions_of_a_node_that_is_taken_out_go_on_with_what_they_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with house(tmp_path, adopt_after=3600.0) as nodes:
+        clients = [f"s{number}" for number in range(6)]
+        await subscribed(nodes["a"], *clients)
+        await publish(nodes["a"], *NUMBERS)
+        await nodes.kill("a", monkeypatch)
+        clustering(nodes["b"]).node.remove("a", force=True)
+        await until(lambda: all("a" not in clustering(nodes[name]).node.members for name in "bc"))
+        for client in clients:
+            await until(partial(is_elsewhere, nodes, client))
+            owner = owner_of(nodes["c"], client)
+            async with peer_of(nodes[owner]) as peer:
+                assert (await peer.connect(client, clean=False)).session_present
+                for number in NUMBERS:
+                    assert await received(peer, 1) == [number]
+
+
+def is_elsewhere(nodes: House, client: str) -> bool:
+    """Whether all know that a session is not at `a` any more, and it is where it is said to be."""
+    owners = {owner_of(nodes[name], client) for name in "bc"}
+    if len(owners) > 1 or owners == {"a"}:
+        return False
+    return client in nodes[owners.pop()].registry().subscribers
+
+
+def owner_of(broker: Broker, client: str) -> str:
+    record = clustering(broker).directory.record("", client)
+    return "" if record is None else record.node
+
+
 async def test_an_acknowledgement_waits_for_the_copy_and_no_longer_than_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
