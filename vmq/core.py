@@ -180,8 +180,9 @@ class Core:
         #: The registry of a mountpoint, made when first asked for; the broker's.
         self.find_registry: Callable[[str], Any] | None = None
         # What follows is for a node of a cluster, and None for any other broker.
-        #: Told of this broker's sessions: (`CLAIMED`, `CHANGED` or `ENDED`, registry, subscriber).
-        self.on_subscriber: Callable[[int, Any, Any], None] | None = None
+        #: Told of this broker's sessions: (`CLAIMED`, `CHANGED` or `ENDED`, registry, subscriber, the filter whose
+        #: subscription changed, or "").
+        self.on_subscriber: Callable[[int, Any, Any, str], None] | None = None
         #: What completes the routes of a mountpoint with their targets on other nodes.
         self.find_nodes: Callable[[str], Callable[[Any], None]] | None = None
         #: Sends a message to the other nodes of its route, and to one member of each share group that has some there:

@@ -127,7 +127,7 @@ class Registry:
             store.put_session(self.scope + client_id, existing.queue.session, 0)
             output.barrier = store.barrier()
         if self.core.on_subscriber is not None:
-            self.core.on_subscriber(CLAIMED, self, existing)
+            self.core.on_subscriber(CLAIMED, self, existing, "")
         return existing, present
 
     def create(self, client_id: str, clean: bool) -> Subscriber:
@@ -225,7 +225,7 @@ class Registry:
             if store is not None:
                 store.put_session(self.scope + subscriber.client_id, queue.session, now)
             if on_subscriber is not None and subscriber.is_shared():
-                on_subscriber(CHANGED, self, subscriber)
+                on_subscriber(CHANGED, self, subscriber, "")
             hook = self.core.hooks.on_client_offline
             if hook is not None:
                 self.core.tell("on_client_offline", hook, queue.subscriber_id())
@@ -278,7 +278,7 @@ class Registry:
             store.end_session(self.scope + client_id, queue.session)
             self.purge(queue.session)
         if self.core.on_subscriber is not None:
-            self.core.on_subscriber(ENDED, self, subscriber)
+            self.core.on_subscriber(ENDED, self, subscriber, "")
         hook = self.core.hooks.on_topic_unsubscribed
         if hook is not None and filters:
             self.core.tell("on_topic_unsubscribed", hook, queue.subscriber_id(), filters)
@@ -314,7 +314,7 @@ class Registry:
             if subscriber.output is not None:
                 subscriber.output.barrier = store.barrier()
         if self.core.on_subscriber is not None:
-            self.core.on_subscriber(CHANGED, self, subscriber)
+            self.core.on_subscriber(CHANGED, self, subscriber, topic_filter)
 
     def add_subscription(self, subscriber: Subscriber, topic_filter: str, qos: int) -> None:
         present = subscriber.subscriptions.get(topic_filter)
@@ -344,7 +344,7 @@ class Registry:
             if subscriber.output is not None:
                 subscriber.output.barrier = store.barrier()
         if self.core.on_subscriber is not None:
-            self.core.on_subscriber(CHANGED, self, subscriber)
+            self.core.on_subscriber(CHANGED, self, subscriber, topic_filter)
         return True
 
     def send_retained(self, subscriber: Subscriber, topic_filter: str, qos: int) -> None:

@@ -208,9 +208,9 @@ class ClusterNode:
         """The value of a key, if it has one."""
         return self._running.metadata.get(prefix, key)
 
-    def items(self, prefix: str) -> Iterator[tuple[bytes, bytes]]:
-        """All keys of a prefix with their values, in order. Nothing is to be written meanwhile."""
-        return self._running.metadata.items(prefix)
+    def items(self, prefix: str, begin: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """All keys of a prefix that begin so, with their values, in order. Nothing is to be written meanwhile."""
+        return self._running.metadata.items(prefix, begin)
 
     def put(self, prefix: str, key: bytes, value: bytes) -> None:
         """Writes a value, here at once and everywhere soon.

@@ -49,9 +49,9 @@ def split_key(key: bytes) -> tuple[str, bytes]:
     return key[1:end].decode(errors="replace"), key[end:]
 
 
-def keys_of(prefix: str) -> tuple[bytes, bytes]:
-    """The range of the entries with this prefix."""
-    first = ENTRY + full_key(prefix, b"")
+def keys_of(prefix: str, begin: bytes = b"") -> tuple[bytes, bytes]:
+    """The range of the entries with this prefix whose keys begin so."""
+    first = ENTRY + full_key(prefix, begin)
     return first, after_text(first)
 
 

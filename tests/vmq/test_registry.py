@@ -548,16 +548,22 @@ def test_every_policy_serves_a_group_on_one_node_alike(house: House) -> None:
 
 def test_a_cluster_hears_of_every_session_and_of_each_change(durable: House) -> None:
     heard: list[tuple[int, str, list[str]]] = []
+    changed: list[str] = []
 
-    def on_subscriber(event: int, registry: Registry, subscriber: Subscriber) -> None:
+    def on_subscriber(
+        event: int, registry: Registry, subscriber: Subscriber, topic_filter: str
+    ) -> None:
         assert registry is durable.registry
         heard.append((event, subscriber.client_id, list(subscriber.subscriptions)))
+        if event == CHANGED:
+            changed.append(topic_filter)
 
     durable.core.on_subscriber = on_subscriber
     client = durable.client("c", clean=False)
     client.subscribe(("t", 1), ("u", 0))
     client.unsubscribe("t", "unknown")
     client.disconnect()
+    assert changed == ["t", "u", "t"]
     durable.client("c")  # ends the durable session
     durable.client("c").disconnect()  # ends the first one, and its own
     assert heard == [

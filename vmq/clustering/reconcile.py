@@ -48,6 +48,7 @@ class Reconciler:
                     self._register(registry, subscriber, is_first)
         if is_first:
             directory.note()
+        directory.sweep()
         directory.flush()
 
     def on_owner(

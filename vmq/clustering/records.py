@@ -14,6 +14,10 @@ from msgspec import Meta, Struct
 SUBSCRIBERS: Final = "vmq.subscribers"
 
 _SEPARATOR: Final = "\0"  # in no client id and no mountpoint [MQTT-1.5.3-2]
+_NUL: Final = b"\0"
+_PIECE_WORDS: Final = 4
+#: The digits of a piece's number, with which its key ends.
+NUMBER: Final = 8
 
 
 class RecordError(ValueError):
@@ -30,6 +34,13 @@ class Record(Struct, array_like=True, frozen=True):
     subscriptions: dict[str, Annotated[int, Meta(ge=0, le=2)]]
     #: Whether its client is connected; kept up to date for members of share groups only, the others always are.
     online: bool = True
+    #: Which pieces (`vmq.clustering.pieces`) hold the rest of the subscriptions, if one piece does not hold all. It is
+    #: another each time a node begins to write them: so the pieces of one side of a split never count on the other.
+    pieces: Annotated[str, Meta(max_length=300)] = ""
+
+    def like(self, subscriptions: dict[str, int]) -> "Record":
+        """A session of the same owner and kind that subscribes to just this."""
+        return Record(self.node, self.since, self.clean, subscriptions, self.online)
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder(order="sorted")
@@ -51,9 +62,31 @@ def decode_key(key: bytes) -> tuple[str, str]:
         mountpoint, separator, client_id = key.decode().partition(_SEPARATOR)
     except UnicodeDecodeError as error:
         raise RecordError(f"{key!r} is no subscriber: {error}") from None
-    if not separator:
+    if not separator or _SEPARATOR in client_id:
         raise RecordError(f"{key!r} is no subscriber")
     return mountpoint, client_id
+
+
+def encode_piece(key: bytes, pieces: str, number: int) -> bytes:
+    """The key of a piece of the session that has a key; they follow it in the order of keys."""
+    return pieces_of(key, pieces) + b"%0*x" % (NUMBER, number)
+
+
+def pieces_of(key: bytes, pieces: str) -> bytes:
+    """What the keys of a session's pieces begin with."""
+    return key + _NUL + pieces.encode() + _NUL
+
+
+def decode_piece(key: bytes) -> tuple[bytes, str, int] | None:
+    """The key of the session, which pieces, and the number of this one; None if it is no piece's key."""
+    words = key.split(_NUL)
+    if len(words) != _PIECE_WORDS or len(words[-1]) != NUMBER:
+        return None
+    mountpoint, client_id, pieces, number = words
+    try:
+        return mountpoint + _NUL + client_id, pieces.decode(), int(number, 16)
+    except ValueError:
+        return None
 
 
 def encode(record: Record) -> bytes:

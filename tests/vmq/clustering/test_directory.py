@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -13,11 +14,28 @@ from hypothesis import strategies as st
 from tests.vmq.clustering.fakes import FakeNode
 from tests.vmq.support import House, stored_house
 from vmq.clustering.directory import Directory
-from vmq.clustering.records import SUBSCRIBERS, Record, decode, encode, encode_key
+from vmq.clustering.pieces import PIECE
+from vmq.clustering.records import (
+    SUBSCRIBERS,
+    Record,
+    decode,
+    encode,
+    encode_key,
+    encode_piece,
+)
 from vmq.registry import Subscriber
 
 IDS = ("c", "d")
 NOW = 1000
+
+Wish = tuple[str, int, str, bool, bool]
+
+
+def wishes(record: Record | None) -> list[Wish]:
+    if record is None:
+        return []
+    kind = (record.node, record.clean, record.online)
+    return [(name, qos, *kind) for name, qos in record.subscriptions.items()]
 
 
 class Setting:
@@ -28,8 +46,8 @@ class Setting:
         self.house = house
         self.soon: list[Callable[[], None]] = []
         self.now = NOW
-        #: What followers were told last, by client id.
-        self.seen: dict[str, Record | None] = {}
+        #: What the routes follow, by client id: how often (filter, QoS, node, clean, online).
+        self.seen: dict[str, Counter[Wish]] = {}
         self.directory = Directory(
             cast("Any", self.node), self.follow, lambda: self.now, self.soon.append
         )
@@ -41,16 +59,24 @@ class Setting:
         self, mountpoint: str, client_id: str, before: Record | None, after: Record | None
     ) -> None:
         assert mountpoint == ""
-        assert self.seen.get(client_id) == before
-        self.seen[client_id] = after
+        seen = self.seen.setdefault(client_id, Counter())
+        seen.subtract(wishes(before))
+        assert min(seen.values(), default=0) >= 0, "told of the end of what was not there"
+        seen.update(wishes(after))
+        self.seen[client_id] = +seen
 
     def on_owner(
         self, mountpoint: str, client_id: str, before: Record | None, after: Record | None
     ) -> None:
-        assert self.seen[client_id] == after, "told before the routes"
+        assert self.follows(client_id), "told before the routes"
         assert self.directory.record(mountpoint, client_id) == after
         was, now = (None if each is None else each.node for each in (before, after))
         self.owners.append((client_id, was, now))
+
+    def follows(self, client_id: str) -> bool:
+        """Whether the routes are as the record."""
+        expected = Counter(wishes(self.directory.record("", client_id)))
+        return self.seen.get(client_id, Counter()) == expected
 
     def session(self, client_id: str, clean: bool = True) -> Subscriber:
         registry = self.house.registry
@@ -199,7 +225,8 @@ def test_callbacks_see_all_of_a_step_and_may_write(setting: Setting) -> None:
             for each in IDS
         )
     )
-    assert setting.seen["d"] == Record("a", NOW, True, {})
+    assert setting.directory.record("", "d") == Record("a", NOW, True, {})
+    assert not setting.seen["d"]
 
 
 def test_a_callback_that_fails_harms_nobody(
@@ -244,6 +271,7 @@ CHANGES = st.lists(st.tuples(st.sampled_from(IDS), RECORDS), min_size=1, max_siz
 ACTS = st.one_of(
     st.tuples(st.just("connect"), st.sampled_from(IDS), st.booleans()),
     st.tuples(st.just("subscribe"), st.sampled_from(IDS), st.integers(0, 2)),
+    st.tuples(st.just("many"), st.sampled_from(IDS), st.integers(0, 2 * PIECE)),
     st.tuples(st.just("end"), st.sampled_from(IDS), st.none()),
     st.tuples(st.just("give"), st.sampled_from(IDS), st.none()),
     st.tuples(st.just("hear"), st.none(), CHANGES),
@@ -274,11 +302,196 @@ def test_whatever_happens_followers_hear_of_every_step_between_two_records(acts:
             setting.directory.give("", client_id, "b")
         elif present is not None and what == "subscribe":
             registry.subscribe(present, "t", value)
+        elif present is not None and what == "many":
+            for number in range(value):
+                registry.subscribe(present, f"many/{number}", value % 3)
+            for number in range(value, 2 * PIECE):
+                registry.unsubscribe(present, f"many/{number}")
         elif present is not None and what == "end":
             registry.end_session(present)
         for each in IDS:
-            record = setting.directory.record("", each)
-            assert setting.seen.get(each) == record
+            assert setting.follows(each)
     setting.directory.flush()
-    for each in IDS:
-        assert setting.stored(each) == setting.directory.record("", each)
+    stored = {name: record for _, name, record in setting.directory.records()}
+    assert stored == {
+        each: record for each in IDS if (record := setting.directory.record("", each)) is not None
+    }
+
+
+# --- sessions of many subscriptions
+
+MANY = {f"t/{number}": 1 for number in range(3 * PIECE)}
+
+
+def subscribe_all(setting: Setting, client_id: str, filters: dict[str, int]) -> None:
+    for name, qos in filters.items():
+        setting.subscribe(client_id, name, qos)
+
+
+def keys(setting: Setting) -> list[bytes]:
+    return [key for key, _ in setting.node.items(SUBSCRIBERS)]
+
+
+def test_one_more_of_many_subscriptions_writes_a_bounded_piece(setting: Setting) -> None:
+    setting.session("c")
+    for name in MANY:
+        setting.subscribe("c", name, 1)
+        setting.directory.flush()
+    assert setting.directory.record("", "c") is not None
+    assert setting.follows("c")
+    sizes = [len(value) for _, _, value, *_ in setting.node.written if value is not None]
+    assert len(sizes) <= len(MANY) + 4
+    assert max(sizes) < 20 * PIECE
+    setting.node.written.clear()
+    setting.subscribe("c", "t/5", 2)
+    setting.house.registry.unsubscribe(setting.house.registry.subscribers["c"], "t/90")
+    setting.directory.flush()
+    assert len(setting.node.written) == 2
+    record = setting.directory.record("", "c")
+    assert record is not None
+    assert record.subscriptions == {
+        name: 2 if name == "t/5" else 1 for name in MANY if name != "t/90"
+    }
+    assert list(setting.directory.records()) == [("", "c", record)]
+    assert setting.follows("c")
+
+
+def test_the_end_of_a_session_takes_its_pieces_along(setting: Setting) -> None:
+    setting.session("c")
+    subscribe_all(setting, "c", MANY)
+    setting.directory.flush()
+    assert len(keys(setting)) == 3
+    setting.session("c")
+    assert setting.directory.record("", "c") == Record("a", NOW + 1, True, {})
+    subscribe_all(setting, "c", {"u": 0})
+    setting.directory.flush()
+    assert len(keys(setting)) == 1
+    setting.house.registry.end_session(setting.house.registry.subscribers["c"])
+    setting.directory.flush()
+    assert keys(setting) == []
+    assert setting.follows("c")
+
+
+def test_a_session_that_comes_again_keeps_its_pieces(durable: Setting) -> None:
+    setting = durable
+    one = setting.session("c", clean=False)
+    subscribe_all(setting, "c", MANY)
+    setting.directory.flush()
+    setting.node.written.clear()
+    setting.now += 1
+    setting.directory.claim(setting.house.registry, one)
+    setting.directory.flush()
+    assert len(setting.node.written) == 1
+    record = setting.directory.record("", "c")
+    assert record is not None
+    assert record.since == NOW + 1
+    assert record.subscriptions == MANY
+
+
+def test_a_session_of_many_subscriptions_changes_hands_by_one_write(durable: Setting) -> None:
+    setting = durable
+    setting.session("c", clean=False)
+    subscribe_all(setting, "c", MANY)
+    setting.directory.give("", "c", "b")
+    given = setting.directory.record("", "c")
+    assert given is not None
+    assert (given.node, given.subscriptions) == ("b", MANY)
+    assert setting.follows("c")
+    setting.directory.flush()
+    setting.node.written.clear()
+    # It comes back by one write of the other's.
+    head = decode(setting.node.map[SUBSCRIBERS, encode_key("", "c")])
+    setting.node.hear((SUBSCRIBERS, encode_key("", "c"), encode(with_owner(head, "a", NOW + 9))))
+    assert setting.follows("c")
+    setting.subscribe("c", "u", 0)
+    setting.directory.flush()
+    assert len(setting.node.written) == 1
+    record = setting.directory.record("", "c")
+    assert record is not None
+    assert record.subscriptions == MANY | {"u": 0}
+
+
+def with_owner(head: Record, node: str, since: int) -> Record:
+    return Record(node, since, head.clean, head.subscriptions, head.online, head.pieces)
+
+
+def theirs(pieces: str, since: int, first: dict[str, int], *others: dict[str, int]) -> list[Any]:
+    """A record of node `b` with pieces, as it comes."""
+    key = encode_key("", "c")
+    heard: list[Any] = [(SUBSCRIBERS, key, encode(Record("b", since, False, first, True, pieces)))]
+    for number, filters in enumerate(others, 1):
+        raw = encode(Record("b", since, False, filters))
+        heard.append((SUBSCRIBERS, encode_piece(key, pieces, number), raw))
+    return heard
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_pieces_and_their_record_may_come_in_any_order(setting: Setting, order: int) -> None:
+    for each in theirs("b/7", 7, {"t": 1}, {"u": 1}, {"v": 2})[::order]:
+        setting.node.hear(each)
+        assert setting.follows("c")
+    assert setting.directory.record("", "c") == Record(
+        "b", 7, False, {"t": 1, "u": 1, "v": 2}, True, "b/7"
+    )
+    # All in one step, to other pieces, and a take-over with them.
+    setting.node.hear(*theirs("b/7", 8, {"t": 1}, {"u": 2}, {"w": 2})[::order])
+    assert setting.follows("c")
+    setting.node.hear(*theirs("b/9", 9, {"x": 1}, {"y": 2})[::order])
+    assert setting.follows("c")
+    assert setting.directory.record("", "c") == Record("b", 9, False, {"x": 1, "y": 2}, True, "b/9")
+
+
+def test_who_takes_over_deletes_the_pieces_of_the_last_owner_and_writes_its_own(
+    durable: Setting,
+) -> None:
+    setting = durable
+    setting.node.hear(*theirs("b/7", 7, {"t": 1}, {"u": 1}))
+    setting.session("c", clean=False)
+    subscribe_all(setting, "c", MANY)
+    setting.directory.flush()
+    assert setting.follows("c")
+    assert not any(b"b/7" in key for key in keys(setting))
+    # What that one wrote meanwhile does not count, and goes.
+    late = theirs("b/7", 7, {}, {}, {"late": 1})[-1]
+    setting.node.hear(late)
+    assert setting.follows("c")
+    setting.directory.flush()
+    assert late[1] not in keys(setting)
+    # What was made later may belong to a record that is still to come.
+    early = theirs("b/5000", 5000, {"v": 1}, {"w": 1})[::-1]
+    setting.node.hear(early[0])
+    setting.directory.flush()
+    assert early[0][1] in keys(setting)
+    setting.node.hear(early[1])
+    assert setting.follows("c")
+    record = setting.directory.record("", "c")
+    assert record is not None
+    assert record.subscriptions == {"v": 1, "w": 1}
+
+
+def test_the_owner_puts_right_what_another_wrote_into_its_pieces(setting: Setting) -> None:
+    setting.session("c")
+    subscribe_all(setting, "c", MANY)
+    setting.directory.flush()
+    [_, one, two] = keys(setting)
+    setting.node.hear(
+        (SUBSCRIBERS, one, None),
+        (SUBSCRIBERS, two, encode(Record("b", 1, True, {"odd": 1}))),
+        (SUBSCRIBERS, two[:-1] + b"9", encode(Record("b", 1, True, {"more": 1}))),
+    )
+    assert setting.follows("c")
+    setting.directory.flush()
+    record = setting.directory.record("", "c")
+    assert record is not None
+    assert record.subscriptions == MANY
+    assert keys(setting)[1:] == [one, two]
+
+
+def test_at_the_start_pieces_that_count_no_more_go(setting: Setting) -> None:
+    key = encode_key("", "c")
+    for pieces, node in (("a/1", "a"), ("b/2", "b")):
+        raw = encode(Record(node, 1, True, {"t": 1}))
+        setting.node.map[SUBSCRIBERS, encode_piece(key, pieces, 1)] = raw
+    setting.directory.sweep()
+    setting.directory.flush()
+    assert keys(setting) == [encode_piece(key, "b/2", 1)], "that of another may still be used"

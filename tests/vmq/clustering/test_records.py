@@ -15,9 +15,12 @@ from vmq.clustering.records import (
     RecordError,
     decode,
     decode_key,
+    decode_piece,
     encode,
     encode_key,
+    encode_piece,
     merge,
+    pieces_of,
     taken_over,
 )
 
@@ -88,3 +91,16 @@ def test_who_takes_over_wins_whatever_its_clock_says(before: Record, now: int) -
 
 def test_the_first_owner_begins_now() -> None:
     assert taken_over(None, "a", 7, True, {"f": 1}) == Record("a", 7, True, {"f": 1})
+
+
+def test_keys_of_pieces_follow_their_session_and_no_other() -> None:
+    key = encode_key("mp", "c")
+    piece = encode_piece(key, "node/17", 300)
+    assert decode_piece(piece) == (key, "node/17", 300)
+    assert decode_piece(key) is None
+    assert piece.startswith(pieces_of(key, "node/17"))
+    assert key < piece < encode_key("mp", "c\1") < encode_key("mp", "c1")
+    for odd in (piece + b"z", piece + b"\0", key + b"\0x", key + b"\0\xff\x000"):
+        assert decode_piece(odd) is None
+    with pytest.raises(RecordError):
+        decode_key(piece)
