@@ -90,6 +90,21 @@ class ClusterOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             "that publish to a node that is up are read no further instead.",
         ),
     ] = 67_108_864
+    suback_after: Annotated[
+        Literal["local", "cluster"],
+        Meta(
+            description="What a SUBACK waits for: that this node has the subscription, or that every node that is up "
+            "sends its messages. The next packets of the client wait behind it."
+        ),
+    ] = "local"
+    suback_timeout: Annotated[
+        float,
+        Meta(
+            ge=0.1,
+            le=3600,
+            description='Seconds after which a node that is up is waited for no longer with suback_after = "cluster".',
+        ),
+    ] = 5.0
     ack_after: Annotated[
         Literal["local", "remote"],
         Meta(

@@ -183,6 +183,9 @@ class Core:
         #: Told of this broker's sessions: (`CLAIMED`, `CHANGED` or `ENDED`, registry, subscriber, the filter whose
         #: subscription changed, or "").
         self.on_subscriber: Callable[[int, Any, Any, str], None] | None = None
+        #: Asked when a client has subscribed, (registry, subscriber, filters): None: the SUBACK may be sent at once;
+        #: else `Pending` comes when it may.
+        self.fence: Callable[[Any, Any, list[str]], Pending | None] | None = None
         #: What completes the routes of a mountpoint with their targets on other nodes.
         self.find_nodes: Callable[[str], Callable[[Any], None]] | None = None
         #: Sends a message to the other nodes of its route, and to one member of each share group that has some there:

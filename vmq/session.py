@@ -473,13 +473,26 @@ class Session(Publisher):
             self.registry.subscribe(subscriber, topic_filter, qos)
             accepted.append(each)
             codes.append(qos)
+        fence = self.core.fence
+        if fence is not None and accepted:
+            pending = fence(self.registry, subscriber, [each.topic_filter for each in accepted])
+            if pending is not None:
+                done = bytes(codes)
+                self.suspend(pending, lambda _: self.answer_subscribe(packet_id, done, accepted))
+                return
+        self.answer_subscribe(packet_id, bytes(codes), accepted)
+
+    def answer_subscribe(self, packet_id: int, codes: bytes, accepted: list[Subscription]) -> None:
+        subscriber = self.subscriber
+        assert subscriber is not None
         self.core.counters.mqtt_suback_sent += 1
-        self.output.add(suback(packet_id, bytes(codes)))
+        self.output.add(suback(packet_id, codes))
         hook = self.hooks.on_subscribe
         if hook is not None:
             self.core.tell("on_subscribe", hook, self.username, self.subscriber_id(), accepted)
         for each in accepted:
-            self.registry.send_retained(subscriber, each.topic_filter, each.qos)
+            if each.topic_filter in subscriber.subscriptions:  # it may have been revoked meanwhile
+                self.registry.send_retained(subscriber, each.topic_filter, each.qos)
             if self.output.closing:
                 return
 

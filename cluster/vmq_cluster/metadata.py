@@ -6,7 +6,7 @@ other, is told in `vmq_cluster.entries`; what dots and clocks are for, in `vmq_c
 memory: how many keys there are matters to the disk alone.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -88,6 +88,13 @@ class Metadata:
             value = entries.decode(raw).value(merge)
             if value is not None:
                 yield split_key(key[1:])[1], value
+
+    def dots(self, prefix: str, keys: Iterable[bytes]) -> Iterator[Dot]:
+        """The dots of what keys hold: whoever has seen them knows these values, or later ones."""
+        for key in keys:
+            entry = self._load(full_key(prefix, key))
+            if entry is not None:
+                yield from entry.dots()
 
     def put(self, prefix: str, key: bytes, value: bytes) -> None:
         """Writes a value.

@@ -14,10 +14,11 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from vmq_cluster.clocks import Dot, NodeClock
 from vmq_cluster.effects import (
     Arrived,
     Changed,
@@ -211,6 +212,14 @@ class ClusterNode:
     def items(self, prefix: str, begin: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """All keys of a prefix that begin so, with their values, in order. Nothing is to be written meanwhile."""
         return self._running.metadata.items(prefix, begin)
+
+    def dots(self, prefix: str, keys: Iterable[bytes]) -> Iterator[Dot]:
+        """The dots of what keys hold: whoever has seen them knows these values, or later ones."""
+        return self._running.metadata.dots(prefix, keys)
+
+    def has_seen(self, dots: NodeClock) -> bool:
+        """Whether this node has seen all of these dots; what they stand for has been told then."""
+        return self._running.metadata.clock.dominates(dots)
 
     def put(self, prefix: str, key: bytes, value: bytes) -> None:
         """Writes a value, here at once and everywhere soon.

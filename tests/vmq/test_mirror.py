@@ -44,6 +44,7 @@ ELSEWHERE = {
     "bench/storm.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
     "bench/wildcard.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
     "bench/wiring.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
+    "clustering/fences.py": ("clustering/test_fencing.py", "seen in what nodes send each other"),
     "clustering/message.py": ("clustering/test_wire.py", "the form that all messages share"),
     "step.py": ("test_sinks.py", "the waiting part of a sink"),
     "admin/streams.py": ("http/test_api.py", "seen in what the API answers"),

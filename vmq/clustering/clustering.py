@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from vmq.clustering.directory import Directory
+from vmq.clustering.fencing import Fencing
 from vmq.clustering.key import read_key
 from vmq.clustering.lanes import Lanes
 from vmq.clustering.mover import Mover
@@ -19,8 +20,9 @@ from vmq.clustering.routing import Routing
 from vmq.commits import Committer
 from vmq.config_cluster import ClusterOptions
 from vmq.core import Core
+from vmq.hooks import Pending
 from vmq.metrics import Family, Sample
-from vmq.registry import Registry
+from vmq.registry import Registry, Subscriber
 from vmq.store import StoreError
 from vmq_cluster.addresses import check_address
 from vmq_cluster.effects import ClockAhead, Excluded, MembersChanged, PeerDown, PeerUp
@@ -74,6 +76,7 @@ class Clustering:
         self._directory: Directory | None = None
         self._routing: Routing | None = None
         self._retained: Retained | None = None
+        self._fencing: Fencing | None = None
         #: What is called before each commit of the store.
         self._flushes: list[Callable[[], None]] = []
         self._mover: Mover | None = None
@@ -141,6 +144,7 @@ class Clustering:
         soon = asyncio.get_running_loop().call_soon
         directory = Directory(node, routing.follow, lambda: int(core.wall_clock() * 1000), soon)
         self._directory = directory
+        self._fencing = self._make_fencing(node, directory)
         is_first = directory.is_new
         routing.set_members(node.members)
         routing.set_up(node.up)
@@ -178,6 +182,27 @@ class Clustering:
         assert self._replication is not None, "the node is not started"
         return self._replication
 
+    def _make_fencing(self, node: ClusterNode, directory: Directory) -> Fencing:
+        """Fences of others are answered; this node's SUBACKs wait for its own if they are to."""
+        core = self._core
+        loop = asyncio.get_running_loop()
+        fencing = Fencing(
+            node,
+            self.lanes,
+            directory.flush,
+            self.options.suback_timeout,
+            core.clock,
+            loop.call_soon,
+            loop.call_later,
+        )
+
+        def fence(registry: Registry, subscriber: Subscriber, filters: list[str]) -> Pending | None:
+            return fencing.wait(lambda: directory.keys(registry, subscriber, filters))
+
+        if self.options.suback_after == "cluster":
+            core.fence = fence
+        return fencing
+
     @property
     def directory(self) -> Directory:
         """Which node has which session."""
@@ -193,6 +218,8 @@ class Clustering:
     async def stop(self) -> None:
         """Ends in order; the node stays a member."""
         self._core.on_subscriber = None
+        self._core.fence = None
+        self._fencing = None
         if self._mover is not None:
             self._mover.stop()
             self._mover = None
@@ -323,6 +350,8 @@ class Clustering:
             self._core.cluster_is_split = len(node.up) + 1 < len(node.members)
             if self._routing is not None:
                 self._routing.set_up(node.up)
+            if self._fencing is not None:
+                self._fencing.set_up(node.up)
 
     def _maybe_healed(self) -> None:
         node = self._node
@@ -451,6 +480,16 @@ class Clustering:
                 self._splits,
             ),
             ("netsplit_resolved", "Times that all could be reached again.", self._heals),
+            (
+                "cluster_subacks_early",
+                "SUBACKs sent before every node that is up had the subscription (suback_timeout).",
+                0 if self._fencing is None else self._fencing.given_up,
+            ),
+            (
+                "cluster_shared_lost",
+                "Messages for share groups of which no node had a member any more.",
+                0 if self._routing is None else self._routing.lost,
+            ),
         )
         for name, text, value in counters:
             yield Family(name, "counter", text, (Sample((), value),))

@@ -188,6 +188,21 @@ class Directory:
         after = msgspec.structs.replace(before, node=node, since=before.since + 1)
         self._write(key, before, after)
 
+    def keys(
+        self, registry: Registry, subscriber: Subscriber, filters: Iterable[str]
+    ) -> set[bytes]:
+        """Under which keys of the metadata it is that a session of this node subscribes to filters."""
+        key = _key_of(registry, subscriber)
+        head = self._current(key)
+        if head is None or head.node != self._node.name:
+            return set()
+        found = {key}
+        if head.pieces:
+            pieces = self._pieces_of(key, head)
+            numbers = {pieces.place(each) for each in filters}
+            found |= {encode_piece(key, head.pieces, each) for each in numbers if each}
+        return found
+
     def flush(self) -> None:
         """Puts everything into the metadata. To be called before the store commits what was done with it."""
         self._is_flush_due = False

@@ -39,6 +39,10 @@ class Pieces:
         """All filters."""
         return self._place.keys()
 
+    def place(self, name: str) -> int | None:
+        """The number of the piece that holds a filter, if one does."""
+        return self._place.get(name)
+
     def apply(self, changes: Mapping[str, int | None]) -> dict[int, Filters]:
         """Subscribes and (None) unsubscribes; returns the pieces that changed, as they were."""
         before: dict[int, Filters] = {}

@@ -93,6 +93,11 @@ class Routing:
             for topic_filter in filters:
                 registry.routes.filter_changed(topic_filter)
 
+    @property
+    def lost(self) -> int:
+        """Messages for share groups that found no member on any node."""
+        return self._sharing.lost
+
     def set_members(self, members: Iterable[str]) -> None:
         """These are the nodes of the cluster now: to no other can anything be sent."""
         self._members = set(members)

@@ -11,12 +11,13 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Struct
 
+from vmq.clustering.fences import Fence, Passed
 from vmq.clustering.message import Message
 from vmq.clustering.moves import Move
 from vmq.clustering.publishes import Publish, Run
 from vmq.clustering.replica_messages import ReplicaMessage
 
-AnyMessage = Publish | Run | Move | ReplicaMessage
+AnyMessage = Publish | Run | Fence | Passed | Move | ReplicaMessage
 
 #: In one parcel.
 MAX_MESSAGES: Final = 100_000
