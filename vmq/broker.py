@@ -176,6 +176,8 @@ class Broker:
             await self._start_plugins()
             if self.config.cluster.listen:
                 await self._start_clustering()
+            elif self._core is not None and self._core.store is not None:
+                self._core.store.note_alone()
             await self.open_listeners()
             if self._wants_admin:
                 await self._open_admin()

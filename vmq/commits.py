@@ -46,6 +46,8 @@ class Committer:
         self.on_stored: Callable[[int], None] | None = None
         #: The last commit that is done.
         self.stored: int = 0
+        #: Called before each fsync, in its thread: what must not be behind the store after a loss of power is synced.
+        self.before_sync: list[Callable[[], None]] = []
         #: How long writes took, those that failed included.
         self.times = Histogram()
 
@@ -94,6 +96,9 @@ class Committer:
         """Writes the closed commit; in the loop or in a thread, but never in both at once."""
         began = time.perf_counter()
         try:
+            if store.sync:
+                for each in self.before_sync:
+                    each()
             store.write()
         finally:
             self.times.observe(time.perf_counter() - began)

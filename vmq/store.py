@@ -20,6 +20,7 @@ Records, by the first byte of their key (integers are big-endian, so that keys s
     g session               ->                                      session ended, records to delete
     p query                 -> batch (8), messages published of it (8)      a sink's batch under way
     l                       -> random name of this store (8), life of the broker as a node (8)
+    l alone                 ->                                      the broker ran without other nodes since
     o node NUL life number  -> messages     a parcel that another node has not confirmed
     o node NUL              -> how many messages these are (8), their bytes (8)
     k session               -> whose session this is a copy of     a copy that is kept for another node
@@ -282,6 +283,21 @@ class Store:
         if raw is None:
             return None
         return int.from_bytes(raw[:8], "big"), int.from_bytes(raw[8:], "big")
+
+    # Nodes of a cluster
+
+    def note_alone(self) -> None:
+        """The broker runs without other nodes: if it ever was a node, that will matter when it is one again."""
+        if self.get(b"l") is not None and not self.was_alone():
+            self.put(b"lalone", b"")
+
+    def was_alone(self) -> bool:
+        """Whether it ran so since it was a node."""
+        return self.get(b"lalone") is not None
+
+    def forget_alone(self) -> None:
+        """The other nodes know what it made meanwhile."""
+        self.delete(b"lalone")
 
     # Messages
 

@@ -1,5 +1,6 @@
 """The storage of real nodes: one LevelDB database."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ class LevelStorage:
             StorageError: another process has it, or it is damaged.
         """
         self._path = path
+        #: Whether something was written since the last `sync`, as what an earlier process left may be.
+        self._has_unsynced = True
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._db: Any = plyvel.DB(
@@ -60,8 +63,29 @@ class LevelStorage:
                         writer.delete(key)
                     else:
                         writer.put(key, value)
+            if not sync:
+                self._has_unsynced = True
         except plyvel.Error as error:
             raise self._failure("write", error) from None
+
+    def sync(self) -> None:
+        """Makes all that was written survive the loss of power. To be called in a thread, also while others write.
+
+        LevelDB's own way, a write with sync, holds up every other write as long as it takes. What it wrote without is
+        in its log, or, since it took another log, in tables that it syncs before it deletes the old one.
+
+        Raises:
+            StorageError: the disk failed.
+        """
+        if not self._has_unsynced:
+            return
+        self._has_unsynced = False  # before: what is written from now on needs the next call
+        try:
+            for each in (*sorted(self._path.glob("*.log")), self._path):
+                _sync_file(each)
+        except OSError as error:
+            self._has_unsynced = True
+            raise self._failure("sync", error) from None
 
     def close(self) -> None:
         self._db.close()
@@ -71,3 +95,14 @@ class LevelStorage:
         if isinstance(text, bytes):
             text = text.decode(errors="replace")
         return StorageError(f"cannot {what} the cluster's storage in {self._path}: {text}")
+
+
+def _sync_file(path: Path) -> None:
+    try:
+        file = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return  # a log whose content is in a table
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.vmq.clustering.nodes import pair
+from tests.vmq.clustering.nodes import pair, until
 from vmq.broker import Broker
 from vmq.registry import Registry
 
@@ -48,8 +48,7 @@ async def measure(count: int, per_client: int, per_step: int) -> float:
                     registry.subscribe(subscriber, each, 1)
                 topic = filters[-1].encode()
                 await asyncio.sleep(0)
-            while not _registry(b).route(topic).nodes:
-                await asyncio.sleep(0.05)
+            await until(lambda: bool(_registry(b).route(topic).nodes))
             return time.process_time() - began
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -112,3 +113,51 @@ def test_a_damaged_table_is_an_error_and_no_other_value(tmp_path: Path) -> None:
 
 def test_the_end_of_a_prefix() -> None:
     assert after_prefix(b"ab") == b"ac"
+
+
+def test_a_sync_asks_the_disk_for_every_log_and_the_folder_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(
+        os, "fsync", lambda file: synced.append(str(Path(f"/proc/self/fd/{file}").readlink()))
+    )
+    folder = tmp_path / "db"
+    storage = LevelStorage(folder)
+    storage.write({b"a": b"1"}, sync=False)
+    logs = sorted(str(each) for each in folder.glob("*.log"))
+    assert logs
+    storage.sync()
+    assert synced == [*logs, str(folder)]
+    storage.sync()
+    storage.write({b"b": b"1"}, sync=True)
+    storage.sync()
+    assert len(synced) == len(logs) + 1
+    storage.write({b"c": b"1"}, sync=False)
+    storage.sync()
+    assert len(synced) == 2 * (len(logs) + 1)
+    storage.close()
+
+
+def test_a_sync_that_failed_is_made_up_for_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = LevelStorage(tmp_path / "db")
+    storage.write({b"a": b"1"}, sync=False)
+    files: list[int] = []
+
+    def fails(file: int) -> None:
+        files.append(file)
+        raise OSError("no disk")
+
+    monkeypatch.setattr(os, "fsync", fails)
+    for _ in range(2):
+        with pytest.raises(StorageError, match=r"cannot sync .*no disk"):
+            storage.sync()
+    assert len(files) == 2
+    # A log may be gone by now, its content being in a table.
+    monkeypatch.setattr(Path, "glob", lambda *_: [tmp_path / "gone.log"])
+    monkeypatch.setattr(os, "fsync", files.append)
+    storage.sync()
+    assert len(files) == 3
+    storage.close()

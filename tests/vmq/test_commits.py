@@ -676,3 +676,35 @@ def test_killed_at_any_commit_nothing_is_lost_or_doubled(folder: Path, death: st
         if kill_at > commits_until_done:
             break
     assert commits_until_done >= 7
+
+
+async def test_what_must_not_be_behind_the_store_is_synced_first_and_in_the_thread() -> None:
+    for durability, expected in (("os", []), ("fsync", [(0, False)])):
+        stage = Stage(durability)
+        seen: list[tuple[int, bool]] = []
+
+        def sync(stage: Stage = stage, seen: list[tuple[int, bool]] = seen) -> None:
+            in_loop = threading.current_thread() is threading.main_thread()
+            seen.append((len(stage.db.writes), in_loop))
+
+        stage.committer.before_sync.append(sync)
+        stage.store.put(b"1", b"")
+        await stage.committer.finish_all()
+        assert seen == expected
+        assert len(stage.db.writes) == 1
+
+
+async def test_the_store_is_not_written_if_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commits, "RETRY_AFTER", 0.0)
+    stage = Stage("fsync")
+    failing = [True, False]
+
+    def sync() -> None:
+        if failing.pop(0):
+            raise OSError("no disk")
+
+    stage.committer.before_sync.append(sync)
+    stage.store.put(b"1", b"")
+    await stage.committer.finish_all()
+    assert not failing
+    assert [sorted(changes) for _, changes in stage.db.writes] == [[b"1"]]

@@ -150,15 +150,21 @@ class Clustering:
         routing.set_up(node.up)
         routing.attach(directory)
         reconciler = Reconciler(node.name, directory, self._registries, self._find_registry)
-        reconciler.start()
+        assert core.store is not None
+        was_alone = core.store.was_alone()
+        reconciler.start(was_alone)
         directory.on_owner(reconciler.on_owner)
         core.on_subscriber = directory.on_subscriber
         retained = Retained(node, core, self._registries, self._find_registry, soon)
-        retained.attach(is_first)
+        retained.attach(is_first, was_alone)
+        if was_alone:
+            core.store.forget_alone()
         self._retained = retained
         # What the store holds of a session or a topic, the metadata never lack.
         self._flushes = [directory.flush, retained.flush, node.flush]
         self._committer.before += self._flushes
+        assert self._storage is not None
+        self._committer.before_sync.append(self._storage.sync)
         mover = Mover(core, self._registries, self._find_registry, node, lanes, directory)
         self._replication = replication = Replication(
             self.options,
@@ -232,6 +238,7 @@ class Clustering:
         for flush in self._flushes:
             self._committer.before.remove(flush)
         self._flushes = []
+        self._committer.before_sync.clear()
         if self._directory is not None:
             self._directory.flush()
             self._directory = None

@@ -35,13 +35,19 @@ class Reconciler:
         self._registries = registries
         self._find = find
 
-    def start(self) -> None:
-        """Before the first client: every session of this node has its record, and the other way round."""
+    def start(self, was_alone: bool = False) -> None:
+        """Before the first client: every session of this node has its record, and the other way round.
+
+        `was_alone`: the broker ran without the cluster meanwhile, and its own sessions are as they are here.
+        """
         directory = self._directory
-        is_first = directory.is_new
+        is_first = directory.is_new or was_alone
         own = [each for each in directory.records() if each[2].node == self._name]
         for mountpoint, client_id, record in own:
-            self._restore(mountpoint, client_id, record)
+            if was_alone:
+                self._claim_or_forget(mountpoint, client_id)
+            else:
+                self._restore(mountpoint, client_id, record)
         for registry in list(self._registries.values()):
             for subscriber in list(registry.subscribers.values()):
                 if directory.record(registry.mountpoint, subscriber.client_id) is None:
@@ -61,6 +67,15 @@ class Reconciler:
         subscriber = None if registry is None else registry.subscribers.get(client_id)
         if registry is not None and subscriber is not None:
             self._register(registry, subscriber, False)
+
+    def _claim_or_forget(self, mountpoint: str, client_id: str) -> None:
+        """A record is to be what its session is."""
+        registry = self._find(mountpoint)
+        subscriber = registry.subscribers.get(client_id)
+        if subscriber is None:
+            self._directory.forget(mountpoint, client_id)
+        else:
+            self._directory.claim(registry, subscriber)
 
     def _restore(self, mountpoint: str, client_id: str, record: Record) -> None:
         """A session is to be what its record says."""

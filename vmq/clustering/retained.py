@@ -59,21 +59,25 @@ class Retained:
         self._pending: dict[bytes, bytes | None] = {}
         node.watch_steps(RETAINED, self._on_changes)
 
-    def attach(self, is_first: bool) -> None:
+    def attach(self, is_first: bool, was_alone: bool = False) -> None:
         """Makes this node's and the cluster's the same, and keeps them so; no client is here yet.
 
         `is_first`: what the metadata lack is new to the cluster; else it was erased while this node was down.
+        `was_alone`: the broker ran without the cluster meanwhile. Then what it has is newer than what the metadata had
+        when it left; but what it lacks it may never have kept, for its limits, and gets back.
         """
         found: set[bytes] = set()
         for key, value in self._node.items(RETAINED):
             found.add(key)
-            self._take(key, value)
+            if not was_alone or not self._has(key):
+                self._take(key, value)
         for registry in list(self._registries.values()):
             for message in registry.retained.all():
                 key = encode_key(registry.mountpoint, message.topic.decode())
                 if key in found:
-                    continue
-                if is_first:
+                    if was_alone and self._node.get(RETAINED, key) != _encode(message):
+                        self._on_retained(registry, message)
+                elif is_first or was_alone:
                     self._on_retained(registry, message)
                 else:
                     self._take(key, None)
@@ -108,14 +112,21 @@ class Retained:
         if not self._pending:
             self._call_soon(self.flush)
         key = encode_key(registry.mountpoint, message.topic.decode())
-        payload = message.payload
-        self._pending[key] = bytes((message.qos,)) + payload if payload else None
+        self._pending[key] = _encode(message)
 
     def _on_changes(self, changes: list[Changed]) -> None:
         for change in changes:
             # What this node is about to write is the last word.
             if not change.local and change.key not in self._pending:
                 self._take(change.key, change.value)
+
+    def _has(self, key: bytes) -> bool:
+        try:
+            mountpoint, topic = decode_key(key)
+        except RecordError:
+            return False
+        registry = self._registries.get(mountpoint)
+        return registry is not None and registry.retained.get(topic) is not None
 
     def _take(self, key: bytes, value: bytes | None) -> None:
         """This node has the message of the cluster, or none."""
@@ -133,6 +144,11 @@ class Retained:
         present = registry.retained.get(topic)
         if present is None or (present.payload, present.qos) != (message.payload, message.qos):
             registry.keep_retained(topic, message)
+
+
+def _encode(message: Message) -> bytes | None:
+    payload = message.payload
+    return bytes((message.qos,)) + payload if payload else None
 
 
 def _decode(topic: bytes, value: bytes | None) -> Message:

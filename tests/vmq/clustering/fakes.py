@@ -149,11 +149,15 @@ class Member:
         reconciler = Reconciler(
             self.name, self.directory, self.registries, lambda name: self.registries[name]
         )
-        reconciler.start()
+        store = core.store
+        was_alone = store is not None and store.was_alone()
+        reconciler.start(was_alone)
         self.directory.on_owner(reconciler.on_owner)
         core.on_subscriber = self.directory.on_subscriber
         self.retained = Retained(node, core, self.registries, self.find_registry, self.soon.append)
-        self.retained.attach(is_first)
+        self.retained.attach(is_first, was_alone)
+        if was_alone and store is not None:
+            store.forget_alone()
 
     def find_registry(self, mountpoint: str) -> Registry:
         if mountpoint not in self.registries:

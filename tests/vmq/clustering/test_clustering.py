@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from tests.vmq.test_broker import peer_of
 from vmq.admin import cluster
 from vmq.broker import Broker, StartError
 from vmq.clustering.clustering import node_name
-from vmq.config import ClusterOptions
+from vmq.config import ClusterOptions, StoreOptions
+from vmq_cluster.leveldb import LevelStorage
 
 
 def figures(broker: Broker) -> dict[str, float]:
@@ -124,3 +126,46 @@ async def test_an_address_in_use_is_refused(tmp_path: Path) -> None:
     async with Broker(config(tmp_path, "a")) as a:
         with pytest.raises(StartError, match="cluster: cannot listen at tcp://"):
             await Broker(config(tmp_path, "b", listen=address(a))).start()
+
+
+async def test_a_broker_that_was_no_node_for_a_while_loses_nothing(tmp_path: Path) -> None:
+    """What was retained meanwhile is the cluster's once it is a node again, and nothing before."""
+    async with Broker(config(tmp_path, "b")) as b:
+        node = config(tmp_path, "a", [address(b)], listen=f"ipc://{tmp_path}/a.socket")
+        async with Broker(node) as a:
+            await together(a, b)
+            await a.publish("t", b"before", retain=True)
+            await until(lambda: b.registry().retained.get("t") is not None)
+        alone = replace(config(tmp_path, "a"), cluster=ClusterOptions(node_name="a"))
+        async with Broker(alone) as a:
+            await a.publish("t", b"meanwhile", retain=True)
+            await a.publish("u", b"meanwhile", retain=True)
+        async with Broker(node) as a:
+            await together(a, b)
+            for topic in ("t", "u"):
+                await until(
+                    lambda topic=topic: (  # type: ignore[misc]
+                        (found := b.registry().retained.get(topic)) is not None
+                        and found.payload == b"meanwhile"
+                    )
+                )
+
+
+async def test_with_fsync_the_metadata_are_on_the_disk_before_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And in a thread: the loop is not kept waiting for the disk."""
+    threads: list[threading.Thread] = []
+    sync = LevelStorage.sync
+
+    def seen(storage: LevelStorage) -> None:
+        threads.append(threading.current_thread())
+        sync(storage)
+
+    monkeypatch.setattr(LevelStorage, "sync", seen)
+    durable = replace(config(tmp_path, "a"), store=StoreOptions(durability="fsync"))
+    async with Broker(durable) as a:
+        begun = len(threads)
+        await a.publish("t", b"x", retain=True)
+        await until(lambda: len(threads) > begun)
+    assert threading.main_thread() not in threads

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.vmq.clustering.fakes import Member, settle
+from tests.vmq.support import stored_house
 from vmq.clustering.records import SUBSCRIBERS, Record, encode, encode_key
 
 NOW = 1_700_000_000_000
@@ -134,3 +135,50 @@ def test_sessions_of_plugins_from_before_the_listeners_are_claimed(member: Membe
     member.start()
     assert member.directory.record("", "p") == Record("a", NOW, True, {"t": 0})
     assert not client.is_closed()
+
+
+@pytest.fixture
+def alone(member: Member) -> Member:
+    """The same, started again without other nodes."""
+    assert member.house.store is not None
+    member.house.store.put(b"l", b"a node's life")
+    settle(member)
+    member.house.commit()
+    member.house.restart()
+    assert member.house.store is not None
+    member.house.store.note_alone()
+    return member
+
+
+def test_what_a_broker_made_alone_is_right_when_it_is_a_node_again(alone: Member) -> None:
+    member = alone
+    put(member, "gone", Record("a", NOW, False, {"v": 1}))
+    client = member.house.client("d", clean=False)
+    client.unsubscribe("t")
+    client.subscribe(("u", 2))
+    client.disconnect()
+    new = member.house.client("new", clean=False)
+    new.subscribe(("t/#", 0))
+    new.disconnect()
+    for _ in range(2):
+        restart(member)
+        assert subscriptions(member, "d") == {"u": 2}
+        assert subscriptions(member, "new") == {"t/#": 0}
+        assert subscriptions(member, "gone") is None
+        for client_id, filters in (("d", {"u": 2}), ("new", {"t/#": 0})):
+            record = member.directory.record("", client_id)
+            assert record is not None
+            assert (record.node, record.subscriptions) == ("a", filters)
+        assert member.directory.record("", "gone") is None
+        member.house.commit()
+    # From now on the metadata are right again.
+    assert member.house.store is not None
+    assert not member.house.store.was_alone()
+
+
+def test_a_broker_that_was_never_a_node_notes_nothing(tmp_path: Path) -> None:
+    with stored_house(tmp_path) as house:
+        assert house.store is not None
+        house.store.note_alone()
+        assert not house.store.was_alone()
+        assert not house.store.dirty

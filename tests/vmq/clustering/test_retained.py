@@ -281,3 +281,36 @@ async def test_a_new_subscription_on_another_broker_gets_what_is_retained(tmp_pa
             assert (message.payload, message.qos, message.retain) == (b"x", 1, True)
         await a.publish("t/1", b"", retain=True)
         await until(lambda: b.registry().retained.count == 0)
+
+
+def test_what_was_retained_while_the_broker_was_no_node_is_new_to_the_cluster(
+    member: Member,
+) -> None:
+    for topic in ("same", "changed", "erased", "elsewhere"):
+        retain(member, topic, b"old", 1)
+    settle(member)
+    assert member.house.store is not None
+    member.house.store.put(b"l", b"a node's life")
+    member.house.commit()
+    member.house.restart()
+    member.house.store.note_alone()
+    retain(member, "changed", b"new")
+    retain(member, "made", b"new", 2)
+    retain(member, "erased", b"")
+    member.house.commit()
+    member.node.written.clear()
+    restart(member)
+    # Who keeps less than the cluster for its limits looks as if it had erased the rest: so that comes back.
+    expected = {
+        "same": (b"old", 1),
+        "changed": (b"new", 0),
+        "erased": (b"old", 1),
+        "elsewhere": (b"old", 1),
+        "made": (b"new", 2),
+    }
+    assert kept(member) == expected
+    assert in_map(member) == {
+        topic: bytes((qos,)) + payload for topic, (payload, qos) in expected.items()
+    }
+    written = {each[1] for each in member.node.written if each[0] == RETAINED}
+    assert written == {encode_key("", "changed"), encode_key("", "made")}
