@@ -76,6 +76,14 @@ def _cluster_problems(config: Config, origin: Callable[[str], str | None]) -> li
     for option, what in config_cluster.problems_of(config.cluster):
         key = f"cluster.{option}"
         problems.append(Problem(key, what, origin(key), getattr(config.cluster, option)))
+    largest = config.session.max_packet_size
+    if config.cluster.listen and largest > config_cluster.LARGEST_PACKET:
+        key = "session.max_packet_size"
+        what = (
+            f"no larger packet could go to other nodes; accepted: at most {config_cluster.LARGEST_PACKET} "
+            "with cluster.listen"
+        )
+        problems.append(Problem(key, what, origin(key), largest))
     return problems
 
 

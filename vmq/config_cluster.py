@@ -9,6 +9,9 @@ from msgspec import Meta, Struct
 # An option so marked may change on a running broker (vmq.reload).
 _LIVE: Final = {"live": True}
 
+#: The largest packet that can go to another node, with what is around it there.
+LARGEST_PACKET: Final = 59 * 1024 * 1024
+
 ADDRESS_FORMS: Final = "tcp://HOST:PORT or ipc://PATH"
 
 

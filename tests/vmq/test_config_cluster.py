@@ -7,8 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.vmq.refusals import refused
+from vmq.clustering.publishes import Publish
+from vmq.clustering.wire import Parcel, encode
 from vmq.config import Config
+from vmq.config_cluster import LARGEST_PACKET
 from vmq.config_load import load
+from vmq_cluster.messages import MAX_PAYLOAD
 
 
 def test_by_default_there_is_no_cluster() -> None:
@@ -52,3 +56,24 @@ def test_with_a_key_other_machines_may_be_reached(file: Path) -> None:
     listen = 'listen = "tcp://0.0.0.0:44053"\nadvertise = "tcp://10.0.0.1:44053"'
     file.write_text(f'[cluster]\n{listen}\njoin = ["tcp://10.0.0.2:44053"]\nkey_file = "k"\n')
     assert load(file).config.cluster.key_file == "k"
+
+
+def test_no_packet_is_larger_than_what_can_go_to_another_node(tmp_path: Path) -> None:
+    file = tmp_path / "vmq.toml"
+    node = '[cluster]\nlisten = "tcp://127.0.0.1:0"\n'
+    for size, extra in ((LARGEST_PACKET, node), (LARGEST_PACKET + 1, "")):
+        file.write_text(f"[session]\nmax_packet_size = {size}\n{extra}")
+        assert load(file, {}).config.session.max_packet_size == size
+    text = f"[session]\nmax_packet_size = {LARGEST_PACKET + 1}\n{node}"
+    file.write_text(text)
+    [line] = refused(path=file, environ={})
+    assert "session.max_packet_size" in line
+    assert f"at most {LARGEST_PACKET} with cluster.listen" in line
+
+
+def test_the_largest_publish_fits_into_a_lane() -> None:
+    topic = b"t" * 65_535
+    group = "$share/g/" + "t" * 65_000
+    payload = bytes(LARGEST_PACKET - len(topic) - 9)
+    publish = Publish(topic, payload, 2, "m" * 255, group, 8)
+    assert len(encode(Parcel(1 << 61, 1 << 61, 1 << 61, publish))) + 1000 < MAX_PAYLOAD

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from msgspec import Meta, Struct
 
+from vmq.admin.elsewhere import home_of, targets
 from vmq.admin.errors import AdminError
 from vmq.admin.queue_state import outcome, send_state
 from vmq.admin.trees import Mountpoint, registry_of
@@ -91,18 +92,23 @@ def explain(broker: "Broker", publish: Publish) -> Explanation:
     if publish.qos not in (0, 1, 2):
         raise AdminError(f"qos: {publish.qos}; accepted: 0, 1, 2")
     registry = registry_of(broker, publish.mountpoint)
-    steps = [_client(registry, publish.client_id), *_limits(registry, publish)]
+    home = home_of(broker, publish.mountpoint, publish.client_id)
+    steps = [_client(registry, publish.client_id, home), *_limits(registry, publish)]
     steps += _cluster(registry, publish.client_id)
     steps += _hooks(registry)
     stopped = [each for each in steps if each.verdict == STOP]
     recipients: list[Recipient] = []
+    elsewhere = 0
     if not any(each.step == "topic" for each in stopped):
         steps += _store(registry, publish)
         steps += _retained(registry, publish)
         recipients = _recipients(registry, publish)
         steps.append(_matches(recipients))
+        for arrives, reason in targets(broker, registry, publish.topic, publish.qos):
+            elsewhere += arrives
+            steps.append(Step("node", OK if arrives else NOTE, reason))
     gets = [each for each in recipients if each.outcome in _ARRIVES]
-    arrives = bool(gets) and not stopped
+    arrives = bool(gets or elsewhere) and not stopped
     return Explanation(
         client_id=publish.client_id,
         mountpoint=publish.mountpoint,
@@ -111,7 +117,7 @@ def explain(broker: "Broker", publish: Publish) -> Explanation:
         retain=publish.retain,
         size=publish.size,
         arrives=arrives,
-        verdict=_verdict(stopped, recipients, arrives=arrives),
+        verdict=_verdict(stopped, recipients, elsewhere, arrives=arrives),
         steps=steps,
         recipients=recipients,
     )
@@ -120,10 +126,12 @@ def explain(broker: "Broker", publish: Publish) -> Explanation:
 _ARRIVES: Final = ("sent", "queued", "stored", "candidate")
 
 
-def _verdict(stopped: list[Step], recipients: list[Recipient], *, arrives: bool) -> str:
+def _verdict(
+    stopped: list[Step], recipients: list[Recipient], elsewhere: int, *, arrives: bool
+) -> str:
     if stopped:
         return f"It goes nowhere: {stopped[0].reason}"
-    if not recipients:
+    if not recipients and not elsewhere:
         return "It goes nowhere: no subscription matches the topic"
     if not arrives:
         return f"It is lost: {recipients[0].reason}"
@@ -133,14 +141,18 @@ def _verdict(stopped: list[Step], recipients: list[Recipient], *, arrives: bool)
     parts = [f"{count} of the subscribers below"] if count else []
     if groups:
         parts.append(f"one member of each of {groups} share group(s)")
+    if elsewhere:
+        parts.append(f"{elsewhere} target(s) on other nodes")
     return f"It goes to {' and '.join(parts)}" + (f"; {lost} would miss it" if lost else "")
 
 
 # The publisher's side
 
 
-def _client(registry: Registry, client_id: str) -> Step:
+def _client(registry: Registry, client_id: str, home: str) -> Step:
     subscriber = registry.subscribers.get(client_id)
+    if subscriber is None and home:
+        return Step("client", STOP, f"node {home} has the client's session: ask there")
     if subscriber is None:
         return Step("client", STOP, "the client is not connected, and has no session")
     output = subscriber.output
