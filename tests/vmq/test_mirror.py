@@ -97,6 +97,7 @@ ELSEWHERE = {
 #: Test files that mirror no module, and why.
 NO_MIRROR = {
     "test_mirror.py": "the rule itself",
+    "clustering/test_directories.py": "directories of several nodes over a network that splits",
     "clustering/test_moves_and_deaths.py": "brokers that die while sessions move",
     "plugins/test_asking.py": "the handle of a running broker: gauges and streams",
     "plugins/test_clients.py": "a real client against plugins",
