@@ -80,7 +80,8 @@ class ClusterOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             ge=0,
             le=31_536_000,
             description="Seconds after which a node that is down is taken out of the cluster; 0 = never. "
-            "It comes back by itself when it is well again.",
+            "It comes back by itself when it is well again. Until then messages of QoS 1 and 2 wait for it, also those "
+            "for its clean sessions.",
         ),
     ] = 0.0
     buffer_bytes: Annotated[

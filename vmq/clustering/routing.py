@@ -4,6 +4,10 @@ Each topic tree has beside its own subscriptions the filters of all other nodes,
 A route is resolved in both at once, and forgotten when either changes. A publish goes to each node that wants it
 once, straight from the node where it was published; there it goes to local subscribers alone.
 Who gets it of a share group is told in `vmq.clustering.sharing`.
+
+A node that is down is a target like any other: what is of QoS 1 and 2 waits for it on its lane, up to `buffer_bytes`,
+until it is up again or no member any more. That holds for its clean sessions too: from here a node that died, with
+them, looks like one that cannot be reached, whose clients are still there.
 """
 
 import logging
