@@ -359,3 +359,28 @@ def test_rendezvous_moves_only_what_a_node_had() -> None:
     for who, node in with_all.items():
         assert rendezvous(who, "bcd") == (rendezvous(who, "dcb") if node == "a" else node)
     assert rendezvous(("", "c"), []) is None
+
+
+async def test_a_session_of_many_subscriptions_goes_from_node_to_node(tmp_path: Path) -> None:
+    """Its record has several pieces, which change hands with it, there and back."""
+    filters = [(f"t/{number}", 1) for number in range(150)]
+    async with (
+        three(tmp_path) as brokers,
+        Device("d") as device,
+        Device("p", clean=True) as other,
+    ):
+        await device.connect(brokers[0])
+        await device.subscribe(*filters)
+        await other.connect(brokers[2])
+        for turn, broker in enumerate((brokers[1], brokers[0])):
+            assert await device.connect(broker)
+            name = "ba"[turn]
+            await until(lambda name=name: all(is_subscribed(each, "d", name) for each in brokers))  # type: ignore[misc]
+            record = clustering(brokers[2]).directory.record("", "d")
+            assert record is not None
+            assert record.subscriptions == dict(filters)
+            device.log.clear()
+            for topic, _ in filters:
+                other.publish(topic, topic, 1)
+            await device.until(lambda: len(device.log) == len(filters))
+            assert device.log == [topic for topic, _ in filters]
