@@ -60,11 +60,11 @@ class Tail:
         self.bytes = _ALL_BYTES // len(logs)
         self.readers = [Reader(log, _COLUMNS, query.filter) for log in logs]
         self.left = query.limit
-        #: The offset that comes next, of each of `logs`.
+        #: Where the next call of `messages` begins, of each of `logs`.
         self.next = starts(logs, query)
 
     def messages(self) -> Iterator[Message]:
-        """The messages up to the present ends; call it again to go on from there.
+        """The messages up to the present ends; once all are taken, call it again to go on from there.
 
         Raises:
             DamagedError: a segment is not what was written.
@@ -74,14 +74,13 @@ class Tail:
         found = merge(
             *(self._of(number, end) for number, end in enumerate(ends)), key=lambda each: each[0]
         )
-        for _, number, message in found:
+        for _, _, message in found:
             if self.done:
                 return
-            self.next[number] = message.offset + 1
             if self.left is not None:
                 self.left -= 1
             yield message
-        self.next = [max(pair) for pair in zip(self.next, ends, strict=True)]
+        self.next = ends
 
     @property
     def done(self) -> bool:
@@ -164,8 +163,8 @@ def before_the_end(logs: Sequence[Log], count: int, topic_filter: str | None) ->
             found.append((time, offset, number))
         latest = nlargest(count, chain(latest, found))
     begin = list(ends)
-    for _, offset, number in latest:
-        begin[number] = min(begin[number], offset)
+    for _, offset, number in latest:  # the earliest of each comes last
+        begin[number] = offset
     return begin
 
 
