@@ -37,6 +37,8 @@ ELSEWHERE = {
     "streams/errors.py": ("streams/test_cursor.py", "seen in what readers are told"),
     "streams/schema.py": ("streams/test_cursor.py", "seen in what readers get"),
     "streams/segment.py": ("streams/test_recovery.py", "seen in what can be read of its files"),
+    "http/stream_tail.py": ("cli/test_stream_tail.py", "by way of the command"),
+    "cli/stored_streams.py": ("cli/test_stream.py", "the commands that look into a folder"),
     "bench/connect.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
     "bench/control.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
     "bench/flow.py": ("bench/test_scenarios.py", "scenarios run as a whole"),

@@ -10,7 +10,7 @@ from vmq.config_streams import StreamOptions
 
 if TYPE_CHECKING:
     from vmq.broker import Broker
-    from vmq.streams.catalog import Catalog
+    from vmq.streams.catalog import Catalog, Stream
 
 
 class StreamRow(Struct):
@@ -75,6 +75,15 @@ def show_stream(broker: "Broker", name: str) -> StreamDetails:
     from vmq.streams import admin
 
     return msgspec.convert(admin.show_stream(catalog, name), StreamDetails)
+
+
+def find_stream(broker: "Broker", name: str) -> "Stream":
+    """One stream, to be read.
+
+    Raises:
+        NotFoundError: there is none of this name.
+    """
+    return _catalog(broker, name).streams[name]
 
 
 def create_stream(broker: "Broker", name: str, options: dict[str, Any]) -> StreamRow:

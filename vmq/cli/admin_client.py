@@ -90,7 +90,10 @@ class AdminClient:
             except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
                 raise CliError(f"no broker runs on {self._folder}; see --data-dir") from None
             if response.status != 200:
-                raise CliError(str(json.loads(response.read())["error"]))
+                text = str(json.loads(response.read())["error"])
+                raise CliError(
+                    text, USAGE if response.status == HTTPStatus.BAD_REQUEST else FAILURE
+                )
             while line := response.readline():
                 yield line.decode(errors="replace").rstrip("\n")
         finally:

@@ -11,6 +11,8 @@ from typing import Final, TextIO
 # Exit codes. A wrong option and a wrong configuration are the user's; the rest is the run's.
 FAILURE: Final = 1
 USAGE: Final = 2
+# Of a program whose reader went away: 128 + SIGPIPE.
+NO_READER: Final = 141
 
 _RED: Final = "31"
 _YELLOW: Final = "33"
@@ -46,6 +48,17 @@ def has_colour(stream: TextIO) -> bool:
     return (
         is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     )
+
+
+def painted(text: str, style: str) -> str:
+    """Text for stdout in a style of the terminal (ANSI, as in "2" for faint), if it may have any."""
+    return f"\x1b[{style}m{text}\x1b[0m" if has_colour(sys.stdout) else text
+
+
+def nobody_reads() -> int:
+    """The exit code, once stdout is a broken pipe: the interpreter's own flush at exit complains no more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return NO_READER
 
 
 def error(message: str) -> None:

@@ -1,25 +1,24 @@
 """`vmq stream`: the streams of a running broker, or else of its data folder; make and delete those of one that runs."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from vmq.cli import settings
+from vmq.cli import stream_tail
 from vmq.cli.admin_client import AdminClient
 from vmq.cli.asking import asking
-from vmq.cli.console import FAILURE, CliError, UsageError, error, table, warning
+from vmq.cli.console import FAILURE, UsageError, error, table, warning
 from vmq.cli.rows import Columns, JsonOption, clean, print_json, show_one, show_rows
 from vmq.cli.settings import ConfigOption, DataDirOption
+from vmq.cli.stored_streams import stored_streams
 
 if TYPE_CHECKING:
     from vmq.streams.stored import PartitionReport, StoredStream
 
 app = typer.Typer(
-    help="Make, look at, verify, export and delete streams.",
+    help="Make, look at, follow, verify, export and delete streams.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
@@ -44,7 +43,7 @@ def list_streams(
     if broker.finds_broker():
         show_rows(broker.get("/streams", limit=0), COLUMNS, as_json=as_json)
         return
-    with _streams(config, data_dir) as folder:
+    with stored_streams(config, data_dir) as folder:
         from vmq.streams import stored
 
         rows = [_row(stored.StoredStream(folder, name)) for name in stored.names(folder)]
@@ -71,7 +70,7 @@ def show(
         partitions = found.pop("partitions")
         _show({**found, **found.pop("options"), "partitions": partitions}, as_json=as_json)
         return
-    with _streams(config, data_dir) as folder:
+    with stored_streams(config, data_dir) as folder:
         import msgspec
 
         from vmq.streams.stored import StoredStream
@@ -147,6 +146,9 @@ def delete(ask: AdminClient, name: NameArgument) -> Any:
     return ask.delete("/stream", name=name)
 
 
+app.command("tail")(stream_tail.tail)
+
+
 @app.command("verify")
 def verify(
     name: Annotated[
@@ -164,7 +166,7 @@ def verify(
       vmq stream verify
       vmq stream verify sensors --data-dir /var/lib/vmq
     """
-    with _streams(config, data_dir) as folder:
+    with stored_streams(config, data_dir) as folder:
         from vmq.streams import stored
 
         wanted = stored.names(folder) if name is None else [name]
@@ -210,7 +212,7 @@ def export(
       vmq stream export sensors --parquet sensors.parquet
       vmq stream export sensors --parquet t.parquet -t 'sensors/+/temp' --columns topic,payload
     """
-    with _streams(config, data_dir) as folder:
+    with stored_streams(config, data_dir) as folder:
         from vmq.streams.errors import DamagedError, StreamError
         from vmq.streams.stored import StoredStream
 
@@ -223,24 +225,6 @@ def export(
         except StreamError as problem:
             raise UsageError(str(problem)) from None
     print(f"{count} messages")
-
-
-@contextmanager
-def _streams(config: Path | None, data_dir: str | None) -> Iterator[Path]:
-    """The folder of streams; what goes wrong with it becomes an error of the command line."""
-    overrides = {} if data_dir is None else {"broker.data_dir": data_dir}
-    folder = Path(settings.load(config, overrides).config.broker.data_dir)
-    try:
-        from vmq.streams.errors import StreamError
-        from vmq.streams.stored import find_folder
-    except ImportError as problem:
-        raise CliError(
-            f"streams need more libraries ({problem}): pip install 'vmq[streams]'"
-        ) from None
-    try:
-        yield find_folder(folder)
-    except (StreamError, OSError) as problem:
-        raise CliError(clean(str(problem))) from None
 
 
 def _plain(report: "PartitionReport") -> dict[str, Any]:

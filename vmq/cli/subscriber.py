@@ -1,7 +1,6 @@
 """The running part of `vmq sub`: stay connected, and print what comes."""
 
 import asyncio
-import os
 import signal
 import sys
 from dataclasses import dataclass
@@ -9,14 +8,13 @@ from datetime import datetime
 from typing import Any, Final
 
 from vmq.cli.client import Client, Unreachable, silence_libraries
-from vmq.cli.console import FAILURE, CliError, warning
+from vmq.cli.console import FAILURE, CliError, nobody_reads, warning
 from vmq.cli.format import Formatter, Received
 from vmq.cli.options import Connection
 from vmq.mqtt.topics import matches
 
-# Exit codes: of mosquitto_sub after -W, and of a program whose reader went away (128 + SIGPIPE).
+# Exit code of mosquitto_sub after -W.
 TIMED_OUT: Final = 27
-NO_READER: Final = 141
 
 _REFUSED: Final = 0x80
 _FIRST_DELAY: Final = 1.0
@@ -165,9 +163,7 @@ class Subscriber:
             sys.stdout.buffer.write(text + self._end)
             sys.stdout.buffer.flush()
         except BrokenPipeError:
-            # Nobody reads: the interpreter's own flush at exit must not complain either.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            self._finish(NO_READER)
+            self._finish(nobody_reads())
             return False
         except OSError as problem:
             self._outcome.set_exception(CliError(f"cannot write: {problem.strerror}", FAILURE))

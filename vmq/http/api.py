@@ -5,7 +5,7 @@ import base64
 import binascii
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +18,7 @@ from vmq.admin.listing import Listing
 from vmq.http.keys import BODY_TIMEOUT
 from vmq.http.openapi import Failure, describe
 from vmq.http.operations import OPERATIONS, Context, Operation, Result
+from vmq.http.stream_tail import Tails
 from vmq.http.trace import stream
 
 if TYPE_CHECKING:
@@ -53,16 +54,21 @@ def add_routes(app: web.Application, broker: "Broker", *, trusted: bool = False)
     async def traced(request: web.Request) -> web.StreamResponse:
         return await stream(request, broker)
 
-    add_api(app, do, traced, None if trusted else context.api_keys)
+    tails = Tails(broker)
+    app.on_shutdown.append(tails.stop)
+    live: dict[str, Handler] = {"/trace": traced, "/stream/tail": tails.serve}
+    add_api(app, do, live, None if trusted else context.api_keys)
 
 
-def add_api(app: web.Application, do: Doing, trace: Handler, keys: ApiKeys | None) -> None:
+def add_api(
+    app: web.Application, do: Doing, live: Mapping[str, Handler], keys: ApiKeys | None
+) -> None:
     """Adds the API to an application.
 
     Args:
         app: where to.
         do: does what is asked.
-        trace: answers /trace, which only those get who are trusted.
+        live: what answers without an end, by its path; only those get it who are trusted.
         keys: which one of them a request is to bring; None = whoever reaches the application is the operator.
     """
     trusted = keys is None
@@ -88,7 +94,8 @@ def add_api(app: web.Application, do: Doing, trace: Handler, keys: ApiKeys | Non
         return answer
 
     if trusted:
-        app.router.add_get(f"{PREFIX}/trace", _guarded(trace, None))
+        for path, follow in live.items():
+            app.router.add_get(PREFIX + path, _guarded(follow, None))
     app.router.add_get(f"{PREFIX}/openapi.json", openapi)
     for path in (PREFIX, PREFIX + "/{rest:.*}"):
         app.router.add_route("*", path, _guarded(unknown, keys))

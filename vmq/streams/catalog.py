@@ -14,7 +14,7 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Final, Literal
@@ -25,6 +25,7 @@ from vmq.config_streams import StreamOptions, from_plain
 from vmq.mqtt.topics import matches
 from vmq.streams.appender import Appender
 from vmq.streams.commits import Commits
+from vmq.streams.cursor import Log
 from vmq.streams.errors import StreamError, UnknownPartitionError, UnknownStreamError
 from vmq.streams.janitor import Janitor
 from vmq.streams.partition import Partition, sync_folder
@@ -83,7 +84,7 @@ class Stream:
             with self.news:
                 self.news.notify_all()
 
-    def wait(self, after: list[tuple[Partition, int]], timeout: float) -> bool:
+    def wait(self, after: Sequence[tuple[Log, int]], timeout: float) -> bool:
         """Waits until one of some partitions ends behind an offset; False if none does in time."""
         with self.news:
             self.watchers += 1

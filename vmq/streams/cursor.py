@@ -5,9 +5,10 @@ to its end. Rows that are not published yet are never seen.
 """
 
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,11 +18,12 @@ from vmq.streams.columns import Projection
 from vmq.streams.errors import OutOfRangeError, StreamError
 from vmq.streams.frame import END
 from vmq.streams.index import Index, load
-from vmq.streams.partition import Partition
+from vmq.streams.partition import Sealed
 from vmq.streams.recovery import examine
 from vmq.streams.schema import STORED
 from vmq.streams.segment import (
     FlawError,
+    Header,
     Packed,
     Span,
     index_path,
@@ -56,6 +58,40 @@ class PackedChunk(NamedTuple):
     next: int
 
 
+class Last(Protocol):
+    """The last segment of a log."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def index(self) -> Index: ...
+
+
+class Log(Protocol):
+    """What readers need of a partition: of one that grows, or of one that lies in a folder (see there)."""
+
+    @property
+    def stream(self) -> str: ...
+    @property
+    def number(self) -> int: ...
+    @property
+    def header(self) -> Header: ...
+    @property
+    def changed(self) -> threading.Lock: ...
+    @property
+    def sealed(self) -> Sequence[Sealed]: ...
+    @property
+    def active(self) -> Last: ...
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def earliest(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def visible(self) -> int: ...
+
+
 class Place:
     """A segment that is open for reading; `growing` while it is the partition's last."""
 
@@ -73,7 +109,7 @@ class Cursor:
         OutOfRangeError: the partition has no such offset. Its end is one: rows may come.
     """
 
-    def __init__(self, partition: Partition, offset: int) -> None:
+    def __init__(self, partition: Log, offset: int) -> None:
         self.partition = partition
         self.offset = offset
         earliest, end = partition.earliest, partition.end
@@ -165,7 +201,8 @@ class Cursor:
             # Under the lock: no merged copy takes the file's place, and no rollback shortens the index.
             if sealed is None:
                 active = partition.active
-                place = Place(os.dup(active.fd), active.path, active.index, growing=True)
+                fd = os.open(active.path, os.O_RDONLY | os.O_CLOEXEC)
+                place = Place(fd, active.path, active.index, growing=True)
                 found = place.index.find(self.offset)
             else:
                 fd = os.open(sealed.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -197,7 +234,7 @@ class Reader:
 
     def __init__(
         self,
-        partition: Partition,
+        partition: Log,
         columns: Sequence[str] | None = None,
         topic_filter: str | None = None,
     ) -> None:
@@ -291,7 +328,7 @@ def as_stream(rows: pa.RecordBatch) -> pa.Buffer:
     return sink.getvalue()
 
 
-def offset_at(partition: Partition, time: int) -> int:
+def offset_at(partition: Log, time: int) -> int:
     """The first offset whose timestamp is `time` (microseconds) or later; the end if there is none.
 
     Raises:

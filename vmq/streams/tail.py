@@ -1,75 +1,192 @@
-"""Following a stream by Flight, as `vmq stream tail` does: from its end or any offset on, as rows come."""
+"""The messages of a stream one by one, in the order of time: from the end or anywhere, and those that follow.
 
-from collections.abc import Iterator
-from typing import Final
+Within a partition the order is that of the offsets. Between partitions whichever next message is older goes
+first. What is in memory is bounded, however much there is: of each partition a page of messages.
+"""
 
-import msgspec
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import merge, nlargest
+from itertools import chain
+from typing import Any, Final
+
 import pyarrow as pa
-from pyarrow import flight
 
-from vmq.streams.errors import StreamError
-from vmq.streams.tickets import OffsetsQuery, Ticket, encode
+from vmq.streams.cursor import Log, Reader, offset_at
+from vmq.streams.errors import OutOfRangeError, UnknownPartitionError
+from vmq.streams.message import Message, TailQuery
 
-#: Seconds of one waiting call.
-_WAIT: Final = 10.0
+#: A page has at most this many messages, and about this many bytes; all partitions share them.
+_PAGE_ROWS: Final = 512
+_ALL_ROWS: Final = 16_384
+_LEAST_ROWS: Final = 64
+_ALL_BYTES: Final = 32 << 20
+#: Messages among which the last ones are looked for at first, and at most, at a time.
+_FIRST_LOOK: Final = 4096
+_WIDEST_LOOK: Final = 262_144
+
+_COLUMNS: Final = (
+    "timestamp",
+    "offset",
+    "topic",
+    "qos",
+    "retain",
+    "client_id",
+    "key",
+    "headers",
+    "payload",
+)
 
 
 class Tail:
-    """Follows all partitions of a stream.
+    """Reads some partitions of a stream from where a query says, and knows how far.
 
     Args:
-        client: connected to a server of vmq.
-        stream: the stream's name.
-        topic_filter: an MQTT topic filter; None = all topics.
-        call: options of the calls, such as the credentials.
-        start: offsets to begin at, by partition; None = what comes from now on.
+        logs: all partitions of the stream, in the order of their numbers.
+        query: what is wanted of them.
 
     Raises:
-        FlightError: the server refuses it; the text says why.
+        StreamError: there is no such partition or offset, or the filter is none.
+        DamagedError: a segment is not what was written.
     """
 
-    def __init__(
-        self,
-        client: flight.FlightClient,
-        stream: str,
-        topic_filter: str | None = None,
-        call: flight.FlightCallOptions | None = None,
-        start: dict[int, int] | None = None,
-    ) -> None:
-        self.client = client
-        self.stream = stream
-        self.filter = topic_filter
-        self.call = call
-        self.next = self._offsets({}) if start is None else dict(start)
+    def __init__(self, logs: Sequence[Log], query: TailQuery) -> None:
+        if query.partition is not None:
+            if query.partition >= len(logs):
+                raise UnknownPartitionError(query.stream, query.partition, len(logs))
+            logs = [logs[query.partition]]
+        self.query = query
+        self.logs = logs
+        self.rows = max(_LEAST_ROWS, min(_PAGE_ROWS, _ALL_ROWS // len(logs)))
+        self.bytes = _ALL_BYTES // len(logs)
+        self.readers = [Reader(log, _COLUMNS, query.filter) for log in logs]
+        self.left = query.limit
+        #: Where the next call of `messages` begins, of each of `logs`.
+        self.next = starts(logs, query)
 
-    def batches(self, wait: float = _WAIT) -> Iterator[pa.RecordBatch]:
-        """What has come since the last call; waits up to `wait` seconds for the first row.
+    def messages(self) -> Iterator[Message]:
+        """The messages up to the present ends; once all are taken, call it again to go on from there.
 
-        Call it again and again to follow the stream. Rows that do not match the filter count as
-        news as well, so that there may be none.
+        Raises:
+            DamagedError: a segment is not what was written.
+            StreamError: the stream was deleted.
         """
-        ends = self._offsets(self.next, wait)
-        for partition, end in sorted(ends.items()):
-            start = self.next.get(partition, 0)
-            if start >= end:
+        ends = [log.end for log in self.logs]
+        found = merge(
+            *(self._of(number, end) for number, end in enumerate(ends)), key=lambda each: each[0]
+        )
+        for _, _, message in found:
+            if self.done:
+                return
+            if self.left is not None:
+                self.left -= 1
+            yield message
+        self.next = ends
+
+    @property
+    def done(self) -> bool:
+        """As many messages as were wanted have come."""
+        return self.left == 0
+
+    def behind(self) -> list[tuple[Log, int]]:
+        """Each log, and how far it is read."""
+        return list(zip(self.logs, self.next, strict=True))
+
+    def _of(self, number: int, end: int) -> Iterator[tuple[int, int, Message]]:
+        """The messages of one log, each behind its time and the log's place among `logs`."""
+        start = self.next[number]
+        while start < end:
+            try:
+                page, start = self._page(self.readers[number], start, end)
+            except OutOfRangeError as error:
+                if start >= error.earliest:
+                    raise
+                start = error.earliest  # the retention was faster
                 continue
-            ticket = Ticket(
-                stream=self.stream, partition=partition, start=start, end=end, filter=self.filter
-            )
-            reader = self.client.do_get(flight.Ticket(encode(ticket)), self.call)
-            for chunk in reader:
-                yield chunk.data
-                self.next[partition] = _next_of(chunk)
+            for message in page:
+                yield message.timestamp, number, message
 
-    def _offsets(self, after: dict[int, int], wait: float = 0.0) -> dict[int, int]:
-        """The ends of the partitions, once one of them is behind a given offset."""
-        body = msgspec.json.encode(OffsetsQuery(stream=self.stream, after=after or None, wait=wait))
-        (result,) = self.client.do_action(flight.Action("latest", body), self.call)
-        return msgspec.json.decode(result.body.to_pybytes(), type=dict[int, int])
+    def _page(self, reader: Reader, start: int, end: int) -> tuple[list[Message], int]:
+        """Some messages from an offset on, and where to go on."""
+        page: list[Message] = []
+        size = 0
+        for chunk in reader.read(start, end, self.rows):
+            for row in _plain(chunk.rows):
+                page.append(self._message(reader.partition.number, row))
+                size += len(page[-1].payload)
+                if size > self.bytes:
+                    return page, page[-1].offset + 1
+            if page:
+                return page, chunk.next
+        return page, end
+
+    def _message(self, partition: int, row: dict[str, Any]) -> Message:
+        payload: bytes = row.pop("payload")
+        most = self.query.payload_bytes
+        return Message(
+            partition=partition,
+            payload=payload[:most] if most else payload,
+            size=len(payload),
+            **row,
+        )
 
 
-def _next_of(chunk: flight.FlightStreamChunk) -> int:
-    """Where to read on behind a chunk."""
-    if chunk.app_metadata is None:
-        raise StreamError("the server does not say where its batches end: it is none of vmq")
-    return msgspec.json.decode(chunk.app_metadata.to_pybytes(), type=dict[str, int])["next"]
+def starts(logs: Sequence[Log], query: TailQuery) -> list[int]:
+    """The offset of each log at which to begin.
+
+    Raises:
+        OutOfRangeError: a log has no such offset.
+    """
+    if query.start == "earliest":
+        return [log.earliest for log in logs]
+    if query.start == "latest":
+        return [log.end for log in logs]
+    if query.time is not None:
+        return [offset_at(log, query.time) for log in logs]
+    if query.offset is None:
+        return before_the_end(logs, query.last, query.filter)
+    for log in logs:
+        if not log.earliest <= query.offset <= log.end:
+            raise OutOfRangeError(log.stream, log.number, query.offset, log.earliest, log.end)
+    return [query.offset] * len(logs)
+
+
+def before_the_end(logs: Sequence[Log], count: int, topic_filter: str | None) -> list[int]:
+    """The offset of each log at which its part of the last `count` messages of all begins."""
+    latest: list[tuple[int, int, int]] = []
+    ends = [log.end for log in logs]
+    for number, (log, end) in enumerate(zip(logs, ends, strict=True)):
+        found: list[tuple[int, int, int]] = []
+        time = 1 << 62
+        for when, offset in last_of(log, end, count, topic_filter):
+            # Clocks may go back. The time of what comes later counts: it is in if this is.
+            time = min(time, when)
+            found.append((time, offset, number))
+        latest = nlargest(count, chain(latest, found))
+    begin = list(ends)
+    for _, offset, number in latest:  # the earliest of each comes last
+        begin[number] = offset
+    return begin
+
+
+def last_of(log: Log, end: int, count: int, topic_filter: str | None) -> Iterator[tuple[int, int]]:
+    """Time and offset of the last `count` messages before an offset, the last one first."""
+    reader = Reader(log, ("timestamp", "offset"), topic_filter)
+    look = count if topic_filter is None else max(count, _FIRST_LOOK)
+    while count and end > log.earliest:
+        begin = max(log.earliest, end - look)
+        try:
+            batches = [chunk.rows for chunk in reader.read(begin, end)]
+        except OutOfRangeError:
+            return  # the retention was faster
+        for batch in reversed(batches):
+            for row in reversed(list(_plain(batch.slice(max(0, batch.num_rows - count))))):
+                yield row["timestamp"], row["offset"]
+                count -= 1
+        end = begin
+        look = min(2 * look, max(look, _WIDEST_LOOK))
+
+
+def _plain(rows: pa.RecordBatch) -> Iterable[dict[str, Any]]:
+    """Rows whose timestamps come first, in microseconds."""
+    plain = rows.set_column(0, "timestamp", rows.column(0).cast(pa.int64()))
+    return plain.to_pylist()  # type: ignore[no-any-return]

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from vmq.admin.errors import RefusedError
 from vmq.admin.keys import ApiKeys
 from vmq.broker import StartError
 from vmq.core import Counters
@@ -17,10 +18,14 @@ from vmq.listeners.sockets import bind
 from vmq.workers.asking import Client
 from vmq.workers.tracing import Traces
 from vmq.workers.views import Views
-from vmq.workers.ways import Ways
+from vmq.workers.ways import NO_STREAMS, Ways
 
 if TYPE_CHECKING:
     from vmq.workers.supervisor import Supervisor
+
+
+async def _no_streams(_request: web.Request) -> web.StreamResponse:
+    raise RefusedError(NO_STREAMS)
 
 
 class Face:
@@ -34,7 +39,10 @@ class Face:
         self.client = Client(supervisor.plan.own_folder)
         self.views = Views(supervisor, self.client, self._counters)
         self.ways = Ways(supervisor, self)
-        self._traces = Traces(supervisor, self.client)
+        self._live = {
+            "/trace": Traces(supervisor, self.client).stream,
+            "/stream/tail": _no_streams,
+        }
         self._folder = folder
         self._admin: AdminSocket | None = None
         #: The open listeners of HTTP by name.
@@ -55,7 +63,7 @@ class Face:
             if options.endpoint.scheme == "http":
                 await self.open_listener(name)
         app = web.Application()
-        add_api(app, self.ways.do, self._traces.stream, None)
+        add_api(app, self.ways.do, self._live, None)
         admin = AdminSocket(app, self._folder)
         try:
             await admin.start()
@@ -89,7 +97,7 @@ class Face:
             ) from error
         app = bare_app(allow_remote=options.allow_remote)
         app.add_routes(self.views.routes())
-        add_api(app, self.ways.do, self._traces.stream, self.keys)
+        add_api(app, self.ways.do, self._live, self.keys)
         self.listeners[name] = await serve(name, options, sock, app, self._counters, backlog)
 
     async def close_listener(self, name: str) -> None:

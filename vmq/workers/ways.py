@@ -37,6 +37,8 @@ class Way(Enum):
     NOBODY = auto()
 
 
+NO_STREAMS: Final = "streams are kept by one process; accepted: broker.workers = 1"
+
 WAYS: Final[Mapping[str, Way]] = {
     "list_sessions": Way.ALL,
     "show_session": Way.OWNER,
@@ -98,7 +100,7 @@ class Ways:
             case Way.HERE:
                 return self._here.operations[operation.name](wanted)
             case Way.NOBODY:
-                raise RefusedError("streams are kept by one process; accepted: broker.workers = 1")
+                raise RefusedError(NO_STREAMS)
 
     async def _any(self, operation: Operation, wanted: Any) -> msgspec.Raw:
         return await self._crew.ask(self._crew.running()[0], operation, wanted)

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from vmq.cli.console import error, has_colour, table, warning
+from vmq.cli.console import error, has_colour, painted, table, warning
 
 
 class Terminal(io.StringIO):
@@ -87,3 +87,10 @@ def test_in_a_pipe_two_blanks_part_the_columns(capsys: pytest.CaptureFixture[str
         ("load generator", "11% of a core"),
         ("end", "complete"),
     ]
+
+
+def test_styles_are_for_terminals_that_want_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", io.StringIO())
+    assert painted("x", "2") == "x"
+    monkeypatch.setattr("vmq.cli.console.has_colour", lambda _stream: True)
+    assert painted("x", "2") == "\x1b[2mx\x1b[0m"

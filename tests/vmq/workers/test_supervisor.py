@@ -248,9 +248,13 @@ def test_the_cluster_of_the_workers_is_their_own(shared: Several) -> None:
 
 
 def test_streams_cannot_be_had(shared: Several) -> None:
-    status, answer = shared.api("POST", "/stream", name="s", filters=["a"])
-    assert status == 409
-    assert "broker.workers = 1" in answer["error"]
+    for method, path, parameters in (
+        ("POST", "/stream", {"name": "s", "filters": ["a"]}),
+        ("GET", "/stream/tail", {"stream": "s"}),
+    ):
+        status, answer = shared.api(method, path, **parameters)
+        assert status == 409
+        assert "broker.workers = 1" in answer["error"]
 
 
 def test_api_keys_are_asked_for_by_the_one_listener(shared: Several) -> None:

@@ -1,0 +1,74 @@
+"""Partitions that nobody writes to: read as they lie, and left so."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.vmq.streams.support import make, payloads, plain, put, rows_from
+from vmq.streams.cursor import Reader
+from vmq.streams.errors import DamagedError
+from vmq.streams.partition import CHECKPOINT
+from vmq.streams.resting import RestingLog
+from vmq.streams.stored import StoredPartition
+
+
+def resting(folder: Path) -> RestingLog:
+    return RestingLog(StoredPartition(folder, "s", 0))
+
+
+def numbers(log: RestingLog) -> list[bytes]:
+    chunks = Reader(log).read(log.earliest)
+    return [each["payload"] for chunk in chunks for each in plain(chunk.rows)]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_sealed_segments_and_the_last_are_read_and_nothing_is_changed(tmp_path: Path) -> None:
+    partition = make(tmp_path)
+    for first in range(0, 9, 3):
+        put(partition, rows_from(first, 3))
+        if first < 6:
+            partition.roll()
+    wanted = payloads(partition)
+    partition.close()
+    for path in list(tmp_path.glob("*.index"))[:1]:
+        path.unlink()
+    before = contents(tmp_path)
+    log = resting(tmp_path)
+    assert (log.earliest, log.end) == (0, 9)
+    assert numbers(log) == wanted
+    assert contents(tmp_path) == before
+
+
+def test_a_torn_tail_is_not_read_and_damage_is_refused(tmp_path: Path) -> None:
+    partition = make(tmp_path)
+    put(partition, rows_from(0, 3))
+    size = partition.visible
+    put(partition, rows_from(3, 3))
+    partition.close()
+    (path,) = tmp_path.glob("*.arrows")
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[size:-5])
+    before = contents(tmp_path)
+    assert (resting(tmp_path).end, len(numbers(resting(tmp_path)))) == (6, 6)
+    assert contents(tmp_path) == before
+    path.write_bytes(whole[: size + 20] + b"!" + whole[size + 21 :])
+    with pytest.raises(DamagedError):
+        resting(tmp_path)
+    path.write_bytes(b"?" + whole[1:])
+    with pytest.raises(DamagedError, match="does not begin with this stream's schema"):
+        resting(tmp_path)
+
+
+def test_a_partition_without_messages_is_empty(tmp_path: Path) -> None:
+    make(tmp_path / "0").close()
+    assert numbers(resting(tmp_path / "0")) == []
+    (path,) = (tmp_path / "0").glob("*.arrows")
+    path.write_bytes(b"")  # its schema did not reach the disk
+    (tmp_path / "0" / CHECKPOINT).unlink()
+    assert numbers(resting(tmp_path / "0")) == []
+    path.unlink()
+    assert numbers(resting(tmp_path / "0")) == []
+    assert numbers(resting(tmp_path / "never made")) == []

@@ -1,0 +1,90 @@
+"""The partitions of a data folder that no broker uses, as readers know partitions; nothing is changed, nothing cut."""
+
+import os
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from vmq.streams import checkpoint
+from vmq.streams.errors import DamagedError
+from vmq.streams.frame import END
+from vmq.streams.index import Index, load
+from vmq.streams.partition import CHECKPOINT, Sealed
+from vmq.streams.recovery import examine, is_torn
+from vmq.streams.segment import FlawError, Header, index_path, walk
+from vmq.streams.stored import StoredPartition
+
+
+@dataclass(frozen=True)
+class Last:
+    """The segment that was written to last."""
+
+    path: Path
+    index: Index
+
+
+class RestingLog:
+    """One partition that nobody writes to: a `Log` for cursors.
+
+    Raises:
+        DamagedError: a segment is not what was written.
+        OSError: the disk.
+    """
+
+    def __init__(self, stored: StoredPartition) -> None:
+        self.stream = stored.stream
+        self.number = stored.number
+        self.header = stored.header
+        self.changed = threading.Lock()
+        self.closed = False
+        noted = checkpoint.read(stored.folder / CHECKPOINT)
+        paths = stored.segments()
+        self.sealed = [_sealed(path, self.header) for path in paths[:-1]]
+        if paths:
+            index = _examine_last(paths[-1], self.header, noted)
+            self.active = Last(paths[-1], index)
+        else:
+            base = 0 if noted is None else noted.next_offset
+            self.active = Last(stored.folder, Index(base, 0))
+        self.visible = self.active.index.size
+        self.end = self.active.index.end
+
+    @property
+    def earliest(self) -> int:
+        """The first offset that is there."""
+        return self.sealed[0].base if self.sealed else self.active.index.base
+
+
+def _sealed(path: Path, header: Header) -> Sealed:
+    """A sealed segment, by its saved index if that is good."""
+    base = int(path.stem)
+    with path.open("rb") as file:
+        found = os.fstat(file.fileno())
+        index = load(index_path(path), base, found.st_size - len(END)) or examine(
+            file.fileno(), path, base, header
+        )
+    return Sealed(
+        path, base, index.end, found.st_size, index.time, found.st_ino, merged=index.merged
+    )
+
+
+def _examine_last(path: Path, header: Header, noted: checkpoint.Checkpoint | None) -> Index:
+    """The index of the segment that was written to last, up to where a torn tail would be cut."""
+    base = int(path.stem)
+    trusted = None if noted is None else noted.trusted(base)
+    with path.open("rb") as file:
+        fd = file.fileno()
+        size = os.fstat(fd).st_size
+        start = header.size_in(fd)
+        if start is None:
+            if trusted or (trusted is None and size > len(header.raw)):
+                raise DamagedError(path, 0, base, "it does not begin with this stream's schema")
+            return Index(base, size)
+        index = Index(base, start)
+        try:
+            for _, frame in walk(fd, start, size, base):
+                index.add(frame.offset, frame.rows, frame.size, frame.time)
+        except FlawError as flaw:
+            if not is_torn(fd, flaw, size, trusted):
+                raise flaw.damage(path) from None
+    return index
