@@ -274,15 +274,19 @@ class Channels:
             elif outgoing.unreliable:
                 for payload in outgoing.unreliable:
                     outgoing.lost_unreliable.add(len(payload), None)
-            outgoing.unreliable = []
-            outgoing.unreliable_size = 0
-            self._tell_losses(peer, outgoing)
+            if outgoing.unreliable:
+                outgoing.unreliable = []
+                outgoing.unreliable_size = 0
+            if outgoing.lost.payloads or outgoing.lost_unreliable.payloads:
+                self._tell_losses(peer, outgoing)
         self._touched.clear()
 
     def _send_batches(self, peer: str, outgoing: Outgoing, now: float) -> None:
         if outgoing.unreliable:
             for batch in self._batches(outgoing.unreliable):
                 self._outbox.send(peer, Unreliable(batch))
+        if not outgoing.waiting:
+            return
         window = self._options.window_bytes
         room = []
         first = outgoing.sent

@@ -241,9 +241,24 @@ def decode(raw: bytes) -> Frame:
     if len(raw) > MAX_FRAME:
         raise MalformedError(f"a frame of {len(raw)} bytes; the limit is {MAX_FRAME}")
     try:
-        head = _HEAD_DECODER.decode(raw)
-        if head.format != FORMAT:
-            raise MalformedError(f"a frame of format {head.format}; this node speaks {FORMAT}")
-        return _DECODER.decode(raw)
+        frame = _DECODER.decode(raw)
+        spoken = frame.format
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        spoken = _format_of(raw)
+        if spoken == FORMAT:
+            raise MalformedError(f"no frame of this cluster: {error}") from None
+    if spoken != FORMAT:
+        raise MalformedError(f"a frame of format {spoken}; this node speaks {FORMAT}")
+    return frame
+
+
+def _format_of(raw: bytes) -> int:
+    """The format of what is no frame of this one's.
+
+    Raises:
+        MalformedError: it is none of any.
+    """
+    try:
+        return _HEAD_DECODER.decode(raw).format
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedError(f"no frame of this cluster: {error}") from None

@@ -355,12 +355,12 @@ class ClusterNode:
         self._carry_out(effects)
 
     def _carry_out(self, effects: list[Effect]) -> None:
-        for prefix, watcher in self._watchers:
-            changes = [
-                each for each in effects if isinstance(each, Changed) and each.prefix == prefix
-            ]
-            if changes:
-                self._call(watcher, changes)
+        all_changes = [each for each in effects if type(each) is Changed]
+        if all_changes:
+            for prefix, watcher in self._watchers:
+                changes = [each for each in all_changes if each.prefix == prefix]
+                if changes:
+                    self._call(watcher, changes)
         for effect in effects:
             match effect:
                 case Transmit():

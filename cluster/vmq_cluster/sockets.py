@@ -24,6 +24,11 @@ REFUSALS: Final = (
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )
 
+#: Frames that are read in one pass of the loop at most, so that clients have their turn.
+READS: Final = 16
+
+_DONTWAIT: Final = int(zmq.DONTWAIT)
+
 #: Logs what may happen often.
 Warn = Callable[[str], None]
 
@@ -104,14 +109,65 @@ class Monitor(Socket):
 
 
 class Listener(Socket):
-    """The ROUTER: hands on what others send."""
+    """The ROUTER: hands on what others send.
+
+    It only reads, and does so itself: the transport takes one message in a pass of the loop, and asks libzmq for
+    events before and behind each. Here one wake-up takes all that is there, up to a bound.
+    """
 
     def __init__(self, received: Callable[[list[bytes]], None]) -> None:
         super().__init__()
         self._received = received
+        self._socket: Any = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        if not self.closed.done():
+            self._socket = transport.get_extra_info("zmq_socket")
+            loop = asyncio.get_running_loop()
+            loop.add_reader(self._socket.get(zmq.FD), self._read)  # in place of the transport's own
+            loop.call_soon(self._read)  # libzmq tells of what comes, not of what is there
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._socket = None
+        super().connection_lost(exc)
 
     def msg_received(self, parts: list[bytes]) -> None:
         self._received(parts)
+
+    def close(self) -> None:
+        self._socket = None
+        super().close()
+
+    def _read(self) -> None:
+        for _ in range(READS):
+            parts = self._next()
+            if parts is None:
+                return
+            try:
+                self._received(parts)
+            except Exception:  # a defect here: libzmq says nothing more of what is not read now
+                log.exception("cannot take what a node sent")
+        asyncio.get_running_loop().call_soon(self._read)
+
+    def _next(self) -> list[bytes] | None:
+        """One message, if one is there."""
+        socket = self._socket
+        if socket is None:
+            return None
+        try:
+            parts = [socket.recv(_DONTWAIT)]  # the routing id
+            while True:
+                frame = socket.recv(_DONTWAIT, copy=False)
+                parts.append(frame.bytes)
+                if not frame.more:
+                    return parts
+        except zmq.Again:
+            return None
+        except zmq.ZMQError as error:
+            log.error("the link hears nothing any more: %s", error)
+            self.close()
+            return None
 
 
 class Peer(Socket):
@@ -125,6 +181,8 @@ class Peer(Socket):
         self.limit = SMALL_BUFFER
         #: Frames from before the socket is on the loop.
         self._early: list[bytes] = []
+        #: Set while all goes straight to libzmq, and the transport has nothing that waits.
+        self._socket: Any = None
         self._opening = asyncio.get_running_loop().create_task(self._open(socket))
 
     async def _open(self, socket: Any) -> None:
@@ -137,18 +195,44 @@ class Peer(Socket):
         for raw in self._early:
             self.transport.write([raw])
         self._early.clear()
+        self._socket = self.transport.get_extra_info("zmq_socket")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._socket = None
+        super().connection_lost(exc)
+
+    def close(self) -> None:
+        self._socket = None
+        super().close()
 
     def send(self, raw: bytes) -> bool:
         """Returns whether there was room."""
         if self.closed.done():
             return False
-        if self.transport is not None:
-            if self.transport.get_write_buffer_size() > self.limit:
+        transport = self.transport
+        if transport is not None:
+            waiting = transport.get_write_buffer_size()
+            if waiting > self.limit:
                 return False
-            self.transport.write([raw])
+            if waiting or not self._send_at_once(raw):
+                transport.write([raw])
         elif len(self._early) < FRAMES:
             self._early.append(raw)
         else:
+            return False
+        return True
+
+    def _send_at_once(self, raw: bytes) -> bool:
+        """Gives libzmq a frame; returns whether it took it.
+
+        The transport would look for events in another pass of the loop, as sending may swallow the signal of some. A
+        DEALER that is answered nothing waits for none, except to write what the transport has, which is nothing.
+        """
+        if self._socket is None:
+            return False
+        try:
+            self._socket.send(raw, _DONTWAIT)
+        except zmq.ZMQError:
             return False
         return True
 

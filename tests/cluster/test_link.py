@@ -13,8 +13,8 @@ import zmq
 from vmq_cluster.addresses import generate_key
 from vmq_cluster.errors import ClusterError
 from vmq_cluster.link import Link
-from vmq_cluster.messages import MAX_FRAME, Frame, Heartbeat, Unreliable, encode
-from vmq_cluster.sockets import FRAMES, SMALL_BUFFER, WRITE_BUFFER
+from vmq_cluster.messages import MAX_FRAME, Frame, Heartbeat, Unreliable, decode, encode
+from vmq_cluster.sockets import FRAMES, READS, SMALL_BUFFER, WRITE_BUFFER
 
 KEY = generate_key()
 LOOPBACK = "tcp://127.0.0.1:0"
@@ -70,6 +70,41 @@ async def test_frames_go_both_ways(
         assert (await other.hears()).number == number
     other.link.send("one", other.frame())
     assert (await one.hears()).sender == "other"
+
+
+@pytest.mark.parametrize("count", [READS, READS + 1, 5 * FRAMES])
+async def test_what_comes_at_once_is_heard_in_order(
+    ends: list[End], tmp_path: Path, count: int
+) -> None:
+    one, other = await pair(ends, f"ipc://{tmp_path}/s")
+    one.link.set_up("other", True)
+    one.link.send("other", one.frame())
+    await other.hears()  # before that little may wait
+    for _ in range(2):
+        frames = [one.frame() for _ in range(count)]
+        for frame in frames:
+            one.link.send("other", frame)
+        assert [await other.hears() for _ in frames] == frames
+    assert not one.link.dropped_frames
+
+
+async def test_a_defect_of_who_hears_a_frame_keeps_nobody_from_the_next(
+    ends: list[End], caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = await pair(ends, LOOPBACK)
+    heard: asyncio.Queue[int] = asyncio.Queue()
+
+    def hear(parts: list[bytes]) -> None:
+        number = decode(parts[1]).number
+        heard.put_nowait(number)
+        if number % 2:
+            raise RuntimeError("a defect")
+
+    other.link._sockets[-1]._received = hear
+    for _ in range(10):
+        one.link.send("other", one.frame())
+    assert [await asyncio.wait_for(heard.get(), 10) for _ in range(10)] == [*range(1, 11)]
+    assert "cannot take what a node sent" in caplog.text
 
 
 async def test_an_address_is_enough_to_knock(ends: list[End]) -> None:

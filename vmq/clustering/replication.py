@@ -233,6 +233,7 @@ class Replication:
     def _before_commit(self) -> None:
         if self.replicas is not None:
             self.replicas.before_commit(self._now())
+            self._node.flush()  # it travels while this store writes
 
     def _on_stored(self, number: int) -> None:
         """The store has committed. Other nodes are told first: that they wait for no other is what keeps all going."""
@@ -241,6 +242,7 @@ class Replication:
             self._core.outbox.release(number)
         else:
             self.replicas.stored(number)
+        self._node.flush()  # at once, and not a pass later: confirmations, and what waited for this store
 
     # --- nodes
 
