@@ -63,11 +63,14 @@ class Shipping:
         outgoing.since = since
         outgoing.deadline = now + PATIENCE
         outgoing.step = Step.STATE
+        pending = outgoing.awaited | outgoing.missed
+        outgoing.awaited = pending.intersection(here.up())
+        outgoing.missed = pending - outgoing.awaited
         outgoing.asked = set()
         outgoing.ask_at = now + ASK_AFTER
         # Who has marked before routes past this node since, and has nothing more to say.
         place = here.place(who)
-        marked = {here.name, *here.up()} - outgoing.awaited - outgoing.missed
+        marked = {here.name, *here.up()} - pending
         outgoing.echoes = deque((origin, place) for origin in sorted(marked))
         self._ship(who, outgoing)
 
