@@ -76,9 +76,6 @@ UNWELL_LAG: Final = 1.0
 #: Records of an ended session that are deleted between two passes of the loop.
 PURGE_STEP = 1000
 
-#: Seconds that the listeners wait for those with whom they are shared.
-SIBLINGS_TIMEOUT: Final = 10.0
-
 #: Seconds between two looks at the files of certificates.
 CERTIFICATE_INTERVAL = 10
 
@@ -352,9 +349,10 @@ class Broker:
         except ClusterError as error:
             raise StartError(f"cluster: {error}") from error
         self.clustering = clustering
-        if self._share is not None:
-            # Who subscribes here and publishes there is to notice nothing.
-            await clustering.link(self._share.siblings, SIBLINGS_TIMEOUT)
+        try:
+            await clustering.catch_up({} if self._share is None else self._share.siblings)
+        except ClusterError as error:
+            raise StartError(f"cluster: {error}") from error
         self._spawn(Discovery(clustering, lambda: self.plugins.only("discover_nodes")).run())
 
     async def _declare_stream(self, name: str, options: Mapping[str, Any]) -> None:

@@ -84,6 +84,15 @@ class ClusterOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             "for its clean sessions.",
         ),
     ] = 0.0
+    sync_timeout: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=3600,
+            description="Seconds that a member waits at its start, before it lets clients in, until it has heard from "
+            "another one what became of its sessions; 0 = not at all.",
+        ),
+    ] = 10.0
     buffer_bytes: Annotated[
         int,
         Meta(

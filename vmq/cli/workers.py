@@ -33,6 +33,7 @@ async def serve_workers(config: "Config", log: "Log", load: Callable[[], "Config
         supervisor = Supervisor(config, count_of(config), notifier.watchdog_seconds)
     except ConfigError as problems:
         raise CliError(str(problems), USAGE) from None
+    supervisor.on_left = stopping.set
     on_signal(stopping.set, lambda: _kill(supervisor.pids()))
     running = Running(supervisor, log, notifier, load, supervisor.delivered)
     _on_requests(running, supervisor)

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
 from typing import Final
 
@@ -258,26 +258,36 @@ class Clustering:
         if self._core.store.failing:
             raise ClusterError("the store cannot be written")
 
-    async def link(self, nodes: Mapping[str, str], timeout: float) -> bool:  # noqa: ASYNC109 - a limit, not an error
-        """Makes this node and others, by name and address, one cluster.
+    async def catch_up(self, siblings: Mapping[str, str]) -> bool:
+        """Returns when this node has heard what others know; whether that was within `cluster.sync_timeout`.
 
-        Returns when it reaches them and has heard what they know; whether that was within so many seconds.
+        Until then nobody is to be let in: another node may have sessions of this one since it was here last, and a
+        CONNECT would make what is left of them the newer ones. `siblings`, by name and address, become members and are
+        all waited for; of other members one is enough.
         """
-        wanted = set(nodes)
-        for name, address in nodes.items():
+        for name, address in siblings.items():
             # It may have moved since they last met, with the folder that its address is in.
             if not self.node.machine.membership.belongs or self.node.members.get(name) != address:
                 self.node.join(address)
         loop = asyncio.get_running_loop()
+        timeout = self.options.sync_timeout
         deadline = loop.time() + timeout
-        while True:
-            heard = self.node.machine.exchange.complete & wanted
-            # Of many only some are asked at once; what they know, the others have told them.
-            if wanted <= set(self.node.up) and len(heard) >= min(len(wanted), ASKED_AT_ONCE):
-                return True
+        while not self._has_heard(siblings.keys()):
             if loop.time() >= deadline:
+                log.warning("not in touch with others after %g s: clients are let in", timeout)
                 return False
             await asyncio.sleep(_LOOK)
+        return True
+
+    def _has_heard(self, siblings: Set[str]) -> bool:
+        node = self.node
+        heard = node.machine.exchange.complete
+        if not siblings:
+            return bool(heard) or not node.machine.membership.others
+        # Of many only some are asked at once; what they know, the others have told them.
+        return siblings <= set(node.up) and len(heard & siblings) >= min(
+            len(siblings), ASKED_AT_ONCE
+        )
 
     def _close_storage(self) -> None:
         if self._storage is not None:

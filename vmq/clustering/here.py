@@ -24,6 +24,9 @@ class Verdict(Enum):
     #: It is for the session, but what its publisher sent before it is still to come.
     HOLD = auto()
     TAKE = auto()
+    #: Taken if it came on the lane. What comes beside it may have overtaken the mark of its publisher's node,
+    #: lowered to QoS 0 for somebody else here, while the session's own copy went to another node.
+    TAKE_FROM_LANE = auto()
 
 
 class Here(Protocol):

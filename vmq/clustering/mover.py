@@ -7,7 +7,6 @@ each other goes over the lanes.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from hashlib import blake2b
 from typing import Any, Final
 
 import plyvel
@@ -31,6 +30,7 @@ from vmq.clustering.moves import (
 )
 from vmq.clustering.moving import Moving
 from vmq.clustering.records import Record
+from vmq.clustering.rendezvous import ranked
 from vmq.clustering.replication import Replication
 from vmq.clustering.sessions import Sessions
 from vmq.clustering.under_way import Step
@@ -38,7 +38,7 @@ from vmq.core import Core
 from vmq.hooks import Pending
 from vmq.metrics import Family, Sample
 from vmq.registry import Registry
-from vmq.store import StoreError
+from vmq.store import StoreError, scope_of
 from vmq.store_open import text_of
 from vmq_cluster.effects import MembersChanged, PeerDown, PeerUp
 from vmq_cluster.node import ClusterNode
@@ -53,17 +53,9 @@ AT_ONCE: Final = 200
 _TAKEN_OVER: Final = "taken over by a new connection of the client id [MQTT-3.1.4-2]"
 
 
-def rendezvous(who: Who, nodes: Iterable[str]) -> str | None:
-    """The node of some that is to have a session: all that know the same nodes choose the same.
-
-    Highest random weight hashing (Thaler and Ravishankar 1998): a node that goes moves only its own.
-    """
-
-    def weight(node: str) -> bytes:
-        text = "\0".join((*who, node))
-        return blake2b(text.encode(), digest_size=8).digest()
-
-    return max(nodes, key=lambda node: (weight(node), node), default=None)
+def key_of(who: Who) -> str:
+    """What nodes are ranked by for a session: the same as for its copies."""
+    return scope_of(who[0]) + who[1]
 
 
 class Mover(Sessions):
@@ -352,12 +344,11 @@ class Mover(Sessions):
         """Hands every durable session over to the nodes that are up; returns when they have them."""
         for who in self.durable():
             await self._room(AT_ONCE)
-            target = rendezvous(who, self.up())
+            order = ranked(key_of(who), self.up())
             record = self.record(who)
             is_own = record is not None and record.node == self.name
-            if target is None or not is_own or self.kind(who) is not Kind.DURABLE:
-                continue
-            self.moving.hand_over(who, target, self._now())
+            if order and is_own and self.kind(who) is Kind.DURABLE:
+                self.moving.hand_over(who, order[0], self._now())
         self._core.outbox.flush()
         await self._room(1)
 
@@ -377,7 +368,7 @@ class Mover(Sessions):
             lost = [each for each in self._directory.records() if each[2].node not in self._members]
             for number, (mountpoint, client_id, record) in enumerate(lost):
                 who = (mountpoint, client_id)
-                if rendezvous(who, (*self.up(), self.name)) == self.name:
+                if ranked(key_of(who), (*self.up(), self.name))[0] == self.name:
                     await self._adopt_one(who, record)
                 if number % AT_ONCE == AT_ONCE - 1:
                     await asyncio.sleep(0)

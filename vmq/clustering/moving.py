@@ -292,13 +292,14 @@ class Moving:
         here, who = self._here, mark.who
         outgoing = self.outgoing.get(who)
         view = (mark.since, mark.node)
-        if outgoing is not None:
-            is_late_enough = view >= (outgoing.since, outgoing.target)
-            if is_late_enough and mark.node == here.name:
+        if outgoing is not None and mark.node == here.name:
+            if view >= (outgoing.since, outgoing.target):
                 outgoing = None
                 self._come_back(who, mark.source, mark.since, mark.subscriptions)
         if outgoing is not None:
-            if is_late_enough:
+            if mark.node == here.name:
+                self.shipping.unmark(who, peer)
+            elif view >= outgoing.left:
                 self.shipping.mark(who, peer)
             return
         if mark.source == here.name:
@@ -330,8 +331,10 @@ class Moving:
     def verdict(self, who: Who, origin: str) -> Verdict:
         """What the session does with a message that comes from an origin, as long as its gate is open."""
         incoming = self.incoming.get(who)
-        if incoming is None or origin in incoming.direct:
+        if incoming is None:
             return Verdict.TAKE
+        if origin in incoming.direct:
+            return Verdict.TAKE_FROM_LANE
         if origin not in incoming.marked:
             return Verdict.DROP
         return Verdict.TAKE if origin in incoming.echoed else Verdict.HOLD

@@ -182,6 +182,8 @@ class Sessions:
 
         def admits(message: Message, qos: int, retain: bool) -> bool:
             verdict = self.verdict(who, core.origin)
+            if verdict is Verdict.TAKE_FROM_LANE:
+                return qos > 0
             # At QoS 0 nothing comes by way of the former owner, so that nothing has to be waited for.
             if verdict is Verdict.HOLD and qos:
                 self._hold(who, queue, Delivery(message, qos, retain, ""))

@@ -1,5 +1,6 @@
 """Sessions on their way from this node to others, piece by piece: the old owner's half of `vmq.clustering.moving`."""
 
+from collections import deque
 from typing import Final
 
 from vmq.clustering.here import Here, Kind
@@ -33,6 +34,9 @@ class Shipping:
         self._here.make_ghost(who)
         self.outgoing[who] = outgoing = Outgoing()
         outgoing.is_held = is_taken and self._here.compare(who)
+        outgoing.left = (since, node)
+        outgoing.awaited = set(self._here.up())
+        outgoing.missed = set(self._here.down())
         self._aim(who, outgoing, node, since, now)
 
     def go_on(self, who: Who) -> None:
@@ -43,9 +47,14 @@ class Shipping:
             self._ship(who, outgoing)
 
     def redirect(self, who: Who, node: str, since: int, now: float) -> None:
-        """Another node has become the owner while the session was on its way."""
+        """Another node has become the owner while the session was on its way, or once it was whole there."""
         outgoing = self.outgoing[who]
-        if outgoing.target != node:
+        if outgoing.step is Step.DONE:
+            # The session goes on from where it is whole; only what still comes here goes to the new owner.
+            outgoing.target = node
+            outgoing.since = since
+            self._ship(who, outgoing)
+        elif outgoing.target != node:
             self._aim(who, outgoing, node, since, now)
 
     def _aim(self, who: Who, outgoing: Outgoing, node: str, since: int, now: float) -> None:
@@ -54,12 +63,15 @@ class Shipping:
         outgoing.since = since
         outgoing.deadline = now + PATIENCE
         outgoing.step = Step.STATE
-        outgoing.missed = set(here.down())
-        outgoing.awaited = set(here.up())
+        pending = outgoing.awaited | outgoing.missed
+        outgoing.awaited = pending.intersection(here.up())
+        outgoing.missed = pending - outgoing.awaited
         outgoing.asked = set()
         outgoing.ask_at = now + ASK_AFTER
-        outgoing.echoes.clear()
-        outgoing.echoes.append((here.name, here.place(who)))
+        # Who has marked before routes past this node since, and has nothing more to say.
+        place = here.place(who)
+        marked = {here.name, *here.up()} - pending
+        outgoing.echoes = deque((origin, place) for origin in sorted(marked))
         self._ship(who, outgoing)
 
     def take_back(self, who: Who) -> set[str]:
@@ -97,6 +109,14 @@ class Shipping:
             if outgoing.step is not Step.DONE:
                 outgoing.echoes.append((peer, self._here.place(who)))
             self._ship(who, outgoing)
+
+    def unmark(self, who: Who, peer: str) -> None:
+        """A node that may have marked routes here again, by a record that is not the latest: it will mark once more."""
+        outgoing = self.outgoing[who]
+        if peer not in outgoing.missed:
+            outgoing.awaited.add(peer)
+            outgoing.asked.discard(peer)
+            self._busy.add(who)
 
     # --- what is sent of it
 

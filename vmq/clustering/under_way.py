@@ -57,6 +57,8 @@ class Outgoing:
         #: The new owner, and since when it is that.
         self.target = ""
         self.since = 0
+        #: The record by which the session left, its `since` and its owner: by a later one nothing comes here.
+        self.left = (0, "")
         #: When marks of nodes that are up are no longer waited for.
         self.deadline = 0.0
         self.step = Step.STATE

@@ -177,6 +177,8 @@ class Here:
             raise RefusedError("the workers are in no cluster but their own")
         left = [await self._crew.ask(each, BY_NAME["leave_cluster"], wanted) for each in workers]
         complete = all(msgspec.json.decode(each)["complete"] for each in left)
+        if self._supervisor.on_left is not None:
+            self._supervisor.on_left()
         row = {"node": " ".join(sorted(own)), "complete": complete}
         return msgspec.Raw(msgspec.json.encode(row))
 

@@ -51,6 +51,8 @@ class Supervisor:
         self.plan = Plan(config, count)
         #: Told of the options that changed, when they are in force here; for what surrounds the supervisor.
         self.on_change: Callable[[list[str]], None] | None = None
+        #: Told when all workers have left their cluster, for whoever keeps the supervisor running.
+        self.on_left: Callable[[], None] | None = None
         self.workers: dict[int, Worker] = {
             number: Worker(number, self._beginning(number), command, silence)
             for number in self.plan.numbers()

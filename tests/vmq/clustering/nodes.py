@@ -26,6 +26,7 @@ def config(folder: Path, name: str, join: Sequence[str] = (), listen: str = "") 
             join=list(join),
             heartbeat_interval=0.1,
             heartbeat_timeout=2,
+            sync_timeout=1,
         ),
     )
 

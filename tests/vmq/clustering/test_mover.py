@@ -24,8 +24,11 @@ from tests.vmq.clustering.nodes import (
 )
 from vmq.admin import cluster as admin
 from vmq.broker import Broker
-from vmq.clustering.mover import Mover, rendezvous
+from vmq.clustering.mover import Mover
 from vmq.config import Config
+
+#: Messages that a test publishes before it waits for those that they are for.
+AHEAD = 500
 
 
 def mover(broker: Broker) -> Mover:
@@ -129,6 +132,9 @@ async def test_publishes_flow_on_while_a_client_goes_from_node_to_node(tmp_path:
         async def flow() -> None:
             nonlocal count
             while True:
+                # No further ahead than queues are long: what does not fit is dropped, as their options say.
+                wanted = 3 * count - AHEAD
+                await device.until(lambda wanted=wanted: len(device.log) >= wanted)  # type: ignore[misc]
                 for index, each in enumerate(publishers):
                     each.publish(f"t/{index}", f"{index} {count}", 1 + count % 2)
                 count += 1
@@ -248,6 +254,41 @@ async def test_a_session_whose_node_is_down_goes_on_elsewhere_and_gets_the_rest_
                 await device.until(lambda: device.log == ["2", "1", "3"])
 
 
+async def test_who_was_away_knows_what_became_of_its_sessions_before_it_lets_clients_in(
+    tmp_path: Path,
+) -> None:
+    async with Broker(alone(config(tmp_path, "a"))) as a, Device("d") as device:
+        async with Broker(alone(config(tmp_path, "b", [address(a)]))) as b:
+            await together(a, b)
+            there = address(b)
+            await device.connect(b)
+            await device.subscribe(("t", 1))
+            await until(lambda: is_subscribed(a, "d", "b"))
+            await device.drop()
+        await until(lambda: clustering(a).node.up == [])
+        assert await device.connect(a)
+        back = alone(config(tmp_path, "b", listen=there))
+        back = replace(back, cluster=replace(back.cluster, sync_timeout=20))
+        async with Broker(back) as b:
+            assert knows(b, "d", "a")
+            # With what it had itself, this would have been the newer session.
+            assert await device.connect(b)
+            await a.publish("t", b"1", 1)
+            await device.until(lambda: device.log == ["1"])
+
+
+async def test_a_member_whose_others_are_all_down_waits_for_them_no_longer_than_it_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with pair(tmp_path):
+        pass
+    few = config(tmp_path, "a")
+    few = replace(few, cluster=replace(few.cluster, sync_timeout=0.1))
+    async with Broker(few) as a, Device("d") as device:
+        assert "not in touch with others after 0.1 s" in caplog.text
+        await device.connect(a)
+
+
 async def test_two_sessions_of_one_client_become_the_newer_one_with_the_messages_of_both(
     tmp_path: Path,
 ) -> None:
@@ -350,15 +391,6 @@ async def test_sessions_of_a_node_that_is_gone_for_good_get_other_owners(tmp_pat
             async with Device(name) as device:
                 assert await device.connect(b)
                 await device.until(lambda device=device: device.log == ["kept"])  # type: ignore[misc]
-
-
-def test_rendezvous_moves_only_what_a_node_had() -> None:
-    everybody = [("", f"c{number}") for number in range(300)]
-    with_all = {who: rendezvous(who, "abcd") for who in everybody}
-    assert set(with_all.values()) == set("abcd")
-    for who, node in with_all.items():
-        assert rendezvous(who, "bcd") == (rendezvous(who, "dcb") if node == "a" else node)
-    assert rendezvous(("", "c"), []) is None
 
 
 async def test_a_session_of_many_subscriptions_goes_from_node_to_node(tmp_path: Path) -> None:

@@ -253,7 +253,7 @@ class Node:
         session = self.sessions.get(WHO)
         if session is not None:
             verdict = self.moving.verdict(WHO, origin) if session.has_gate else Verdict.TAKE
-            if verdict is Verdict.TAKE:
+            if verdict in (Verdict.TAKE, Verdict.TAKE_FROM_LANE):
                 session.waiting.append(mid)
             elif verdict is Verdict.HOLD:
                 session.held.append((origin, mid))
@@ -294,6 +294,10 @@ class World:
         self.lanes: dict[tuple[str, str], deque[tuple[Any, Any]]] = {
             (one, other): deque() for one in names for other in names if one != other
         }
+        #: What the sender of a message that has come is to be told, as soon as it hears of that.
+        self.confirmations: dict[tuple[str, str], deque[Callable[[bool], None]]] = {
+            lane: deque() for lane in self.lanes
+        }
         self.gossip: list[tuple[str, str, Stamped]] = []
         self.cuts: set[frozenset[str]] = set()
         self.mids: list[Mid] = []
@@ -330,7 +334,10 @@ class World:
         else:
             node.moving.receive(origin, message, self.now)
         if done is not None:
-            done(True)
+            self.confirmations[origin, target].append(done)
+
+    def confirm(self, origin: str, target: str) -> None:
+        self.confirmations[origin, target].popleft()(True)
 
     def run_gossip(self, index: int) -> None:
         _, target, stamped = self.gossip.pop(index)
@@ -417,6 +424,9 @@ class World:
             if origin == name:
                 for index, (message, _done) in enumerate(lane):
                     lane[index] = (message, None)
+        for (origin, _), confirmations in self.confirmations.items():
+            if origin == name:
+                confirmations.clear()
 
     def revive(self, name: str) -> None:
         node = self.nodes[name]
@@ -443,6 +453,8 @@ class World:
         for (one, other), lane in self.lanes.items():
             if lane and self.is_open(one, other):
                 found.append(lambda one=one, other=other: self.run_lane(one, other))  # type: ignore[misc]
+            if self.confirmations[one, other] and self.is_open(one, other):
+                found.append(lambda one=one, other=other: self.confirm(one, other))  # type: ignore[misc]
             if self.nodes[one].is_alive:
                 if self.is_open(one, other) != (other in self.nodes[one].reachable):
                     found.append(lambda one=one, other=other: self.notice(one, other))  # type: ignore[misc]

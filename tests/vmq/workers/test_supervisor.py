@@ -450,11 +450,43 @@ def test_sessions_go_from_one_process_to_several_to_elsewhere_and_back(
     wire.publish("a", b"2", qos=1)
     wire.close()
     reach(lambda: len(several.worker_api(1, "GET", "/queue", client_id="was-there")["rows"]) == 2)
+    wire = several.client_on(2, "of-the-second", clean=False)
+    wire.subscribe(("b", 1))
+    wire.close()
+    wire = several.client_on(2, "publisher")
+    wire.publish("b", b"3", qos=1)
+    wire.close()
     assert broker.terminate() == 0
-    # The second worker is one too many now; it goes, and then one process is enough.
+    # The second worker is one too many now; its sessions go to the first, and then one process is enough.
     broker = fresh_broker(data_dir=moved, args=("--node-name", "n"))
     reach(lambda: not (moved / "workers" / "2").exists())
     assert broker.terminate() == 0
     broker = fresh_broker(data_dir=moved)
     assert not (moved / "workers").exists()
     assert len(Several(broker).api("GET", "/queue", client_id="was-there")[1]["rows"]) == 2
+    assert len(Several(broker).api("GET", "/queue", client_id="of-the-second")[1]["rows"]) == 1
+
+
+def test_workers_that_leave_the_cluster_give_all_to_the_others_and_stop(
+    fresh_broker: BrokerFactory, tmp_path: Path
+) -> None:
+    def node(name: str, *more: str) -> tuple[str, ...]:
+        return ("--node-name", name, "--cluster-listen", f"ipc://{tmp_path}/{name}", *more)
+
+    other = fresh_broker(data_dir=tmp_path / "o-data", args=node("o"))
+    args = ("--workers", "2", *node("n", "--join", f"ipc://{tmp_path}/o"))
+    several = Several(fresh_broker(data_dir=tmp_path / "n-data", args=args))
+
+    def is_linked() -> bool:
+        _, members = several.api("GET", "/cluster/members")
+        return {row["node"] for row in members["rows"] if row["is_up"]} == {"n-1", "n-2", "o"}
+
+    reach(is_linked)
+    for number in (1, 2):
+        wire = several.client_on(number, f"durable-{number}", clean=False)
+        wire.subscribe(("a", 1))
+        wire.close()
+    assert several.api("POST", "/cluster/leave")[1] == {"node": "n-1 n-2", "complete": True}
+    assert several.broker.wait() == 0
+    _, found = Several(other).api("GET", "/sessions")
+    assert {row["client_id"] for row in found["rows"]} == {"durable-1", "durable-2"}
