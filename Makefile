@@ -20,6 +20,8 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 SOURCES := $(shell find vmq hooks plugins -name '*.py')
 NODE_TESTS := tests/clients/node
 PYTEST_ARGS ?=
+# Processes that the tests are spread over; a file's tests stay together (tests/conftest.py).
+JOBS ?= 2
 FUZZ_SECONDS ?= 600
 SOAK_MINUTES ?= 10
 # What a wheel is built from.
@@ -50,7 +52,7 @@ build: $(BUILT) ## compile the core and install vmq into .venv
 test: build $(VENV)/.dev $(NODE_TESTS)/node_modules/.package-lock.json ## run the whole suite
 	@$(MAKE) mosquitto haproxy chromium curl databases java
 	@echo "==> test: the whole suite, $(if $(VMQ_PURE),interpreted,compiled)"
-	@CI=1 $(BIN)/python -m pytest --benchmark-disable $(PYTEST_ARGS)
+	@CI=1 $(BIN)/python -m pytest --benchmark-disable --numprocesses $(JOBS) --dist loadgroup $(PYTEST_ARGS)
 
 check: $(VENV)/.dev ## format, lint, types, layers
 	@echo "==> check: ruff format, ruff check, mypy --strict, import-linter"
@@ -220,5 +222,5 @@ define suite_of_wheel
 		&& tar --create --exclude=__pycache__ --exclude=node_modules tests config pyproject.toml $(wildcard docs) | tar --extract --directory "$$folder" \
 		&& python=$$PWD/build/$(1)/venv/bin/python && cd "$$folder" \
 		&& "$$python" -c 'import sys, vmq; sys.exit(vmq.is_compiled() != (sys.argv[1] == "0"))' $(2) \
-		&& "$$python" -m pytest --benchmark-disable $(3) $(PYTEST_ARGS)
+		&& "$$python" -m pytest --benchmark-disable --numprocesses $(JOBS) --dist loadgroup $(3) $(PYTEST_ARGS)
 endef

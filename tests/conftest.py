@@ -19,6 +19,17 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where tests are spread over processes (`--dist loadgroup`), a file stays in one: its tests share brokers.
+
+    All of Spark's tests stay together, since they share a session that takes long to start.
+    """
+    spark = Path(__file__).with_name("spark")
+    for item in items:
+        group = "spark" if spark in item.path.parents else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 class BrokerFactory(Protocol):
     """Starts a broker that ends with the test, whatever the test does with it."""
 

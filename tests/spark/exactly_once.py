@@ -34,7 +34,7 @@ from tests.support.broker_process import BrokerProcess
 
 DEVICES = 6
 #: Seconds without any progress after which a run has failed.
-STUCK = 90.0
+STUCK = 150.0
 
 
 class Run:
