@@ -187,6 +187,12 @@ class Subscriber(Device):
         super().open()
         self.subscribe(self._filter, 2)
 
+    def wait_from(self, publisher: str) -> None:
+        """Waits until it has something of a publisher."""
+        self.wait(
+            lambda: any(each.publisher == publisher for each in self.got), f"told of {publisher}"
+        )
+
     def wait_for(self, messages: Iterable[Message]) -> None:
         """Waits until it has all of these."""
         wanted = set(messages)
@@ -275,9 +281,46 @@ def faults_of(got: Sequence[Message], is_ordered: bool = True) -> list[str]:
 class Traffic:
     """Devices that publish and subscribe throughout."""
 
-    def __init__(self, publishers: list[Publisher], subscribers: list[Subscriber]) -> None:
-        self.publishers = publishers
-        self.subscribers = subscribers
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self.publishers: list[Publisher] = []
+        #: Those that are to get everything.
+        self.subscribers: list[Subscriber] = []
+        self._cluster = cluster
+        self._topic = topic
+        self._devices: list[Device] = []
+
+    def open(self, publish: Iterable[str], subscribe: Iterable[str]) -> None:
+        """Publishers and subscribers, each with the nodes that it uses, the first one first."""
+        for names in subscribe:
+            self.subscribers.append(self.subscribe_at(names, "sub"))
+        for names in publish:
+            self.publishers.append(self._publisher(names))
+        self._wait_routed()
+        for publisher in self.publishers:
+            publisher.start()
+
+    def publish_at(self, names: str) -> Publisher:
+        """One more publisher, which starts at once."""
+        publisher = self._publisher(names)
+        self.publishers.append(publisher)
+        publisher.start()
+        return publisher
+
+    def subscribe_at(self, names: str, what: str = "late") -> Subscriber:
+        """A subscriber to everything."""
+        nodes = [self._cluster[each] for each in names]
+        client_id = f"{self._topic}-{what}-{names[0]}"
+        subscriber = Subscriber(client_id, nodes, f"{self._topic}/#")
+        self._devices.append(subscriber)
+        subscriber.open()
+        return subscriber
+
+    def _publisher(self, names: str) -> Publisher:
+        nodes = [self._cluster[each] for each in names]
+        publisher = Publisher(f"{self._topic}-pub-{names[0]}", nodes, self._topic)
+        self._devices.append(publisher)
+        publisher.open()
+        return publisher
 
     def flow(self, messages: int = 20, *names: str) -> None:
         """Waits until so many more messages are acknowledged to each publisher, or to those that are named."""
@@ -286,7 +329,7 @@ class Traffic:
                 publisher.wait_more(messages)
 
     def retain(self, topic: str, payload: str, node: str) -> None:
-        """Has the publisher at a node publish a message to be retained; nothing if it is empty."""
+        """Has the publisher at a node publish a message to be retained; an empty one deletes."""
         (publisher,) = (each for each in self.publishers if each.client_id.endswith(f"-{node}"))
         publisher.retain(topic, payload)
 
@@ -297,48 +340,33 @@ class Traffic:
             subscriber.wait_for(sent)
             assert faults_of(subscriber.got, is_ordered) == [], subscriber.client_id
 
+    def close(self) -> None:
+        for device in self._devices:
+            device.close()
+
+    def _wait_routed(self) -> None:
+        """Waits until what each publisher publishes reaches each subscriber."""
+        deadline = monotonic() + TIMEOUT
+        wanted = {each.client_id.encode() for each in self.publishers}
+        while waiting := [each for each in self.subscribers if not wanted <= each.probed]:
+            assert monotonic() < deadline, f"not routed: {[each.client_id for each in waiting]}"
+            for publisher in self.publishers:
+                publisher.client.publish(f"{self._topic}/probe", publisher.client_id.encode())
+            with waiting[0].changed:
+                waiting[0].changed.wait(0.05)
+
 
 @contextmanager
 def traffic(
-    cluster: Cluster,
-    topic: str,
-    publish: Sequence[Sequence[str]],
-    subscribe: Sequence[Sequence[str]],
+    cluster: Cluster, topic: str, publish: Iterable[str], subscribe: Iterable[str]
 ) -> Iterator[Traffic]:
-    """Publishers and subscribers, each with the names of the nodes that it uses, the first one first.
+    """Traffic below a topic: `["a", "bc"]` are two devices, one at `a`, one that goes from `b` to `c` and back.
 
-    A publisher is called `pub-` and a subscriber `sub-` by the first of its nodes, behind the topic.
+    A publisher is called `TOPIC-pub-NODE` and a subscriber `TOPIC-sub-NODE`, by the first of its nodes.
     """
-    publishers = [
-        Publisher(f"{topic}-pub-{names[0]}", [cluster[each] for each in names], topic)
-        for names in publish
-    ]
-    subscribers = [
-        Subscriber(f"{topic}-sub-{names[0]}", [cluster[each] for each in names], f"{topic}/#")
-        for names in subscribe
-    ]
-    devices = [*subscribers, *publishers]
+    found = Traffic(cluster, topic)
     try:
-        for device in devices:
-            device.open()
-        wait_routed(publishers, subscribers, topic)
-        for publisher in publishers:
-            publisher.start()
-        yield Traffic(publishers, subscribers)
+        found.open(publish, subscribe)
+        yield found
     finally:
-        for device in devices:
-            device.close()
-
-
-def wait_routed(
-    publishers: Sequence[Publisher], subscribers: Sequence[Subscriber], topic: str
-) -> None:
-    """Waits until what each publisher publishes reaches each subscriber."""
-    deadline = monotonic() + TIMEOUT
-    wanted = {each.client_id.encode() for each in publishers}
-    while waiting := [each for each in subscribers if not wanted <= each.probed]:
-        assert monotonic() < deadline, f"not routed: {[each.client_id for each in waiting]}"
-        for publisher in publishers:
-            publisher.client.publish(f"{topic}/probe", publisher.client_id.encode())
-        with waiting[0].changed:
-            waiting[0].changed.wait(0.05)
+        found.close()

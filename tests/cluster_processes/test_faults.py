@@ -15,7 +15,6 @@ from tests.cluster_processes.devices import traffic
 from tests.cluster_processes.links import Fault
 
 NAMES = ("a", "b", "c")
-EVERYWHERE = [(name,) for name in NAMES]
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +25,7 @@ def cluster() -> Iterator[LinkedCluster]:
 
 
 def test_a_node_that_is_killed_and_comes_back(cluster: LinkedCluster) -> None:
-    with traffic(cluster, "kill", EVERYWHERE, EVERYWHERE) as devices:
+    with traffic(cluster, "kill", NAMES, NAMES) as devices:
         devices.flow()
         cluster["b"].kill()
         # The others go on, among themselves and for the one that is away.
@@ -37,7 +36,7 @@ def test_a_node_that_is_killed_and_comes_back(cluster: LinkedCluster) -> None:
 
 
 def test_a_node_that_is_stopped_and_continued(cluster: LinkedCluster) -> None:
-    with traffic(cluster, "stop", EVERYWHERE, EVERYWHERE) as devices:
+    with traffic(cluster, "stop", NAMES, NAMES) as devices:
         devices.flow()
         cluster["b"].signal(signal.SIGSTOP)
         cluster.wait_down("b")
@@ -51,7 +50,7 @@ def test_a_node_that_is_stopped_and_continued(cluster: LinkedCluster) -> None:
 @pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name.lower())
 def test_links_that_fail_and_heal(cluster: LinkedCluster, fault: Fault) -> None:
     topic = fault.name.lower()
-    with traffic(cluster, topic, EVERYWHERE, EVERYWHERE) as devices:
+    with traffic(cluster, topic, NAMES, NAMES) as devices:
         devices.flow()
         cluster.links.part(fault, ["a"], ["b", "c"])
         cluster["a"].wait_seen("b", "down")
@@ -65,7 +64,7 @@ def test_links_that_fail_and_heal(cluster: LinkedCluster, fault: Fault) -> None:
 
 
 def test_all_nodes_killed_at_once(cluster: LinkedCluster) -> None:
-    with traffic(cluster, "all", EVERYWHERE, EVERYWHERE) as devices:
+    with traffic(cluster, "all", NAMES, NAMES) as devices:
         devices.flow()
         cluster.each(lambda node: node.kill())
         cluster.start()

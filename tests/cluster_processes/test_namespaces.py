@@ -6,14 +6,13 @@ from tests.cluster_processes.devices import traffic, wait_retained
 from tests.cluster_processes.namespaces import NamespaceCluster
 
 NAMES = ("a", "b", "c")
-EVERYWHERE = [(name,) for name in NAMES]
 
 
 def test_a_node_without_network_and_with_it_again() -> None:
     """Both sides of the split serve their clients, and have everything once it is over."""
     with (
         NamespaceCluster(NAMES) as cluster,
-        traffic(cluster, "net", EVERYWHERE, EVERYWHERE) as devices,
+        traffic(cluster, "net", NAMES, NAMES) as devices,
     ):
         devices.flow()
         cluster.unplug("a")
