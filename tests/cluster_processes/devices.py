@@ -300,9 +300,10 @@ class Traffic:
             publisher.start()
 
     def publish_at(self, names: str) -> Publisher:
-        """One more publisher, which starts at once."""
+        """One more publisher."""
         publisher = self._publisher(names)
         self.publishers.append(publisher)
+        self._wait_routed()
         publisher.start()
         return publisher
 
