@@ -1,6 +1,6 @@
 """What the cluster costs, with a bar for each figure: python -m tests.bench.cluster [--keys 1000000]
 
-Run it where vmq can be imported: installed, or with PYTHONPATH=.:hooks:plugins:cluster. It ends with 1 if it misses a bar.
+Run it where vmq can be imported: installed, or with PYTHONPATH=.:hooks:plugins:cluster. It fails if it misses a bar.
 
 Of replicated metadata: nodes on LevelDB in one process, without sockets; every frame is encoded, counted and decoded.
 Time is virtual, so bytes and steps are the same in each run; CPU seconds are those of all nodes together.
