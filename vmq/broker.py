@@ -352,8 +352,10 @@ class Broker:
         except ClusterError as error:
             raise StartError(f"cluster: {error}") from error
         self.clustering = clustering
-        if self._share is not None:
-            # Who subscribes here and publishes there is to notice nothing.
+        # Who subscribes here and publishes there is to notice nothing.
+        if self._share is None:
+            await clustering.catch_up()
+        else:
             await clustering.link(self._share.siblings, SIBLINGS_TIMEOUT)
         self._spawn(Discovery(clustering, lambda: self.plugins.only("discover_nodes")).run())
 

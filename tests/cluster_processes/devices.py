@@ -128,7 +128,7 @@ class Publisher(Device):
         self._is_over.set()
         self._thread.join(TIMEOUT)
         self.wait(lambda: not self._waiting(), "told that all is taken")
-        return set(self._sent.values())
+        return self.sent()
 
     @property
     def acknowledged(self) -> int:
@@ -138,6 +138,11 @@ class Publisher(Device):
     def _waiting(self) -> int:
         # Those of QoS 0 are called back for, too.
         return len(self._sent.keys() - self._acknowledged)
+
+    def sent(self) -> set[Message]:
+        """All messages so far, acknowledged or not."""
+        with self.changed:
+            return set(self._sent.values())
 
     def wait_more(self, messages: int) -> None:
         """Waits until so many more messages are acknowledged."""
@@ -186,12 +191,6 @@ class Subscriber(Device):
     def open(self) -> None:
         super().open()
         self.subscribe(self._filter, 2)
-
-    def wait_from(self, publisher: str) -> None:
-        """Waits until it has something of a publisher."""
-        self.wait(
-            lambda: any(each.publisher == publisher for each in self.got), f"told of {publisher}"
-        )
 
     def wait_for(self, messages: Iterable[Message]) -> None:
         """Waits until it has all of these."""
@@ -300,10 +299,9 @@ class Traffic:
             publisher.start()
 
     def publish_at(self, names: str) -> Publisher:
-        """One more publisher."""
+        """One more publisher, which starts at once."""
         publisher = self._publisher(names)
         self.publishers.append(publisher)
-        self._wait_routed()
         publisher.start()
         return publisher
 
@@ -329,10 +327,14 @@ class Traffic:
             if not names or publisher.client_id in names:
                 publisher.wait_more(messages)
 
+    def at(self, node: str) -> Publisher:
+        """The publisher at a node."""
+        (found,) = (each for each in self.publishers if each.client_id.endswith(f"-{node}"))
+        return found
+
     def retain(self, topic: str, payload: str, node: str) -> None:
         """Has the publisher at a node publish a message to be retained; an empty one deletes."""
-        (publisher,) = (each for each in self.publishers if each.client_id.endswith(f"-{node}"))
-        publisher.retain(topic, payload)
+        self.at(node).retain(topic, payload)
 
     def settle(self, is_ordered: bool = True) -> None:
         """Ends the publishers; all that was acknowledged is there, at QoS 2 once."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+from tests.cluster_processes.cluster import ENV
 from tests.support.broker_process import BrokerProcess
 from tests.vmq.cli.program import Finished, run
 from vmq.config_cluster import ClusterOptions
@@ -72,7 +73,7 @@ def started(arguments: list[str]) -> BrokerProcess:
     for option in ("--listen", "--data-dir"):
         at = rest.index(option)
         del rest[at : at + 2]
-    return BrokerProcess.start((listen,), Path(folder), args=rest)
+    return BrokerProcess.start((listen,), Path(folder), ENV, rest)
 
 
 def test_the_tests_that_it_names_exist() -> None:

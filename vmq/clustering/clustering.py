@@ -279,6 +279,26 @@ class Clustering:
                 return False
             await asyncio.sleep(_LOOK)
 
+    async def catch_up(self) -> bool:
+        """Waits until this node has heard what others know; returns whether it has.
+
+        Clients come after that: what they published before would miss whoever subscribed elsewhere while this node
+        was away, or not there yet. Who was silent for as long as it takes to be found down is not waited for.
+        """
+        node, machine = self.node, self.node.machine
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.options.heartbeat_timeout
+        while node.is_running and (machine.membership.others or machine.contacts):
+            up = set(node.up)
+            # Of many only some are asked at once; what they know, the others have told them.
+            if up and len(machine.exchange.complete & up) >= min(len(up), ASKED_AT_ONCE):
+                return True
+            if loop.time() >= deadline:
+                log.warning("clients are let in though no other node answers")
+                return False
+            await asyncio.sleep(_LOOK)
+        return True
+
     def _close_storage(self) -> None:
         if self._storage is not None:
             self._storage.close()
