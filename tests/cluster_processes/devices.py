@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,6 +22,8 @@ TIMEOUT: Final = 40.0
 #: Messages of a publisher that may be unacknowledged; and seconds between two of its messages.
 WINDOW: Final = 20
 PACE: Final = 0.01
+#: A port that nobody listens at.
+NOBODY: Final = 1
 #: Seconds until a device whose connection broke tries again, at first and at most. paho says int, and takes these.
 RETRY: Final[tuple[Any, Any]] = (0.05, 0.2)
 
@@ -54,6 +57,7 @@ class Device:
         self.sessions: list[bool] = []
         self._granted: set[int] = set()
         self._is_closing = False
+        self._is_paused = False
         self.client = mqtt.Client(
             CallbackAPIVersion.VERSION2,
             client_id=client_id,
@@ -71,6 +75,24 @@ class Device:
         self.client.connect(self._nodes[0].host, self._nodes[0].port or 1)
         self.client.loop_start()
         self.wait(lambda: bool(self.sessions), "connected")
+
+    def move(self) -> None:
+        """Loses its connection, and returns when it has one to the next of its nodes."""
+        self.pause()
+        self.resume()
+
+    def pause(self) -> None:
+        """Loses its connection, and finds no other until `resume`."""
+        self._is_paused = True
+        connection = self.client.socket()
+        assert isinstance(connection, socket.socket)
+        connection.shutdown(socket.SHUT_RDWR)
+
+    def resume(self) -> None:
+        """Returns when it has a connection to the next of its nodes."""
+        times = len(self.sessions)
+        self._is_paused = False
+        self.wait(lambda: len(self.sessions) > times, "connected again")
 
     def subscribe(self, topic_filter: str, qos: int) -> None:
         """Subscribes, and returns when that is acknowledged."""
@@ -90,11 +112,14 @@ class Device:
                 raise AssertionError(f"{self.client_id} is not {what} after {TIMEOUT} s")
 
     def _turn_to_next(self) -> None:
-        if self._is_closing or len(self._nodes) == 1:
+        if self._is_closing:
             return
-        self._turn += 1
-        node = self._nodes[self._turn % len(self._nodes)]
-        self.client.connect_async(node.host, node.port or 1)
+        if self._is_paused:
+            self.client.connect_async("127.0.0.1", NOBODY)
+        elif len(self._nodes) > 1 or self.client.port == NOBODY:
+            self._turn += 1
+            node = self._nodes[self._turn % len(self._nodes)]
+            self.client.connect_async(node.host, node.port or 1)
 
     def _on_connect(self, _client: Any, _data: Any, flags: Any, code: Any, _more: Any) -> None:
         if not code.is_failure:
@@ -181,16 +206,19 @@ class Publisher(Device):
 class Subscriber(Device):
     """Takes what comes, and remembers it in order."""
 
-    def __init__(self, client_id: str, nodes: Sequence[Node], topic_filter: str) -> None:
+    def __init__(
+        self, client_id: str, nodes: Sequence[Node], topic_filter: str, qos: int = 2
+    ) -> None:
         super().__init__(client_id, nodes)
         self._filter = topic_filter
+        self._qos = qos
         self.got: list[Message] = []
         self.probed: set[bytes] = set()
         self.client.on_message = self._on_message
 
     def open(self) -> None:
         super().open()
-        self.subscribe(self._filter, 2)
+        self.subscribe(self._filter, self._qos)
 
     def wait_for(self, messages: Iterable[Message]) -> None:
         """Waits until it has all of these."""
@@ -305,11 +333,11 @@ class Traffic:
         publisher.start()
         return publisher
 
-    def subscribe_at(self, names: str, what: str = "late") -> Subscriber:
+    def subscribe_at(self, names: str, what: str = "late", qos: int = 2) -> Subscriber:
         """A subscriber to everything."""
         nodes = [self._cluster[each] for each in names]
         client_id = f"{self._topic}-{what}-{names[0]}"
-        subscriber = Subscriber(client_id, nodes, f"{self._topic}/#")
+        subscriber = Subscriber(client_id, nodes, f"{self._topic}/#", qos)
         self._devices.append(subscriber)
         subscriber.open()
         return subscriber
