@@ -322,7 +322,7 @@ class Traffic:
             self.subscribers.append(self.subscribe_at(names, "sub"))
         for names in publish:
             self.publishers.append(self._publisher(names))
-        self._wait_routed()
+        self._wait_routed(self.subscribers)
         for publisher in self.publishers:
             publisher.start()
 
@@ -333,8 +333,18 @@ class Traffic:
         publisher.start()
         return publisher
 
+    def join_in(self, names: str, qos: int = 2) -> tuple[Subscriber, set[Message]]:
+        """One more subscriber, and what was published before it was known everywhere."""
+        subscriber = self.subscribe_at(names, "more", qos)
+        self._wait_routed([subscriber])
+        return subscriber, self.sent()
+
+    def sent(self) -> set[Message]:
+        """All that was published so far, acknowledged or not."""
+        return {message for each in self.publishers for message in each.sent()}
+
     def subscribe_at(self, names: str, what: str = "late", qos: int = 2) -> Subscriber:
-        """A subscriber to everything."""
+        """A subscriber to everything that is published where it is known."""
         nodes = [self._cluster[each] for each in names]
         client_id = f"{self._topic}-{what}-{names[0]}"
         subscriber = Subscriber(client_id, nodes, f"{self._topic}/#", qos)
@@ -366,7 +376,9 @@ class Traffic:
 
     def settle(self, is_exact: bool = True) -> None:
         """Ends the publishers; all that was acknowledged is there, if it is to be exact at QoS 2 once and in order."""
-        sent = [message for each in self.publishers for message in each.finish()]
+        for publisher in self.publishers:
+            publisher.finish()
+        sent = self.sent()
         for subscriber in self.subscribers:
             subscriber.wait_for(sent)
             assert not is_exact or faults_of(subscriber.got) == [], subscriber.client_id
@@ -375,11 +387,11 @@ class Traffic:
         for device in self._devices:
             device.close()
 
-    def _wait_routed(self) -> None:
-        """Waits until what each publisher publishes reaches each subscriber."""
+    def _wait_routed(self, subscribers: Sequence[Subscriber]) -> None:
+        """Waits until what each publisher publishes reaches each of these subscribers."""
         deadline = monotonic() + TIMEOUT
         wanted = {each.client_id.encode() for each in self.publishers}
-        while waiting := [each for each in self.subscribers if not wanted <= each.probed]:
+        while waiting := [each for each in subscribers if not wanted <= each.probed]:
             assert monotonic() < deadline, f"not routed: {[each.client_id for each in waiting]}"
             for publisher in self.publishers:
                 publisher.client.publish(f"{self._topic}/probe", publisher.client_id.encode())

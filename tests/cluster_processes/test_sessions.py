@@ -17,7 +17,7 @@ NAMES = ("a", "b", "c")
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LinkedCluster]:
     """Whole at the start of each test, which leaves it so."""
-    with LinkedCluster(NAMES) as found:
+    with LinkedCluster(NAMES, {"VMQ_CLUSTER__ACK_AFTER": "remote"}) as found:
         yield found
 
 
@@ -36,7 +36,7 @@ def test_a_client_that_changes_sides_in_a_split(cluster: LinkedCluster) -> None:
     """It has a session on both sides: what waits in the old one comes when the split is over."""
     with traffic(cluster, "both", ["a", "c"], ["b"]) as devices:
         # At QoS 1: packet ids of two sessions that do not know of each other mean different messages.
-        between = devices.subscribe_at("ac", qos=1)
+        between, before = devices.join_in("ac", qos=1)
         devices.flow()
         cluster.links.part(Fault.CUT, ["a"], ["b", "c"])
         cluster["a"].wait_seen("c", "down")
@@ -48,13 +48,33 @@ def test_a_client_that_changes_sides_in_a_split(cluster: LinkedCluster) -> None:
         cluster.wait_whole()
         devices.flow()
         devices.settle()
-        between.wait_for(message for each in devices.publishers for message in each.sent())
+        between.wait_for(devices.sent() - before)
         assert between.sessions == [False, True]
+
+
+def test_a_session_survives_the_loss_of_its_node_with_its_disk(cluster: LinkedCluster) -> None:
+    with traffic(cluster, "lost", ["a"], ["a"]) as devices:
+        asleep, before = devices.join_in("bc")
+        asleep.pause()
+        devices.flow(40)
+        # Acknowledged means that the session's node has it, and its copy.
+        waiting = devices.at("a").finish() - before
+        cluster["b"].kill()
+        cluster["b"].wipe()
+        cluster.wait_down("b")
+        asleep.resume()
+        asleep.wait_for(waiting)
+        devices.publish_at("c")
+        devices.flow(20, "lost-pub-c")
+        devices.settle()
+        asleep.wait_for(devices.at("c").sent())
+        assert asleep.sessions == [False, True]
+        cluster.start("b")
 
 
 def test_a_node_that_leaves_hands_its_sessions_over(cluster: LinkedCluster) -> None:
     with traffic(cluster, "leave", ["a", "c"], ["ba", "a"]) as devices:
-        asleep = devices.subscribe_at("bc")
+        asleep, before = devices.join_in("bc")
         asleep.pause()
         devices.flow()
         there = ("--data-dir", str(cluster["b"].data_dir))
@@ -64,6 +84,6 @@ def test_a_node_that_leaves_hands_its_sessions_over(cluster: LinkedCluster) -> N
         devices.flow()
         devices.settle()
         asleep.resume()
-        asleep.wait_for(message for each in devices.publishers for message in each.sent())
+        asleep.wait_for(devices.sent() - before)
         assert asleep.sessions == [False, True]
         assert faults_of(asleep.got) == []
