@@ -381,7 +381,8 @@ class Traffic:
         sent = self.sent()
         for subscriber in self.subscribers:
             subscriber.wait_for(sent)
-            assert not is_exact or faults_of(subscriber.got) == [], subscriber.client_id
+            found = faults_of(subscriber.got) if is_exact else []
+            assert not found, f"{subscriber.client_id}: {len(found)} faults: {'; '.join(found[:8])}"
 
     def close(self) -> None:
         for device in self._devices:
