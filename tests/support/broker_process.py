@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
@@ -74,6 +74,17 @@ class _Lines:
                 if self._ended or remaining <= 0:
                     return None
                 self._changed.wait(remaining)
+
+    def wait_until(self, holds: Callable[[Sequence[str]], bool], timeout: float) -> bool:
+        """Whether something holds of all lines so far, at the latest when the pipe ended or time is up."""
+        deadline = monotonic() + timeout
+        with self._changed:
+            while not holds(self._lines):
+                remaining = deadline - monotonic()
+                if self._ended or remaining <= 0:
+                    return False
+                self._changed.wait(remaining)
+        return True
 
     def close(self) -> None:
         """Wait for the end of the pipe (the process is gone) and close it."""
@@ -190,9 +201,18 @@ class BrokerProcess:
         """Wait until a line of the log matches the regular expression, and return the match."""
         found = self._err.wait(pattern, timeout)
         if found is None:
-            last = "".join(self.stderr_text().splitlines(keepends=True)[-20:])
-            raise AssertionError(f"no log line matches {pattern!r}; the last ones:\n{last}")
+            raise AssertionError(f"no log line matches {pattern!r}; {self._last_lines()}")
         return found
+
+    def wait_logs(
+        self, what: str, holds: Callable[[Sequence[str]], bool], timeout: float = 10.0
+    ) -> None:
+        """Wait until something holds of all lines of the log so far; `what` names it."""
+        if not self._err.wait_until(holds, timeout):
+            raise AssertionError(f"the log does not say that {what}; {self._last_lines()}")
+
+    def _last_lines(self) -> str:
+        return "the last ones:\n" + "".join(self.stderr_text().splitlines(keepends=True)[-20:])
 
     def is_running(self) -> bool:
         """Whether the process still lives."""

@@ -262,8 +262,9 @@ class Clustering:
         """Returns when this node has heard what others know; whether that was within `cluster.sync_timeout`.
 
         Until then nobody is to be let in: another node may have sessions of this one since it was here last, and a
-        CONNECT would make what is left of them the newer ones. `siblings`, by name and address, become members and are
-        all waited for; of other members one is enough.
+        CONNECT would make what is left of them the newer ones; and what clients published would miss whoever subscribed
+        elsewhere. `siblings`, by name and address, become members and are all waited for; of other members, those that
+        are up, and one at least.
         """
         for name, address in siblings.items():
             # It may have moved since they last met, with the folder that its address is in.
@@ -280,11 +281,13 @@ class Clustering:
         return True
 
     def _has_heard(self, siblings: Set[str]) -> bool:
-        node = self.node
-        heard = node.machine.exchange.complete
-        if not siblings:
-            return bool(heard) or not node.machine.membership.others
+        node, machine = self.node, self.node.machine
+        heard = machine.exchange.complete
         # Of many only some are asked at once; what they know, the others have told them.
+        if not siblings:
+            up = set(node.up)
+            alone = not machine.membership.others and not machine.contacts
+            return alone or (bool(up) and len(heard & up) >= min(len(up), ASKED_AT_ONCE))
         return siblings <= set(node.up) and len(heard & siblings) >= min(
             len(siblings), ASKED_AT_ONCE
         )

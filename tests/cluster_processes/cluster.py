@@ -1,0 +1,234 @@
+"""A cluster of brokers as processes: started, killed, stopped, wiped and restarted."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+from tests.cluster_processes.links import Links
+from tests.support.broker_process import BrokerProcess
+from vmq.clustering.key import write_key
+
+#: Seconds for nodes to hear of each other, on a machine that has much else to do.
+TIMEOUT: Final = 40.0
+
+ENV: Final = {
+    "VMQ_CLUSTER__HEARTBEAT_INTERVAL": "0.2",
+    "VMQ_CLUSTER__HEARTBEAT_TIMEOUT": "1.5",
+    # The devices may be slower than the brokers: no queue may overflow.
+    "VMQ_QUEUE__MAX_ONLINE_MESSAGES": "-1",
+    "VMQ_QUEUE__MAX_OFFLINE_MESSAGES": "-1",
+}
+
+_SEEN: Final = re.compile(r"node (up|down) name=(\S+)")
+
+
+class Node:
+    """One broker, and where it is reached, in this life and the next.
+
+    Args:
+        name: the node's.
+        folder: what it has on disk is below.
+        listen: where its node listens.
+        address: where the others reach that.
+        launcher: a command that becomes the broker.
+    """
+
+    def __init__(
+        self, name: str, folder: Path, listen: str, address: str, launcher: Sequence[str] = ()
+    ) -> None:
+        self.name = name
+        self.address = address
+        self.data_dir = folder / name
+        self._listen = listen
+        self._launcher = launcher
+        self._process: BrokerProcess | None = None
+        self._is_stopped = False
+        #: Where clients reach it: a host and a port, or a path when the launcher leads to another network.
+        self.host = f"{folder}/{name}.mqtt" if launcher else "127.0.0.1"
+        self.port = 0
+
+    @property
+    def transport(self) -> Literal["unix", "tcp"]:
+        return "unix" if self._launcher else "tcp"
+
+    @property
+    def process(self) -> BrokerProcess:
+        assert self._process is not None, f"{self.name} does not run"
+        return self._process
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
+
+    def start(self, join: Sequence[str], key: Path | None, env: Mapping[str, str]) -> None:
+        """Starts it, where it was before if there was a before."""
+        args = ["--allow-anonymous", "--node-name", self.name, "--cluster-listen", self._listen]
+        for address in join:
+            args += ["--join", address]
+        if key is not None:
+            args += ["--cluster-key", str(key)]
+        url = f"unix://{self.host}" if self._launcher else f"tcp://{self.host}:{self.port}"
+        self._process = BrokerProcess.start(
+            (url,),
+            self.data_dir,
+            {**ENV, "VMQ_CLUSTER__ADVERTISE": self.address, **env},
+            args,
+            launcher=self._launcher,
+            timeout=TIMEOUT,
+        )
+        if not self._launcher:
+            _, self.port = self._process.tcp
+
+    def signal(self, number: signal.Signals) -> None:
+        """SIGSTOP or SIGCONT."""
+        self._is_stopped = number == signal.SIGSTOP
+        os.kill(self.process.pid, number)
+
+    def kill(self) -> None:
+        """SIGKILL; its data stay."""
+        self.process.kill()
+        self._forget()
+
+    def terminate(self) -> int:
+        """SIGTERM; returns its exit code."""
+        code = self.process.terminate(TIMEOUT)
+        self._forget()
+        return code
+
+    def wipe(self) -> None:
+        """Its data are gone."""
+        assert not self.is_running
+        shutil.rmtree(self.data_dir)
+
+    def close(self) -> None:
+        if self._process is not None:
+            if self._is_stopped:
+                self.signal(signal.SIGCONT)
+            self.kill()
+
+    def _forget(self) -> None:
+        self.process.close()
+        self._process = None
+
+    # --- what it says of others
+
+    def wait_seen(self, peer: str, state: str) -> None:
+        """Waits until the last word of its log on another node is `up` or `down`."""
+
+        def holds(lines: Sequence[str]) -> bool:
+            found = [
+                match[1] for line in lines if (match := _SEEN.search(line)) and match[2] == peer
+            ]
+            return found[-1:] == [state]
+
+        self.process.wait_logs(f"{peer} is {state}", holds, TIMEOUT)
+
+
+class Cluster(ABC):
+    """A context manager that ends every process and port.
+
+    Args:
+        names: of the nodes, all of which start at once.
+        env: options of all of them, as environment variables.
+    """
+
+    def __init__(self, names: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+        # Not pytest's folder: the path of a socket has 107 characters at most.
+        self._folder = tempfile.TemporaryDirectory(prefix="vmq-cluster-")
+        self.folder = Path(self._folder.name)
+        self.key = self.folder / "key"
+        write_key(self.key)
+        self._env = dict(env or {})
+        self.nodes: dict[str, Node] = {}
+        self.prepare(names)
+
+    @abstractmethod
+    def prepare(self, names: Sequence[str]) -> None:
+        """Makes the network, and `nodes`."""
+
+    @abstractmethod
+    def end_network(self) -> None:
+        """Undoes it; all nodes have ended."""
+
+    def __getitem__(self, name: str) -> Node:
+        return self.nodes[name]
+
+    @property
+    def running(self) -> list[Node]:
+        return [each for each in self.nodes.values() if each.is_running]
+
+    def start(self, *names: str) -> None:
+        """Starts nodes at the same time, all if none is named; returns when all that run see each other."""
+        join = [each.address for each in self.nodes.values()]
+        self.each(
+            (lambda node: node.start(join, self.key, self._env)),
+            [self.nodes[name] for name in names or self.nodes],
+        )
+        self.wait_whole()
+
+    def each(self, do: Callable[[Node], Any], nodes: Iterable[Node] | None = None) -> None:
+        """Does something with several nodes at the same time."""
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(do, self.running if nodes is None else nodes))
+
+    def wait_whole(self) -> None:
+        """Waits until each node that runs sees all others that do."""
+        for node in self.running:
+            for peer in self.running:
+                if peer is not node:
+                    node.wait_seen(peer.name, "up")
+
+    def wait_down(self, name: str) -> None:
+        """Waits until all others that run miss a node."""
+        for node in self.running:
+            if node.name != name:
+                node.wait_seen(name, "down")
+
+    def close(self) -> None:
+        for node in self.nodes.values():
+            node.close()
+        self.end_network()
+        self._folder.cleanup()
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class LinkedCluster(Cluster):
+    """Whose nodes reach each other by way of `links`."""
+
+    def prepare(self, names: Sequence[str]) -> None:
+        self.links = Links(self._pids)
+        for name in names:
+            socket = f"{self.folder}/{name}.socket"
+            address = self.links.open(name, socket)
+            self.nodes[name] = Node(name, self.folder, f"ipc://{socket}", address)
+
+    def end_network(self) -> None:
+        self.links.close()
+
+    def _pids(self) -> dict[str, int]:
+        return {each.name: each.process.pid for each in self.running}

@@ -1,0 +1,213 @@
+"""The network between the nodes of a cluster, byte by byte: it cuts, holds, delays and heals.
+
+Each node listens on a socket of its own and tells the others an address here, from where its bytes go on. Who is at the
+other end of a connection is read from the kernel's tables.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum, auto
+from pathlib import Path
+from typing import Final
+
+TIMEOUT: Final = 20.0
+
+
+class Fault(Enum):
+    """What is wrong with the way between two nodes."""
+
+    #: Connections end, and new ones do not come about.
+    CUT = auto()
+    #: Connections stay, and nothing comes through any more.
+    HELD = auto()
+
+
+class End(asyncio.Protocol):
+    """One end of a connection; what comes here leaves at the other."""
+
+    def __init__(self, links: Links, name: str, port: int = 0) -> None:
+        self.name = name
+        #: The port of the one that connected, and who that is; told when somebody asks.
+        self.port = port
+        self.peer: str | None = None
+        self.other: End | None = None
+        self.transport: asyncio.Transport
+        self._links = links
+        #: When the last bytes leave: none overtake others.
+        self._last = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self._links.connections.add(self)
+        self.follow()
+
+    def follow(self) -> None:
+        """Does what the fault between its nodes demands."""
+        fault = self._links.fault_of(self)
+        if fault is Fault.CUT:
+            self.transport.abort()
+        elif fault is Fault.HELD or self.other is None:
+            self.transport.pause_reading()
+        else:
+            self.transport.resume_reading()
+
+    def data_received(self, data: bytes) -> None:
+        assert self.other is not None
+        loop = asyncio.get_running_loop()
+        self._last = max(self._last, loop.time() + self._links.seconds)
+        loop.call_at(self._last, self.other.write, data)
+
+    def write(self, data: bytes) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._links.connections.discard(self)
+        if self.other is not None:
+            self.other.transport.abort()
+
+
+class Links:
+    """Runs in a thread of its own.
+
+    Args:
+        pids: the nodes that run, and their process ids; asked at each connection.
+    """
+
+    def __init__(self, pids: Callable[[], Mapping[str, int]]) -> None:
+        self.faults: dict[frozenset[str], Fault] = {}
+        self.connections: set[End] = set()
+        #: How long everything takes from one node to another.
+        self.seconds = 0.0
+        self._pids = pids
+        self._servers: list[asyncio.Server] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def open(self, name: str, path: str) -> str:
+        """The address where others reach the node that listens at a path."""
+
+        async def serve() -> int:
+            def accept() -> End:
+                return _Accepted(self, name, path)
+
+            server = await asyncio.get_running_loop().create_server(accept, "127.0.0.1", 0)
+            self._servers.append(server)
+            port: int = server.sockets[0].getsockname()[1]
+            return port
+
+        port = asyncio.run_coroutine_threadsafe(serve(), self._loop).result(TIMEOUT)
+        return f"tcp://127.0.0.1:{port}"
+
+    def part(self, fault: Fault, one: Iterable[str], others: Iterable[str]) -> None:
+        """Between each of these nodes and each of the others there is a fault."""
+        pairs = [frozenset((a, b)) for a in one for b in others if a != b]
+        self._do(lambda: self.faults.update(dict.fromkeys(pairs, fault)))
+
+    def heal(self) -> None:
+        """Everything gets through again."""
+        self._do(self.faults.clear)
+
+    def delay(self, seconds: float) -> None:
+        """Everything takes so long, each way."""
+
+        def change() -> None:
+            self.seconds = seconds
+
+        self._do(change)
+
+    def close(self) -> None:
+        """Ends all connections, and the thread."""
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(TIMEOUT)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(TIMEOUT)
+        self._loop.close()
+
+    async def _close(self) -> None:
+        for server in self._servers:
+            server.close()
+        await asyncio.gather(*self._tasks)
+        while self.connections:
+            for end in list(self.connections):
+                end.transport.abort()
+            await asyncio.sleep(0)
+
+    def _do(self, change: Callable[[], object]) -> None:
+        async def carry_out() -> None:
+            change()
+            for end in list(self.connections):
+                end.follow()
+
+        asyncio.run_coroutine_threadsafe(carry_out(), self._loop).result(TIMEOUT)
+
+    def fault_of(self, end: End) -> Fault | None:
+        """What is wrong between the nodes of a connection."""
+        if not self.faults:
+            return None
+        # Not sooner: a node connects before the tests know its process.
+        if end.peer is None:
+            end.peer = owner_of(end.port, self._pids())
+        return None if end.peer is None else self.faults.get(frozenset((end.name, end.peer)))
+
+    def go_on(self, end: End, path: str) -> None:
+        """Connects what came in to the node that it is for."""
+        task = self._loop.create_task(self._go_on(end, path))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _go_on(self, end: End, path: str) -> None:
+        onward = End(self, end.name, end.port)
+        try:
+            await self._loop.create_unix_connection(lambda: onward, path)
+        except OSError:
+            end.transport.abort()
+            return
+        if end.transport.is_closing():
+            onward.transport.abort()
+            return
+        end.other, onward.other = onward, end
+        end.follow()
+        onward.follow()
+
+
+class _Accepted(End):
+    """An end that another node has connected to."""
+
+    def __init__(self, links: Links, name: str, path: str) -> None:
+        super().__init__(links, name)
+        self._path = path
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.port = transport.get_extra_info("peername")[1]
+        super().connection_made(transport)
+        self._links.go_on(self, self._path)
+
+
+def owner_of(port: int, pids: Mapping[str, int]) -> str | None:
+    """Which of these processes has a connection from this local port."""
+    wanted = {f"socket:[{inode}]" for inode in _inodes(port)}
+    for name, pid in pids.items():
+        try:
+            if any(wanted & {str(each.readlink())} for each in Path(f"/proc/{pid}/fd").iterdir()):
+                return name
+        except OSError:
+            continue  # it ends just now, or closed what was looked at
+    return None
+
+
+def _inodes(port: int) -> Iterable[str]:
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            lines = Path(table).read_text().splitlines()[1:]
+        except OSError:
+            continue  # a kernel without IPv6
+        for line in lines:
+            fields = line.split()
+            if fields[1].endswith(f":{port:04X}"):
+                yield fields[9]

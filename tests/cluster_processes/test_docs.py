@@ -1,0 +1,104 @@
+"""What docs/cluster.md says: its commands work, its tests and options exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from tests.cluster_processes.cluster import ENV
+from tests.support.broker_process import BrokerProcess
+from tests.vmq.cli.program import Finished, run
+from vmq.config_cluster import ClusterOptions
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "cluster.md"
+
+
+def text() -> str:
+    return PAGE.read_text(encoding="utf-8")
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody has at the moment."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def commands(folder: Path) -> Iterator[list[str]]:
+    """The arguments of each `vmq` of the page, with other ports, and with files below a folder."""
+    blocks = "".join(re.findall(r"```sh\n(.*?)```", text(), re.DOTALL))
+    ports = sorted(set(re.findall(r"(?<=-p )\d+|(?<=127\.0\.0\.1:)\d+", blocks)))
+    free = dict(zip(ports, map(str, free_ports(len(ports))), strict=True))
+    for port, other in free.items():
+        blocks = re.sub(rf"\b{port}\b", other, blocks)
+    for line in blocks.splitlines():
+        program, *arguments = shlex.split(line)
+        assert program == "vmq"
+        yield [re.sub(r"^(data/.|cluster\.key)$", rf"{folder}/\1", each) for each in arguments]
+
+
+def test_the_commands_make_a_cluster(tmp_path: Path) -> None:
+    done: list[Finished] = []
+    with ExitStack() as stack:
+        nodes: list[BrokerProcess] = []
+        for arguments in commands(tmp_path):
+            if arguments[0] == "start":
+                nodes.append(stack.enter_context(started(arguments)))
+                continue
+            for node, name in zip(nodes[1:], "bc", strict=False):
+                nodes[0].wait_log(f"node up name={name}", 30)
+                node.wait_log("node up name=a", 30)
+            done.append(run(*arguments))
+            assert (done[-1].code, done[-1].err) == (0, ""), arguments
+    status, received, left = done[1].out.decode(), done[3].out, done[4].out.decode()
+    assert [line.split()[:2] for line in status.splitlines()[1:]] == [
+        [name, "joined"] for name in "abc"
+    ]
+    assert received == b"hello\n"
+    assert "b" in left
+
+
+def started(arguments: list[str]) -> BrokerProcess:
+    listen = arguments[arguments.index("--listen") + 1]
+    folder = arguments[arguments.index("--data-dir") + 1]
+    rest = arguments[1:]
+    for option in ("--listen", "--data-dir"):
+        at = rest.index(option)
+        del rest[at : at + 2]
+    return BrokerProcess.start((listen,), Path(folder), ENV, rest)
+
+
+def test_the_tests_that_it_names_exist() -> None:
+    named = set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text()))
+    assert len(named) > 10
+    for file, name in sorted(named):
+        tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+        found = {
+            each.name
+            for each in ast.walk(tree)
+            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+        }
+        assert not name or name in found, f"{file} has no {name}"
+
+
+def test_each_guarantee_names_a_test() -> None:
+    table = text().split("## What holds")[1].split("## What is not promised")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| ")][2:]
+    assert rows
+    for row in rows:
+        assert row.count("|") == 5
+        shown = row.split("|")[4].strip()
+        assert shown == "the same" or "`tests/" in shown, row
+
+
+def test_the_options_exist() -> None:
+    named = set(re.findall(r"`cluster\.(\w+)`", text()))
+    assert named <= set(ClusterOptions.__struct_fields__)

@@ -1,0 +1,111 @@
+"""Three nodes under traffic at QoS 1 and 2, to which things happen. Nothing acknowledged is lost, QoS 2 comes once.
+
+Each node has a publisher and a durable subscriber of its own; each subscriber gets everything.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster_processes.cluster import LinkedCluster
+from tests.cluster_processes.devices import traffic
+from tests.cluster_processes.links import Fault
+from tests.cluster_processes.mqttjs import MqttJs
+
+NAMES = ("a", "b", "c")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LinkedCluster]:
+    """Whole at the start of each test, which leaves it so."""
+    with LinkedCluster(NAMES) as found:
+        yield found
+
+
+@pytest.fixture
+def mqttjs() -> Iterator[MqttJs]:
+    found = MqttJs()
+    yield found
+    found.close()
+
+
+def test_a_node_that_is_killed_and_comes_back(cluster: LinkedCluster) -> None:
+    with traffic(cluster, "kill", NAMES, NAMES) as devices:
+        devices.flow()
+        cluster["b"].kill()
+        # The others go on, among themselves and for the one that is away.
+        devices.flow(40, "kill-pub-a", "kill-pub-c")
+        cluster.start("b")
+        devices.flow()
+        devices.settle()
+
+
+def test_a_node_that_is_stopped_and_continued(cluster: LinkedCluster) -> None:
+    with traffic(cluster, "stop", NAMES, NAMES) as devices:
+        devices.flow()
+        cluster["b"].signal(signal.SIGSTOP)
+        cluster.wait_down("b")
+        devices.flow(20, "stop-pub-a", "stop-pub-c")
+        cluster["b"].signal(signal.SIGCONT)
+        cluster.wait_whole()
+        devices.flow()
+        devices.settle()
+
+
+def test_mqttjs_at_a_node_that_is_killed_and_comes_back(
+    cluster: LinkedCluster, mqttjs: MqttJs
+) -> None:
+    away = mqttjs.open("js-away", cluster["b"], "js/#")
+    stays = mqttjs.open("js-stays", cluster["c"], "js/#")
+    publisher = mqttjs.open("js-publisher", cluster["a"])
+    mqttjs.wait_routed(publisher, "js/probe", away, stays)
+    publisher.publish("js/1", b"before", qos=1)
+    assert [away.receive(1)[0].payload, stays.receive(1)[0].payload] == [b"before"] * 2
+    cluster["b"].kill()
+    away.wait_closed()
+    sent = [b"%d" % number for number in range(50)]
+    for qos in (1, 2):
+        publisher.publish(f"js/{qos}", *sent, qos=qos)
+    cluster.start("b")
+    back = mqttjs.open("js-away", cluster["b"])
+    assert back.session_present
+    publisher.publish("js/2", b"end", qos=2)
+    for each in (back, stays):
+        got = each.receive_until(b"end")
+        while (first := got[0]).payload == b"before":  # its acknowledgement died with the node
+            assert each is back
+            assert first.qos == 1
+            got.pop(0)
+        assert [message.payload for message in got] == [*sent, *sent]
+        assert [message.qos for message in got] == [1] * 50 + [2] * 50
+
+
+@pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name.lower())
+def test_links_that_fail_and_heal(cluster: LinkedCluster, fault: Fault) -> None:
+    topic = fault.name.lower()
+    with traffic(cluster, topic, NAMES, NAMES) as devices:
+        devices.flow()
+        cluster.links.part(fault, ["a"], ["b", "c"])
+        cluster["a"].wait_seen("b", "down")
+        cluster.wait_down("a")
+        # Each side goes on.
+        devices.flow(20)
+        cluster.links.heal()
+        cluster.wait_whole()
+        devices.flow()
+        devices.settle()
+
+
+def test_all_nodes_killed_at_once(cluster: LinkedCluster) -> None:
+    with traffic(cluster, "all", NAMES, NAMES) as devices:
+        devices.flow()
+        cluster.each(lambda node: node.kill())
+        cluster.start()
+        devices.flow()
+        devices.settle()
+        # The subscriptions were not made again: the sessions were there.
+        for subscriber in devices.subscribers:
+            assert subscriber.sessions == [False, True]

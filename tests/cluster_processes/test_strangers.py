@@ -1,0 +1,32 @@
+"""Who is not to be in a cluster."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.cluster_processes.cluster import ENV, TIMEOUT
+from tests.support.broker_process import BrokerProcess
+from vmq.clustering.key import write_key
+
+
+@pytest.mark.parametrize("has_key", [False, True], ids=["no key", "another key"])
+def test_who_lacks_the_key_gets_nowhere_and_is_logged(tmp_path: Path, has_key: bool) -> None:
+    for name in ("key", "other-key"):
+        write_key(tmp_path / name)
+    with ExitStack() as stack:
+
+        def node(name: str, *more: str) -> BrokerProcess:
+            args = ("--node-name", name, "--cluster-listen", "tcp://127.0.0.1:0", *more)
+            return stack.enter_context(BrokerProcess.start(env=ENV, args=args))
+
+        inside = node("inside", "--cluster-key", str(tmp_path / "key"))
+        address = inside.wait_log(r"cluster node name=inside address=(\S+)")[1]
+        own = ("--cluster-key", str(tmp_path / "other-key")) if has_key else ()
+        outside = node("outside", *own, "--join", address)
+        inside.wait_log("refused a node", TIMEOUT)
+        for each in (inside, outside):
+            assert "node up" not in each.stderr_text()
+            assert "members of the cluster: inside outside" not in each.stderr_text()
