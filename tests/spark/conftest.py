@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LISTEN = ("tcp://127.0.0.1:0", "grpc://127.0.0.1:0")
+
+
+@pytest.fixture(autouse=True)
+def _log_as_text() -> Iterator[None]:
+    """Spark's loggers of errors do not propagate, so pytest gives them its own handler, which they make write JSON."""
+    yield
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        if name in logging.root.manager.loggerDict:
+            logging.getLogger(name).propagate = True
 
 
 @pytest.fixture(scope="session")

@@ -44,7 +44,7 @@ LISTENER_DEFAULTS: dict[str, object] = {
 
 def test_the_defaults_are_those_that_the_documentation_promises() -> None:
     assert msgspec.to_builtins(Config()) == {
-        "broker": {"data_dir": "data"},
+        "broker": {"data_dir": "data", "workers": 1},
         "log": {"level": "info", "format": "text", "file": None, "flood_limit": 100},
         "auth": {"allow_anonymous": "loopback"},
         "listeners": {
@@ -109,7 +109,10 @@ def test_the_defaults_are_those_that_the_documentation_promises() -> None:
             "heartbeat_interval": 1.0,
             "heartbeat_timeout": 5.0,
             "dead_node_timeout": 0.0,
+            "sync_timeout": 10.0,
             "buffer_bytes": 67_108_864,
+            "suback_after": "local",
+            "suback_timeout": 5.0,
             "ack_after": "local",
             "replicas": 2,
             "replica_timeout": 2.0,
