@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any, Final
 
 import paho.mqtt.client as mqtt
-from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.enums import CallbackAPIVersion, MessageState
 
 from tests.cluster_processes.cluster import Cluster, Node
 
@@ -46,6 +46,22 @@ def message_of(payload: bytes) -> Message:
     return Message(publisher, int(qos), int(number))
 
 
+class Client(mqtt.Client):
+    """paho, which forgets at its second attempt to connect that it has released a message, and publishes it anew."""
+
+    def _messages_reconnect_reset_out(self) -> None:
+        # A session of ours releases it again [MQTT-4.4.0-1]: by a new PUBLISH the broker would take it for another.
+        released = [
+            each
+            for each in self._out_messages.values()
+            if each.state == MessageState.MQTT_MS_RESEND_PUBREL
+        ]
+        super()._messages_reconnect_reset_out()
+        for each in released:
+            if each.state == MessageState.MQTT_MS_PUBLISH:
+                each.state = MessageState.MQTT_MS_RESEND_PUBREL
+
+
 class Device:
     """A durable session that connects again by itself: to the next of its nodes, if it has several."""
 
@@ -58,7 +74,7 @@ class Device:
         self._granted: set[int] = set()
         self._is_closing = False
         self._is_paused = False
-        self.client = mqtt.Client(
+        self.client = Client(
             CallbackAPIVersion.VERSION2,
             client_id=client_id,
             clean_session=clean,

@@ -88,10 +88,11 @@ class Marks:
         return EVERYTHING
 
     def watch(self, session: bytes, node: str) -> None:
-        """A node gets a mark, which says that it lacks nothing yet."""
+        """A node gets a mark, which says what was said of it before: nothing, or what holds for every other node."""
         marks = self._marks.setdefault(session, {})
         if node not in marks:
-            marks[node] = [Period(0, 0, *NOTHING)]
+            place = marks[ANY][0].place if ANY in marks else NOTHING
+            marks[node] = [Period(0, 0, *place)]
             self._new.add((session, node))
 
     def lower(self, session: bytes, node: str, key: bytes) -> None:

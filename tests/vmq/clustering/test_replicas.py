@@ -207,6 +207,28 @@ def test_an_owner_that_comes_back_has_what_only_it_had_and_no_more(seed: int) ->
             assert twice <= inflight
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_an_owner_that_comes_back_hands_over_what_came_before_it_had_copies_again(
+    seed: int,
+) -> None:
+    """Though it has them when it asks who has its sessions, and where there were copies of the life before."""
+    run = Run(seed, 2, NAMES[:3])
+    world, chance = run.world, run.random
+    run.traffic(20)
+    world.settle(world.is_safe)
+    world.kill("a")
+    for client in run.clients:
+        assert world.take_over(client, "a", "b")
+    world.cut |= {frozenset(("a", other)) for other in "bc"}
+    world.start("a")
+    run.traffic(chance.randrange(5, 20))
+    world.heal()
+    world.settle(world.is_safe)
+    for client in run.clients:
+        more = world.only_there(client, "a", "b")
+        assert run.missing(client, "b", more) == set()
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_after_a_split_the_old_owner_knows_what_the_new_one_lacks(seed: int) -> None:
     """Though the copies that the new one made its sessions of were made anew before anybody asked."""
