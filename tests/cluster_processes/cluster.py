@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import shutil
 import signal
+import socket
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,6 +34,18 @@ ENV: Final = {
 _SEEN: Final = re.compile(r"node (up|down) name=(\S+)")
 
 
+def lasting_port() -> int:
+    """A free port that a node can have again after its death: below those that the system hands out for a while."""
+    while True:
+        port = random.randrange(10_000, 32_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
+
+
 class Node:
     """One broker, and where it is reached, in this life and the next.
 
@@ -55,7 +69,7 @@ class Node:
         self._is_stopped = False
         #: Where clients reach it: a host and a port, or a path when the launcher leads to another network.
         self.host = f"{folder}/{name}.mqtt" if launcher else "127.0.0.1"
-        self.port = 0
+        self.port = 0 if launcher else lasting_port()
 
     @property
     def transport(self) -> Literal["unix", "tcp"]:
@@ -86,8 +100,6 @@ class Node:
             launcher=self._launcher,
             timeout=TIMEOUT,
         )
-        if not self._launcher:
-            _, self.port = self._process.tcp
 
     def signal(self, number: signal.Signals) -> None:
         """SIGSTOP or SIGCONT."""
