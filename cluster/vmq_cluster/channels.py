@@ -47,10 +47,10 @@ class Loss:
 class Outgoing:
     """What waits for one peer."""
 
-    def __init__(self) -> None:
+    def __init__(self, oldest: int = 1) -> None:
         #: Payloads not acknowledged, with tickets; the first has the number `oldest`.
         self.waiting: deque[tuple[bytes, Any]] = deque()
-        self.oldest = 1
+        self.oldest = oldest
         self.size = 0
         #: How many of them are under way, and their size.
         self.sent = 0
@@ -91,6 +91,8 @@ class Channels:
         self._outbox = outbox
         self._up: set[str] = set()
         self._outgoing: dict[str, Outgoing] = {}
+        #: The next numbers for those that are members no more: should one come back, it remembers the ones before.
+        self._next_numbers: dict[str, int] = {}
         #: Peers to which something is under way.
         self._sending: set[str] = set()
         #: Peers that something is to be sent to, or told about.
@@ -162,10 +164,12 @@ class Channels:
             for payload, ticket in outgoing.waiting:
                 outgoing.lost.add(len(payload), ticket)
             self._tell_losses(peer, outgoing)
+            self._next_numbers[peer] = outgoing.oldest + len(outgoing.waiting)
             del self._outgoing[peer]
             self._touched.discard(peer)
         for peer in sorted(wanted):
-            self._outgoing.setdefault(peer, Outgoing())
+            if peer not in self._outgoing:
+                self._outgoing[peer] = Outgoing(self._next_numbers.pop(peer, 1))
 
     def set_peers(self, up: Iterable[str]) -> None:
         """These peers can be reached now: to new ones everything goes again."""

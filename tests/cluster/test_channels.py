@@ -83,6 +83,22 @@ def test_restarts_lose_nothing_that_the_other_side_keeps(seed: int) -> None:
     assert tickets(sim, names[0]) == sent
 
 
+def test_who_left_and_is_back_takes_no_new_payload_for_an_old_one() -> None:
+    """It remembers the numbers of a sender that ran all the time."""
+    sim = Sim(3)
+    names = sim.ready(2)
+    channels = sim[names[0]].channels
+    for payload in (b"1", b"2"):
+        sim.ask(names[0], partial(channels.send, names[1], payload))
+    sim.until(lambda: channels.waiting(names[1])[0] == 0, 10)
+    channels.set_members([])
+    channels.set_members([names[1]])
+    sim.ask(names[0], partial(channels.send, names[1], b"3", "third"))
+    sim.until(lambda: channels.waiting(names[1])[0] == 0, 10)
+    assert arrived(sim, names[1]) == [b"1", b"2", b"3"]
+    assert tickets(sim, names[0]) == ["third"]
+
+
 def test_at_most_once_and_only_to_those_who_are_up() -> None:
     sim = Sim(1, network=Network(loss=0.3, duplicate=0.3))
     names = sim.ready(2)
