@@ -214,7 +214,7 @@ def session(settings: Settings) -> "SparkSession":
     is_local = settings.master.startswith("local")
     conf = {
         **CONF,
-        "spark.sql.warehouse.dir": f"{settings.folder}/work/warehouse",
+        "spark.sql.warehouse.dir": f"{settings.folder}/scratch/warehouse",
         **(LOCAL_CONF if is_local else {}),
         **settings.conf,
     }

@@ -124,7 +124,7 @@ class Runner:
 
     async def _live(self, locks: Sequence[int]) -> int:
         """One life of the driver, and of all that it starts; returns its exit code."""
-        work = self.folder / "work"
+        work = self.folder / "scratch"
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir()
         status.write(self.folder, Progress())

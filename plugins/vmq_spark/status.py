@@ -5,7 +5,7 @@ FOLDER/pipelines/NAME/runner.json      what the runner says
 FOLDER/pipelines/NAME/progress.json    what its driver says
 FOLDER/pipelines/NAME/checkpoints/     Spark's, one folder a query
 FOLDER/pipelines/NAME/tables/          what it writes, one folder a table
-FOLDER/pipelines/NAME/work/            Spark's scratch space, emptied at each start
+FOLDER/pipelines/NAME/scratch/         Spark's scratch space, emptied at each start
 
 FOLDER is the plugin's in the broker's data directory. Only a pipeline's own processes write there.
 """
