@@ -7,7 +7,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -268,25 +270,29 @@ def test_api_keys_are_asked_for_by_the_one_listener(shared: Several) -> None:
 def test_a_trace_follows_a_client_to_any_worker(shared: Several) -> None:
     command = [sys.executable, "-m", "vmq", "trace", "client", "traced"]
     folder = ["--data-dir", str(shared.folder)]
+    seen: list[bytes] = []
+
+    def comes_and_is_shown(number: int) -> bool:
+        before = len(seen)
+        shared.client_on(number, "traced").close()
+        return len(seen) > before
+
     with subprocess.Popen([*command, *folder], stdout=subprocess.PIPE) as watcher:
-        assert watcher.stdout is not None
-        # It follows as soon as each worker knows of it; until then, whoever connects is not shown.
-        reach(lambda: all(_has_trace(shared, number) for number in (1, 2)))
-        for number in (1, 2):
-            shared.client_on(number, "traced").close()
-        seen = b""
-        while seen.count(b"CONNECT ") < 2:
-            line = watcher.stdout.readline()
-            assert line, seen
-            seen += line
-        watcher.terminate()
+        output = watcher.stdout
+        assert output is not None
 
+        def read() -> None:
+            seen.extend(line for line in output if b"CONNECT " in line)
 
-def _has_trace(shared: Several, number: int) -> bool:
-    """Whether a worker holds a connection of the supervisor's on its admin socket, which only a trace keeps."""
-    path = str(shared.folder / "workers" / str(number) / "admin.sock")
-    lines = Path("/proc/net/unix").read_text().splitlines()
-    return any(line.endswith(path) and line.split()[5] == "03" for line in lines)
+        reader = threading.Thread(target=read)
+        reader.start()
+        try:
+            # Until a worker knows of the trace, who connects there is not shown, and comes again.
+            for number in (1, 2):
+                reach(partial(comes_and_is_shown, number))
+        finally:
+            watcher.terminate()
+            reader.join()
 
 
 # --- start, stop and signals
