@@ -105,7 +105,7 @@ class Driver:
         if loaded.module is not None:
             from pyspark import cloudpickle
 
-            cloudpickle.register_pickle_by_value(loaded.module)  # type: ignore[no-untyped-call]
+            cloudpickle.register_pickle_by_value(loaded.module)  # type: ignore[no-untyped-call]  # it has no types
         flow = Flow(spark, self.settings.connection, self.settings.output)
         build(loaded, flow, options)
         for name, writer in flow.queries.items():

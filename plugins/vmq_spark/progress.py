@@ -71,7 +71,7 @@ def _offsets(plain: object) -> dict[str, dict[str, int]] | None:
         value = json.loads(plain) if isinstance(plain, str) else plain
         return {
             stream: {partition: int(offset) for partition, offset in partitions.items()}
-            for stream, partitions in value["s"].items()  # type: ignore[index]
+            for stream, partitions in value["s"].items()  # type: ignore[index]  # not so: TypeError
         }
     except (ValueError, TypeError, KeyError, AttributeError):
         return None

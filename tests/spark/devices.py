@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from tests.support.wire import (
@@ -35,7 +36,7 @@ GONE = (OSError, AssertionError)
 Address = Callable[[], tuple[str, int]]
 
 
-class Client(threading.Thread):
+class Client(threading.Thread, ABC):
     """A client with a durable session that connects again until it is done."""
 
     def __init__(self, client_id: str, address: Address) -> None:
@@ -59,8 +60,9 @@ class Client(threading.Thread):
                 if wire is not None:
                     wire.stream.close()
 
+    @abstractmethod
     def talk(self, wire: Wire) -> None:
-        raise NotImplementedError
+        """Says what this device has to say, until the connection is gone or all is said."""
 
 
 class Device(Client):

@@ -59,12 +59,12 @@ class StumblingSource(DefaultSource):
         marks = self.options.pop("marks")
         writer = super().writer(schema, overwrite)
         writer.__class__ = StumblingBatchWriter
-        writer.marks = marks  # type: ignore[attr-defined]
+        writer.marks = marks  # type: ignore[attr-defined]  # of its new class
         return writer
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
         marks = self.options.pop("marks")
         writer = super().streamWriter(schema, overwrite)
         writer.__class__ = StumblingStreamWriter
-        writer.marks = marks  # type: ignore[attr-defined]
+        writer.marks = marks  # type: ignore[attr-defined]  # of its new class
         return writer

@@ -67,7 +67,7 @@ def test_functions_that_cannot_be_called(function: Callable[..., Any], said: str
 
 
 def test_a_type_that_is_unknown_is_named() -> None:
-    def wrong(flow: object, *, a: Unheard = 1) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+    def wrong(flow: object, *, a: Unheard = 1) -> None: ...  # type: ignore[name-defined]  # noqa: F821 - unknown on purpose
 
     with pytest.raises(PipelineError, match="Unheard"):
         options_of(wrong)
