@@ -20,23 +20,18 @@ if TYPE_CHECKING:
 LISTEN = ("tcp://127.0.0.1:0", "grpc://127.0.0.1:0")
 
 
-@pytest.fixture(autouse=True)
-def _log_as_text() -> Iterator[None]:
-    """Spark's loggers of errors do not propagate, so pytest gives them its own handler, which they make write JSON."""
-    yield
-    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
-        if name in logging.root.manager.loggerDict:
-            logging.getLogger(name).propagate = True
-
-
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The session. A task may fail three times, as in a cluster: local[2] alone repeats none."""
     require_tool("java")
     try:
+        from pyspark.logger import PySparkLogger
         from pyspark.sql import SparkSession
     except ImportError:
         missing("pyspark")
+    # Spark's loggers of errors do not propagate, so pytest gives them its own handler; theirs would make it write JSON,
+    # in the tests that follow too.
+    setattr(PySparkLogger, "addHandler", logging.Logger.addHandler)  # noqa: B010 - mypy takes no method for another
     before = dict(os.environ)
     os.environ.update(executors_environment())
     session = (
