@@ -228,6 +228,8 @@ class Broker:
             self._deadlines.close()
         if committer is not None:
             await committer.finish_all()  # what the ends of the connections wrote
+        if self.clustering is not None:
+            self.clustering.streams.detach()
         if self._streams is not None:
             await self._streams.stop()
             self._streams = None
@@ -326,6 +328,8 @@ class Broker:
             raise StartError(str(error)) from error
         except OSError as error:
             raise StartError(f"cannot use the streams: {folder}: {error.strerror}") from error
+        if self.clustering is not None:
+            self.clustering.streams.attach(self._streams.catalog)
         return self._streams
 
     async def _start_clustering(self) -> None:
@@ -343,9 +347,10 @@ class Broker:
             self._committer,
             self.registries,
             self.registry,
+            lambda: self.open_streams().catalog,
         )
         try:
-            await clustering.start()
+            await clustering.start(None if self._streams is None else self._streams.catalog)
         except ClusterError as error:
             raise StartError(f"cluster: {error}") from error
         self.clustering = clustering
@@ -453,6 +458,8 @@ class Broker:
 
     def _open_flight(self, name: str, options: ListenerOptions) -> AnyListener:
         streams = self._streams
+        if streams is None and self.clustering is not None:
+            streams = self.open_streams()  # the other nodes may have some
         if streams is None:
             raise StartError(
                 f"listeners.{name}: {options.url} serves streams, but there are none; add [streams.NAME]"
@@ -460,6 +467,8 @@ class Broker:
         hooks = self.plugins.hooks_for(options.auth_plugins, options.authz_plugins)
         listener = streams.listen(name, self.config, hooks)
         self._served.append(listener)
+        if self.clustering is not None:
+            self.clustering.streams.set_address(listener.location)
         return listener
 
     async def open_listener(self, name: str) -> None:
@@ -507,6 +516,8 @@ class Broker:
     def close_listener(self, name: str) -> None:
         """Closes a listener; connections that came through it stay."""
         listener = self.listeners.pop(name)
+        if listener.endpoint.is_flight and self.clustering is not None:
+            self.clustering.streams.set_address("")
         listener.close()
         # Their number still counts.
         self._closed_listeners = [each for each in self._closed_listeners if each.connections]

@@ -1,6 +1,7 @@
 """A listener for Arrow Flight: programs read streams, and publish, under the rules of MQTT clients."""
 
 import asyncio
+import socket
 import sys
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,10 @@ from vmq.streams.flight_sink import Sink
 
 #: Seconds after which a thread that computes lets another one have the interpreter.
 SWITCH_INTERVAL: Final = 0.0005
+
+
+#: Stand for all of a machine's addresses, and are none themselves.
+WILDCARDS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - nothing is bound here
 
 
 class FlightListener:
@@ -45,6 +50,9 @@ class FlightListener:
             sink=sink,
         )
         self.url = self.endpoint.with_address(self.endpoint.host, self.server.port).url
+        host = socket.gethostname() if self.endpoint.host in WILDCARDS else self.endpoint.host
+        #: Where readers on other machines find it.
+        self.location = options.advertise or self.endpoint.with_address(host, self.server.port).url
         self.is_open = True
         self.ending: asyncio.Future[None] | None = None
 

@@ -6,7 +6,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from vmq.clustering.directory import Directory
 from vmq.clustering.fencing import Fencing
@@ -17,6 +17,7 @@ from vmq.clustering.reconcile import Reconciler
 from vmq.clustering.replication import Replication
 from vmq.clustering.retained import Retained
 from vmq.clustering.routing import Routing
+from vmq.clustering.streams import Streams
 from vmq.commits import Committer
 from vmq.config_cluster import ClusterOptions
 from vmq.core import Core
@@ -31,6 +32,9 @@ from vmq_cluster.exchange import ASKED_AT_ONCE
 from vmq_cluster.leveldb import LevelStorage
 from vmq_cluster.node import ClusterNode
 from vmq_cluster.options import Options
+
+if TYPE_CHECKING:
+    from vmq.streams.catalog import Catalog
 
 log = logging.getLogger("vmq.cluster")
 
@@ -55,6 +59,7 @@ class Clustering:
         committer: writes the core's store.
         registries: the topic trees that there are.
         find_registry: the topic tree of a mountpoint, made when first asked for.
+        open_catalog: opens the streams of a broker that has none; raises RuntimeError where it cannot.
     """
 
     def __init__(
@@ -65,6 +70,7 @@ class Clustering:
         committer: Committer,
         registries: Mapping[str, Registry],
         find_registry: Callable[[str], Registry],
+        open_catalog: "Callable[[], Catalog]",
     ) -> None:
         self.options = options
         self._folder = folder
@@ -77,6 +83,8 @@ class Clustering:
         self._routing: Routing | None = None
         self._retained: Retained | None = None
         self._fencing: Fencing | None = None
+        self._open_catalog = open_catalog
+        self._streams: Streams | None = None
         #: What is called before each commit of the store.
         self._flushes: list[Callable[[], None]] = []
         self._mover: Mover | None = None
@@ -93,8 +101,11 @@ class Clustering:
 
     # --- its life
 
-    async def start(self) -> None:
+    async def start(self, catalog: "Catalog | None" = None) -> None:
         """Takes part in the cluster that the node knows, or asks to be taken into the configured one.
+
+        Args:
+            catalog: the broker's streams, if it has any.
 
         Raises:
             ClusterError: the key, the folder or the address cannot be used.
@@ -124,6 +135,7 @@ class Clustering:
             # It stays when the node stops: what was sent until then belongs into the last commits.
             self._committer.before.append(lanes.before_commit)
             self._routing = Routing(node.name, self._core, self._registries, lanes)
+            self._streams = Streams(node.name, self._core, lanes, self._open_catalog)
             await self._save_life()
             await node.start()
         except StoreError as error:
@@ -134,6 +146,7 @@ class Clustering:
             raise
         self._node = node
         self._take_part(node, lanes, self._routing)
+        self._streams.start(node, catalog)
         self._tell_who_is_up()
         log.info("cluster node name=%s address=%s", node.name, node.address)
         self._join_configured(node)
@@ -221,8 +234,16 @@ class Clustering:
         assert self._mover is not None, "the node is not started"
         return self._mover
 
+    @property
+    def streams(self) -> Streams:
+        """Which node keeps what of which stream."""
+        assert self._streams is not None, "the node is not started"
+        return self._streams
+
     async def stop(self) -> None:
         """Ends in order; the node stays a member."""
+        if self._streams is not None:
+            self._streams.detach()
         self._core.on_subscriber = None
         self._core.fence = None
         self._fencing = None
@@ -351,6 +372,8 @@ class Clustering:
         if node is None or not node.is_running or effect.peer not in node.members:
             return  # it went for good, and is nobody's loss: `_on_members` tells of it
         log.warning('node down name=%s reason="%s"', effect.peer, effect.reason)
+        if self._streams is not None:
+            self._streams.on_down(effect.peer)
         self._tell_who_is_up()
         if not self._is_split:
             self._is_split = True
@@ -360,6 +383,8 @@ class Clustering:
         log.info("members of the cluster: %s", " ".join(sorted(effect.members)))
         if self._routing is not None:
             self._routing.set_members(effect.members)
+        if self._streams is not None:
+            self._streams.set_members(effect.members)
         self._tell_who_is_up()
         self._maybe_healed()
 
@@ -468,6 +493,8 @@ class Clustering:
             yield f"the cluster node stopped: {node.failure}"
         elif self._excluded:
             yield f"this node was taken out of the cluster by {self._excluded}"
+        if self._streams is not None and self._streams.failure:
+            yield f"other nodes keep streams, and this one cannot: {self._streams.failure}"
 
     def families(self) -> Iterator[Family]:
         """The figures of the cluster."""

@@ -88,6 +88,10 @@ class Lanes:
         #: Runs what has to wait for the store, the streams' and the replicas' gates included.
         self.checkpoint = Checkpoint(core.outbox, store, self._go_on)
         self._disk = Checkpoint(core.outbox, store, on_disk=True)
+        #: The same of what is confirmed to peers, which may wait for the streams, too; they hold up nothing else.
+        self.confirming = Checkpoint(core.outbox, store, self._go_on)
+        #: Nothing more is taken from peers: this broker ends, and what comes is for its next life.
+        self.is_closed = False
         #: Messages for lanes that were dropped since the start, and their bytes.
         self.dropped = 0
         self.dropped_bytes = 0
@@ -155,6 +159,17 @@ class Lanes:
             if lane.pause(publisher) and core.call_later is not None:
                 core.call_later(LONGEST_PAUSE, lane.resume)
         return taken
+
+    def flush(self) -> None:
+        """Ends the pass of who sends outside of any."""
+        self._core.outbox.flush()
+
+    def has_room(self, peer: str, size: int) -> bool:
+        """Whether a message of about so many bytes is taken, if it is the next one."""
+        lane = self._lanes.get(peer)
+        if lane is None or not lane.is_open:
+            return False
+        return lane.size + size <= self._buffer_bytes or not lane.has_any()
 
     def send_quick(self, peer: str, message: AnyMessage) -> bool:
         """Sends a message at most once; returns whether the peer is up and there was room."""
@@ -339,7 +354,7 @@ class Lanes:
             if self._is_behind():
                 rest = effect.payloads[at:]
                 self._untaken.appendleft(Arrived(peer, True, rest, effect.receipt))
-                self._core.waiting_for_store.append(self.checkpoint)
+                self._wait_for_room()
                 break
             try:
                 parcel, fault = decode_parcel(raw)
@@ -352,15 +367,27 @@ class Lanes:
             ):  # it is passed over: it would come again and again, and hold up what is behind it
                 faults.append(fault)
         else:
-            self.checkpoint.after(partial(self._confirm, effect))
+            self.confirming.after(partial(self._confirm, effect))
         self._taken.save()
         if faults:
             self._node.drop(peer, faults[0])
 
     def _is_behind(self) -> bool:
-        """Whether publishers would have to wait for the store."""
-        store = self._store
-        return store.failing or store.gathered > self._core.options.max_uncommitted_writes
+        """Whether publishers would have to wait for the store, or for the streams."""
+        store, core = self._store, self._core
+        return (
+            self.is_closed
+            or store.failing
+            or core.streams_are_behind
+            or store.gathered > core.options.max_uncommitted_writes
+        )
+
+    def _wait_for_room(self) -> None:
+        core = self._core
+        if core.streams_are_behind:
+            core.waiting_for_streams.append(self.checkpoint)
+        else:
+            core.waiting_for_store.append(self.checkpoint)
 
     def _go_on(self) -> None:
         """The store has committed something."""

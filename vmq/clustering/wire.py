@@ -11,13 +11,27 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Struct
 
+from vmq.clustering.appends import Append, AppendRun, AskOffsets, Define, Offsets, Rows
 from vmq.clustering.fences import Fence, Passed
 from vmq.clustering.message import Message
 from vmq.clustering.moves import Move
 from vmq.clustering.publishes import Publish, Run
 from vmq.clustering.replica_messages import ReplicaMessage
 
-AnyMessage = Publish | Run | Fence | Passed | Move | ReplicaMessage
+AnyMessage = (
+    Publish
+    | Run
+    | Fence
+    | Passed
+    | Move
+    | ReplicaMessage
+    | Append
+    | AppendRun
+    | Define
+    | Rows
+    | AskOffsets
+    | Offsets
+)
 
 #: In one parcel.
 MAX_MESSAGES: Final = 100_000

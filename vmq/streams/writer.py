@@ -38,6 +38,10 @@ class Item:
         self.keys = keys
         self.newest = 0
         self.left_out = 0
+        #: Where a copy of a partition begins that these are the first rows of; -1: they go on with what is there.
+        self.first = -1
+        #: The copy counts for nothing yet.
+        self.is_copy = False
 
     def batch(self) -> pa.RecordBatch:
         """The rows as Arrow has them."""
@@ -147,6 +151,8 @@ class Writer:
             for item in commit.items:
                 partition = item.partition
                 self.unclean.add(partition)
+                if item.first >= 0:
+                    partition.begin_at(item.first, item.is_copy)
                 before = partition.active
                 partition.append(item.batch(), item.newest)
                 sealed += partition.active is not before

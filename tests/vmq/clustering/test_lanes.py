@@ -398,6 +398,7 @@ async def test_without_a_start_there_are_no_lanes(tmp_path: Path) -> None:
             committer,
             broker.registries,
             broker.registry,
+            lambda: broker.open_streams().catalog,
         )
         with pytest.raises(ClusterError, match="not started"):
             _ = idle.lanes
