@@ -48,8 +48,8 @@ async def nodes(folder: Path, *names: str, **streams: StreamOptions) -> AsyncIte
             brokers.append(Broker(with_streams(folder, name, join, "", **streams)))
             await brokers[-1].start()
         await together(*brokers)
-        await until(lambda: agree(*brokers, streams=list(streams)))
         await until(lambda: all(has_addresses(each, *names) for each in brokers if streams))
+        await until(lambda: agree(*brokers, streams=list(streams)))
         yield brokers
     finally:
         for each in brokers:
