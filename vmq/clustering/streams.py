@@ -139,8 +139,7 @@ class Streams:
     def set_address(self, url: str) -> None:
         """Where programs reach this node's streams by Arrow Flight; empty: nowhere."""
         self._address = url
-        if self.catalog is not None:
-            self._tell_of_node()
+        self._look_again()
 
     def set_members(self, members: Iterable[str]) -> None:
         """These are the nodes of the cluster now."""
