@@ -146,9 +146,14 @@ class Writer:
         """
         self.clean()
         commit.items = [item for item in commit.items if not item.partition.gone]
+        while commit.items:
+            self.attempt_some(commit, distinct(commit.items))
+
+    def attempt_some(self, commit: Commit, items: list[Item]) -> None:
+        """Writes the first items of a commit, each of a partition of its own; else as `attempt`."""
         sealed = 0
         try:
-            for item in commit.items:
+            for item in items:
                 partition = item.partition
                 self.unclean.add(partition)
                 if item.first >= 0:
@@ -156,11 +161,11 @@ class Writer:
                 before = partition.active
                 partition.append(item.batch(), item.newest)
                 sealed += partition.active is not before
-            for item in commit.items:
+            for item in items:
                 if item.partition.options.acks == "fsync":
                     item.partition.sync()
-            while commit.items:
-                partition = commit.items[0].partition
+            for item in items:
+                partition = item.partition
                 partition.publish()
                 self.unclean.discard(partition)
                 del commit.items[0]
@@ -202,3 +207,13 @@ class Writer:
             log.error("streams cannot be written: %s; nothing is acknowledged until they can", text)
         self.failing = True
         self.failed(text)
+
+
+def distinct(items: list[Item]) -> list[Item]:
+    """The first items, up to one of a partition that another is of already: a segment is sealed between shown rows only."""
+    seen: set[Partition] = set()
+    for number, item in enumerate(items):
+        if item.partition in seen:
+            return items[:number]
+        seen.add(item.partition)
+    return items[:]
