@@ -1,6 +1,5 @@
 """The cluster that this broker is a node of: status, join, leave, remove."""
 
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -123,7 +122,6 @@ async def leave(broker: "Broker", timeout: float) -> LeftCluster:  # noqa: ASYNC
     """
     from vmq_cluster.errors import ClusterError
 
-    began = time.monotonic()
     node = _node_of(broker)
     membership = node.machine.membership
     if not membership.belongs:
@@ -132,9 +130,7 @@ async def leave(broker: "Broker", timeout: float) -> LeftCluster:  # noqa: ASYNC
         raise RefusedError(f"node {node.name!r} is in no cluster: it is alone")
     broker.turn_clients_away("the node leaves its cluster")
     try:
-        given = await _clustering_of(broker).streams.leave(timeout / 2)
-        left = max(0.0, timeout - (time.monotonic() - began))
-        complete = await _clustering_of(broker).leave(left) and given
+        complete = await _clustering_of(broker).leave(timeout)
     except ClusterError as error:
         raise RefusedError(str(error)) from None
     if broker.on_left is not None:

@@ -15,6 +15,7 @@ _Time = Annotated[int, Meta(ge=0, lt=1 << 62)]
 _Hops = Annotated[int, Meta(ge=0, le=MAX_HOPS)]
 _Partition = Annotated[int, Meta(ge=0, lt=1024)]
 _Offset = Annotated[int, Meta(ge=-1, le=1 << 62)]
+_Since = Annotated[int, Meta(ge=0, lt=1 << 62)]
 _Question = Annotated[int, Meta(ge=0, lt=1 << 62)]
 
 #: Messages of one run.
@@ -33,6 +34,8 @@ class Append(Message, frozen=True, tag=50):
     time: _Time
     #: How many nodes it came to that do not own its partition.
     hops: _Hops = 0
+    #: Since when its sender knows the receiver for the owner: that may be news to it.
+    since: _Since = 0
 
     def check(self) -> None:
         """Refuses what no client could have published."""
@@ -88,6 +91,21 @@ class Offsets(Message, frozen=True, tag=55):
 
     question: _Question
     partitions: Annotated[list[tuple[_Partition, _Offset, _Offset, _Offset]], Meta(max_length=1024)]
+
+
+class Hold(Message, frozen=True, tag=56):
+    """Hold messages for a partition of mine, for so many seconds; 0: let them go. `number` names the question."""
+
+    stream: StreamName
+    partition: _Partition
+    number: _Question
+    seconds: Annotated[float, Meta(ge=0, le=60)]
+
+
+class Held(Message, frozen=True, tag=57):
+    """The answer: all that I have sent you for that partition is before this."""
+
+    number: _Question
 
 
 def check_topic(topic: bytes) -> None:

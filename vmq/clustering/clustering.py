@@ -135,7 +135,7 @@ class Clustering:
             # It stays when the node stops: what was sent until then belongs into the last commits.
             self._committer.before.append(lanes.before_commit)
             self._routing = Routing(node.name, self._core, self._registries, lanes)
-            self._streams = Streams(node.name, self._core, lanes, self._open_catalog)
+            self._streams = Streams(node, self._core, lanes, self._open_catalog)
             await self._save_life()
             await node.start()
         except StoreError as error:
@@ -146,7 +146,7 @@ class Clustering:
             raise
         self._node = node
         self._take_part(node, lanes, self._routing)
-        self._streams.start(node, catalog)
+        self._streams.start(catalog)
         self._tell_who_is_up()
         log.info("cluster node name=%s address=%s", node.name, node.address)
         self._join_configured(node)
@@ -365,6 +365,8 @@ class Clustering:
     def _on_up(self, effect: PeerUp) -> None:
         log.info("node up name=%s", effect.peer)
         self._tell_who_is_up()
+        if self._streams is not None:
+            self._streams.on_up()
         self._maybe_healed()
 
     def _on_down(self, effect: PeerDown) -> None:
@@ -467,7 +469,7 @@ class Clustering:
     async def leave(self, timeout: float) -> bool:  # noqa: ASYNC109 - a limit, not an error
         """Leaves the cluster; returns whether the others have all that this node had.
 
-        Durable sessions go to nodes that are up first. No client may be here any more, and none come.
+        Partitions of streams and durable sessions go to nodes that are up first. No client may be here any more.
 
         Raises:
             ClusterError: the node does not run, or does not belong to the cluster.
@@ -475,13 +477,16 @@ class Clustering:
         node = self.node
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
-        is_whole = True
+        is_whole = await self.streams.leave(timeout / 2)
+        if not is_whole:
+            log.warning("not all partitions of streams could be handed over in %g s", timeout / 2)
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout_at(deadline):
                 await self.mover.leave()
         except TimeoutError:
             is_whole = False
             log.warning("not all durable sessions could be handed over in %g s", timeout)
+        is_whole = await self.streams.send_rest(max(deadline - loop.time(), 1.0)) and is_whole
         return await node.leave(max(deadline - loop.time(), 1.0)) and is_whole
 
     # --- what is shown of it

@@ -1,22 +1,23 @@
-"""Rows of streams that go to another node: those of partitions that this node does not own, and all when it leaves.
+"""Rows of streams that go to another node: of partitions that are to have another owner, and all when this node leaves.
+
+**A change of the owner.** A partition is copied to the node that is to own it next, with its offsets, while it goes on
+here. The copy counts for nothing until the owner's record names that node. For the last rows, and the record, all nodes
+hold what is published for it (`vmq.clustering.holding`).
 
 **Strays.** Rows of a partition may be here though another node owns it: two nodes had a stream of one name before they
-joined, or messages came while the owner changed. They are sent to the owner, which appends them to what it has, and
-are deleted here when it has them. If this node dies in between they are sent again.
-
-**Leaving.** A partition is copied to the node that is to own it next, with its offsets, while it goes on here. The copy
-counts for nothing until the owner's record names that node. For the last rows, and the record, publishers are held up.
+joined, or a message came late. They are sent to the owner, which appends them to what it has, and are deleted here when
+it has them. If this node dies in between they are sent again.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from vmq.clustering.appends import Rows
+from vmq.clustering.holding import Holding
+from vmq.clustering.owners import Owners, is_unused
 from vmq.clustering.placing import chosen
 from vmq.clustering.rows import EMPTY, pack
-from vmq.core import Core
 from vmq.streams.cursor import Cursor
 from vmq.streams.errors import StreamError
 
@@ -30,7 +31,9 @@ log = logging.getLogger("vmq.cluster")
 
 #: Seconds until rows are sent again that were not taken.
 _AGAIN: Final = 0.5
-#: Seconds that publishers are held up at the most.
+#: Rows that may be left when messages begin to wait.
+_LAST: Final = 1000
+#: Seconds that the last rows may take, while messages wait.
 _LONGEST_HOLD: Final = 5.0
 
 
@@ -41,10 +44,15 @@ class RefusedError(Exception):
 class Handover:
     """The rows of one node on their way out."""
 
-    def __init__(self, streams: "Streams", places: "ClusterPlaces", core: Core) -> None:
+    def __init__(
+        self, streams: "Streams", owners: Owners, places: "ClusterPlaces", holding: Holding
+    ) -> None:
         self._streams = streams
+        self._owners = owners
         self._places = places
-        self._core = core
+        self._holding = holding
+        #: One partition changes its owner at a time.
+        self._giving = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -58,13 +66,16 @@ class Handover:
             self._timer.cancel()
             self._timer = None
 
-    # --- strays
+    # --- what is not where it is to be
 
     def look(self) -> None:
-        """Has strays sent, if there are any."""
-        if self._task is None and self._timer is None and self._next() is not None:
+        """Has sent what is to be sent, if there is anything."""
+        if self._task is None and self._timer is None and self._has_any():
             self._task = self._loop.create_task(self._give_all())
             self._task.add_done_callback(self._ended)
+
+    def _has_any(self) -> bool:
+        return self._stray() is not None or self._misplaced() is not None
 
     def look_later(self) -> None:
         """The same, when what is on its way to the disk has come there."""
@@ -82,10 +93,10 @@ class Handover:
         if not task.cancelled():
             if error := task.exception():
                 log.error("rows of streams stay here for now: %s", error)
-            if self._next() is not None:
+            if self._has_any():
                 self.look_later()
 
-    def _next(self) -> "tuple[Stream, Partition, str] | None":
+    def _stray(self) -> "tuple[Stream, Partition, str] | None":
         """Rows that are another node's, and whose."""
         catalog = self._streams.catalog
         for stream in [] if catalog is None else catalog.streams.values():
@@ -96,27 +107,45 @@ class Handover:
                 return stream, partition, owner
         return None
 
+    def _misplaced(self) -> "tuple[Stream, Partition, str] | None":
+        """A partition of this node that never had a row, and is another's by the hashing, and whose."""
+        catalog, up = self._streams.catalog, set(self._streams.up())
+        for stream in [] if catalog is None or not up else catalog.streams.values():
+            for number, partition in enumerate(stream.partitions):
+                if self._owners.owner(stream.name, number) is not None:
+                    continue
+                if not is_unused(stream, number) or not self._owners.has_record(
+                    stream.name, number
+                ):
+                    continue
+                wanted = self._owners.wanted(stream.name, number)
+                if wanted in up:
+                    return stream, partition, wanted
+        return None
+
     async def _give_all(self) -> None:
-        while (found := self._next()) is not None:
-            stream, partition, owner = found
-            end = await self._copy(partition, owner, partition.earliest)
-            while not await self._clear(stream, partition, end):
-                end = await self._copy(partition, owner, end)
-            log.info(
-                "rows of stream=%s partition=%d are on node=%s",
-                stream.name,
-                partition.number,
-                owner,
-            )
+        while True:
+            if (found := self._stray()) is not None:
+                await self._give_rows(*found)
+            elif (found := self._misplaced()) is not None:
+                await self._give(*found)
+            else:
+                return
+
+    async def _give_rows(self, stream: "Stream", partition: "Partition", owner: str) -> None:
+        end = await self._copy(partition, owner, partition.earliest)
+        while not await self._clear(stream, partition, end):
+            end = await self._copy(partition, owner, end)
+        log.info("rows of stream=%s partition=%d are on %s", stream.name, partition.number, owner)
 
     async def _clear(self, stream: "Stream", partition: "Partition", end: int) -> bool:
         """Deletes what another node has now; False if there is more by now."""
         writer = stream.appender.commits.writer
         return await asyncio.wrap_future(writer.call(lambda: partition.clear(end)))
 
-    async def _copy(self, partition: "Partition", node: str, offset: int) -> int:
-        """Sends the rows from an offset on, each part when the one before is safe; returns where they end."""
-        while offset < partition.end:
+    async def _copy(self, partition: "Partition", node: str, offset: int, rest: int = 0) -> int:
+        """Sends the rows from an offset on, but for so many, each part after the one before; returns where they end."""
+        while offset + rest < partition.end:
             raw, offset = await self._loop.run_in_executor(None, read, partition, offset)
             await self._send(Rows(partition.stream, partition.number, -1, raw), node)
         return offset
@@ -141,34 +170,37 @@ class Handover:
         if not await done:
             raise RefusedError(f"{node} is no member any more")
 
-    # --- leaving
+    # --- changes of owners
 
-    async def leave(self, up: set[str], may_go: Callable[[], bool]) -> bool:
-        """Gives every partition of this node to one of some others; returns whether all are given.
-
-        Args:
-            up: the nodes that keep streams and can be reached.
-            may_go: whether there is time for one more.
-        """
-        catalog = self._streams.catalog
-        for stream in [] if catalog is None else list(catalog.streams.values()):
-            for partition in stream.partitions:
-                if self._streams.owner(stream.name, partition.number) is not None:
-                    continue
-                if not up or not may_go():
-                    return False
-                node = chosen(stream.name, partition.number, up)
-                try:
-                    await self._give(stream, partition, node)
-                except (RefusedError, StreamError, OSError) as error:
-                    log.error("partition %d of %s stays: %s", partition.number, stream.name, error)
-                    return False
-        while self._next() is not None:  # what came while owners changed
-            if not may_go():
+    async def leave(self) -> bool:
+        """Gives every partition of this node to nodes that can be reached; returns whether all are given."""
+        while (found := self._next_own()) is not None:
+            stream, partition = found
+            up = self._streams.keepers() & set(self._streams.up())
+            if not up:
                 return False
+            try:
+                await self._give(stream, partition, chosen(stream.name, partition.number, up))
+            except (RefusedError, StreamError, OSError) as error:
+                log.error("partition %d of %s stays: %s", partition.number, stream.name, error)
+                return False
+        while await self._is_anything_left():  # what came while owners changed
             self.look()
             await asyncio.sleep(0.01)
         return True
+
+    def _next_own(self) -> "tuple[Stream, Partition] | None":
+        catalog = self._streams.catalog
+        for stream in [] if catalog is None else catalog.streams.values():
+            for partition in stream.partitions:
+                if self._owners.owner(stream.name, partition.number) is None:
+                    return stream, partition
+        return None
+
+    async def _is_anything_left(self) -> bool:
+        if self._streams.catalog is not None:
+            await self._streams.catalog.commits.wait()
+        return self._stray() is not None
 
     async def _give(self, stream: "Stream", partition: "Partition", node: str) -> None:
         """Gives one partition to a node, with its offsets.
@@ -177,25 +209,35 @@ class Handover:
             RefusedError: the node is no member any more.
             OSError: the disk, or the node did not answer in time.
         """
-        first = partition.earliest
-        # Of no rows: whatever the copy had before is none, and offsets go on where they were.
-        await self._send(Rows(partition.stream, partition.number, first, pack(EMPTY)), node)
-        offset = await self._copy(partition, node, first)
-        core, commits = self._core, stream.appender.commits
-        core.streams_are_behind = True
-        try:
+        async with self._giving:
+            if self._owners.owner(stream.name, partition.number) is not None:
+                return  # somebody else had the same thought
+            first = partition.earliest
+            # Of no rows: whatever the copy had before is none, and offsets go on where they were.
+            await self._send(Rows(partition.stream, partition.number, first, pack(EMPTY)), node)
+            # Not to the very end, which may go on for ever.
+            offset = await self._copy(partition, node, first, _LAST)
+            offset = await self._hand_over(stream, partition, node, offset)
+            while not await self._clear(stream, partition, offset):  # a put was faster
+                offset = await self._copy(partition, node, offset)
+        self.look_later()  # should anything have been on its way to the disk
+        log.info("stream=%s partition=%d is on %s", stream.name, partition.number, node)
+
+    async def _hand_over(
+        self, stream: "Stream", partition: "Partition", node: str, offset: int
+    ) -> int:
+        """Gives a node the last rows, and makes it the owner, while messages wait; returns where the rows end."""
+        name, number, commits = stream.name, partition.number, stream.appender.commits
+        with self._holding.own(name, number, self._streams.up) as asked:
+            await self._holding.quiet(name, number, asked, self._streams.up)
             async with asyncio.timeout(_LONGEST_HOLD):
-                while commits.pending() or offset < partition.end:
-                    await commits.wait()
+                await commits.wait()
+                while offset < partition.end:
                     offset = await self._copy(partition, node, offset)
+                    await commits.wait()
             partition.become_copy()
-            self._streams.set_owner(stream.name, partition.number, node)
-        finally:
-            core.streams_are_behind = commits.pressing
-            if not commits.pressing:
-                core.resume_all(core.waiting_for_streams)
-        while not await self._clear(stream, partition, offset):  # a put was faster
-            offset = await self._copy(partition, node, offset)
+            self._streams.set_owner(name, number, node)
+        return offset
 
 
 def read(partition: "Partition", offset: int) -> tuple[bytes, int]:

@@ -8,7 +8,7 @@ channel, and is handled as one. What does not fit into the window is in the stor
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from vmq.clustering.message import Message
@@ -219,6 +219,11 @@ class Lane:
             wait.open += 1
         waits.append((self.key, wait))
 
+    def add_to(self, wait: Wait) -> None:
+        """Has something that waits already wait until the peer has everything so far, too."""
+        wait.open += 1
+        self._waits.append((self.key, wait))
+
     def settle(self) -> None:
         """Nobody waits any more for what the peer has: it is down."""
         while self._waits:
@@ -253,15 +258,19 @@ class Lane:
         self._held = 0
         self._loaded = prefix_of(self.peer)
 
-    def drop(self, limit: int) -> Iterator[bytes]:
-        """Takes so many parcels out of the store, once all are on the disk; yields them. No more: that was all."""
+    def drop(self, limit: int) -> Iterator[Entry]:
+        """The next so many parcels, once all are on the disk; `forget` takes them out. No more: that was all."""
         for key, payload in stored_parcels(self._store, self._loaded, self._stored):
             self._loaded = key
-            self._forget(Entry(key, payload))
-            yield payload
+            yield Entry(key, payload)
             limit -= 1
             if not limit:
                 return
         self._loaded = self._stored
         self.messages = self.size = 0
         self.is_changed = True
+
+    def forget(self, entries: Iterable[Entry]) -> None:
+        """Takes parcels out of the store that `drop` has shown."""
+        for entry in entries:
+            self._forget(entry)

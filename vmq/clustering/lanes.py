@@ -15,6 +15,7 @@ from its peers until it can: what is under way to it then is limited by the chan
 """
 
 import logging
+import sys
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -24,13 +25,13 @@ from vmq_hooks.types import DropReason, SubscriberId
 from vmq_hooks.types import Message as SeenMessage
 
 from vmq.checkpoint import Checkpoint
-from vmq.clustering.lane import Done, Lane
+from vmq.clustering.lane import Done, Entry, Lane
 from vmq.clustering.message import Message
 from vmq.clustering.publishes import Publish
 from vmq.clustering.spool import Taken, begin_life, stored_lanes
 from vmq.clustering.wire import AnyMessage, WireError, decode, decode_parcel, encode
 from vmq.core import Core
-from vmq.output import Output
+from vmq.output import Output, Wait
 from vmq.queue import LONGEST_PAUSE
 from vmq_cluster.effects import Acknowledged, Arrived, MembersChanged, PeerDown, PeerUp
 from vmq_cluster.errors import ClusterError
@@ -45,10 +46,18 @@ NODE_REMOVED: Final = "cluster_node_removed"
 #: Parcels of a removed member that are dropped at once; those behind them wait for the next commit.
 DROP_STEP: Final = 64
 
-#: Seconds until the store is read again that could not be.
+#: Seconds until the store is read again that could not be, or until what it has can be taken back.
 READ_AGAIN: Final = 1.0
 
 M = TypeVar("M", bound=Message)
+
+#: Takes back what waited for a node that is no member any more; returns what it did not take, and the commit of the
+#: streams that has the rest (0: the store's has it).
+TakeBack = Callable[[list[AnyMessage]], tuple[list[AnyMessage], int]]
+
+
+def _takes_nothing_back(messages: list[AnyMessage]) -> tuple[list[AnyMessage], int]:
+    return messages, 0
 
 
 class Lanes:
@@ -92,6 +101,10 @@ class Lanes:
         self.confirming = Checkpoint(core.outbox, store, self._go_on)
         #: Nothing more is taken from peers: this broker ends, and what comes is for its next life.
         self.is_closed = False
+        #: Asked before anything of a lane that ends is dropped; nothing is while it is not there yet.
+        self.take_back: TakeBack | None = _takes_nothing_back
+        #: Lanes that have ended, and are not empty yet.
+        self.drops = 0
         #: Messages for lanes that were dropped since the start, and their bytes.
         self.dropped = 0
         self.dropped_bytes = 0
@@ -141,6 +154,23 @@ class Lanes:
             lane.on_done(done)
         return True
 
+    def move(self, peer: str, message: AnyMessage, wait: Wait | None = None) -> bool:
+        """Sends what waited elsewhere, whatever waits already; returns whether the peer is a member.
+
+        Acknowledgements that still `wait` do so until the peer has it, too, if the options say so and it is up.
+        """
+        lane = self._lanes.get(peer)
+        if lane is None or not lane.is_open:
+            return False
+        before = lane.key
+        if lane.add(message, sys.maxsize) <= 0:
+            return False
+        if lane.key is not before:
+            self._begin(lane)
+        if wait is not None and self._ack_remote and peer in self._up:
+            lane.add_to(wait)
+        return True
+
     def forward(self, peer: str, message: AnyMessage) -> bool:
         """Sends what the client published whose packets are handled now.
 
@@ -170,6 +200,17 @@ class Lanes:
         if lane is None or not lane.is_open:
             return False
         return lane.size + size <= self._buffer_bytes or not lane.has_any()
+
+    def has_any(self, peer: str) -> bool:
+        """Whether anything waits for a peer."""
+        lane = self._lanes.get(peer)
+        return lane is not None and lane.has_any()
+
+    def give_up(self, peer: str) -> None:
+        """This node leaves, and sends a peer nothing more that is down: what waits for it is taken back, or dropped."""
+        lane = self._lanes.pop(peer, None)
+        if lane is not None:
+            self._end(lane)
 
     def send_quick(self, peer: str, message: AnyMessage) -> bool:
         """Sends a message at most once; returns whether the peer is up and there was room."""
@@ -306,24 +347,41 @@ class Lanes:
         """A peer is no member any more: nobody will ask for what waits for it, which may be a lot."""
         self._up.discard(lane.peer)
         lane.end()
+        self.drops += 1
         self._disk.after(partial(self._drop, lane))
 
     def _drop(self, lane: Lane) -> None:
-        """Drops a step of what waited for a peer that is no member any more, and has the rest dropped later."""
-        is_rest = False
+        """Has a step of what waited for a peer that is no member any more taken back or dropped, and the rest later."""
+        if self.is_closed:
+            return
+        if self.take_back is None:
+            if self._core.call_later is not None:
+                self._core.call_later(READ_AGAIN, partial(self._drop, lane))
+            return
+        entries: list[Entry] = []
+        commit = 0
         try:
-            for raw in lane.drop(DROP_STEP):
-                is_rest = True
-                parcel, _ = decode_parcel(raw)
-                self._count_dropped(len(parcel.messages), len(raw))
-                for message in parcel.messages:
+            for entry in lane.drop(DROP_STEP):
+                entries.append(entry)
+                parcel, _ = decode_parcel(entry.payload)
+                left, number = self.take_back(parcel.messages)
+                commit = max(commit, number)
+                self._count_dropped(len(left), sum(len(encode(each)) for each in left))
+                for message in left:
                     self._tell_dropped(lane.peer, message, NODE_REMOVED)
         except Exception:
             log.exception("cannot drop all that waited for %s", lane.peer)
             return
-        if is_rest:
+        if commit:  # not before the streams have it: they have commits of their own
+            self.confirming.stream_barrier = max(self.confirming.stream_barrier, commit)
+            self.confirming.after(partial(lane.forget, entries))
+        else:
+            lane.forget(entries)
+        if entries:
             self._disk.after(partial(self._drop, lane))
-        elif lane.peer not in self._lanes:
+            return
+        self.drops -= 1
+        if lane.peer not in self._lanes:
             lane.save_total()
 
     # --- receiving

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from vmq.clustering.appends import AskOffsets, Offsets, Rows
 from vmq.clustering.lanes import Lanes
-from vmq.clustering.rows import RowsError, newest_of, pack, unpack
+from vmq.clustering.rows import EMPTY, RowsError, newest_of, pack, unpack
 from vmq.streams.cursor import offset_at
 from vmq.streams.extents import extent_of
 from vmq.streams.places import Extent
@@ -224,3 +224,9 @@ class ClusterPlaces:
         item.is_copy = self._streams.owner(message.stream, message.partition) is not None
         stream.appender.messages += rows.num_rows
         return catalog.commits.add(item, rows.nbytes)
+
+    def begin_at(self, stream: "Stream", number: int, offset: int) -> None:
+        """Has a partition of this node without rows of its own begin with an offset."""
+        item = Item(stream.partitions[number], EMPTY, stream.appender.keys)
+        item.first = offset
+        stream.appender.commits.add(item, 0)

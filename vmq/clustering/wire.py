@@ -11,7 +11,16 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Struct
 
-from vmq.clustering.appends import Append, AppendRun, AskOffsets, Define, Offsets, Rows
+from vmq.clustering.appends import (
+    Append,
+    AppendRun,
+    AskOffsets,
+    Define,
+    Held,
+    Hold,
+    Offsets,
+    Rows,
+)
 from vmq.clustering.fences import Fence, Passed
 from vmq.clustering.message import Message
 from vmq.clustering.moves import Move
@@ -31,6 +40,8 @@ AnyMessage = (
     | Rows
     | AskOffsets
     | Offsets
+    | Hold
+    | Held
 )
 
 #: In one parcel.

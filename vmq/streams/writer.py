@@ -210,7 +210,7 @@ class Writer:
 
 
 def distinct(items: list[Item]) -> list[Item]:
-    """The first items, up to one of a partition that another is of already: a segment is sealed between shown rows only."""
+    """The first items, up to one of a partition that comes again: a segment is sealed behind shown rows only."""
     seen: set[Partition] = set()
     for number, item in enumerate(items):
         if item.partition in seen:

@@ -278,8 +278,9 @@ def test_a_removed_member_has_its_spool_dropped_in_steps(a: Sender) -> None:
     dropped: list[bytes] = []
     while step := list(a.lane.drop(7)):
         assert len(step) <= 7
-        for raw in step:
-            dropped += contents(raw)
+        for entry in step:
+            dropped += contents(entry.payload)
+        a.lane.forget(step)
     assert dropped == a.added[len(a.got) :]
     a.write()
     assert list(a.store.db.iterator(prefix=b"o")) == []
@@ -294,7 +295,9 @@ def test_a_peer_that_comes_back_has_a_lane_of_its_own_beside_the_dropped_one(a: 
     a.lane = Lane("b", a.store, lambda: (7, a.life, next(a.numbers)))
     a.add(b"new")
     a.commit()
-    assert [contents(raw) for raw in old.drop(10)] == [[b"old"]]
+    [entry] = old.drop(10)
+    assert contents(entry.payload) == [b"old"]
+    old.forget([entry])
     assert list(old.drop(10)) == []
     a.drain()
     assert a.got == [b"new"]

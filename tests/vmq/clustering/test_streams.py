@@ -1,99 +1,39 @@
-"""Streams across the nodes of a cluster: definitions, owners, and messages on their way to them."""
+"""Streams across the nodes of a cluster: definitions, messages on their way to owners, readers who look for them."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pytest
 from pyarrow import flight
 from pyspark_vmq.client import Client
 from pyspark_vmq.options import Connection
 
-from tests.vmq.clustering.nodes import address, clustering, config, together, until
-from tests.vmq.streamed import payloads_of, rows_of, streams_of
-from tests.vmq.streams.flight_support import act, ticket
-from tests.vmq.streams.support import options, read_all
+from tests.vmq.clustering.nodes import address, clustering, together, until
+from tests.vmq.clustering.stream_nodes import (
+    TOPICS,
+    agree,
+    create,
+    fill,
+    flight_of,
+    kept,
+    knows,
+    nodes,
+    offsets,
+    owners,
+    read,
+    stream,
+    total,
+    with_streams,
+)
+from tests.vmq.streamed import rows_of, streams_of
+from tests.vmq.streams.flight_support import ticket
+from tests.vmq.streams.support import options
 from vmq.broker import Broker
-from vmq.config import Config, ListenerOptions
-from vmq.config_streams import StreamOptions
-from vmq.streams.catalog import Stream
-
-
-def with_streams(
-    folder: Path, name: str, join: str = "", listen: str = "", **streams: StreamOptions
-) -> Config:
-    """A node that serves its streams."""
-    made = config(folder, name, [join] if join else [], listen)
-    listeners = {
-        "tcp": ListenerOptions(url="tcp://127.0.0.1:0"),
-        "flight": ListenerOptions(url="grpc://127.0.0.1:0"),
-    }
-    return msgspec.structs.replace(made, streams=streams, listeners=listeners)
-
-
-@asynccontextmanager
-async def nodes(folder: Path, *names: str, **streams: StreamOptions) -> AsyncIterator[list[Broker]]:
-    """Nodes with the same streams in their configurations, who know each other's."""
-    brokers: list[Broker] = []
-    try:
-        for name in names:
-            join = address(brokers[0]) if brokers else ""
-            brokers.append(Broker(with_streams(folder, name, join, "", **streams)))
-            await brokers[-1].start()
-        await together(*brokers)
-        await until(lambda: all(has_addresses(each, *names) for each in brokers if streams))
-        await until(lambda: agree(*brokers, streams=list(streams)))
-        yield brokers
-    finally:
-        for each in brokers:
-            await each.stop()
-
-
-def stream(broker: Broker, name: str) -> Stream:
-    return streams_of(broker).catalog.get(name)
-
-
-def owners(broker: Broker, name: str) -> list[str]:
-    """The owners of a stream's partitions, as this node sees them."""
-    shared = clustering(broker).streams
-    own = clustering(broker).node.name
-    return [each or own for each in shared.owners(stream(broker, name))]
-
-
-def agree(*brokers: Broker, streams: list[str]) -> bool:
-    """Whether all nodes see the same owners, and all of them in records."""
-    return all(
-        len({tuple(owners(each, name)) for each in brokers}) == 1
-        and None
-        not in [noted(each, name, n) for each in brokers for n in range(len(owners(each, name)))]
-        and {tuple(owners(each, name)) for each in brokers}
-        == {tuple(str(noted(brokers[0], name, n)) for n in range(len(owners(brokers[0], name))))}
-        for name in streams
-    )
-
-
-def noted(broker: Broker, name: str, number: int) -> str | None:
-    return clustering(broker).streams._noted(name, number)
-
-
-def has_addresses(broker: Broker, *names: str) -> bool:
-    return all(clustering(broker).streams.address(each) for each in names)
-
-
-async def create(broker: Broker, name: str, **given: Any) -> None:
-    streams_of(broker).catalog.create(name, options(**given))
-
-
-def knows(broker: Broker, name: str) -> bool:
-    return broker.streaming is not None and name in broker.streaming.catalog.streams
-
 
 # --- definitions
 
@@ -155,27 +95,6 @@ async def test_a_stream_grows_everywhere(tmp_path: Path) -> None:
 # --- owners and messages
 
 
-async def fill(broker: Broker, topics: list[str], qos: int, word: str) -> None:
-    for topic in topics:
-        await broker.publish(topic, f"{word} {topic}".encode(), qos=qos)
-
-
-async def total(brokers: list[Broker], name: str) -> list[bytes]:
-    found = []
-    for each in brokers:
-        found += await payloads_of(each, name)
-    return sorted(found)
-
-
-def kept(brokers: list[Broker], name: str) -> int:
-    """The messages in a stream's logs on all nodes."""
-    found = [stream(each, name).partitions for each in brokers]
-    return sum(each.end - each.earliest for partitions in found for each in partitions)
-
-
-TOPICS = [f"x/{number}" for number in range(24)]
-
-
 async def test_each_message_is_in_the_log_of_its_owner_once(tmp_path: Path) -> None:
     given = options(filters=["x/#"], partitions=6, key="topic")
     async with nodes(tmp_path, "a", "b", "c", s=given) as brokers:
@@ -202,29 +121,6 @@ async def test_each_message_is_in_the_log_of_its_owner_once(tmp_path: Path) -> N
 
 
 # --- readers
-
-
-def read(location: str, name: str) -> list[bytes]:
-    """What a plain Arrow client reads, which knows one node."""
-    with flight.connect(location) as client:
-        info = client.get_flight_info(flight.FlightDescriptor.for_path(name))
-        found = []
-        for each in info.endpoints:
-            [place] = each.locations or [location]
-            with flight.connect(place) as owner:
-                found += owner.do_get(each.ticket).read_all().column("payload").to_pylist()
-        assert info.total_records == len(found)
-    return sorted(found)
-
-
-def offsets(location: str, kind: str, **asked: Any) -> dict[str, int]:
-    with flight.connect(location) as client:
-        found: dict[str, int] = act(client, kind, **asked)
-        return found
-
-
-def flight_of(broker: Broker) -> str:
-    return broker.listeners["flight"].url
 
 
 async def test_a_reader_finds_the_owners_at_any_node(tmp_path: Path) -> None:
@@ -315,115 +211,3 @@ async def test_spark_reads_each_partition_at_its_owner(tmp_path: Path) -> None:
             return sorted(found)
 
         assert await asyncio.to_thread(collect) == sorted(f"m {each}".encode() for each in TOPICS)
-
-
-# --- nodes that join and leave
-
-
-async def leave(broker: Broker) -> None:
-    """What `vmq cluster leave` does, without waiting until the others have said that they know all."""
-    assert await clustering(broker).streams.leave(10)
-    await clustering(broker).node.leave(0.2)
-
-
-async def test_a_node_that_leaves_gives_its_partitions_with_their_offsets(tmp_path: Path) -> None:
-    given = options(filters=["x/#"], partitions=6, key="topic")
-    async with nodes(tmp_path, "a", "b", s=given) as (a, b):
-        await fill(a, TOPICS, 1, "one")
-        await until(lambda: kept([a, b], "s") == len(TOPICS))
-        had = {
-            number: [(each["payload"], each["timestamp"]) for each in read_all(partition)]
-            for broker in (a, b)
-            for number, partition in enumerate(stream(broker, "s").partitions)
-            if partition.end
-        }
-        await leave(b)
-        await until(lambda: set(owners(a, "s")) == {"a"})
-        await fill(a, TOPICS, 1, "two")
-        await until(lambda: kept([a], "s") == 2 * len(TOPICS))
-        for number, partition in enumerate(stream(a, "s").partitions):
-            rows = [(each["payload"], each["timestamp"]) for each in read_all(partition)]
-            assert rows[: len(had.get(number, []))] == had.get(number, [])
-        assert kept([b], "s") == 0
-        expected = sorted(f"{word} {each}".encode() for word in ("one", "two") for each in TOPICS)
-        assert await asyncio.to_thread(read, flight_of(a), "s") == expected
-
-
-async def test_nothing_is_lost_while_a_node_leaves(tmp_path: Path) -> None:
-    given = options(filters=["x/#"], partitions=4, key="topic")
-    async with nodes(tmp_path, "a", "b", "c", s=given) as (a, b, c):
-        sent: list[bytes] = []
-        left = False
-
-        async def publish(broker: Broker, word: str) -> None:
-            number = 0
-            while not left or number < 100:
-                payload = f"{word} {number:06}".encode()
-                await broker.publish(f"x/{number % 7}", payload, qos=1)
-                sent.append(payload)
-                number += 1
-                await asyncio.sleep(0)
-
-        publishers = [asyncio.create_task(publish(a, "a")), asyncio.create_task(publish(b, "b"))]
-        await until(lambda: kept([a, b, c], "s") > 100)
-        await leave(c)
-        left = True
-        await asyncio.gather(*publishers)
-        await until(lambda: kept([a, b], "s") >= len(sent))
-        assert await total([a, b], "s") == sorted(sent)
-
-
-async def test_a_partition_comes_back_with_its_offsets(tmp_path: Path) -> None:
-    given = options(filters=["x/#"])
-    async with nodes(tmp_path, "a", "b", s=given) as (a, b):
-        [first] = owners(a, "s")
-        owner, other = (a, b) if first == "a" else (b, a)
-        await fill(other, TOPICS, 1, "one")
-        await until(lambda: kept([owner], "s") == len(TOPICS))
-        await leave(owner)
-        await until(lambda: kept([other], "s") == len(TOPICS))
-        await until(lambda: len(clustering(owner).node.members) == 1)
-        await fill(other, TOPICS, 1, "two")
-        await clustering(owner).join(address(other), 10)
-        await together(a, b)
-        await until(lambda: has_addresses(other, "a", "b"))
-        await leave(other)
-        await until(lambda: kept([owner], "s") == 2 * len(TOPICS))
-        words = [f"{word} {each}".encode() for word in ("one", "two") for each in TOPICS]
-        assert [each["payload"] for each in read_all(stream(owner, "s").partitions[0])] == words
-
-
-async def test_what_two_nodes_had_before_they_joined_is_kept(tmp_path: Path) -> None:
-    given = options(filters=["x/#"], partitions=2, key="topic")
-    async with (
-        Broker(with_streams(tmp_path, "a", s=given)) as a,
-        Broker(with_streams(tmp_path, "b", s=given)) as b,
-    ):
-        await fill(a, TOPICS, 1, "a")
-        await fill(b, TOPICS, 1, "b")
-        await clustering(b).join(address(a), 10)
-        await together(a, b)
-        await until(lambda: agree(a, b, streams=["s"]))
-        expected = sorted(f"{word} {each}".encode() for word in "ab" for each in TOPICS)
-        [owner, *others] = sorted(set(owners(a, "s")))
-        assert not others, "they stay where they are, with the node that had them first"
-        first, second = (a, b) if owner == "a" else (b, a)
-        await until(lambda: kept([first], "s") == len(expected) and not kept([second], "s"))
-        assert await total([first], "s") == expected
-
-
-async def test_messages_wait_for_an_owner_that_is_down(tmp_path: Path) -> None:
-    async with nodes(tmp_path, "a", "b", s=options(filters=["x/#"])) as (a, b):
-        [owner] = owners(a, "s")
-        gone, here = (a, b) if owner == "a" else (b, a)
-        place = address(gone)
-        await fill(here, TOPICS[:1], 1, "one")
-        await until(lambda: kept([gone], "s") == 1)
-        await gone.stop()
-        await fill(here, TOPICS[1:], 1, "one")
-        async with Broker(
-            with_streams(tmp_path, owner, listen=place, s=options(filters=["x/#"]))
-        ) as again:
-            await until(lambda: kept([again], "s") == len(TOPICS))
-            assert await payloads_of(again, "s") == [f"one {each}".encode() for each in TOPICS]
-        assert kept([here], "s") == 0
