@@ -28,7 +28,7 @@ from vmq.checkpoint import Checkpoint
 from vmq.clustering.lane import Done, Entry, Lane
 from vmq.clustering.message import Message
 from vmq.clustering.publishes import Publish
-from vmq.clustering.spool import Taken, begin_life, stored_lanes
+from vmq.clustering.spool import Place, Taken, begin_life, place_of, stored_lanes
 from vmq.clustering.wire import AnyMessage, WireError, decode, decode_parcel, encode
 from vmq.core import Core
 from vmq.output import Output, Wait
@@ -84,6 +84,7 @@ class Lanes:
         self._buffer_bytes = buffer_bytes
         self._ack_remote = ack_remote
         self._handlers: dict[type[Message], Callable[[str, Any], None]] = {}
+        self._for_streams: set[type[Message]] = set()
         self._lanes: dict[str, Lane] = {}
         #: Those with something that the next commit has to have whole.
         self._changed: set[Lane] = set()
@@ -121,13 +122,18 @@ class Lanes:
 
     # --- for those who have something to say
 
-    def on(self, kind: type[M], handle: Callable[[str, M], None]) -> None:
+    def on(
+        self, kind: type[M], handle: Callable[[str, M], None], *, for_streams: bool = False
+    ) -> None:
         """Gives a kind of message its handler, which is called with the peer's name and the message.
 
-        It is synchronous: what it writes to the store is committed together with the fact that it was called.
+        It is synchronous: what it writes to the store is committed together with the fact that it was called. One that
+        writes to streams instead has `confirming` wait for their commit, and is called again for what a crash took.
         """
         assert kind not in self._handlers, f"{kind.__name__} has a handler"
         self._handlers[kind] = handle
+        if for_streams:
+            self._for_streams.add(kind)
 
     def send(self, peer: str, message: AnyMessage, done: Done | None = None) -> bool:
         """Sends a message; returns whether it was taken, and will be handled once and in order.
@@ -408,6 +414,7 @@ class Lanes:
         """Handles parcels, as far as the store has room for what becomes of them."""
         peer = effect.peer
         faults = []
+        taken, place = self._taken, None
         for at, raw in enumerate(effect.payloads):
             if self._is_behind():
                 rest = effect.payloads[at:]
@@ -416,8 +423,12 @@ class Lanes:
                 break
             try:
                 parcel, fault = decode_parcel(raw)
-                if self._taken.is_new(peer, parcel):
+                place = place_of(parcel)
+                if taken.is_new(peer, parcel):
                     self._handle(peer, parcel.messages)
+                elif taken.is_lacking(peer, parcel):
+                    again = [each for each in parcel.messages if type(each) in self._for_streams]
+                    self._handle(peer, again)
             except WireError as error:
                 fault = str(error)
             if (
@@ -425,8 +436,9 @@ class Lanes:
             ):  # it is passed over: it would come again and again, and hold up what is behind it
                 faults.append(fault)
         else:
-            self.confirming.after(partial(self._confirm, effect))
-        self._taken.save()
+            self.confirming.after(partial(self._confirm, effect, place))
+        streams = self._core.outbox.streams_committed
+        taken.save(streams_lack=self.confirming.stream_barrier > streams)
         if faults:
             self._node.drop(peer, faults[0])
 
@@ -467,7 +479,9 @@ class Lanes:
             except Exception:  # a defect here, which the peer must not pay for
                 log.exception("cannot handle a %s of %s", type(message).__name__, peer)
 
-    def _confirm(self, effect: Arrived) -> None:
-        """This store has all that was made of it: the peer may forget it."""
+    def _confirm(self, effect: Arrived, place: Place | None) -> None:
+        """This store and the streams have all that was made of it: the peer may forget it."""
+        if place is not None:
+            self._taken.streamed(effect.peer, place)
         if self._node.is_running:
             self._node.confirm(effect)

@@ -84,10 +84,10 @@ class Streams:
         #: Peers and streams of which they were told since their link is up.
         self._introduced: set[tuple[str, str]] = set()
         lanes.take_back = None  # not before the streams are there
-        lanes.on(Append, self._on_append)
+        lanes.on(Append, self._on_append, for_streams=True)
         lanes.on(AppendRun, self._on_run)
         lanes.on(Define, self._on_define)
-        lanes.on(Rows, self._on_rows)
+        lanes.on(Rows, self._on_rows, for_streams=True)
         lanes.on(AskOffsets, self._on_ask)
         lanes.on(Offsets, self._on_offsets)
         lanes.on(Hold, self._holding.on_hold)
