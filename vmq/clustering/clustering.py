@@ -567,5 +567,7 @@ class Clustering:
             yield Family(name, "gauge", text, (Sample((), value),))
         if self._mover is not None:
             yield from self._mover.families()
+        if self._streams is not None:
+            yield from self._streams.families()
         if self._replication is not None:
             yield from self._replication.families()

@@ -53,6 +53,8 @@ class Handover:
         self._holding = holding
         #: One partition changes its owner at a time.
         self._giving = asyncio.Lock()
+        #: Partitions that have gone to another owner.
+        self.given = 0
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -220,6 +222,7 @@ class Handover:
             offset = await self._hand_over(stream, partition, node, offset)
             while not await self._clear(stream, partition, offset):  # a put was faster
                 offset = await self._copy(partition, node, offset)
+        self.given += 1
         self.look_later()  # should anything have been on its way to the disk
         log.info("stream=%s partition=%d is on %s", stream.name, partition.number, node)
 

@@ -89,6 +89,8 @@ class Holding:
         self._asked: dict[int, set[str]] = {}
         self._last = int(core.wall_clock() * 1000)  # above those of an earlier life
         self._news = asyncio.Event()
+        #: Times that messages went on though another node had not said what becomes of their partition.
+        self.given_up = 0
 
     # --- what waits
 
@@ -212,6 +214,7 @@ class Holding:
                     except TimeoutError:
                         continue
         except TimeoutError:
+            self.given_up += 1
             log.warning(
                 "stream=%s partition=%d: what comes from %s may be out of order: no answer",
                 stream,
@@ -235,6 +238,7 @@ class Holding:
 
     def _late(self, key: Key) -> None:
         log.warning("stream=%s partition=%d: its owner is silent, messages go on", *key)
+        self.given_up += 1
         self._end(key)
 
     def _end(self, key: Key) -> None:

@@ -9,7 +9,7 @@ Who owns what is told in `vmq.clustering.owners`, how a partition goes from one 
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from vmq.clustering.appends import (
@@ -31,6 +31,7 @@ from vmq.clustering.stream_records import StreamRecords
 from vmq.clustering.tap import Tap
 from vmq.clustering.wire import AnyMessage
 from vmq.core import Core
+from vmq.metrics import Family, Sample
 from vmq_cluster.effects import Changed
 from vmq_cluster.node import ClusterNode
 
@@ -223,6 +224,29 @@ class Streams:
         """Gives a partition of this node to another one."""
         self._records.own(stream, partition, node)
         self._look_again()
+
+    def families(self) -> Iterator[Family]:
+        """The figures of the streams as the cluster has them."""
+        catalog = self.catalog
+        if catalog is None or not catalog.streams:
+            return
+        names = sorted(catalog.streams)
+        owned = {name: self.owners(catalog.streams[name]).count(None) for name in names}
+        sent = {name: tap.sent if (tap := self._taps.get(name)) else 0 for name in names}
+        text = "Partitions that this node owns."
+        yield Family("cluster_stream_partitions", "gauge", text, _samples(owned))
+        text = "Messages that were sent to the owners of their partitions on other nodes."
+        yield Family("cluster_stream_messages_sent", "counter", text, _samples(sent))
+        given = 0 if self.handover is None else self.handover.given
+        for name, text, value in (
+            ("cluster_stream_partitions_moved", "Partitions that went to another node.", given),
+            (
+                "cluster_stream_holds_given_up",
+                "Times that messages for a partition on its way to another node waited too long, and went on.",
+                self._holding.given_up,
+            ),
+        ):
+            yield Family(name, "counter", text, (Sample((), value),))
 
     # --- where messages go
 
@@ -419,3 +443,7 @@ class Streams:
             self._records.delete("node", self.own_name)
         else:
             self._records.put(self._address.encode(), "node", self.own_name)
+
+
+def _samples(values: dict[str, int]) -> tuple[Sample, ...]:
+    return tuple(Sample((("stream", name),), value) for name, value in values.items())

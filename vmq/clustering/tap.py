@@ -46,6 +46,8 @@ class Tap:
         self._lanes = lanes
         self._places = places
         self._holding = holding
+        #: Messages that this node has sent to others that own their partitions.
+        self.sent = 0
 
     # --- what clients of this node publish
 
@@ -90,7 +92,10 @@ class Tap:
             taken = self._lanes.send_quick(owner, message)
         else:
             taken = self._takes(owner, topic, payload, client_id) and self._forward(owner, message)
-        return 0 if taken else appender.refuse(qos, 1)
+        if not taken:
+            return appender.refuse(qos, 1)
+        self.sent += 1
+        return 0
 
     def append_run(
         self,
@@ -110,11 +115,11 @@ class Tap:
         owner = self._places.owner(self._name, number)
         if owner is None:
             return appender.append_run(topic, payloads, qos, retain, client_id, time)
-        if self._lanes.send_quick(
-            owner, AppendRun(self._name, topic, payloads, client_id, time, 0)
-        ):
-            return 0
-        return appender.refuse(qos, len(payloads))
+        run = AppendRun(self._name, topic, payloads, client_id, time, 0)
+        if not self._lanes.send_quick(owner, run):
+            return appender.refuse(qos, len(payloads))
+        self.sent += len(payloads)
+        return 0
 
     def place(self, message: "Waiting") -> int:
         """Takes what has waited while the owner changed, whatever room there is; returns the commit that has it."""
@@ -130,7 +135,9 @@ class Tap:
             owner = self._places.owner(self._name, number)
             since = self._places.since(self._name, number)
             sent = Append(self._name, topic, payload, flags, client_id, time, 0, since)
-            if owner is None or not self._move(owner, sent, message):
+            if owner is not None and self._move(owner, sent, message):
+                self.sent += 1
+            else:
                 commit = self._keep(sent)
         return commit
 

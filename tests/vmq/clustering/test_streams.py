@@ -33,6 +33,7 @@ from tests.vmq.clustering.stream_nodes import (
 from tests.vmq.streamed import rows_of, streams_of
 from tests.vmq.streams.flight_support import ticket
 from tests.vmq.streams.support import options
+from vmq.admin import streams as admin
 from vmq.broker import Broker
 
 # --- definitions
@@ -118,6 +119,36 @@ async def test_each_message_is_in_the_log_of_its_owner_once(tmp_path: Path) -> N
             for row in await rows_of(each, "s"):
                 assert row["qos"] == int(row["payload"][1:2])
                 assert row["client_id"].startswith("embedded-")
+
+
+async def test_an_operator_sees_who_has_what(tmp_path: Path) -> None:
+    given = options(filters=["x/#"], partitions=6, key="topic")
+    async with nodes(tmp_path, "a", "b", s=given) as (a, b):
+        await fill(a, TOPICS, 1, "m")
+        await until(lambda: kept([a, b], "s") == len(TOPICS))
+        names = owners(a, "s")
+        for each in (a, b):
+            [row] = admin.list_streams(each)
+            assert row.owned == names.count(clustering(each).node.name)
+            shown = await admin.show_stream(each, "s")
+            assert shown.messages == len(TOPICS)
+            assert [part.owner for part in shown.partitions] == names
+            assert sum(part.end or 0 for part in shown.partitions) == len(TOPICS)
+            assert figures_of(each, "cluster_stream_partitions") == row.owned
+        assert sum(figures_of(each, "cluster_stream_messages_sent") for each in (a, b)) == kept(
+            [b], "s"
+        )
+        await b.stop()
+        shown = await admin.show_stream(a, "s")
+        away = [part for part in shown.partitions if part.owner == "b"]
+        assert {(part.earliest, part.end, part.bytes) for part in away} == {(None, None, None)}
+        assert shown.messages == kept([a], "s")
+
+
+def figures_of(broker: Broker, name: str) -> float:
+    """The sum of a figure of the cluster."""
+    found = {family.name: family for family in clustering(broker).families()}
+    return sum(sample.value for sample in found[name].samples)
 
 
 # --- readers
