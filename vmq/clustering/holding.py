@@ -173,10 +173,9 @@ class Holding:
                 self._end(key)
 
     def close(self) -> None:
-        """Nothing waits any more, nor is acknowledged."""
-        for held in self._held.values():
-            self._stop(held)
-        self._held.clear()
+        """Nothing waits any more: the broker stops."""
+        for key in list(self._held):
+            self._end(key)
 
     # --- where this node is the owner
 
