@@ -17,7 +17,6 @@ from vmq.streams.flight_sink import Sink
 #: Seconds after which a thread that computes lets another one have the interpreter.
 SWITCH_INTERVAL: Final = 0.0005
 
-
 #: Stand for all of a machine's addresses, and are none themselves.
 WILDCARDS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - nothing is bound here
 
@@ -50,9 +49,8 @@ class FlightListener:
             sink=sink,
         )
         self.url = self.endpoint.with_address(self.endpoint.host, self.server.port).url
-        host = socket.gethostname() if self.endpoint.host in WILDCARDS else self.endpoint.host
         #: Where readers on other machines find it.
-        self.location = options.advertise or self.endpoint.with_address(host, self.server.port).url
+        self.location = location_of(options, self.server.port)
         self.is_open = True
         self.ending: asyncio.Future[None] | None = None
 
@@ -84,3 +82,10 @@ def certificate_of(options: ListenerOptions) -> tuple[bytes, bytes]:
         except OSError as error:
             raise CertificateError(f"{option}: {path}: {error.strerror}") from error
     return found[0], found[1]
+
+
+def location_of(options: ListenerOptions, port: int) -> str:
+    """Where readers on other machines find a listener that has this port."""
+    endpoint = options.endpoint
+    host = socket.gethostname() if endpoint.host in WILDCARDS else endpoint.host
+    return options.advertise or endpoint.with_address(host, port).url

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import os
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,7 @@ from tests.vmq.streamed import config_in
 from tests.vmq.streams.flight_support import act, ticket
 from vmq.broker import Broker, StartError
 from vmq.config import ListenerOptions
+from vmq.flight_listener import location_of
 from vmq.streams.staging import MESSAGE
 
 T = TypeVar("T")
@@ -181,3 +183,17 @@ file = "{tmp_path}/acl"
             for options in (None, basic("ann", b"wrong"), basic("eve", b"secret-ann")):
                 with pytest.raises(flight.FlightUnauthenticatedError):
                     act(client, "streams", options)
+
+
+@pytest.mark.parametrize(
+    ("url", "advertise", "location"),
+    [
+        (GRPC, "", "grpc://127.0.0.1:8815"),
+        ("grpc://0.0.0.0:0", "", f"grpc://{socket.gethostname()}:8815"),
+        ("grpc://0.0.0.0:0", "grpc://broker.example.com:1234", "grpc://broker.example.com:1234"),
+    ],
+)
+def test_readers_are_told_an_address_that_they_can_reach(
+    url: str, advertise: str, location: str
+) -> None:
+    assert location_of(ListenerOptions(url=url, advertise=advertise), 8815) == location
