@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from pyarrow import flight
@@ -16,16 +16,22 @@ from tests.vmq.streams.flight_support import act
 from tests.vmq.streams.support import options
 from vmq.broker import Broker
 from vmq.clustering.placing import chosen
-from vmq.config import Config, ListenerOptions
+from vmq.config import Config, ListenerOptions, StoreOptions
 from vmq.config_streams import StreamOptions
 from vmq.streams.catalog import Stream
 
 
 def with_streams(
-    folder: Path, name: str, join: str = "", listen: str = "", **streams: StreamOptions
+    folder: Path,
+    name: str,
+    join: str = "",
+    listen: str = "",
+    durability: Literal["os", "memory"] = "memory",
+    **streams: StreamOptions,
 ) -> Config:
     """A node that serves its streams."""
     made = config(folder, name, [join] if join else [], listen)
+    made = msgspec.structs.replace(made, store=StoreOptions(durability=durability))
     listeners = {
         "tcp": ListenerOptions(url="tcp://127.0.0.1:0"),
         "flight": ListenerOptions(url="grpc://127.0.0.1:0"),
@@ -34,13 +40,18 @@ def with_streams(
 
 
 @asynccontextmanager
-async def nodes(folder: Path, *names: str, **streams: StreamOptions) -> AsyncIterator[list[Broker]]:
+async def nodes(
+    folder: Path,
+    *names: str,
+    durability: Literal["os", "memory"] = "memory",
+    **streams: StreamOptions,
+) -> AsyncIterator[list[Broker]]:
     """Nodes with the same streams in their configurations, who know each other's."""
     brokers: list[Broker] = []
     try:
         for name in names:
             join = address(brokers[0]) if brokers else ""
-            brokers.append(Broker(with_streams(folder, name, join, "", **streams)))
+            brokers.append(Broker(with_streams(folder, name, join, "", durability, **streams)))
             await brokers[-1].start()
         await together(*brokers)
         await until(lambda: all(has_addresses(each, *names) for each in brokers if streams))

@@ -190,6 +190,32 @@ async def test_a_node_tells_where_what_it_does_not_have_is(tmp_path: Path) -> No
         assert await asyncio.to_thread(get) == {"code": "elsewhere", "location": flight_of(there)}
 
 
+async def test_offsets_of_a_node_that_is_down_are_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vmq.streams.extents._LONG", 0.2)
+    monkeypatch.setattr("vmq.streams.extents._SHORT", 0.2)
+    async with nodes(tmp_path, "a", "b", s=options(filters=["x/#"])) as (a, b):
+        [name] = owners(a, "s")
+        gone, here = (a, b) if name == "a" else (b, a)
+        await fill(here, TOPICS, 1, "m")
+        await gone.stop()
+        for kind, more in (("latest", {}), ("earliest", {}), ("by-timestamp", {"time": 0})):
+            with pytest.raises(
+                flight.FlightUnavailableError, match=f"'{name}' does not answer"
+            ) as caught:
+                await asyncio.to_thread(offsets, flight_of(here), kind, stream="s", **more)
+            assert json.loads(caught.value.extra_info) == {"code": "away"}
+        assert await asyncio.to_thread(endpoints, flight_of(here)) == (1, -1)
+
+
+def endpoints(location: str) -> tuple[int, int]:
+    """How many endpoints a stream has, and rows."""
+    with flight.connect(location) as client:
+        info = client.get_flight_info(flight.FlightDescriptor.for_path("s"))
+        return len(info.endpoints), info.total_records
+
+
 async def test_a_reader_waits_for_news_of_another_node(tmp_path: Path) -> None:
     async with nodes(tmp_path, "a", "b", s=options(filters=["x/#"])) as (a, b):
         [owner] = owners(a, "s")

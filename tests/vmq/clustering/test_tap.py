@@ -101,3 +101,31 @@ async def test_at_qos_0_what_is_for_a_node_that_is_down_is_dropped_and_counted(
         assert taps.append_run(b"x/1", [b"1", b"2"], 0, False, "p", 1) < 0
         assert stream(other, "s").appender.dropped == 3
         assert stream(other, "s").appender.refused == 0
+
+
+async def test_a_message_is_acknowledged_when_the_store_has_it_for_the_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        nodes(tmp_path, "a", "b", durability="os", s=ONE) as (a, b),
+        Device("p") as p,
+        Device("q", clean=True) as q,
+    ):
+        owner, other = sides(a, b)
+        await p.connect(other)
+        committer = other._committer
+        assert committer is not None
+        store = committer.store
+        assert store is not None
+        await committer.finish_all()
+        with monkeypatch.context() as patch:
+            patch.setattr(committer, "commit", lambda: None)
+            p.publish("x/1", "one", 1)
+            await until(lambda: bool(store.dirty))
+            await q.connect(other)
+            q.publish("y", "", 0)
+            assert len(p.unfinished) == 1
+            assert kept([owner], "s") == 0
+        committer.commit()
+        await p.until(lambda: not p.unfinished)
+        await until(lambda: kept([owner], "s") == 1)
