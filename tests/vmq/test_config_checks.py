@@ -233,17 +233,3 @@ def test_allow_anonymous_does_not_open_http_to_other_machines() -> None:
     )
     with pytest.raises(ConfigError, match=r"listeners\.web\.allow_remote"):
         check(config)
-
-
-@pytest.mark.parametrize("workers", ["2", '"auto"'])
-@pytest.mark.parametrize(
-    "text", ['[streams.s]\nfilters = ["a"]', '[listeners.f]\nurl = "grpc://127.0.0.1:0"']
-)
-def test_streams_are_for_one_process(tmp_path: Path, workers: str, text: str) -> None:
-    file = tmp_path / "vmq.toml"
-    listener = '[listeners.t]\nurl = "tcp://127.0.0.1:0"'
-    file.write_text(f"[broker]\nworkers = {workers}\n{text}\n{listener}\n")
-    (line,) = refused(path=file)
-    assert line.startswith(f"{file}: broker.workers = {workers}: streams are kept by one process")
-    file.write_text(f"{text}\n{listener}\n")
-    load(file)

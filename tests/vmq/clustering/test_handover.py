@@ -132,7 +132,9 @@ async def test_a_partition_comes_back_with_its_offsets(tmp_path: Path) -> None:
         await leave(other)
         await until(lambda: kept([owner], "s") == 2 * len(TOPICS))
         words = [f"{word} {each}".encode() for word in ("one", "two") for each in TOPICS]
-        assert [each["payload"] for each in read_all(stream(owner, "s").partitions[0])] == words
+        partition = stream(owner, "s").partitions[0]
+        assert (partition.earliest, partition.end) == (0, len(words))
+        assert [each["payload"] for each in read_all(partition)] == words
 
 
 async def test_what_two_nodes_had_before_they_joined_is_kept(tmp_path: Path) -> None:
