@@ -142,4 +142,16 @@ class End(_About, frozen=True, tag=18):
     since: Since
 
 
-Move = Claim | Free | State | Batch | Ready | Moved | Mark | Echo | End
+class Inherited(Message, frozen=True, tag=19):
+    """For sessions that you have: a message that waited for a node which had them and is gone, or lost its disk."""
+
+    mountpoint: Mountpoint
+    clients: Annotated[list[ClientId], Meta(max_length=10_000)]
+    entry: Entry
+
+    def check(self) -> None:
+        """Refuses what no client could have published."""
+        self.entry.check()
+
+
+Move = Claim | Free | State | Batch | Ready | Moved | Mark | Echo | End | Inherited

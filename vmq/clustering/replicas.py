@@ -122,6 +122,8 @@ class Replicas:
         self._made = {key[1:] for key, _ in scan(store.db, WHENCE)}
         #: No member has copies of earlier lives, of which this one would not know what they lack.
         self._is_settled = True
+        #: Old copies are of use still, for this node has lost its disk and brings its sessions back.
+        self.is_restoring = False
         self.left_out = 0
         self.filled = 0
         self.too_long = 0
@@ -618,6 +620,7 @@ class Replicas:
         """Once all sessions are placed and copied, copies of earlier lives are of no use."""
         if (
             peer.is_active
+            and not self.is_restoring
             and not peer.swept_by
             and not peer.behind
             and not self._unplaced
