@@ -109,6 +109,7 @@ class Machine:
         #: What the machines were last told, to see when it changes.
         self._others: list[str] | None = None
         self._up: list[str] = []
+        self._leaving: list[str] = []
         self._incarnation = identity.incarnation
 
     # --- the life of the node
@@ -269,6 +270,10 @@ class Machine:
             self.plumtree.set_peers(up)
             self.channels.set_peers(up)
             self.exchange.set_peers(up, now)
+        leaving = self.membership.leaving
+        if leaving is not self._leaving:
+            self._leaving = leaving
+            self.exchange.hurry(leaving, now)
 
     def _finish(self, now: float) -> list[Effect]:
         self._settle(now)

@@ -152,6 +152,25 @@ def test_a_member_leaves_and_its_writes_stay(seed: int) -> None:
     sim.until(lambda: sim.is_joined(names), 20)
 
 
+@over_seeds(40)
+def test_a_leave_takes_as_long_as_the_hand_over_needs(seed: int) -> None:
+    """Nobody's turn is waited for: not where nothing is to be handed over, nor where another lacks much."""
+    sim = Sim(seed, options=replace(OPTIONS, sync_interval=1000.0, leave_timeout=100.0))
+    names = sim.cluster(sim.random.randint(2, 5))
+    leaver = names[-1]
+    lacking = seed % 2 * 25
+    sim.network.loss = 1.0
+    for number in range(lacking):
+        sim.ask(leaver, lambda: sim[leaver].metadata.put("p", b"%d" % number, b"v"))  # noqa: B023 - at once
+    sim.network.loss = 0.0
+    sim.run(0.5)
+    sim.ask(leaver, lambda: sim[leaver].leave(sim.now))
+    sim.run(1 if not lacking else 3)
+    assert sim.nodes[leaver].of(Left) == [Left(complete=True)]
+    others = [sim[name].metadata for name in names[:-1]]
+    assert any(sum(1 for _ in each.items("p")) == lacking for each in others)
+
+
 def test_a_leave_has_a_limit_of_its_own() -> None:
     sim = Sim(0)
     names = sim.cluster(3)
