@@ -159,6 +159,11 @@ class Machine:
                     self._handle(peer, message, now)
                 else:
                     self._rollcall.on_stranger(peer, message)
+                    if (
+                        peer in self.membership.others
+                    ):  # it is none any more, and here is a word of it
+                        self._settle(now)
+                        self.detector.heard(peer, now)
         except MalformedError as error:
             self._outbox.emit(Misbehaved(peer, str(error)))
         return self._finish(now)
@@ -266,6 +271,7 @@ class Machine:
             self.collector.members_changed()
         up = self.detector.up
         if up is not self._up:
+            self._rollcall.greet(set(up).difference(self._up))
             self._up = up
             self.plumtree.set_peers(up)
             self.channels.set_peers(up)

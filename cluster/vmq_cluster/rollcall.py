@@ -7,7 +7,7 @@ gave each other up become one again by themselves. A node that **leaves** hands 
 one of the others has heard it, and is out.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from vmq_cluster.clocks import FAR_AHEAD
@@ -19,8 +19,8 @@ from vmq_cluster.membership import Membership, Status
 from vmq_cluster.messages import AnyMessage, Frame, Heartbeat, Members, StaleEpoch
 from vmq_cluster.options import Options
 
-#: With every so many heartbeats there is a knock at those that were taken for dead.
-_KNOCK_AT_EXPIRED: Final = 10
+#: With every so many heartbeats there is a knock at those that were taken for dead, and a word to those that are down.
+_KNOCK: Final = 10
 
 
 class RollCall:
@@ -172,15 +172,25 @@ class RollCall:
         for peer in self._membership.others:
             self._outbox.send(peer, self._membership.message(asks=False))
 
+    def greet(self, peers: Collection[str]) -> None:
+        """Lets peers that can be reached now know at once that they are heard, not with the next heartbeat."""
+        for peer in sorted(peers):
+            self._outbox.send(peer, Heartbeat(self._membership.digest))
+
     def _heartbeat(self) -> None:
         heartbeat = Heartbeat(self._membership.digest)
+        # Who is silent may never have heard of this node, if the one that took it in died with the news.
+        introduces = self._heartbeats % _KNOCK == _KNOCK - 1
         for peer in self._membership.others:
-            self._outbox.send(peer, heartbeat)
+            if introduces and not self._detector.is_up(peer):
+                self._outbox.send(peer, self._membership.message(asks=True))
+            else:
+                self._outbox.send(peer, heartbeat)
         self._say_goodbye()
         for address in sorted(self._contacts):
             self._knock(address)
         self._heartbeats += 1
-        if self._heartbeats % _KNOCK_AT_EXPIRED == 0 and self._membership.belongs:
+        if self._heartbeats % _KNOCK == 0 and self._membership.belongs:
             for address in self._membership.expired:
                 self._knock(address)
 

@@ -152,6 +152,32 @@ def test_a_member_leaves_and_its_writes_stay(seed: int) -> None:
     sim.until(lambda: sim.is_joined(names), 20)
 
 
+def test_a_newcomer_is_met_by_all_although_the_one_that_took_it_in_dies_with_the_news() -> None:
+    sim = Sim(0)
+    first, other = sim.cluster(2)
+    sim.network.cuts |= {("new", other), (other, "new"), (first, other)}
+    sim.add("new", join=first)
+    sim.until(lambda: other in sim["new"].membership.others, 1)
+    sim.crash(first)
+    sim.heal()
+    assert "new" not in sim[other].membership.others
+    sim.until(lambda: sim["new"].detector.up == [other] and sim[other].detector.up == ["new"], 15)
+
+
+def test_who_joins_is_up_at_once() -> None:
+    """On both sides, and for the others: nobody waits for a heartbeat."""
+    sim = Sim(0, options=replace(OPTIONS, heartbeat_interval=100.0, heartbeat_timeout=1000.0))
+    names = sim.cluster(3)
+    sim.run(5)
+    names.append(sim.add("new", join=names[0]).name)
+    sim.until(lambda: sim.is_joined(names), 1)
+    sim.crash("new")
+    for name in names[:3]:
+        sim.nodes[name].effects += sim[name].lost("new", "silent", sim.now)
+    sim.restart("new")
+    sim.until(lambda: sim.is_joined(names), 1)
+
+
 @over_seeds(40)
 def test_a_leave_takes_as_long_as_the_hand_over_needs(seed: int) -> None:
     """Nobody's turn is waited for: not where nothing is to be handed over, nor where another lacks much."""
