@@ -271,7 +271,6 @@ class Machine:
             self.collector.members_changed()
         up = self.detector.up
         if up is not self._up:
-            self._rollcall.greet(set(up).difference(self._up))
             self._up = up
             self.plumtree.set_peers(up)
             self.channels.set_peers(up)

@@ -7,7 +7,7 @@ gave each other up become one again by themselves. A node that **leaves** hands 
 one of the others has heard it, and is out.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Final
 
 from vmq_cluster.clocks import FAR_AHEAD
@@ -171,11 +171,6 @@ class RollCall:
         """Tells the others what this node has decided."""
         for peer in self._membership.others:
             self._outbox.send(peer, self._membership.message(asks=False))
-
-    def greet(self, peers: Collection[str]) -> None:
-        """Lets peers that can be reached now know at once that they are heard, not with the next heartbeat."""
-        for peer in sorted(peers):
-            self._outbox.send(peer, Heartbeat(self._membership.digest))
 
     def _heartbeat(self) -> None:
         heartbeat = Heartbeat(self._membership.digest)

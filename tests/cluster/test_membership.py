@@ -164,17 +164,14 @@ def test_a_newcomer_is_met_by_all_although_the_one_that_took_it_in_dies_with_the
     sim.until(lambda: sim["new"].detector.up == [other] and sim[other].detector.up == ["new"], 15)
 
 
-def test_who_joins_is_up_at_once() -> None:
-    """On both sides, and for the others: nobody waits for a heartbeat."""
+@pytest.mark.parametrize("count", [1, 3])
+def test_who_joins_is_up_at_once(count: int) -> None:
+    """On all sides: nobody waits for a heartbeat."""
     sim = Sim(0, options=replace(OPTIONS, heartbeat_interval=100.0, heartbeat_timeout=1000.0))
-    names = sim.cluster(3)
+    names = sim.cluster(count)
+    names.append(sim.add("new").name)
     sim.run(5)
-    names.append(sim.add("new", join=names[0]).name)
-    sim.until(lambda: sim.is_joined(names), 1)
-    sim.crash("new")
-    for name in names[:3]:
-        sim.nodes[name].effects += sim[name].lost("new", "silent", sim.now)
-    sim.restart("new")
+    sim.ask("new", lambda: sim["new"].join(names[0]))
     sim.until(lambda: sim.is_joined(names), 1)
 
 
