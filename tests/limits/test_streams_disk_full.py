@@ -55,9 +55,7 @@ class Device:
         for _ in range(count):
             payload = b"%d " % self.number + self.random.randbytes(self.random.choice(SIZES))
             packet_id = self.number + 1
-            self.wire.send(
-                publish_packet(f"kept/{self.name}", payload, qos=1, packet_id=packet_id)
-            )
+            self.wire.send(publish_packet(f"kept/{self.name}", payload, qos=1, packet_id=packet_id))
             self.number += 1
 
     def take(self, timeout: float) -> bool:
@@ -153,17 +151,16 @@ def test_a_full_disk_holds_acknowledgements_back_until_there_is_room(disk: Small
 
 def test_a_broker_killed_above_a_full_disk_has_what_it_acknowledged(disk: SmallDisk) -> None:
     """It fills the disk by itself; it is killed there, and the disk is extended."""
-    with disk.broker(ENV) as broker:
-        with client(broker, "a") as wire:
-            device = Device("a", wire)
-            while not broker.stderr_text().count("streams cannot write"):
-                device.send(20)
-                while device.take(0.05):
-                    pass
-            wait_until_full(broker, [device])
-            broker.kill()
-            while device.take(0):
+    with disk.broker(ENV) as broker, client(broker, "a") as wire:
+        device = Device("a", wire)
+        while not broker.stderr_text().count("streams cannot write"):
+            device.send(20)
+            while device.take(0.05):
                 pass
+        wait_until_full(broker, [device])
+        broker.kill()
+        while device.take(0):
+            pass
     before = kept(disk)["a"]
     assert before == list(range(len(before)))
     assert len(before) >= len(device.acknowledged) > 100
