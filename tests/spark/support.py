@@ -28,6 +28,7 @@ STREAMS = {
     "news": 1,
     "resumed": 2,
     "repeated": 2,
+    "small": 2,
     "sunk": 2,
     "failing": 2,
     "readme": 2,

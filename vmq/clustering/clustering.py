@@ -187,7 +187,7 @@ class Clustering:
         self._inheritance = inheritance = Inheritance(
             lanes, directory, mover.take, routing.share, routing.forget_routes
         )
-        inheritance.start(node.members)
+        inheritance.start(node.members if node.machine.membership.belongs else ())
         if lanes.is_new:
             self._expect_own(mover, replication)
         else:

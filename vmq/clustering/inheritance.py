@@ -132,13 +132,13 @@ class Inheritance:
     # --- its life
 
     def start(self, members: Iterable[str]) -> None:
-        """Begins, or goes on with what an earlier life has left."""
+        """Begins, or goes on with what an earlier life has left; `members` of a node that is none is empty."""
         self._lanes.on_searched = self._begin
         self._directory.on_owner(self._on_owner)
         present = set(members)
-        for _, _, record in self._directory.records():
-            if record.node not in present and not record.clean:
-                self._lanes.lose(record.node)
+        gone = {each.node for *_, each in self._directory.records() if not each.clean} - present
+        for peer in sorted(gone) if present else ():
+            self._lanes.lose(peer)
         for peer in self._lanes.searched:
             self._begin(peer)
 

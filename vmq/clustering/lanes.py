@@ -431,6 +431,8 @@ class Lanes:
         del self._lanes[peer]
         self._known.pop(peer, None)
         forget_known(self._store, peer)
+        lane.messages = lane.size = 0  # whatever was said of what an earlier life left
+        lane.is_changed = True
         lane.save_total()
 
     def _on_down(self, effect: PeerDown) -> None:
