@@ -6,9 +6,9 @@ subscribes to. So whatever is in front of the mark, and matches, was for the ses
 
 - **A node that is no member any more** has sessions until others have adopted them; what is published for them
   meanwhile goes on its lane as before. Once the last is adopted, and marked, everything on the lane goes to the heirs.
-- **A member with another store** brings its sessions back by itself (`vmq.clustering.restoring`), and gets what waits
-  for those. What others took over while it was down gets what is in front of its mark from here. Behind a mark that
-  comes later it is like any other node.
+- **A member with another store** brings back by itself what is its own, and gets what waits for that. Sessions that
+  others took over while it was down get from here what is in front of their marks. Nothing is looked at before this
+  node knows all that the other knew when it decided which sessions are its own; behind later marks it is like any node.
 
 What is given leaves this lane in the same commit of the store in which it enters another one, so it is given once
 whenever this broker dies. Share groups choose anew. For clean sessions, which died with their node, nothing is kept.
@@ -67,13 +67,14 @@ class Stretches:
 
     def on_mark(self, mark: Mark, place: Place) -> None:
         """From here on a session is routed to the peer, or from there to another node."""
-        if mark.source == self._peer:
-            if mark.who not in self._over:
-                self._over.add(mark.who)
-                self.end(mark.who, mark.subscriptions, place)
-        elif mark.node == self._peer:
-            self._since[mark.who] = place
-            self._over.discard(mark.who)
+        if mark.node == self._peer:
+            # What says again that it is the peer's may be the first one that is left.
+            if mark.who in self._over or not mark.again:
+                self._since.setdefault(mark.who, place)
+                self._over.discard(mark.who)
+        elif mark.source == self._peer and mark.who not in self._over:
+            self._over.add(mark.who)
+            self.end(mark.who, mark.subscriptions, place)
 
     def end(self, who: Who, subscriptions: dict[str, int], place: Place) -> None:
         """A session was the peer's up to here."""
@@ -178,8 +179,14 @@ class Inheritance:
 
     async def _look_through(self, peer: str, lane: Lane) -> None:
         """What others took over while it was down is given to those; the peer gets what waits all the same."""
-        known = self._lanes.known(peer)
-        await self._lanes.on_disk()
+        lanes = self._lanes
+        while not lanes.is_restored(peer):
+            lanes.ask_store(peer)
+            await asyncio.sleep(_LOOK)
+            if peer in lanes.lost:
+                return
+        known = lanes.begin_search(peer)
+        await lanes.on_disk()
         stretches = await self._read_marks(peer, lane, known.end, b"")
         if stretches:
             for key, raw in lane.stored(b"", known.end):

@@ -42,11 +42,12 @@ from vmq.clustering.spool import (
     stored_known,
     stored_lanes,
 )
-from vmq.clustering.stores import Store as StoreName
+from vmq.clustering.stores import StoreName
 from vmq.clustering.wire import AnyMessage, WireError, address, decode, decode_parcel, encode
 from vmq.core import Core
 from vmq.output import Output
 from vmq.queue import LONGEST_PAUSE
+from vmq_cluster.clocks import NodeClock
 from vmq_cluster.effects import Acknowledged, Arrived, MembersChanged, PeerDown, PeerUp
 from vmq_cluster.errors import ClusterError
 from vmq_cluster.membership import Status
@@ -97,13 +98,14 @@ class Lanes:
         #: Peers whose lanes are looked through; those of them that are no members; those with another store, its name.
         self.searched: set[str] = set()
         self.lost: set[str] = set()
-        self.renewed: dict[str, int] = {}
+        self.renewed: dict[str, StoreName] = {}
         #: Of those that went in order the last parcel from before that.
         self.left: dict[str, bytes] = {}
         #: Told of each that is added to `searched`.
         self.on_searched: Callable[[str], None] = lambda peer: None
-        #: Whether what comes is taken.
+        #: Whether what comes is taken, and what this node knew when that began.
         self._is_open = False
+        self._clock: NodeClock | None = None
         #: What came while the store could take nothing, in order.
         self._untaken: deque[Arrived] = deque()
         self._taken = Taken(store)
@@ -138,6 +140,7 @@ class Lanes:
     def open(self) -> None:
         """What comes is taken from now on: the sessions that it is for are here."""
         self._is_open = True
+        self._clock = self._node.machine.metadata.clock.copy()
         self._go_on()
 
     # --- for those who have something to say
@@ -356,11 +359,19 @@ class Lanes:
 
     def _on_up(self, peer: str) -> None:
         self._up.add(peer)
-        self.send_quick(peer, StoreName(self._name, asks=True))
+        self.ask_store(peer)
+
+    def ask_store(self, peer: str) -> None:
+        """Asks which store a peer has."""
+        self._tell_store(peer, asks=True)
+
+    def _tell_store(self, peer: str, *, asks: bool = False) -> None:
+        clock = None if self._clock is None else self._clock.runs
+        self.send_quick(peer, StoreName(self._name, asks, clock))
 
     def _on_store(self, peer: str, message: StoreName) -> None:
         if message.asks:
-            self.send_quick(peer, StoreName(self._name))
+            self._tell_store(peer)
         lane = self._lanes.get(peer)
         if lane is None or peer in self.lost:
             return
@@ -368,14 +379,10 @@ class Lanes:
         if known is None:
             self._know(lane, Known(message.name))
         elif known.name != message.name:
-            is_news = self.renewed.get(peer) != message.name
-            self.renewed[peer] = message.name
-            if is_news and peer not in self.searched:
+            self.renewed[peer] = message
+            if peer not in self.searched:
                 self._node.forget(peer)
-                lane.seal()
                 lane.rewind()
-                if not known.end:
-                    self._know(lane, Known(known.name, lane.key))
                 self._search(peer)
 
     def _know(self, lane: Lane, known: Known) -> None:
@@ -392,6 +399,22 @@ class Lanes:
     def known(self, peer: str) -> Known:
         """How far what waited for the last store of a peer is looked through."""
         return self._known.get(peer) or Known(0)
+
+    def is_restored(self, peer: str) -> bool:
+        """Whether this node knows all by which a peer with another store decided which sessions are its own."""
+        renewed = self.renewed.get(peer)
+        if renewed is None or renewed.clock is None:
+            return False
+        return self._node.is_running and self._node.has_seen(NodeClock.checked(renewed.clock))
+
+    def begin_search(self, peer: str) -> Known:
+        """What waits for a peer now was for its last store; an earlier life may have begun with looking through it."""
+        lane, known = self._lanes[peer], self._known[peer]
+        lane.seal()
+        if not known.end:
+            known.end = lane.key
+            self.save_known(peer)
+        return known
 
     def save_known(self, peer: str) -> None:
         """That has changed."""
@@ -419,9 +442,9 @@ class Lanes:
         self.searched.discard(peer)
         lane = self._lanes[peer]
         self.left.pop(peer, None)
-        name = self.renewed.pop(peer, 0)
-        if name:
-            self._know(lane, Known(name))
+        renewed = self.renewed.pop(peer, None)
+        if renewed is not None:
+            self._know(lane, Known(renewed.name))
         if peer not in self.lost:
             self._maybe_open(lane)
             self._core.outbox.flush()
@@ -475,7 +498,7 @@ class Lanes:
             try:
                 parcel, fault = decode_parcel(raw)
                 if parcel.target != self._name:
-                    self.send_quick(peer, StoreName(self._name))
+                    self._tell_store(peer)
                 if parcel.target not in (0, self._name):
                     break  # it stays where it is, and what is behind it as well, until the peer knows
                 if self._taken.is_new(peer, parcel):

@@ -127,6 +127,8 @@ class Mark(_About, frozen=True, tag=16):
     node: Name
     source: Name
     subscriptions: dict[Filter, Qos]
+    #: It was asked for: there may be one in front of it that said the same.
+    again: bool = False
 
 
 class Echo(_About, frozen=True, tag=17):

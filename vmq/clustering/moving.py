@@ -60,7 +60,9 @@ class Moving:
         self._now = 0.0
         self.claims: dict[Who, Claiming] = {}
         self.incoming: dict[Who, Incoming] = {}
-        self.shipping = Shipping(here)
+        self.shipping = Shipping(
+            here, lambda who, entries: self._on_batch(here.name, Batch(*who, entries))
+        )
         #: Marks that are owed until the record has come this far.
         self._owed: dict[Who, list[tuple[str, Moved, float]]] = {}
         self._giving: Who | None = None
@@ -282,7 +284,7 @@ class Moving:
             return
         # By no record nothing goes anywhere.
         route = Record(moved.node, moved.since, False, {}) if record is None else record
-        mark = Mark(*who, route.since, route.node, peer, route.subscriptions)
+        mark = Mark(*who, route.since, route.node, peer, route.subscriptions, again=True)
         for node in sorted({peer, moved.node} - {here.name}):
             self._say(node, mark)
 

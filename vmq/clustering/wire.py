@@ -16,9 +16,9 @@ from vmq.clustering.message import Message
 from vmq.clustering.moves import Move
 from vmq.clustering.publishes import Publish, Run
 from vmq.clustering.replica_messages import ReplicaMessage
-from vmq.clustering.stores import Store
+from vmq.clustering.stores import StoreName
 
-AnyMessage = Publish | Run | Fence | Passed | Store | Move | ReplicaMessage
+AnyMessage = Publish | Run | Fence | Passed | StoreName | Move | ReplicaMessage
 
 #: In one parcel.
 MAX_MESSAGES: Final = 100_000
