@@ -143,6 +143,11 @@ class Broker:
         self._clients: set[LocalClient] = set()
 
     @property
+    def crew(self) -> frozenset[str]:
+        """The names, as nodes, of the processes that are one broker together with this one; empty: it is alone."""
+        return frozenset() if self._share is None else self._share.crew
+
+    @property
     def config(self) -> Config:
         """The configuration in force."""
         return self.live.config
