@@ -781,6 +781,9 @@ class Broker:
     ) -> AsyncIterator[AsyncIterator[ReceivedMessage]]:
         """Subscribes from inside the process; gives an iterator over the messages.
 
+        The subscription holds when the block begins: on this node, and with `cluster.suback_after = "cluster"` on every
+        node that can be reached.
+
         Args:
             filters: topic filters.
             qos: the highest QoS to receive at.
