@@ -39,7 +39,7 @@ ELSEWHERE = {
     "clustering/places.py": ("clustering/test_streams.py", "seen in what readers find"),
     "clustering/rows.py": ("clustering/test_handover.py", "seen in what nodes give each other"),
     "clustering/stream_records.py": (
-        "clustering/test_placing.py",
+        "clustering/test_stream_metadata.py",
         "reads and writes what is tested there",
     ),
     "streams/extents.py": ("clustering/test_streams.py", "seen in what readers are told"),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vmq.clustering.placing import Definition, PlaceError, decode_definition
+from vmq.clustering.stream_metadata import Definition, PlaceError, decode_definition
 from vmq.clustering.stream_records import StreamRecords
 
 if TYPE_CHECKING:

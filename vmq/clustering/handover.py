@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 from vmq.clustering.appends import Rows
 from vmq.clustering.holding import Holding
 from vmq.clustering.owners import Owners, is_unused
-from vmq.clustering.placing import chosen
 from vmq.clustering.rows import EMPTY, pack
+from vmq.clustering.stream_metadata import chosen
 from vmq.streams.cursor import Cursor
 from vmq.streams.errors import StreamError
 

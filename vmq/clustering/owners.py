@@ -4,13 +4,13 @@ A partition has the owner that its record names, as long as that is a member. El
 on one by rendezvous hashing, and that one writes the record. Whoever had rows of a partition before there was a record
 writes it first. One that takes over from a node that is no member any more, and whose rows are not here, begins with an
 offset that none of those could have reached: a reader that comes from there is told that they are gone, and does not
-take new messages for ones that it has seen.
+take new messages for ones that it has seen. So does a node that has lost its disk.
 """
 
 from collections.abc import Callable, Set
 from typing import TYPE_CHECKING
 
-from vmq.clustering.placing import chosen
+from vmq.clustering.stream_metadata import chosen
 from vmq.clustering.stream_records import StreamRecords
 
 if TYPE_CHECKING:
@@ -24,11 +24,17 @@ class Owners:
         name: this node's.
         records: the cluster's.
         begin_at: has a partition without rows begin with an offset.
+        born: when this node's store was made, in milliseconds, if that was at this start; else 0.
     """
 
     def __init__(
-        self, name: str, records: StreamRecords, begin_at: Callable[["Stream", int, int], None]
+        self,
+        name: str,
+        records: StreamRecords,
+        begin_at: Callable[["Stream", int, int], None],
+        born: int = 0,
     ) -> None:
+        self._born = born
         self._name = name
         self._records = records
         self._begin_at = begin_at
@@ -81,6 +87,12 @@ class Owners:
         records = self._records
         record = records.owner(stream.name, number)
         if record is not None and record.node in self._members:
+            if (
+                record.node == self._name
+                and record.since < self._born
+                and is_unused(stream, number)
+            ):
+                self._begin_at(stream, number, records.now() * 1000)
             return record.node, record.since
         if record is None and has_rows(stream, number):
             records.own(stream.name, number, self._name, since=0)

@@ -1,10 +1,10 @@
-"""The cluster's metadata of streams (`vmq.clustering.placing`), as one node reads and writes them."""
+"""The cluster's metadata of streams (`vmq.clustering.stream_metadata`), as one node reads and writes them."""
 
 import logging
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from vmq.clustering.placing import (
+from vmq.clustering.stream_metadata import (
     STREAMS,
     Definition,
     Kind,

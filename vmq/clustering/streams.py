@@ -1,8 +1,8 @@
 """The streams of a cluster: every node knows all of them, and each partition is in the log of one node, its owner.
 
-What a stream is, and who owns what, stands in the replicated metadata (`vmq.clustering.placing`). Each node has all
-streams in its catalog; its own logs of partitions that are others' stay empty. A publish goes straight from the node
-where it was made to the owner, by the lanes: at QoS 1 and 2 it is in this node's store before it is acknowledged.
+What a stream is, and who owns what, stands in the replicated metadata (`vmq.clustering.stream_metadata`). Each node has
+all streams in its catalog; its own logs of partitions that are others' stay empty. A publish goes straight from the
+node where it was made to the owner, by the lanes: at QoS 1 and 2 it is in this node's store before it is acknowledged.
 
 Who owns what is told in `vmq.clustering.owners`, how a partition goes from one to another in `vmq.clustering.handover`.
 """
@@ -26,10 +26,10 @@ from vmq.clustering.definitions import Definitions
 from vmq.clustering.holding import Holding
 from vmq.clustering.lanes import Lanes
 from vmq.clustering.owners import Owners
-from vmq.clustering.placing import STREAMS, chosen, merge, parts_of
+from vmq.clustering.stream_metadata import STREAMS, chosen, merge, parts_of
 from vmq.clustering.stream_records import StreamRecords
 from vmq.clustering.tap import Tap
-from vmq.clustering.wire import AnyMessage
+from vmq.clustering.wire import AnyMessage, decode_parcel, with_only
 from vmq.core import Core
 from vmq.metrics import Family, Sample
 from vmq_cluster.effects import Changed
@@ -66,7 +66,8 @@ class Streams:
         self._lanes = lanes
         self._open_catalog = open_catalog
         self._records = StreamRecords(node, core.wall_clock)
-        self._owners = Owners(node.name, self._records, self._begin_at)
+        born = lanes.life if lanes.is_new else 0
+        self._owners = Owners(node.name, self._records, self._begin_at, born)
         self._holding = Holding(node.name, core, lanes, self)
         self.catalog: Catalog | None = None
         self._definitions: Definitions | None = None
@@ -84,7 +85,6 @@ class Streams:
         self._taps: dict[str, Tap] = {}
         #: Peers and streams of which they were told since their link is up.
         self._introduced: set[tuple[str, str]] = set()
-        lanes.take_back = None  # not before the streams are there
         lanes.on(Append, self._on_append, for_streams=True)
         lanes.on(AppendRun, self._on_run)
         lanes.on(Define, self._on_define)
@@ -107,7 +107,6 @@ class Streams:
             self.attach(catalog)
         elif any(self._records.get("stream", name) for name in self._records.names()):
             self._need_catalog()
-        self._lanes.take_back = self._take_back
 
     def attach(self, catalog: "Catalog") -> None:
         """The broker has streams from now on, and tells the others of those that they do not know."""
@@ -192,11 +191,11 @@ class Streams:
 
         What is for a node that is down goes to one that is up, and waits there.
         """
-        for peer in self._members - set(self.up()) - {self.own_name}:
-            self._lanes.give_up(peer)
-        self._lanes.flush()
         try:
             async with asyncio.timeout(timeout):
+                for peer in self._members - set(self.up()) - {self.own_name}:
+                    await self._pass_on(peer)
+                self._lanes.flush()
                 while self._waits():  # noqa: ASYNC110 - several lanes, none of which tells
                     await asyncio.sleep(_LOOK)
         except TimeoutError:
@@ -204,7 +203,24 @@ class Streams:
         return True
 
     def _waits(self) -> bool:
-        return self._lanes.drops > 0 or any(self._lanes.has_any(peer) for peer in self.up())
+        return any(self._lanes.has_any(peer) for peer in self.up())
+
+    async def _pass_on(self, peer: str) -> None:
+        """Sends to others what waits for the streams of a node that is down; this one leaves."""
+        lane = self._lanes.close(peer)
+        if lane is None or self.catalog is None:
+            return
+        await self._lanes.on_disk()
+        for key, raw in lane.stored(b"", lane.key):
+            parcel, _ = decode_parcel(raw)
+            rest = [each for each in parcel.messages if not self._passes_on(each)]
+            if len(rest) < len(parcel.messages):
+                lane.cut(key, raw, with_only(parcel, rest))
+                self._lanes.changed(lane)
+            await asyncio.sleep(0)
+
+    def _passes_on(self, message: AnyMessage) -> bool:
+        return isinstance(message, Append) and self.take_back(message) is not None
 
     @property
     def members(self) -> set[str]:
@@ -361,21 +377,32 @@ class Streams:
             log.warning("messages from %s are dropped: the stream %r was deleted", peer, name)
         return stream
 
-    def _take_back(self, messages: list[AnyMessage]) -> tuple[list[AnyMessage], int]:
-        """What waited for a node that will not have it, and is other nodes' now."""
-        rest: list[AnyMessage] = []
-        commit = 0
-        for each in messages:
-            stream = None
-            if isinstance(each, Append) and self.catalog is not None:
-                stream = self.catalog.streams.get(each.stream)
-            if stream is None or not isinstance(each, Append):
-                rest.append(each)
-            else:
-                commit = max(commit, self.tap(stream).take_back(each))
+    def is_here(self, message: Append) -> bool:
+        """Whether what waited for a node that will not have it goes into a log of this one."""
+        stream = None if self.catalog is None else self.catalog.streams.get(message.stream)
+        if stream is None:
+            return False
+        number = stream.appender.partition_of(message.topic, message.client_id)
+        return self.way(stream.name, number) is None
+
+    def take_back(self, message: Append) -> int | None:
+        """Has who owns the partition now get what waited for a node that will not have it.
+
+        Returns:
+            The commit of this node's streams that has it, 0 if it is sent on; None: there is no such stream any more.
+        """
+        stream = None if self.catalog is None else self.catalog.streams.get(message.stream)
+        if stream is None:
+            return None
+        commit = self.tap(stream).take_back(message)
         if commit and self.handover is not None:
             self.handover.look_later()
-        return rest, commit
+        return commit
+
+    async def written(self) -> None:
+        """Returns when the streams of this node have what was given to them."""
+        if self.catalog is not None:
+            await self.catalog.commits.wait()
 
     # --- what changes
 

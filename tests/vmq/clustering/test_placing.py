@@ -1,68 +1,78 @@
-"""Definitions and owners in the metadata."""
+"""Where copies are: they move to a node that joins, a few at a time, and are whole meanwhile."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tests.vmq.streams.support import options
-from vmq.clustering.placing import (
-    Definition,
-    Ownership,
-    PlaceError,
-    chosen,
-    decode_definition,
-    decode_owner,
-    encode,
-    key_of,
-    merge,
-    parts_of,
-)
-
-NODES = st.sets(st.text("abcdef", min_size=1, max_size=3), min_size=1, max_size=8)
+from tests.vmq.clustering.replica_run import NAMES, Run
+from vmq.clustering.rendezvous import ranked
+from vmq.clustering.replica_messages import Changes
 
 
-@given(NODES, st.text("xyz", min_size=1), st.integers(0, 50))
-def test_a_node_that_comes_takes_from_others_only_what_it_gets(
-    nodes: set[str], stream: str, partition: int
-) -> None:
-    before = chosen(stream, partition, nodes)
-    assert before == chosen(stream, partition, sorted(nodes, reverse=True))
-    assert chosen(stream, partition, {*nodes, "new"}) in {before, "new"}
+@pytest.mark.parametrize("seed", range(8))
+def test_copies_move_to_a_node_that_joins_and_stay_whole_meanwhile(seed: int) -> None:
+    run = Run(seed, 2, NAMES[:3])
+    world, chance = run.world, run.random
+    for client in [f"more-{number}" for number in range(30)]:
+        run.clients.append(client)
+        run.acknowledged[client], run.taken[client] = set(), []
+        world.nodes["a"].begin(client)
+    world.loss = 0.1 if seed % 2 else 0.0
+    run.traffic(40)
+    world.settle(world.is_quiet)
+    world.join("d")
+    owner = world.nodes["a"]
+    if seed % 4 == 3:  # it dies in the middle of it
+        run.traffic(chance.randrange(20))
+        world.kill("a")
+    else:
+        run.traffic(60)
+        world.settle(lambda: world.is_quiet() and owner.replicas.is_settled)
+        assert owner.replicas.left_out == 0
+        assert owner.replicas.moved > 0
+        for client in run.clients:
+            number = owner.sessions[client].number
+            assert owner.replicas.holders(number) == ranked(client, NAMES[1:])[:1]
+            marked = {key[9:].decode() for key in owner.db.records if key[:9] == b"a" + number}
+            assert marked <= set(owner.replicas.holders(number))
+        assert sum(len(node.copies) for node in world.nodes.values()) == len(run.clients)
+        world.kill("a")
+    world.loss = 0.0
+    for client in run.clients:
+        new = chance.choice(NAMES[1:])
+        assert world.take_over(client, "a", new)
+        assert run.missing(client, new) == set()
+        names = world.nodes[new].names(client)
+        assert len(names) == len(set(names))
 
 
-def test_partitions_spread() -> None:
-    counts = [0, 0, 0]
-    for partition in range(300):
-        counts["abc".index(chosen("s", partition, "abc"))] += 1
-    assert min(counts) > 60
-
-
-@given(st.sampled_from(["stream", "config", "owner", "node"]), st.text("a-z0", min_size=1))
-def test_keys_are_read_as_they_were_written(kind: str, name: str) -> None:
-    assert parts_of(key_of(kind, name, "x")) == [kind, name, "x"]  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("raw", [b"", b"\xff", b"stream", b"other\0x"])
-def test_what_is_no_key_is_passed_over(raw: bytes) -> None:
-    assert parts_of(raw) == []
-
-
-def test_of_owners_the_earlier_stays_of_definitions_the_later() -> None:
-    one, two = encode(Ownership("a", 5)), encode(Ownership("b", 7))
-    assert merge(one, two) == merge(two, one) == one
-    first = encode(Definition(options(filters=["a"]), "config", 5))
-    second = encode(Definition(options(filters=["b"]), "config", 7))
-    assert merge(first, second) == merge(second, first) == second
-    assert merge(first, b"") == merge(b"", first) == first
-
-
-def test_what_is_no_definition_is_refused() -> None:
-    good = Definition(options(filters=["a/#"]), "command", 1)
-    assert decode_definition("s", encode(good)) == good
-    for raw in (b"", b"{}", b"\xff", encode(Definition(options(filters=["a/#/b"]), "command", 1))):
-        with pytest.raises(PlaceError, match="no definition"):
-            decode_definition("s", raw)
-    assert decode_owner(b"nonsense") is None
-    assert decode_owner(None) is None
+def test_only_so_many_copies_move_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vmq.clustering.placing.MOVING", 3)
+    run = Run(1, 2, NAMES[:3])
+    world = run.world
+    for client in [f"more-{number}" for number in range(40)]:
+        world.nodes["a"].begin(client)
+    world.settle(world.is_quiet)
+    owner = world.nodes["a"]
+    world.join("d")
+    most = steps = 0
+    hears = world.nodes["d"].receive
+    # For a while it does not take what is sent: nobody must rely on it.
+    world.nodes["d"].receive = lambda peer, message: (  # type: ignore[method-assign]
+        None if isinstance(message, Changes) and steps < 30 else hears(peer, message)
+    )
+    while not owner.replicas.moved or not (owner.replicas.is_settled and world.is_quiet()):
+        world.step()
+        steps += 1
+        holders = [owner.replicas.holders(each.number) for each in owner.sessions.values()]
+        assert all(holders)
+        whole = {
+            copy.head.scoped_id
+            for node in world.nodes.values()
+            for copy in node.copies
+            if copy.head.complete
+        }
+        assert whole == owner.sessions.keys()
+        most = max(most, sum(len(each) > 1 for each in holders))
+    assert most == 3
+    assert owner.replicas.moved > 3
