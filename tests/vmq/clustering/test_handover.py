@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 
 from tests.vmq.clustering.device import Device
@@ -274,3 +275,22 @@ async def test_an_owner_that_restarts_under_load_loses_nothing(tmp_path: Path) -
             await until(lambda: kept([a, again], "s") >= len(sent))
             assert await total([a, again], "s") == sorted(sent)
             await assert_in_order([a, again], "s")
+
+
+async def test_an_owner_that_has_lost_its_disk_gives_no_offset_out_again(tmp_path: Path) -> None:
+    given = options(filters=["x/#"])
+    async with nodes(tmp_path, "a", "b", s=given) as (a, b):
+        [owner] = owners(a, "s")
+        gone, here = (a, b) if owner == "a" else (b, a)
+        await fill(here, TOPICS, 1, "one")
+        await until(lambda: kept([gone], "s") == len(TOPICS))
+        place = address(gone)
+        await gone.stop()
+        await fill(here, TOPICS, 1, "two")
+        shutil.rmtree(tmp_path / owner)
+        again = with_streams(tmp_path, owner, address(here), place, s=given)
+        async with Broker(again) as empty:
+            await until(lambda: kept([empty], "s") == len(TOPICS))
+            partition = stream(empty, "s").partitions[0]
+            assert partition.earliest > 1_000_000_000
+            assert await payloads_of(empty, "s") == [f"two {each}".encode() for each in TOPICS]

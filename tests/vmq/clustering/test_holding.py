@@ -52,11 +52,16 @@ async def test_what_is_published_meanwhile_is_acknowledged_when_it_is_on_its_way
                 device.publish("x/1", f"{device.client_id} 0", 0)
             await until(lambda: paused(owner) == paused(other) == 1)
             assert [len(device.unfinished) for device in (p, q)] == [3, 3]
+            # They are read no further.
+            p.publish("x/1", "p 3", 1)
+            async with Device("r", clean=True) as other_client:
+                await other_client.connect(owner)
+            assert waiting(owner) == 3
             assert kept([a, b], "s") == 0
         await until(lambda: not holds(other))
         await until(lambda: not p.unfinished and not q.unfinished)
-        await until(lambda: kept([a, b], "s") == 6)
-        expected = [f"{word} {number}".encode() for word in "pq" for number in range(3)]
+        await until(lambda: kept([a, b], "s") == 7)
+        expected = [*(b"p %d" % number for number in range(4)), b"q 0", b"q 1", b"q 2"]
         assert await total([owner], "s") == expected
         assert kept([other], "s") == 0
 
@@ -64,6 +69,10 @@ async def test_what_is_published_meanwhile_is_acknowledged_when_it_is_on_its_way
 def paused(broker: Broker) -> int:
     """Connections that a hold keeps from reading."""
     return sum(len(each.paused) for each in holding_of(broker)._held.values())
+
+
+def waiting(broker: Broker) -> int:
+    return sum(len(each.waiting) for each in holding_of(broker)._held.values())
 
 
 async def test_a_node_that_is_down_is_not_waited_for(tmp_path: Path) -> None:
