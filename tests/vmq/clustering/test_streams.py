@@ -151,6 +151,22 @@ def figures_of(broker: Broker, name: str) -> float:
     return sum(sample.value for sample in found[name].samples)
 
 
+async def test_a_message_may_come_before_the_news_of_its_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with nodes(tmp_path, "a", "b", given=options(filters=["g/#"])) as (a, b):
+        late = clustering(b).streams
+        with monkeypatch.context() as patch:
+            patch.setattr(late._records, "get", lambda *_: None)
+            await create(a, "fresh", filters=["x/#"], partitions=8, key="topic")
+            await fill(a, TOPICS, 1, "m")
+            await until(lambda: knows(b, "fresh") and kept([b], "fresh") > 0)
+        late._look_again()
+        await until(lambda: agree(a, b, streams=["fresh"]))
+        await until(lambda: kept([a, b], "fresh") == len(TOPICS))
+        assert await total([a, b], "fresh") == sorted(f"m {each}".encode() for each in TOPICS)
+
+
 # --- readers
 
 
