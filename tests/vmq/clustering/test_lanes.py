@@ -102,7 +102,13 @@ class Side:
 
     def spooled(self) -> int:
         """How many messages for peers are committed."""
-        return sum(count_of(raw) for key, raw in self.records(b"o") if not key.endswith(b"\0"))
+        parcels = [raw for key, raw in self.records(b"o") if not self.is_total(key)]
+        return sum(map(count_of, parcels))
+
+    @staticmethod
+    def is_total(key: bytes) -> bool:
+        """Whether a key has no place behind the name of the peer; places may end in NUL as well."""
+        return key.index(b"\0") == len(key) - 1
 
     def take(self, publish: Publish) -> None:
         """Handles a message: writes what a retained message would."""
