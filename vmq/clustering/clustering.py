@@ -205,7 +205,10 @@ class Clustering:
             if self._node.up and self._has_heard(frozenset()):
                 break
             await asyncio.sleep(_LOOK)
-        await mover.bring_back()
+        try:
+            await mover.bring_back()
+        except Exception:  # a store that fails, or a defect: the others' messages must not wait for it
+            log.exception("cannot bring back all sessions from before the store was lost")
         mover.is_restoring = False
         if replication.replicas is not None:
             replication.replicas.is_restoring = False
