@@ -242,6 +242,16 @@ class Clustering:
         return fencing
 
     @property
+    def name(self) -> str:
+        """The name of this node."""
+        return node_name(self.options)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the node takes part."""
+        return self._node is not None and self._node.is_running
+
+    @property
     def directory(self) -> Directory:
         """Which node has which session."""
         assert self._directory is not None, "the node is not started"

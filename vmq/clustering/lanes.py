@@ -214,6 +214,11 @@ class Lanes:
         lanes = self._lanes.values()
         return sum(lane.messages for lane in lanes), sum(lane.size for lane in lanes)
 
+    def waiting_for(self, peer: str) -> tuple[int, int]:
+        """The same of one peer."""
+        lane = self._lanes.get(peer)
+        return (0, 0) if lane is None else (lane.messages, lane.size)
+
     def before_commit(self) -> None:
         """Puts everything into the commit that belongs to it; to be called before each."""
         for lane in self._changed:

@@ -67,7 +67,7 @@ class Routing:
 
     def attach(self, directory: Directory) -> None:
         """Publishes go to other nodes from now on, by what the directory knows and will know."""
-        for mountpoint, _, record in directory.records():
+        for mountpoint, _, record in directory.count_all():
             self._tree(mountpoint).change(None, record)
         core = self._core
         core.forward = self.forward
