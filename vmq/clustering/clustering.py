@@ -207,7 +207,9 @@ class Clustering:
             await asyncio.sleep(_LOOK)
         try:
             await mover.bring_back()
-        except Exception:  # a store that fails, or a defect: the others' messages must not wait for it
+        except (
+            Exception
+        ):  # a store that fails, or a defect: the others' messages must not wait for it
             log.exception("cannot bring back all sessions from before the store was lost")
         mover.is_restoring = False
         if replication.replicas is not None:

@@ -29,7 +29,7 @@ from vmq.clustering.publishes import Publish
 from vmq.clustering.records import Record
 from vmq.clustering.spool import Known
 from vmq.clustering.stretches import Place, Stretches
-from vmq.clustering.wire import AnyMessage, Parcel, decode_parcel, without
+from vmq.clustering.wire import AnyMessage, Parcel, WireError, decode_parcel, without
 from vmq.store import StoreError
 from vmq.store_open import text_of
 
@@ -129,17 +129,21 @@ class Inheritance:
     async def _look_through(self, peer: str, lane: Lane) -> None:
         """What others took over while it was down is given to those; the peer gets what waits all the same."""
         lanes = self._lanes
-        while not lanes.is_restored(peer):
-            lanes.ask_store(peer)
-            await asyncio.sleep(_LOOK)
-            if peer in lanes.lost:
+        while (renewed := lanes.renewed.get(peer)) is not None:
+            if not lanes.is_restored(peer):
+                lanes.ask_store(peer)
+                await asyncio.sleep(_LOOK)
+                continue
+            known = lanes.begin_search(peer)
+            await lanes.on_disk()
+            stretches = await self._read_marks(peer, lane, known.end, b"")
+            if stretches:
+                for key, raw in lane.stored(b"", known.end):
+                    await self._hand_on(peer, lane, (key, raw), stretches, known, keeps=True)
+            if peer not in lanes.renewed or lanes.renewed[peer].name == renewed.name:
                 return
-        known = lanes.begin_search(peer)
-        await lanes.on_disk()
-        stretches = await self._read_marks(peer, lane, known.end, b"")
-        if stretches:
-            for key, raw in lane.stored(b"", known.end):
-                await self._hand_on(peer, lane, (key, raw), stretches, known, keeps=True)
+            # It has lost its disk once more: better twice than never.
+            known.end, known.done = b"", (b"", 0)
 
     # --- a node that is no member
 
@@ -194,7 +198,7 @@ class Inheritance:
         """What the marks up to a key say, but for those up to another: of these sessions the peer took care itself."""
         stretches = Stretches(peer)
         for key, raw in lane.stored(b"", end):
-            parcel, _ = decode_parcel(raw)
+            parcel = _read(raw)
             for index, message in enumerate(parcel.messages):
                 if isinstance(message, Mark) and (message.source != peer or key > ignored):
                     stretches.on_mark(message, (key, index))
@@ -213,7 +217,7 @@ class Inheritance:
     ) -> None:
         """Gives what is in a parcel to whom it was for, and with each step notes how far that is."""
         key, raw = entry
-        parcel, _ = decode_parcel(raw)
+        parcel = _read(raw)
         size = 0
 
         def note(count: int) -> None:
@@ -292,3 +296,12 @@ class Inheritance:
             self._give(message)
             return STEP_BYTES
         return 0
+
+
+def _read(raw: bytes) -> Parcel:
+    """A parcel of this broker's own; nothing of one that a damaged store spoiled."""
+    try:
+        return decode_parcel(raw)[0]
+    except WireError as error:
+        log.error("what waited for another node is lost: %s", error)
+        return Parcel(1, 1, 1, [])
