@@ -188,6 +188,9 @@ class Clustering:
             lanes, directory, mover.take, routing.share, routing.forget_routes
         )
         inheritance.start(node.members if node.machine.membership.belongs else ())
+        # The last, for all others may have something to say to other nodes, which belongs into the same commit.
+        self._committer.before.remove(lanes.before_commit)
+        self._committer.before.append(lanes.before_commit)
         if lanes.is_new:
             self._expect_own(mover, replication)
         else:

@@ -238,6 +238,27 @@ async def test_a_message_does_not_leave_before_it_is_safe_here(
         await until(lambda: a.done == [True])
 
 
+async def test_what_is_sent_as_a_commit_begins_is_in_it_whole(tmp_path: Path) -> None:
+    """As marks are, when the directory writes what changed."""
+    async with sides(tmp_path) as (a, b):
+        await b.stop()
+        committer = a.running._committer
+        assert committer is not None
+        said: list[bytes] = []
+
+        def say() -> None:
+            if not said:
+                said.append(b"1")
+                a.send(b"1")
+
+        behind = committer.before.index(clustering(a.running).directory.flush) + 1
+        committer.before.insert(behind, say)
+        a.commit()
+        assert said == [b"1"]
+        assert a.spooled() == 1
+        committer.before.remove(say)
+
+
 async def test_a_receiver_that_starts_again_takes_nothing_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
