@@ -258,7 +258,10 @@ class Link:
         if len(self._deaf) >= _MAX_CONNECTIONS:
             del self._deaf[next(iter(self._deaf))]
         self._deaf[connection] = now + _DEAF_SECONDS
-        self._on_nonsense(self._senders.pop(connection, ""), reason)
+        name = self._senders.pop(connection, "")
+        hosts = [each.last_host for each in self._sockets if isinstance(each, Listener)]
+        where = f" from {hosts[0]}" if not name and hosts and hosts[0] else ""
+        self._on_nonsense(name, f"{reason}{where}; it is not listened to for {_DEAF_SECONDS:g} s")
 
     def warn(self, text: str) -> None:
         """Logs what may happen often."""
