@@ -54,4 +54,7 @@ def check_address(address: str, key: str | None) -> None:
     if is_tcp and (len(port) > 5 or int(port) > 65_535):
         raise ClusterError(f"{address}: there is no port {port}; accepted: up to 65535")
     if key is None and not is_private(address):
-        raise ClusterError(f"{address} needs a cluster key: without one only loopback and ipc do")
+        raise ClusterError(
+            f"{address} needs a cluster key (cluster.key_file; `vmq cluster keygen` makes one): without one nodes link "
+            "over loopback and ipc only"
+        )

@@ -304,10 +304,13 @@ class Clustering:
 
     async def _tell_who_is_silent(self, seconds: float) -> None:
         node = self.node
-        silent = sorted(node.members.keys() - {node.name, *node.up})
-        names = f" silent={','.join(silent)}" if silent else ""
-        text = "not in touch with others after %g s: clients are let in, and it goes on trying%s"
-        log.warning(text, seconds, names)
+        log.warning(
+            "not in touch with others after %g s: clients are let in, and it goes on trying",
+            seconds,
+        )
+        for name, address in node.members.items():
+            if name not in (node.name, *node.up):
+                log.warning("node silent name=%s address=%s", name, address)
         for address in node.machine.contacts:
             reason = await self.why_not_joined(address)
             log.warning('not joined address=%s reason="%s": it is asked on', address, reason)
