@@ -294,6 +294,10 @@ class ClusterNode:
         self._running.channels.confirm(arrived.peer, arrived.receipt)
         self._flush_soon()
 
+    def forget(self, peer: str) -> None:
+        """What was sent reliably to a peer and is not acknowledged goes to it no more; no effect tells of it."""
+        self._running.channels.forget(peer)
+
     def drop(self, peer: str, reason: str) -> None:
         """Takes a peer that sent nonsense for lost, and does not listen to it for a while."""
         self._link.drop(peer)

@@ -107,6 +107,8 @@ class FakeLanes:
         self.handlers: dict[type, Callable[[str, Any], None]] = {}
         #: (peer, message, reliable)
         self.sent: list[tuple[str, Any, bool]] = []
+        #: Nodes that are gone, for which messages are taken still.
+        self.lost: set[str] = set()
         self.on_send: Callable[[], object] = lambda: None
 
     def on(self, kind: type, handle: Callable[[str, Any], None]) -> None:
