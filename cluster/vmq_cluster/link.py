@@ -39,7 +39,7 @@ from vmq_cluster.sockets import (
 
 log = logging.getLogger("vmq.cluster.link")
 
-#: Milliseconds between attempts to connect: at first, and at most: who comes back is heard at once, and is to hear soon.
+#: Milliseconds between attempts to connect: at first, and at most. Who comes back is heard at once, and hears soon.
 _RECONNECT_MS: Final = 100
 _RECONNECT_MAX_MS: Final = 2000
 #: Milliseconds for a connection to be greeted, and for what was written to leave at the end.

@@ -10,6 +10,7 @@ from typing import Final
 
 from vmq.clustering.directory import Directory
 from vmq.clustering.fencing import Fencing
+from vmq.clustering.figures import link_families
 from vmq.clustering.inheritance import Inheritance
 from vmq.clustering.joining import namesake, why_silent
 from vmq.clustering.key import read_key
@@ -564,25 +565,8 @@ class Clustering:
         lanes = self._lanes
         if node is None or lanes is None:
             return
-        dropped = node.machine.channels.dropped_bytes if node.is_running else 0
-        waiting, waiting_bytes = lanes.waiting()
+        yield from link_families(node, lanes)
         counters = (
-            ("cluster_bytes_sent", "Bytes sent to other nodes.", node.link.sent_bytes),
-            (
-                "cluster_bytes_received",
-                "Bytes received from other nodes.",
-                node.link.received_bytes,
-            ),
-            (
-                "cluster_bytes_dropped",
-                "Bytes for other nodes that were dropped.",
-                dropped + lanes.dropped_bytes,
-            ),
-            (
-                "cluster_messages_dropped",
-                "Messages of QoS 1 and 2 for other nodes that were dropped: too many waited, or the node is no more.",
-                lanes.dropped,
-            ),
             (
                 "netsplit_detected",
                 "Times that a member could not be reached any more.",
@@ -607,26 +591,6 @@ class Clustering:
         )
         for name, text, value in counters:
             yield Family(name, "counter", text, (Sample((), value),))
-        gauges = (
-            (
-                "cluster_nodes",
-                "Members, this node included.",
-                len(node.members) if node.is_running else 0,
-            ),
-            (
-                "cluster_nodes_up",
-                "Members that can be reached, this node included.",
-                len(node.up) + 1 if node.is_running else 0,
-            ),
-            (
-                "cluster_messages_waiting",
-                "Messages of QoS 1 and 2 that other nodes have not confirmed.",
-                waiting,
-            ),
-            ("cluster_bytes_waiting", "The same in bytes.", waiting_bytes),
-        )
-        for name, text, value in gauges:
-            yield Family(name, "gauge", text, (Sample((), value),))
         if self._mover is not None:
             yield from self._mover.families()
         if self._replication is not None:
