@@ -49,7 +49,7 @@ class MemberRow(Struct, frozen=True, kw_only=True):
     waiting_bytes: int = 0
 
 
-class Joined(Struct, frozen=True):
+class Joined(Struct, frozen=True, omit_defaults=True):
     """How far a join has come."""
 
     address: str
