@@ -201,6 +201,9 @@ class Clustering:
             lanes, directory, mover.take, routing.share, routing.forget_routes
         )
         inheritance.start(node.members if node.machine.membership.belongs else ())
+        # The last, for all others may have something to say to other nodes, which belongs into the same commit.
+        self._committer.before.remove(lanes.before_commit)
+        self._committer.before.append(lanes.before_commit)
         if lanes.is_new:
             self._expect_own(mover, replication)
         else:
@@ -218,7 +221,12 @@ class Clustering:
             if self._node.up and self._has_heard(frozenset()):
                 break
             await asyncio.sleep(_LOOK)
-        await mover.bring_back()
+        try:
+            await mover.bring_back()
+        except (
+            Exception
+        ):  # a store that fails, or a defect: the others' messages must not wait for it
+            log.exception("cannot bring back all sessions from before the store was lost")
         mover.is_restoring = False
         if replication.replicas is not None:
             replication.replicas.is_restoring = False
