@@ -214,9 +214,10 @@ def problems_of(options: ClusterOptions) -> Iterator[tuple[str, str]]:
             try:
                 check_address(address, key)
             except ClusterError as error:
-                yield name, f"{error} (cluster.key_file; `vmq cluster keygen` makes one)"
+                yield name, str(error)
     if is_wildcard(options.listen) and not options.advertise:
-        yield "advertise", f"missing: {options.listen} is no address that other nodes can use"
+        what = f"missing: {options.listen} is no address that other nodes can use"
+        yield "advertise", f"{what}; accepted: tcp://HOST:PORT, where they reach this one"
 
 
 def is_wildcard(address: str) -> bool:
