@@ -81,7 +81,7 @@ class ClusterOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             le=31_536_000,
             description="Seconds after which a node that is down is taken out of the cluster; 0 = never. "
             "It comes back by itself when it is well again. Until then messages of QoS 1 and 2 wait for it, also those "
-            "for its clean sessions.",
+            "for its clean sessions; then they go to the nodes that have its durable sessions.",
         ),
     ] = 0.0
     sync_timeout: Annotated[

@@ -5,7 +5,9 @@ A copy is stored as a session of this broker is, under a number of its own, but 
 in steps as an ended session is.
 
 Of a session there may be two copies: one that gets no changes any more (frozen: changes were missed, or it is of an
-earlier life of the owner's store), and the one that is to replace it and is not complete yet.
+earlier life of the owner's store), and the one that is to replace it and is not complete yet. Or the frozen one gets
+changes again, is compared with the owner's session (`vmq.clustering.comparing`) and corrected where it differs. Until
+it is whole it counts as what it was: it has all of that but what the client has taken since.
 """
 
 import logging
@@ -15,6 +17,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from vmq.clustering.comparing import Comparisons, keys_in, place_of
 from vmq.clustering.replica_messages import (
     ENTRIES,
     MAX_NAMES,
@@ -23,11 +26,14 @@ from vmq.clustering.replica_messages import (
     Begin,
     Changes,
     Confirm,
+    Differ,
     Greet,
     Missing,
     Offer,
     Position,
+    Range,
     ReplicaMessage,
+    StillComparing,
     Unknown,
 )
 from vmq.message import Message as Published
@@ -127,6 +133,8 @@ class Copies:
         self._send = send
         self._purge = purge
         self._origins: dict[str, Origin] = {}
+        self._comparisons = Comparisons(store, self._tell_difference)
+        self._committed = 0
         #: All copies by client.
         self._by_client: dict[str, list[Copy]] = {}
         self._load()
@@ -186,6 +194,8 @@ class Copies:
             for group in (origin.copies, origin.frozen):
                 if group.get(head.session) is copy:
                     del group[head.session]
+                    if group is origin.copies:
+                        self._comparisons.end(head.owner, head.session)
 
     def finish(self, copy: Copy) -> None:
         """A copy that was fetched is whole."""
@@ -256,6 +266,8 @@ class Copies:
                     self.drop(ended)
         for begin in message.begun:
             self._begin(owner, origin, begin)
+        for part in message.ranges:
+            self._keep_only(origin, part)
         if message.changes:
             messages = messages_of(message.bodies)
             for key, value in message.changes:
@@ -264,6 +276,9 @@ class Copies:
                     self.change(copy, key, value, message.again, messages)
                 elif key[1:9] not in origin.frozen:
                     origin.unknown.add(key[1:9])
+        for each in message.sums:
+            if not self._comparisons.add(owner, each):
+                origin.unknown.add(each.session)
         for session in message.complete:
             copy = origin.copies.get(session)
             if copy is not None:
@@ -277,26 +292,80 @@ class Copies:
             origin.unknown.clear()
 
     def _freeze(self, origin: Origin, copy: Copy) -> None:
-        if copy.head.session in origin.frozen:
+        head = copy.head
+        self._comparisons.end(head.owner, head.session)
+        if head.session in origin.frozen:
             self.drop(copy)  # it was to replace that one
             return
-        copy.head.frozen_at = origin.commit_in(origin.life)
-        origin.frozen[copy.head.session] = copy
+        if head.frozen_at is None:
+            head.frozen_at = origin.commit_in(head.life)
+        origin.frozen[head.session] = copy
         self._write(copy)
 
     def _begin(self, owner: str, origin: Origin, begin: Begin) -> None:
-        before = origin.copies.pop(begin.session, None)
+        session = begin.session
+        before = origin.copies.pop(session, None)
         if before is not None:
             self._freeze(origin, before)
-        head = Head(owner, begin.session, begin.scoped_id, origin.life, begin.offline_at)
-        origin.copies[begin.session] = self.create(head)
+        copy = origin.frozen.pop(session, None) if begin.compares else None
+        if copy is None:
+            head = Head(owner, session, begin.scoped_id, origin.life, begin.offline_at)
+            copy = self.create(head)
+        else:
+            copy.head.frozen_at = self.at(copy)
+            copy.head.offline_at = begin.offline_at
+        origin.copies[session] = copy
+        if begin.compares:
+            self._comparisons.begin(owner, session, copy.number)
 
     def _complete(self, origin: Origin, copy: Copy) -> None:
-        if not copy.head.complete:
+        head = copy.head
+        self._comparisons.end(head.owner, head.session)
+        if not head.complete or head.frozen_at is not None:
+            head.life, head.frozen_at = origin.life, None
             self.finish(copy)
-        before = origin.frozen.get(copy.head.session)
+        before = origin.frozen.get(head.session)
         if before is not None:
             self.drop(before)
+
+    # --- comparing
+
+    def on_still_comparing(self, owner: str, message: StillComparing) -> None:
+        """An owner has not heard in what copies differ."""
+        origin = self._origins.get(owner)
+        if origin is None or message.life != origin.life:
+            return
+        unknown = [each for each in message.sessions if not self._comparisons.repeat(owner, each)]
+        if unknown:
+            self._send(owner, Unknown(message.life, unknown))
+
+    def _tell_difference(
+        self, owner: str, session: bytes, ranges: list[tuple[bytes, bytes]]
+    ) -> None:
+        self._send(owner, Differ(self._origins[owner].life, session, ranges))
+
+    def compare(self) -> bool:
+        """Compares some of the copies that are to be; returns whether there are more for now."""
+        return self._comparisons.step(self._committed)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there are copies to be compared."""
+        return self._comparisons.has_work
+
+    def _keep_only(self, origin: Origin, part: Range) -> None:
+        """Deletes what the owner does not have in a range."""
+        copy = origin.copies.get(part.session)
+        if copy is None:
+            return
+        keep = set(part.keep)
+        for key in keys_in(self._store, copy.number, part.behind, part.end):
+            if place_of(key) not in keep:
+                if key[0] in ENTRIES:
+                    self._let_go(key)
+                self._store.delete(key)
+
+    # --- records
 
     def change(
         self,
@@ -339,6 +408,7 @@ class Copies:
 
     def stored(self, number: int) -> None:
         """This store has committed: owners are told what of theirs is in it."""
+        self._committed = number
         for owner, origin in self._origins.items():
             if not origin.untold or origin.untold[0][0] > number:
                 continue

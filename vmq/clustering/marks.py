@@ -117,6 +117,16 @@ class Marks:
         del periods[:-_MAX_PERIODS]
         self._new.add((session, node))
 
+    def forget(self, session: bytes, node: str) -> None:
+        """A node has no copy any more."""
+        marks = self._marks.get(session)
+        if marks is None or marks.pop(node, None) is None:
+            return
+        self._new.discard((session, node))
+        self._store.delete(_key(session, node))
+        if not marks:
+            del self._marks[session]
+
     def remove(self, session: bytes) -> None:
         """A session is over."""
         for node in self._marks.pop(session, ()):

@@ -25,6 +25,8 @@ MAX_VALUE: Final = 48 * 1024 * 1024
 
 #: What is copied of a session: its subscriptions, entries that wait and that are in flight, QoS 2 packet ids received,
 #: messages that it holds while it moves, and (the rest of its key is empty) since when it is offline.
+#: Records are sent in the order of `RECORDS`: what a message comes to be in front of what it was, so that one that
+#: waits and is sent meanwhile is at no time missing where the copy that is corrected is an old one.
 SUBSCRIPTION: Final = ord("u")
 WAITING: Final = ord("q")
 INFLIGHT: Final = ord("i")
@@ -32,7 +34,7 @@ RECEIVED: Final = ord("x")
 HELD: Final = ord("h")
 SINCE: Final = ord("s")
 ENTRIES: Final = b"qi"
-RECORDS: Final = b"uqixh"
+RECORDS: Final = b"uxiqh"
 
 Number = Annotated[int, Meta(ge=0, lt=1 << 62)]
 Session = Annotated[bytes, Meta(min_length=8, max_length=8)]
@@ -41,6 +43,8 @@ Scoped = Annotated[str, Meta(min_length=1, max_length=66_000)]
 Key = Annotated[bytes, Meta(min_length=9, max_length=66_000)]
 Value = Annotated[bytes, Meta(max_length=MAX_VALUE)]
 Sessions = Annotated[list[Session], Meta(max_length=MAX_NAMES)]
+#: A place among the records of a session: kind, and what comes behind the session in the key; b"" is none.
+Place = Annotated[bytes, Meta(max_length=66_000)]
 #: A record, or that it is deleted. An entry that names a message names one of `bodies`, by its place there.
 Changed = tuple[Key, Value | None]
 
@@ -70,6 +74,17 @@ def check_changes(changes: list[tuple[bytes, bytes | None]], bodies: list[bytes]
                 raise ValueError("an ill-formed packet id")
         elif kind != SINCE or len(key) != 9 or value is None or len(value) != 8:
             raise ValueError("a record that is none of a session")
+
+
+def check_places(*places: bytes) -> None:
+    """Refuses places that no record can have.
+
+    Raises:
+        ValueError: the fault is remote.
+    """
+    for place in places:
+        if place and place[0] not in RECORDS:
+            raise ValueError("a place of no record")
 
 
 def _is_held(value: bytes, bodies: int) -> bool:
@@ -107,17 +122,36 @@ class Position(Message, frozen=True, tag=31):
 
 
 class Begin(Struct, array_like=True, frozen=True):
-    """The copy of a session begins, empty."""
+    """The copy of a session begins: empty, or (`compares`) as an old one was, which is compared and corrected."""
 
     session: Session
     scoped_id: Scoped
     offline_at: Number = 0
+    compares: bool = False
+
+
+class Sum(Struct, array_like=True, frozen=True):
+    """The digest of a range of a session's records (`vmq.clustering.comparing`)."""
+
+    session: Session
+    behind: Place
+    end: Place
+    digest: Annotated[bytes, Meta(min_length=16, max_length=16)]
+
+
+class Range(Struct, array_like=True, frozen=True):
+    """Of this range only the records at these places are to stay."""
+
+    session: Session
+    behind: Place
+    end: Place
+    keep: Annotated[list[Place], Meta(max_length=MAX_CHANGES)]
 
 
 class Changes(Message, frozen=True, tag=32):
     """What one commit of an owner changed, or a part of what its store holds.
 
-    It is taken in this order: freeze, end, begin, change, complete.
+    It is taken in this order: freeze, end, begin, keep ranges, change, compare, complete.
 
     Numbers rise by one. With `reset` this number is the next, whatever was expected: what was in between concerns
     only sessions that are in `frozen`, and then in `ended` or, later, in `begun` again. Numbers are those of one owner
@@ -141,9 +175,15 @@ class Changes(Message, frozen=True, tag=32):
     reset: bool = False
     #: Copies of earlier lives are of no use any more.
     swept: bool = False
+    ranges: Annotated[list[Range], Meta(max_length=MAX_NAMES)] = field(default_factory=list)
+    sums: Annotated[list[Sum], Meta(max_length=MAX_NAMES)] = field(default_factory=list)
 
     def check(self) -> None:
         check_changes(self.changes, self.bodies)
+        for sum_ in self.sums:
+            check_places(sum_.behind, sum_.end)
+        for part in self.ranges:
+            check_places(part.behind, part.end, *part.keep)
 
 
 class Confirm(Message, frozen=True, tag=33):
@@ -162,6 +202,25 @@ class Missing(Message, frozen=True, tag=34):
 
 class Unknown(Message, frozen=True, tag=35):
     """There is no copy of these sessions, though changes of them came."""
+
+    life: Number
+    sessions: Sessions
+
+
+class Differ(Message, frozen=True, tag=36):
+    """The copy of a session, as compared, differs in these ranges from its owner's digests."""
+
+    life: Number
+    session: Session
+    ranges: Annotated[list[tuple[Place, Place]], Meta(max_length=1_000_000)]
+
+    def check(self) -> None:
+        for each in self.ranges:
+            check_places(*each)
+
+
+class StillComparing(Message, frozen=True, tag=37):
+    """In what do the copies of these sessions differ? The digests were sent, and no answer has come."""
 
     life: Number
     sessions: Sessions
@@ -252,6 +311,8 @@ ReplicaMessage = (
     | Confirm
     | Missing
     | Unknown
+    | Differ
+    | StillComparing
     | Ask
     | Have
     | Fetch

@@ -2,6 +2,7 @@
 
 import logging
 from collections import deque
+from collections.abc import Iterable
 from typing import Final
 
 from vmq.clustering.replica_messages import (
@@ -12,6 +13,8 @@ from vmq.clustering.replica_messages import (
     MAX_VALUE,
     Begin,
     Changes,
+    Range,
+    Sum,
 )
 from vmq.store import FLAG_REF, Store, StoreError
 
@@ -37,10 +40,28 @@ class Batch:
         self.filled = filled
 
 
+class Task:
+    """A session that a node is to get whole, and how far that is."""
+
+    __slots__ = ("behind", "compares", "is_begun", "ranges", "replaces", "session")
+
+    def __init__(
+        self, session: bytes, compares: bool, ranges: Iterable[tuple[bytes, bytes]] | None = None
+    ) -> None:
+        """`ranges`: what a copy that was compared differs in; None: no copy is begun yet."""
+        self.session = session
+        #: Digests are sent, and not the records; they are, up to `behind`.
+        self.compares = compares
+        self.behind = b""
+        self.is_begun = self.replaces = ranges is not None
+        #: What is left to be sent.
+        self.ranges = deque([(b"", b"")] if ranges is None else ranges)
+
+
 class Draft:
     """What is gathered for the next messages."""
 
-    __slots__ = ("begun", "changes", "complete", "ended", "filled")
+    __slots__ = ("begun", "changes", "complete", "ended", "filled", "ranges", "sums")
 
     def __init__(self) -> None:
         self.changes: list[tuple[bytes, bytes | None]] = []
@@ -48,10 +69,14 @@ class Draft:
         self.complete: list[bytes] = []
         self.ended: list[bytes] = []
         self.filled: list[bytes] = []
+        self.ranges: list[Range] = []
+        self.sums: list[Sum] = []
 
     @property
     def is_empty(self) -> bool:
-        return not (self.changes or self.begun or self.complete or self.ended)
+        return not (
+            self.changes or self.begun or self.complete or self.ended or self.ranges or self.sums
+        )
 
 
 class Peer:
@@ -80,9 +105,14 @@ class Peer:
         self.resend_at = 0.0
         #: Sessions whose copies there may lack something, and whether the copy that will not is begun.
         self.behind: dict[bytes, bool] = {}
-        #: Those of them that are to be copied whole, in this order, and how far the first of them is.
-        self.filling: deque[bytes] = deque()
-        self.cursor: bytes | None = None
+        #: Those of them that are to be copied whole, in this order.
+        self.filling: deque[Task] = deque()
+        #: Those of which it was sent digests, and has not said yet in what it differs; when to ask it.
+        self.comparing: set[bytes] = set()
+        self.ask_at = 0.0
+        #: It has copies of this node's sessions, maybe of earlier lives only; and of these it has old ones.
+        self.is_known = False
+        self.stale: set[bytes] = set()
         #: It has been left out; that is not known to the store before this commit, and acknowledgements wait.
         self.held_commit = 0
         self.held_until = 0
@@ -130,20 +160,17 @@ class Peer:
             self.sent -= 1
             self.sent_size -= self.waiting[self.sent].size
 
-    def confirm(self, number: int) -> list[tuple[bytes, int]]:
-        """Everything up to a number is safe there; returns the sessions whose copies are whole by that.
-
-        With the commit of the owner's as of which they are.
-        """
-        filled: list[tuple[bytes, int]] = []
+    def confirm(self, number: int) -> list[Batch]:
+        """Everything up to a number is safe there; returns what was not before."""
+        done: list[Batch] = []
         while self.waiting and self.waiting[0].message.number <= number and self.sent:
             batch = self.waiting.popleft()
             self.sent -= 1
             self.sent_size -= batch.size
             self.size -= batch.size
             self.confirmed = batch.message.number
-            filled.extend((session, batch.message.at) for session in batch.filled)
-        return filled
+            done.append(batch)
+        return done
 
     def clear(self) -> list[Batch]:
         """Forgets what waits, and returns it."""
@@ -152,7 +179,8 @@ class Peer:
         self.sent = self.sent_size = self.size = 0
         self.draft = Draft()
         self.filling.clear()
-        self.cursor = None
+        self.comparing.clear()
+        self.stale.clear()
         return gone
 
     # --- drafts
@@ -194,8 +222,12 @@ class Peer:
                 draft.complete[at : at + MAX_NAMES],
                 draft.ended,
                 again,
+                draft.ranges,
+                draft.sums,
             )
             size = writer.size + OVERHEAD * (1 + len(rest) + len(message.complete))
+            size += OVERHEAD * (len(draft.sums) + sum(map(_size, draft.ranges)))
+            draft.ranges, draft.sums = [], []
             self.number(message, commit, size, draft.filled[at : at + MAX_NAMES])
             rest, draft.ended = [], []
             writer.clear()
@@ -210,6 +242,8 @@ class Peer:
         complete: list[bytes] | None = None,
         ended: list[bytes] | None = None,
         again: bool = False,
+        ranges: list[Range] | None = None,
+        sums: list[Sum] | None = None,
     ) -> Changes:
         number = self.next_number
         self.next_number += 1
@@ -223,7 +257,13 @@ class Peer:
             complete or [],
             ended or [],
             again=again,
+            ranges=ranges or [],
+            sums=sums or [],
         )
+
+
+def _size(part: Range) -> int:
+    return 1 + len(part.keep) // 4
 
 
 class Writer:

@@ -8,7 +8,8 @@ with a log for each pair of nodes instead of a message for each job.
 **Left out.** A node that is down, or confirms nothing for too long, must not hold up the others' acknowledgements: it
 is left out. From then on its copies may lack something, and which is written down before anything is acknowledged
 without it: a mark for each session and node, the first places of the queue that are not there. When the node takes part
-again, those copies are frozen, copied whole in the background, and replaced. When it stays away, others take its place.
+again, those copies are compared and corrected in the background (`vmq.clustering.filling`), as all copies are when this
+broker has started again. When it stays away, others take its place (`vmq.clustering.placing`).
 
 **Marks** also tell, when this node was given up for dead and comes back, what only it has: a copy without a mark had
 everything that was ever acknowledged.
@@ -18,13 +19,13 @@ is to be done in the background.
 """
 
 import logging
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Final
 
+from vmq.clustering.filling import Filling
 from vmq.clustering.marks import ANY, Marks, Place
+from vmq.clustering.placing import Held, Placing
 from vmq.clustering.promotion import WHENCE
-from vmq.clustering.rendezvous import ranked
 from vmq.clustering.replica_messages import (
     ENTRIES,
     MAX_NAMES,
@@ -32,6 +33,7 @@ from vmq.clustering.replica_messages import (
     Begin,
     Changes,
     Confirm,
+    Differ,
     Greet,
     Missing,
     Position,
@@ -51,29 +53,6 @@ _AGAIN: Final = 0.5
 
 #: Bytes that wait for one node, over which it is left out as too slow; one message may be longer.
 MAX_BEHIND: Final = 64 * 1024 * 1024
-
-#: Bytes under way below which the filling of copies goes on: it must not hold up what is acknowledged.
-_FILL_ROOM: Final = 512 * 1024
-_FILL_RECORDS: Final = 500
-_FILL_BYTES: Final = 256 * 1024
-
-#: Sessions that one step of placing looks at.
-_STEP: Final = 500
-
-
-class Held:
-    """A durable session of this node and the nodes with its copies."""
-
-    __slots__ = ("is_old", "is_short", "offline_at", "peers", "scoped_id")
-
-    def __init__(self, scoped_id: str, offline_at: int, peers: tuple[Peer, ...]) -> None:
-        self.scoped_id = scoped_id
-        self.offline_at = offline_at
-        self.peers = peers
-        #: There could be more copies than there are: old ones may be on nodes that this life has not heard of.
-        self.is_short = True
-        #: It was there before this life.
-        self.is_old = True
 
 
 class Replicas:
@@ -101,7 +80,6 @@ class Replicas:
     ) -> None:
         self._store = store
         self._life = life
-        self._wanted = count - 1
         self._timeout = timeout
         self._replace_after = replace_after
         self._send = send
@@ -113,21 +91,45 @@ class Replicas:
         self._sessions: dict[bytes, Held] = {}
         #: Sessions that have records from before they were this node's, and are to be copied whole.
         self._taken_over: set[bytes] = set()
-        #: Sessions with too few copies, or with one on a node that is to be replaced; looked at in the background.
-        self._unplaced: deque[bytes] = deque()
-        #: Whether all sessions have to be looked at, and when that makes sense.
-        self._place_all_at: float | None = None
-        self._marks = Marks(store)
+        self._marks = marks = Marks(store)
+        self._filling = filling = Filling(
+            store, life, self._sessions, self._peers, self._push, send
+        )
+        self._placing = Placing(
+            count - 1, self._peers, self._sessions, marks, filling.fill, self._drop
+        )
         #: Sessions of which the store knows that they were copies once.
         self._made = {key[1:] for key, _ in scan(store.db, WHENCE)}
         #: No member has copies of earlier lives, of which this one would not know what they lack.
-        self._is_settled = True
+        self._is_swept = True
+        #: Old copies are of use still, for this node has lost its disk and brings its sessions back.
+        self.is_restoring = False
         self.left_out = 0
         self.filled = 0
-        self.too_long = 0
+        self._too_long = 0
 
-    def _look_whether_settled(self) -> None:
-        self._is_settled = all(peer.is_swept for peer in self._peers.values())
+    @property
+    def too_long(self) -> int:
+        """Messages that are in no copy: no frame holds them."""
+        return self._too_long + self._filling.too_long
+
+    @property
+    def filled_records(self) -> int:
+        """Records that were sent to make copies whole."""
+        return self._filling.records
+
+    @property
+    def moved(self) -> int:
+        """Copies that were made elsewhere, since that is where they belong."""
+        return self._placing.moved
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every copy is where it belongs."""
+        return self._placing.is_done
+
+    def _look_whether_swept(self) -> None:
+        self._is_swept = all(peer.is_swept for peer in self._peers.values())
 
     # --- sessions
 
@@ -136,7 +138,7 @@ class Replicas:
         if session in self._sessions:
             return
         self._sessions[session] = Held(scoped_id, offline_at, ())
-        self._unplaced.append(session)
+        self._placing.soon(session)
 
     def take_over(self, session: bytes) -> None:
         """The session with this number will be put into the store, and has records there already."""
@@ -151,7 +153,7 @@ class Replicas:
     def is_safe(self, session: bytes) -> bool:
         """Whether there are as many copies as wanted and each has everything that was acknowledged."""
         held = self._sessions.get(session)
-        if held is None or self._is_short(held.peers):
+        if held is None or self._placing.is_short(held.peers):
             return False
         return all(peer.is_active and not peer.is_behind(session) for peer in held.peers)
 
@@ -162,17 +164,14 @@ class Replicas:
         """
         return self._marks.lacks(session, node, life, at)
 
-    def _is_short(self, peers: tuple[Peer, ...]) -> bool:
-        return len(peers) < min(self._wanted, len(self._peers))
-
     def lagging(self) -> int:
         """How many copies may lack something, those that are to be made included."""
         behind = sum(
-            self._is_placed(session, peer)
+            self._placing.is_placed(session, peer)
             for peer in self._peers.values()
             for session in peer.behind
         )
-        return behind + len(self._unplaced)
+        return behind + len(self._placing)
 
     # --- nodes
 
@@ -185,11 +184,11 @@ class Replicas:
             peer.is_up = False
             if peer.is_active:
                 self._leave_out(peer, "it is no member any more")
-            self._place_all_at = now
+            self._placing.all_at(now)
         for name in sorted(wanted - self._peers.keys()):
             self._peers[name] = peer = Peer(name)
             peer.out_since = now
-        self._look_whether_settled()
+        self._look_whether_swept()
         self._release()
 
     def peer_up(self, name: str, now: float) -> None:
@@ -238,24 +237,26 @@ class Replicas:
         peer.is_active = True
         peer.greet_at = None
         peer.progress_at = peer.resend_at = now
+        peer.is_known = message.life > 0
         behind = list(peer.behind)
+        if peer.is_known:
+            peer.stale.update(behind)
         for session in behind:
-            if self._is_placed(session, peer):
-                peer.filling.append(session)
-                peer.behind[session] = False
+            if self._placing.is_placed(session, peer):
+                self._filling.fill(session, peer)
             else:
                 del peer.behind[session]
         self._reset(peer, behind if is_known else [])
         self._push(peer)
         # Those that start together shall all have their share.
         is_last = all(each.is_active for each in self._peers.values())
-        self._place_all_at = now if is_last else now + 2 * _AGAIN
+        self._placing.all_at(now if is_last else now + 2 * _AGAIN)
 
     def _reset(self, peer: Peer, frozen: list[bytes]) -> None:
         """The first messages of a node that takes part again: what it has and cannot be relied on."""
         for at in range(0, max(len(frozen), 1), MAX_NAMES):
             chosen = frozen[at : at + MAX_NAMES]
-            ended = [session for session in chosen if not self._is_placed(session, peer)]
+            ended = [session for session in chosen if not self._placing.is_placed(session, peer)]
             message = Changes(
                 self._life,
                 peer.next_number,
@@ -266,10 +267,6 @@ class Replicas:
             )
             peer.next_number += 1
             peer.number(message, 0, OVERHEAD * (1 + len(chosen)), [])
-
-    def _is_placed(self, session: bytes, peer: Peer) -> bool:
-        held = self._sessions.get(session)
-        return held is not None and peer in held.peers
 
     def _leave_out(self, peer: Peer, why: str) -> None:
         """Goes on without a node: first what its copies may lack is written down."""
@@ -330,7 +327,7 @@ class Replicas:
             if peer.is_active:
                 if not peer.waiting:
                     peer.progress_at = now
-                self.too_long += peer.cut(self._store, self._life, commit, again)
+                self._too_long += peer.cut(self._store, self._life, commit, again)
                 self._push(peer)
 
     def _gather(self, held: Held, key: bytes, value: bytes | None) -> None:
@@ -351,7 +348,7 @@ class Replicas:
 
     def _has_strays(self, held: Held) -> bool:
         """Whether there may be old copies on nodes that do not have this session any more, or not in this life."""
-        return held.is_short or (held.is_old and not self._is_settled)
+        return held.is_short or (held.is_old and not self._is_swept)
 
     def _note(self, held: Held, key: bytes) -> None:
         """The entry of a key is put into a session of which not all copies have it."""
@@ -385,7 +382,7 @@ class Replicas:
                 self._taken_over.discard(session)
                 self.add(session, scoped_id, offline_at)
                 continue
-            held = Held(scoped_id, offline_at, self._choose(scoped_id, ()))
+            held = Held(scoped_id, offline_at, self._placing.choose(scoped_id, ()))
             self._sessions[session] = held
             new.add(session)
             held.is_short = held.is_old = False  # of a new session there are no old copies
@@ -415,7 +412,7 @@ class Replicas:
     def stored(self, number: int) -> None:
         """This store has committed."""
         self._stored = number
-        self._fill_some()
+        self._filling.step(self._now)
         self._release()
 
     def _release(self) -> None:
@@ -451,15 +448,20 @@ class Replicas:
         if peer is None or not peer.is_active or message.life != self._life:
             return
         before = peer.confirmed
-        for session, at in peer.confirm(message.number):
-            if peer.behind.get(session):  # else it was new, or is to be copied once more
-                del peer.behind[session]
-                self._marks.caught_up(session, name, self._life, at)
-                self.filled += 1
+        for batch in peer.confirm(message.number):
+            for session in batch.filled:
+                if peer.behind.get(session):  # else it was new, or is to be copied once more
+                    del peer.behind[session]
+                    peer.stale.discard(session)
+                    self._marks.caught_up(session, name, self._life, batch.message.at)
+                    self.filled += 1
+            for session in batch.message.ended:
+                if not self._placing.is_placed(session, peer):
+                    self._marks.forget(session, name)
         self._marks.write()
         if peer.swept_by and not peer.is_swept and peer.confirmed >= peer.swept_by:
             peer.is_swept = True
-            self._look_whether_settled()
+            self._look_whether_swept()
         if peer.confirmed != before:
             peer.progress_at = peer.resend_at = now
             self._push(peer)
@@ -480,20 +482,28 @@ class Replicas:
         if peer is None or not peer.is_active or message.life != self._life:
             return
         for session in message.sessions:
-            if self._is_placed(session, peer) and peer.behind.get(session, True):
-                self._fill(session, peer)
+            if self._placing.is_placed(session, peer) and peer.behind.get(session, True):
+                self._filling.fill(session, peer)
         self._marks.write()
+
+    def on_differ(self, name: str, message: Differ, now: float) -> None:
+        """A node has compared its copy of a session."""
+        self._now = now
+        peer = self._peers.get(name)
+        if peer is not None and peer.is_active and message.life == self._life:
+            self._filling.on_differ(peer, message.session, message.ranges)
 
     def tick(self, now: float) -> None:
         """To be called a few times a second."""
         self._now = now
+        self._filling.tick(now)
         for peer in list(self._peers.values()):
             if peer.greet_at is not None and now >= peer.greet_at:
                 self._greet(peer)
             if not peer.is_active:
                 if peer.out_since and now >= peer.out_since + self._replace_after:
                     peer.out_since = 0.0
-                    self._place_all_at = now
+                    self._placing.all_at(now)
             elif peer.waiting and now >= peer.progress_at + self._timeout:
                 self._leave_out(peer, "it confirms nothing")
                 self._release()
@@ -507,140 +517,41 @@ class Replicas:
     @property
     def has_work(self) -> bool:
         """Whether something is to be copied or placed."""
-        return bool(self._unplaced) or any(peer.filling for peer in self._peers.values())
+        return len(self._placing) > 0 or any(peer.filling for peer in self._peers.values())
 
     def work(self, now: float) -> bool:
         """Does a piece of what is to be done; returns whether there is more that can be done now."""
         self._now = now
-        if self._place_all_at is not None and now >= self._place_all_at:
-            self._place_all_at = None
-            self._unplaced = deque(self._sessions)
-        if self._place_all_at is None:
-            for _ in range(min(len(self._unplaced), _STEP)):
-                self._place(self._unplaced.popleft())
-            self._marks.write()
-        filling = self._fill_some()
+        more = self._placing.step(now)
+        self._marks.write()
+        more = self._filling.step(now) or more
         for peer in self._peers.values():
             self._maybe_sweep(peer)
         self._release()
-        return filling or (self._place_all_at is None and bool(self._unplaced))
-
-    def _fill_some(self) -> bool:
-        """Sends each node a piece of what it is to have whole; returns whether there is more for now.
-
-        Not while a commit is under way: the database does not have it yet, and it may have passed the node by.
-        """
-        if self._store.writing:
-            return False
-        more = False
-        for peer in self._peers.values():
-            if peer.is_active and peer.filling and peer.size < _FILL_ROOM:
-                self._fill_step(peer)
-                more = more or (bool(peer.filling) and peer.size < _FILL_ROOM)
         return more
 
-    def _is_usable(self, peer: Peer) -> bool:
-        """Whether a node that has copies may keep them: it takes part, or has not been away for long."""
-        return peer.is_active or (bool(peer.out_since) and peer.name in self._peers)
-
-    def _choose(self, scoped_id: str, kept: tuple[Peer, ...]) -> tuple[Peer, ...]:
-        """The nodes for a session's copies: those that it has, and others that take part."""
-        others = {
-            name: peer for name, peer in self._peers.items() if peer.is_active and peer not in kept
-        }
-        missing = self._wanted - len(kept)
-        if missing <= 0 or not others:
-            return kept
-        names = ranked(scoped_id, others) if missing < len(others) else list(others)
-        return (*kept, *(others[name] for name in names[:missing]))
-
-    def _place(self, session: bytes) -> None:
-        """Gives a session copies where it has too few of them."""
-        held = self._sessions.get(session)
-        if held is None:
-            return
-        kept = tuple(peer for peer in held.peers if self._is_usable(peer))
-        after = self._choose(held.scoped_id, kept)
-        if len(after) < self._wanted:
-            # Better a node that is away than none: it may come back.
-            spare = [peer for peer in held.peers if peer not in after and peer.name in self._peers]
-            after = (*after, *spare[: self._wanted - len(after)])
-        before, held.peers = held.peers, after
-        held.is_short = self._is_short(after)
-        for peer in before:
-            if peer not in after:
-                peer.behind[session] = False
-                self._marks.watch(session, peer.name)
-        for peer in after:
-            if peer not in before and peer.is_active:
-                self._fill(session, peer)
-
-    def _fill(self, session: bytes, peer: Peer) -> None:
-        """A node is to get a session whole."""
-        peer.behind[session] = False
-        peer.filling.append(session)
-
-    def _fill_step(self, peer: Peer) -> None:
-        """Sends a piece of the first copies that a node is to get."""
-        draft = peer.draft
-        assert draft.is_empty, "what a commit gathers is numbered with it"
-        size = 0
-        while peer.filling and len(draft.changes) < _FILL_RECORDS and size < _FILL_BYTES:
-            session = peer.filling[0]
-            held = self._sessions.get(session)
-            if held is None or peer not in held.peers:
-                peer.filling.popleft()
-                peer.cursor = None
-                continue
-            if peer.cursor is None:
-                draft.begun.append(Begin(session, held.scoped_id, held.offline_at))
-                peer.behind[session] = True
-                peer.cursor = b""
-            done = True
-            for key, value in records_behind(self._store, session, peer.cursor):
-                peer.cursor = key
-                draft.changes.append((key, value))
-                size += len(key) + len(value)
-                if len(draft.changes) >= _FILL_RECORDS or size >= _FILL_BYTES:
-                    done = False
-                    break
-            if done:
-                draft.complete.append(session)
-                draft.filled.append(session)
-                peer.filling.popleft()
-                peer.cursor = None
-        if not peer.waiting:
-            peer.progress_at = self._now
-        self.too_long += peer.cut(self._store, self._life, 0, True)
+    def _drop(self, peer: Peer, sessions: list[bytes]) -> None:
+        """A node that takes part is to have no copies of these any more."""
+        for at in range(0, len(sessions), MAX_NAMES):
+            chosen = sessions[at : at + MAX_NAMES]
+            message = Changes(self._life, peer.next_number, self._store.number, ended=chosen)
+            peer.next_number += 1
+            peer.number(message, 0, OVERHEAD * (1 + len(chosen)), [])
+        for session in sessions:
+            peer.behind.pop(session, None)
         self._push(peer)
 
     def _maybe_sweep(self, peer: Peer) -> None:
         """Once all sessions are placed and copied, copies of earlier lives are of no use."""
         if (
             peer.is_active
+            and not self.is_restoring
             and not peer.swept_by
             and not peer.behind
-            and not self._unplaced
-            and self._place_all_at is None
+            and self._placing.is_done
         ):
             peer.swept_by = peer.next_number
             message = Changes(self._life, peer.next_number, self._store.number, swept=True)
             peer.next_number += 1
             peer.number(message, 0, OVERHEAD, [])
             self._push(peer)
-
-
-#: Behind everything that may follow the number of a session: no text begins so.
-_END: Final = b"\xff" * 9
-
-
-def records_behind(store: Store, session: bytes, behind: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The committed records of a session behind a key (empty: all), in order."""
-    kinds = RECORDS[RECORDS.index(behind[0]) :] if behind else RECORDS
-    db: Any = store.db
-    for kind in kinds:
-        prefix = bytes((kind,)) + session
-        part = {"prefix": prefix}
-        if behind.startswith(prefix):
-            part = {"start": behind + b"\0", "stop": prefix + _END}
-        yield from db.iterator(verify_checksums=True, **part)

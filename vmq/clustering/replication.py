@@ -21,6 +21,7 @@ from vmq.clustering.replica_messages import (
     AskWhence,
     Changes,
     Confirm,
+    Differ,
     Fetch,
     Greet,
     Have,
@@ -29,6 +30,7 @@ from vmq.clustering.replica_messages import (
     Missing,
     Part,
     Position,
+    StillComparing,
     Unknown,
     Whence,
 )
@@ -141,6 +143,7 @@ class Replication:
         lanes, replicas = self._lanes, self.replicas
         lanes.on(Greet, self.copies.on_greet)
         lanes.on(Changes, self.copies.on_changes)
+        lanes.on(StillComparing, self.copies.on_still_comparing)
         lanes.on(Ask, self.searcher.on_ask)
         lanes.on(Have, self.searcher.on_have)
         lanes.on(Fetch, self.searcher.on_fetch)
@@ -153,6 +156,7 @@ class Replication:
             (Confirm, "on_confirm"),
             (Missing, "on_missing"),
             (Unknown, "on_unknown"),
+            (Differ, "on_differ"),
         ):
             handle = None if replicas is None else getattr(replicas, name)
             lanes.on(kind, self._working(handle))
@@ -213,6 +217,7 @@ class Replication:
                 if self.replicas is not None:
                     self.replicas.tick(now)
                     more = self.replicas.work(now)
+                more = self.copies.compare() or more
                 self.searcher.tick(now)
                 self._adoption.tick(now)
                 self._sweep.step(now)
@@ -238,6 +243,8 @@ class Replication:
     def _on_stored(self, number: int) -> None:
         """The store has committed. Other nodes are told first: that they wait for no other is what keeps all going."""
         self.copies.stored(number)
+        if self.copies.has_work:
+            self._work_is_due.set()
         if self.replicas is None:
             self._core.outbox.release(number)
         else:
@@ -473,6 +480,16 @@ class Replication:
                 "replicas_filled",
                 "Copies of sessions that were made whole in the background.",
                 0 if replicas is None else replicas.filled,
+            ),
+            (
+                "replicas_filled_records",
+                "Records of sessions that were sent in the background to make copies whole.",
+                0 if replicas is None else replicas.filled_records,
+            ),
+            (
+                "replicas_moved",
+                "Copies of sessions that went to nodes where they belong, as after one has joined.",
+                0 if replicas is None else replicas.moved,
             ),
             (
                 "replicas_too_long",

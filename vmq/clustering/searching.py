@@ -7,6 +7,7 @@ behind the piece before. Questions and answers may be lost, and are asked again.
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from vmq.clustering.comparing import records_behind
 from vmq.clustering.copies import Copies, Copy, Head, messages_of, rank
 from vmq.clustering.replica_messages import (
     MAX_BYTES,
@@ -19,7 +20,6 @@ from vmq.clustering.replica_messages import (
     ReplicaMessage,
 )
 from vmq.clustering.replica_peer import Writer
-from vmq.clustering.replicas import records_behind
 from vmq.store import Store
 
 #: Seconds after which a question is repeated, and how often it is asked in all.

@@ -19,6 +19,7 @@ from vmq.clustering.replica_messages import (
     Ask,
     Changes,
     Confirm,
+    Differ,
     Fetch,
     Greet,
     Have,
@@ -26,6 +27,7 @@ from vmq.clustering.replica_messages import (
     Missing,
     Part,
     Position,
+    StillComparing,
     Unknown,
 )
 from vmq.clustering.replicas import Replicas
@@ -36,7 +38,19 @@ from vmq.store import Store, StoredSession
 from vmq.store_open import stored_sessions
 
 _DECODER: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
-    Ask | Changes | Confirm | Fetch | Greet | Have | Lost | Missing | Part | Position | Unknown
+    Ask
+    | Changes
+    | Confirm
+    | Differ
+    | Fetch
+    | Greet
+    | Have
+    | Lost
+    | Missing
+    | Part
+    | Position
+    | StillComparing
+    | Unknown
 )
 
 
@@ -184,6 +198,10 @@ class Node:
                 self.replicas.on_missing(peer, message, now)
             case Unknown():
                 self.replicas.on_unknown(peer, message, now)
+            case Differ():
+                self.replicas.on_differ(peer, message, now)
+            case StillComparing():
+                self.copies.on_still_comparing(peer, message)
             case Ask():
                 self.searcher.on_ask(peer, message)
             case Have():
@@ -270,6 +288,8 @@ class World:
         self.nodes: dict[str, Node] = {}
         self.cut: set[frozenset[str]] = set()
         self.mail: dict[tuple[str, str], list[tuple[float, bytes]]] = {}
+        #: Bytes that were sent, by kind of message.
+        self.sent: dict[str, int] = {}
         for name in names:
             self.start(name)
 
@@ -282,6 +302,14 @@ class World:
             if other is not node and frozenset((name, other.name)) not in self.cut:
                 self.link(node, other)
         return node
+
+    def join(self, name: str) -> None:
+        """One more member."""
+        self.names = [*self.names, name]
+        self.dbs[name] = MemoryDb()
+        for node in self.nodes.values():
+            node.replicas.set_members([each for each in self.names if each != node.name], self.now)
+        self.start(name)
 
     def link(self, one: Node, other: Node) -> None:
         one.replicas.peer_up(other.name, self.now)
@@ -317,6 +345,8 @@ class World:
         if self.random.random() >= self.loss:
             due = self.now + self.random.random() * 0.1
             raw = msgspec.msgpack.encode(message)
+            kind = type(message).__name__
+            self.sent[kind] = self.sent.get(kind, 0) + len(raw)
             self.mail.setdefault((sender, receiver), []).append((due, raw))
         return True
 
@@ -340,6 +370,7 @@ class World:
             node.replicas.tick(self.now)
             node.searcher.tick(self.now)
             node.replicas.work(self.now)
+            node.copies.compare()
 
     def settle(self, condition: Callable[[], bool], steps: int = 4000) -> None:
         for _ in range(steps):

@@ -26,11 +26,11 @@ from tests.vmq.clustering.nodes import address, clustering, config, together, un
 from tests.vmq.test_broker import Peer, peer_of
 from vmq.broker import Broker
 from vmq.clustering.promotion import whence
+from vmq.clustering.rendezvous import ranked
 from vmq.clustering.replicas import Replicas
 from vmq.clustering.replication import Replication
 from vmq.config import Config, StoreOptions
 from vmq.store import Store
-from vmq.store_open import ended_sessions
 from vmq.store_tools import check
 
 
@@ -310,22 +310,45 @@ async def test_one_copy_is_none_and_costs_nothing(tmp_path: Path) -> None:
         assert nodes.copies() == {}
 
 
-async def test_a_node_that_starts_again_has_its_copies_made_anew_and_the_old_deleted(
+async def test_the_copies_of_a_node_that_starts_again_are_compared_and_not_sent_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with house(tmp_path, "ab", adopt_after=3600.0) as nodes:
         await subscribed(nodes["a"], "s", "t")
         await publish(nodes["a"], *NUMBERS)
+        numbers = {copy.number for copy in nodes.replication("b").copies}
         await nodes.kill("a", monkeypatch)
         await nodes.start("a")
         await together(*nodes.brokers.values())
         replicas = nodes.replication("a").replicas
         assert replicas is not None
         await until(lambda: replicas.filled == 2 and not replicas.lagging())
-        await until(lambda: len(nodes.replication("b").copies) == 2)
+        assert replicas.filled_records == 0
+        assert {copy.number for copy in nodes.replication("b").copies} == numbers
         store = store_of(nodes["b"])
-        await until(lambda: not ended_sessions(store))
         assert len(list(store.db.iterator(prefix=b"q"))) == 2 * len(NUMBERS)
+        # They are as good as any: changes go on from there.
+        await publish(nodes["a"], b"more")
+        assert len(list(store.db.iterator(prefix=b"q"))) == 2 * len(NUMBERS) + 2
+
+
+async def test_copies_move_to_a_node_that_joins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with house(tmp_path, "ab", adopt_after=3600.0) as nodes:
+        clients = [f"s{number}" for number in range(8)]
+        await subscribed(nodes["a"], *clients)
+        await publish(nodes["a"], *NUMBERS)
+        await nodes.start("c")
+        belongs = {client: [ranked(client, ["b", "c"])[0]] for client in clients}
+        assert {each for [each] in belongs.values()} == {"b", "c"}
+        await until(lambda: nodes.copies() == belongs)
+        await nodes.kill("a", monkeypatch)
+        for client in clients:
+            async with peer_of(nodes["b"]) as peer:
+                assert (await peer.connect(client, clean=False)).session_present
+                for number in NUMBERS:
+                    assert await received(peer, 1) == [number]
 
 
 @pytest.mark.parametrize("is_alone", (False, True))
