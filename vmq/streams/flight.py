@@ -1,7 +1,7 @@
 """The Arrow Flight server: streams are flights, their partitions endpoints, tickets ranges of offsets.
 
-It runs in gRPC's threads beside the event loop and never enters it. Gets and waits are bounded in
-number, batches in size, so that a backlog that is read at full speed leaves the loop its share.
+It runs in gRPC's threads beside the event loop and never enters it, but they share an interpreter. So in a
+broker it stands behind a front (`vmq.streams.front`), a process that reads for programs and asks here all else.
 """
 
 import errno

@@ -14,7 +14,8 @@ from tests.vmq.streams.flight_support import FACES, Running, act, serving, ticke
 from tests.vmq.streams.support import options
 from vmq.flight_process import COMMAND, environment
 from vmq.streams.flight import StreamServer
-from vmq.streams.front import News, Orders
+from vmq.streams.flight_access import Access, Anybody
+from vmq.streams.front import Front, News, Orders
 
 
 @pytest.fixture
@@ -26,12 +27,13 @@ def running(tmp_path: Path) -> Iterator[Running]:
 
 
 @contextmanager
-def inner_of(running: Running) -> Iterator[tuple[str, int]]:
+def inner_of(running: Running, access: Access | None = None) -> Iterator[tuple[str, int]]:
     """The server that a front asks: its socket, and the descriptor by which that is reached."""
     folder = os.open(running.catalog.folder, os.O_RDONLY)
-    server = StreamServer(running.catalog, socket=f"/proc/self/fd/{folder}/f.sock")
+    inner = f"/proc/self/fd/{folder}/flight.sock"
+    server = StreamServer(running.catalog, access=access, socket=inner)
     try:
-        yield f"/proc/self/fd/{folder}/f.sock", folder
+        yield inner, folder
     finally:
         server.close()
         os.close(folder)
@@ -105,9 +107,27 @@ def test_a_front_whose_server_is_away_says_that_it_may_come_back(running: Runnin
         process(Orders(inner + "x", "127.0.0.1", 0), folder) as front,
         flight.connect(("127.0.0.1", heard(front).port)) as client,
     ):
-        for call in (
-            lambda: client.do_get(ticket("s")).read_all(),
-            lambda: act(client, "streams"),
-        ):
-            with pytest.raises(flight.FlightUnavailableError):
-                call()
+        with pytest.raises(flight.FlightUnavailableError):
+            client.do_get(ticket("s")).read_all()
+        with pytest.raises(flight.FlightUnavailableError):
+            act(client, "streams")
+
+
+def test_a_token_outlives_the_front_that_carried_it(running: Running) -> None:
+    class Password(Anybody):
+        def authenticate(self, _user: str | None, password: bytes) -> bool:
+            return password == b"secret"
+
+    with inner_of(running, access=Password()) as (inner, _):
+        first, second = (Front(Orders(inner, "127.0.0.1", 0)) for _ in range(2))
+        try:
+            with flight.connect(("127.0.0.1", first.port)) as client:
+                token = client.authenticate_basic_token("ann", "secret")
+            first.close()
+            with flight.connect(("127.0.0.1", second.port)) as client:
+                call = flight.FlightCallOptions(headers=[token])
+                assert client.do_get(ticket("s"), call).read_all().num_rows == 1
+                with pytest.raises(flight.FlightUnauthenticatedError):
+                    client.do_get(ticket("s")).read_all()
+        finally:
+            second.close()
