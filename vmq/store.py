@@ -26,6 +26,7 @@ Records, by the first byte of their key (integers are big-endian, so that keys s
     k session               -> whose session this is a copy of     a copy that is kept for another node
     e node                  -> lives of its store, numbers, commits         how far its copies are here
     a session node          -> (life, commit, places; 8 each) ...   what that node's copies may lack
+    d node NUL store (8) node NUL life number  -> messages, who keeps them  what waits at the first for the second
     w session               -> owner, session, node                 the copy that this one was made of
     t node                  -> name of its store (8), life (8), number (8)  the last of its messages taken
 

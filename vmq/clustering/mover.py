@@ -162,6 +162,11 @@ class Mover(Sessions):
         elif isinstance(message, Batch):
             self.add(message.who, message.entries)  # nobody has them any more but this store
 
+    def take(self, message: Move) -> None:
+        """Has this node take what another would have sent."""
+        self._on_move(self.name, message)
+        self._core.outbox.flush()
+
     def _on_owner(
         self, mountpoint: str, client_id: str, before: Record | None, after: Record | None
     ) -> None:

@@ -11,18 +11,23 @@ import plyvel
 
 from vmq.clustering.adoption import Adoption, Sweep
 from vmq.clustering.copies import Copies, Copy
+from vmq.clustering.deposits import Deposits
 from vmq.clustering.directory import Directory
 from vmq.clustering.lanes import Lanes
 from vmq.clustering.marks import EVERYTHING, Place
 from vmq.clustering.message import Message
+from vmq.clustering.moves import Batch
 from vmq.clustering.promotion import contents, note_whence, promote, whence
+from vmq.clustering.publishes import Publish
 from vmq.clustering.replica_messages import (
     Ask,
     AskWhence,
     Changes,
     Confirm,
+    Deposit,
     Differ,
     Fetch,
+    Given,
     Greet,
     Have,
     IsWhence,
@@ -30,12 +35,14 @@ from vmq.clustering.replica_messages import (
     Missing,
     Part,
     Position,
+    Settled,
     StillComparing,
     Unknown,
     Whence,
 )
 from vmq.clustering.replicas import Replicas
 from vmq.clustering.returning import strip
+from vmq.clustering.safekeeping import Safekeeping
 from vmq.clustering.searching import Searcher
 from vmq.commits import Committer
 from vmq.config_cluster import ClusterOptions
@@ -74,6 +81,8 @@ class Replication:
         registries: the topic trees that there are.
         find_registry: the topic tree of a mountpoint, made when first asked for.
         give: gives a session, by mountpoint and client id, messages that it had elsewhere.
+        take: gives a session messages, wherever it is.
+        share: gives a message of a node for a share group to a member of that.
 
     Raises:
         StoreError: the store is damaged.
@@ -90,6 +99,8 @@ class Replication:
         registries: Mapping[str, Registry],
         find_registry: Callable[[str], Registry],
         give: Callable[[tuple[str, str], list[Delivery]], None],
+        take: Callable[[Batch], None],
+        share: Callable[[str, Publish], None],
     ) -> None:
         assert core.store is not None, "a node has a store"
         self._core = core
@@ -114,8 +125,13 @@ class Replication:
         self._asked: dict[int, asyncio.Future[Whence | None]] = {}
         self.copies = Copies(self._store, lanes.send_quick, self._purge)
         self.searcher = Searcher(node.name, self._store, self.copies, lanes.send_quick)
+        self.safekeeping = Safekeeping(node.name, self._store, take, share, lanes.send)
         self.replicas: Replicas | None = None
+        self.deposits: Deposits | None = None
         if options.replicas > 1:
+            self.deposits = Deposits(
+                node.name, options.replicas, options.replica_timeout, lanes, directory
+            )
             self.replicas = Replicas(
                 self._store,
                 lanes.life,
@@ -149,6 +165,9 @@ class Replication:
         lanes.on(Fetch, self.searcher.on_fetch)
         lanes.on(Part, self._timed(self.searcher.on_part))
         lanes.on(Lost, self.searcher.on_lost)
+        lanes.on(Deposit, self.safekeeping.on_deposit)
+        lanes.on(Settled, self.safekeeping.on_settled)
+        lanes.on(Given, self.safekeeping.on_given)
         lanes.on(AskWhence, self._on_ask_whence)
         lanes.on(IsWhence, self._on_is_whence)
         for kind, name in (
@@ -168,6 +187,9 @@ class Replication:
                         scoped_id = registry.scope + client_id
                         replicas.add(subscriber.queue.session, scoped_id, offline_at)
             self._committer.before.append(self._before_commit)
+        if self.deposits is not None:
+            lanes.stand_in = self.deposits
+            self._core.wait_for_nodes = lanes.wait_for_all
         self._committer.on_stored = self._on_stored
         self._node.on(PeerUp, self._on_up)
         self._node.on(PeerDown, self._on_down)
@@ -181,6 +203,7 @@ class Replication:
         if self.replicas is not None and self._before_commit in self._committer.before:
             self._committer.before.remove(self._before_commit)
         self._committer.on_stored = None
+        self._lanes.stand_in = None
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -221,6 +244,9 @@ class Replication:
                 self.searcher.tick(now)
                 self._adoption.tick(now)
                 self._sweep.step(now)
+                if self.deposits is not None:
+                    self.deposits.tick(now)
+                more = self._give_what_is_left() or more
             except (plyvel.Error, StoreError, RuntimeError) as error:
                 log.error("cannot copy sessions: %s", text_of(error))
             self._core.outbox.flush()
@@ -232,6 +258,13 @@ class Replication:
                     await self._work_is_due.wait()
             except TimeoutError:
                 pass
+
+    def _give_what_is_left(self) -> bool:
+        """Gives some of what is kept for nodes that are gone; returns whether there is more."""
+        node = self._node
+        if not node.is_running or not node.machine.membership.belongs:
+            return False  # of those who took this one out nobody is gone
+        return self.safekeeping.step(node.members, node.up)
 
     # --- commits
 
@@ -256,6 +289,8 @@ class Replication:
     def _on_up(self, effect: PeerUp) -> None:
         if self.replicas is not None:
             self.replicas.peer_up(effect.peer, self._now())
+        if self.deposits is not None:
+            self.deposits.peer_up(effect.peer)
         self._look_who_is_away()
 
     def _on_down(self, effect: PeerDown) -> None:
@@ -275,6 +310,10 @@ class Replication:
             self.replicas.set_members(set(node.members) - {node.name}, now)
             for peer in node.up:
                 self.replicas.peer_up(peer, now)
+        if self.deposits is not None:
+            self.deposits.set_members(set(node.members) - {node.name})
+            for peer in self._lanes.up:
+                self.deposits.peer_up(peer)
         self._look_who_is_away()
 
     def _look_who_is_away(self) -> None:
@@ -495,6 +534,16 @@ class Replication:
                 "replicas_too_long",
                 "Messages too long to be copied.",
                 0 if replicas is None else replicas.too_long,
+            ),
+            (
+                "replicas_deposited",
+                "Messages of QoS 1 and 2 that others were asked to keep, for they waited for a node that was down.",
+                0 if self.deposits is None else self.deposits.deposited,
+            ),
+            (
+                "replicas_given",
+                "Messages that were kept for a node which is lost and went on to sessions, counted for each.",
+                self.safekeeping.given,
             ),
             ("replicas_adopted", "Sessions taken over from nodes that stayed away.", self.adopted),
         )

@@ -31,13 +31,14 @@ log = logging.getLogger("vmq.cluster")
 
 
 class Target:
-    """Another node that wants a topic's messages, at `qos` at most."""
+    """Another node that wants a topic's messages, at `qos` at most, and whether sessions there keep them."""
 
-    __slots__ = ("node", "qos")
+    __slots__ = ("keeps", "node", "qos")
 
-    def __init__(self, node: str, qos: int) -> None:
+    def __init__(self, node: str, qos: int, keeps: bool) -> None:
         self.node = node
         self.qos = qos
+        self.keeps = keeps
 
 
 class Routing:
@@ -126,7 +127,7 @@ class Routing:
         publish = publish_of(registry, message)
         self._core.counters.router_matches_remote += len(route.nodes)
         for target in route.nodes:
-            send(self._lanes, target.node, target.qos, publish)
+            send(self._lanes, target.node, target.qos, publish, target.keeps)
 
     def forward_run(self, mountpoint: str, route: Route, frames: bytes, count: int) -> None:
         """The same for a run of so many PUBLISH packets at QoS 0."""
@@ -136,6 +137,10 @@ class Routing:
             self._lanes.send_quick(target.node, run)
 
     # --- publishes made elsewhere
+
+    def share(self, peer: str, publish: Publish) -> None:
+        """Gives a message of a node for a share group to a member of it, wherever that is."""
+        self._sharing.on_publish(peer, publish)
 
     def _on_publish(self, peer: str, publish: Publish) -> None:
         if publish.group:
@@ -201,7 +206,9 @@ class Routing:
                 return
             found = tree.find(route.text)
             route.nodes = [
-                Target(node, qos) for node, qos in found.nodes.items() if node in self._members
+                Target(node, qos, node in found.keeping)
+                for node, qos in found.nodes.items()
+                if node in self._members
             ]
             here = {group.name: group for group in route.groups}
             route.shared = [

@@ -53,6 +53,11 @@ def outgoing_key(peer: str, life: int, number: int) -> bytes:
     return prefix_of(peer) + _raw(life, number)
 
 
+def place_of(key: bytes) -> tuple[int, int]:
+    """The life and the number in a parcel's key."""
+    return _number(key[-_PLACE:-8]), _number(key[-8:])
+
+
 def put_total(store: Store, peer: str, messages: int, size: int) -> None:
     """Writes what waits for a peer in total; nothing is written of nothing."""
     if messages:
