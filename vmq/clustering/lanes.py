@@ -209,6 +209,10 @@ class Lanes:
         """The name of this broker's store."""
         return self._name
 
+    def last_taken(self, origin: str, store: int) -> tuple[int, int]:
+        """The life and number of the last parcel that was taken of a store of another node."""
+        return self._taken.last(origin, store)
+
     def find_lane(self, peer: str) -> Lane | None:
         """What waits for a peer."""
         return self._lanes.get(peer)

@@ -238,6 +238,22 @@ class StillComparing(Message, frozen=True, tag=37):
     sessions: Sessions
 
 
+class AskTaken(Message, frozen=True, tag=38):
+    """How far have you come with what this store of another node sent you? It is lost."""
+
+    origin: Annotated[str, Meta(min_length=1, max_length=255)]
+    store: Annotated[int, Meta(ge=1, lt=1 << 62)]
+
+
+class IsTaken(Message, frozen=True, tag=39):
+    """Up to this place, (0, 0) if nothing is known of it."""
+
+    origin: Annotated[str, Meta(min_length=1, max_length=255)]
+    store: Annotated[int, Meta(ge=1, lt=1 << 62)]
+    life: Number
+    number: Number
+
+
 class Ask(Message, frozen=True, tag=40):
     """Which copies are there of these clients' sessions?"""
 
@@ -380,4 +396,6 @@ ReplicaMessage = (
     | Deposit
     | Settled
     | Given
+    | AskTaken
+    | IsTaken
 )

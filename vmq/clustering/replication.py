@@ -21,6 +21,7 @@ from vmq.clustering.promotion import contents, note_whence, promote, whence
 from vmq.clustering.publishes import Publish
 from vmq.clustering.replica_messages import (
     Ask,
+    AskTaken,
     AskWhence,
     Changes,
     Confirm,
@@ -30,6 +31,7 @@ from vmq.clustering.replica_messages import (
     Given,
     Greet,
     Have,
+    IsTaken,
     IsWhence,
     Lost,
     Missing,
@@ -125,7 +127,15 @@ class Replication:
         self._asked: dict[int, asyncio.Future[Whence | None]] = {}
         self.copies = Copies(self._store, lanes.send_quick, self._purge)
         self.searcher = Searcher(node.name, self._store, self.copies, lanes.send_quick)
-        self.safekeeping = Safekeeping(node.name, self._store, take, share, lanes.send)
+        self.safekeeping = Safekeeping(
+            node.name,
+            self._store,
+            take,
+            share,
+            lanes.send,
+            lanes.send_quick,
+            options.adopt_after,
+        )
         self.replicas: Replicas | None = None
         self.deposits: Deposits | None = None
         if options.replicas > 1:
@@ -168,6 +178,8 @@ class Replication:
         lanes.on(Deposit, self.safekeeping.on_deposit)
         lanes.on(Settled, self.safekeeping.on_settled)
         lanes.on(Given, self.safekeeping.on_given)
+        lanes.on(AskTaken, self._on_ask_taken)
+        lanes.on(IsTaken, self.safekeeping.on_taken)
         lanes.on(AskWhence, self._on_ask_whence)
         lanes.on(IsWhence, self._on_is_whence)
         for kind, name in (
@@ -264,7 +276,11 @@ class Replication:
         node = self._node
         if not node.is_running or not node.machine.membership.belongs:
             return False  # of those who took this one out nobody is gone
-        return self.safekeeping.step(node.members, node.up)
+        return self.safekeeping.step(node.members, node.up, self._now())
+
+    def _on_ask_taken(self, peer: str, message: AskTaken) -> None:
+        place = self._lanes.last_taken(message.origin, message.store)
+        self._lanes.send_quick(peer, IsTaken(message.origin, message.store, *place))
 
     # --- commits
 

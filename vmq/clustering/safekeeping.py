@@ -3,6 +3,9 @@
 It is of use only when its origin is gone for good: it is no member any more, or says that it has another store. Then
 the first of those who keep it and are up gives each message to the sessions that it was for, wherever these are by now,
 and tells the others. As long as the origin may come back, everything is as its own store says.
+
+The node that it was for may have taken some of it before the origin was lost. It is asked how far that was, and waited
+for if it is down; but not for long: better twice than never.
 """
 
 import logging
@@ -14,7 +17,14 @@ from msgspec import Struct
 
 from vmq.clustering.moves import RETAIN, Batch, Entry
 from vmq.clustering.publishes import Publish
-from vmq.clustering.replica_messages import Deposit, Given, Kept, Settled
+from vmq.clustering.replica_messages import (
+    AskTaken,
+    Deposit,
+    Given,
+    IsTaken,
+    Kept,
+    Settled,
+)
 from vmq.store import Store, StoreError, scan
 
 log = logging.getLogger("vmq.cluster")
@@ -37,6 +47,9 @@ class Record(Struct, array_like=True, frozen=True):
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _RECORDS: Final = msgspec.msgpack.Decoder(Record)
 
+#: Seconds after which a node is asked again.
+_ASK_AGAIN: Final = 0.5
+
 #: An origin and its store.
 Source = tuple[str, int]
 
@@ -50,6 +63,8 @@ class Safekeeping:
         give: gives a session messages, wherever it is.
         share: gives a message of a node for a share group to a member of that.
         send: sends reliably.
+        ask: sends at most once.
+        patience: seconds for which a node that has to be asked is waited for.
 
     Raises:
         StoreError: the store is damaged.
@@ -62,16 +77,24 @@ class Safekeeping:
         give: Callable[[Batch], None],
         share: Callable[[str, Publish], None],
         send: Callable[[str, Given], object],
+        ask: Callable[[str, AskTaken], object],
+        patience: float,
     ) -> None:
         self._name = name
         self._store = store
         self._give = give
         self._share = share
         self._send = send
+        self._ask = ask
+        self._patience = patience
         #: What is here, in the order of its coming, by origin and by who it was for.
         self._kept: dict[Source, dict[str, dict[bytes, None]]] = {}
-        #: Stores that are known to be lost, and who kept what was given of them.
+        #: Stores that are known to be lost, each with how long is waited for answers; these; when to ask again; and who
+        #: kept what was given of them.
         self._lost: set[Source] = set()
+        self._until: dict[Source, float] = {}
+        self._taken: dict[tuple[Source, str], tuple[int, int]] = {}
+        self._ask_at = 0.0
         self._given: dict[Source, set[str]] = {}
         #: Messages that were given since the start, counted for each session.
         self.given = 0
@@ -120,6 +143,12 @@ class Safekeeping:
                     self._store.delete(key)
         self._forget_empty(source)
 
+    def on_taken(self, owner: str, message: IsTaken) -> None:
+        """How far who it was for came with what an origin sent."""
+        source = (message.origin, message.store)
+        if source in self._lost:
+            self._taken[source, owner] = (message.life, message.number)
+
     def _lose_others(self, source: Source) -> None:
         """An origin has this store: if it had others, they are lost."""
         for other in self._kept:
@@ -131,41 +160,66 @@ class Safekeeping:
         if owners is not None and not any(owners.values()):
             del self._kept[source]
             self._lost.discard(source)
+            self._until.pop(source, None)
+            for each in [each for each in self._taken if each[0] == source]:
+                del self._taken[each]
 
     # --- origins that are gone
 
-    def step(self, members: Collection[str], up: Collection[str]) -> bool:
-        """Gives some of what is left of origins that are gone; returns whether there is more.
+    def step(self, members: Collection[str], up: Collection[str], now: float) -> bool:
+        """Gives some of what is left of origins that are gone; returns whether there is more that can be given now.
 
         Args:
             members: the nodes of the cluster; none if it is this one that is out.
             up: those that can be reached.
+            now: the time in seconds.
         """
         if not members:
             return False
-        for source in list(self._kept):
-            if source in self._lost or source[0] not in members:
-                self._lost.add(source)
-                if self._give_some(source, up):
+        may_ask = now >= self._ask_at
+        if may_ask:
+            self._ask_at = now + _ASK_AGAIN
+        for source, owners in list(self._kept.items()):
+            if source not in self._lost and source[0] in members:
+                continue
+            self._lost.add(source)
+            until = self._until.setdefault(source, now + self._patience)
+            is_over = True
+            for owner in list(owners):
+                if owner in members and now < until and (source, owner) not in self._taken:
+                    is_over = False
+                    if may_ask and owner in up:
+                        self._ask(owner, AskTaken(*source))
+                elif self._give_some(source, owner, up):
                     return True
+            if is_over:
+                self._tell_given(source)
         return False
 
-    def _give_some(self, source: Source, up: Collection[str]) -> bool:
-        """Gives a step of what an origin left, where nobody is before this node to do it."""
+    def _give_some(self, source: Source, owner: str, up: Collection[str]) -> bool:
+        """Gives a step of what waited for a node, where nobody is before this one to do it; whether there is more."""
         count = 0
-        for keys in self._kept[source].values():
-            for key in list(keys):
-                record = self._read(key)
-                if count >= _STEP:
-                    return True
-                if not self._is_first(record.keepers, up):
-                    continue
-                self._given.setdefault(source, set()).update(record.keepers)
+        keys = self._kept[source][owner]
+        first = b""
+        if (source, owner) in self._taken:
+            life, number = self._taken[source, owner]
+            first = _encode_key(source, owner, life, number + 1)
+        for key in list(keys):
+            if count >= _STEP:
+                return True
+            record = self._read(key)
+            if not self._is_first(record.keepers, up):
+                continue
+            self._given.setdefault(source, set()).update(record.keepers)
+            if key >= first:
                 for each in record.messages:
                     self._give_each(source[0], each)
                     count += max(len(each.clients), 1)
-                del keys[key]
-                self._store.delete(key)
+            del keys[key]
+            self._store.delete(key)
+        return False
+
+    def _tell_given(self, source: Source) -> None:
         told = self._given.pop(source, set())
         if told:
             log.warning(
@@ -174,7 +228,6 @@ class Safekeeping:
         for peer in sorted(told - {self._name}):
             self._send(peer, Given(*source))
         self._forget_empty(source)
-        return False
 
     def _is_first(self, keepers: list[str], up: Collection[str]) -> bool:
         """Whether it is for this node to give what these keep."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.wire import PUBACK, puback_packet, publish_packet
+from tests.support.wire import PUBACK, PUBREC, puback_packet, publish_packet
 from tests.vmq.clustering.house import (
     NUMBERS,
     House,
@@ -66,9 +66,38 @@ async def test_what_waits_for_a_node_that_is_down_survives_the_publishers(
             await nodes.start("a")
         else:
             clustering(nodes["c"]).node.remove("a", force=True)
-        await until(lambda: not kept(nodes, "c"))
         await nodes.start("b")
+        await until(lambda: not kept(nodes, "c"))
         assert await taken(nodes, "b", "s", len(NUMBERS)) == NUMBERS
+
+
+async def test_what_its_node_had_taken_before_it_died_does_not_come_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with house(tmp_path, adopt_after=3600.0) as nodes:
+        await subscribed(nodes["b"], "s")
+        await until(partial(routes, nodes, "a", "b"))
+        with monkeypatch.context() as patch:  # it takes them, and dies before it says so
+            patch.setattr(clustering(nodes["b"]).lanes, "_confirm", lambda effect: None)
+            async with peer_of(nodes["a"]) as peer:
+                await peer.connect("p")
+                for number, payload in enumerate(NUMBERS, 1):
+                    peer.send(publish_packet("t", payload, qos=2, packet_id=number))
+                queue = nodes["b"].registry().subscribers["s"].queue
+                await until(
+                    lambda: queue.backlog == len(NUMBERS) and not store_of(nodes["b"]).dirty
+                )
+                await nodes.kill("b", monkeypatch)
+                for _ in NUMBERS:
+                    assert (await peer.packet()).type == PUBREC
+        assert kept(nodes, "c")
+        await nodes.lose("a", monkeypatch)
+        await until(lambda: clustering(nodes["c"]).node.up == [])
+        await nodes.start("a")
+        b = await nodes.start("b")
+        await until(lambda: not kept(nodes, "c"))
+        assert nodes.replication("c").safekeeping.given == 0
+        assert b.registry().subscribers["s"].queue.backlog == len(NUMBERS)
 
 
 async def test_it_goes_to_who_has_the_session_by_then(
@@ -129,10 +158,10 @@ async def test_two_keepers_give_it_once(tmp_path: Path, monkeypatch: pytest.Monk
         assert kept(nodes, "c") == kept(nodes, "d") > 0
         await nodes.lose("a", monkeypatch)
         clustering(nodes["c"]).node.remove("a", force=True)
+        await nodes.start("b")
         await until(lambda: not kept(nodes, "c") and not kept(nodes, "d"))
         given = [nodes.replication(name).safekeeping.given for name in "cd"]
         assert sorted(given) == [0, len(NUMBERS)]
-        await nodes.start("b")
         assert await taken(nodes, "b", "s", len(NUMBERS)) == NUMBERS
 
 
@@ -151,8 +180,8 @@ async def test_others_are_asked_when_who_keeps_it_is_lost(
         await publish(nodes["a"], b"last")
         await nodes.lose("a", monkeypatch)
         clustering(nodes[other]).node.remove("a", force=True)
-        await until(lambda: not kept(nodes, other))
         await nodes.start("b")
+        await until(lambda: not kept(nodes, other))
         assert await taken(nodes, "b", "s", len(NUMBERS) + 1) == [*NUMBERS, b"last"]
 
 
