@@ -143,6 +143,11 @@ class Broker:
         self._clients: set[LocalClient] = set()
 
     @property
+    def crew(self) -> frozenset[str]:
+        """The names, as nodes, of the processes that are one broker together with this one; empty: it is alone."""
+        return frozenset() if self._share is None else self._share.crew
+
+    @property
     def config(self) -> Config:
         """The configuration in force."""
         return self.live.config
@@ -775,6 +780,9 @@ class Broker:
         self, *filters: str, qos: int = 0, limit: int = 1000, mountpoint: str = ""
     ) -> AsyncIterator[AsyncIterator[ReceivedMessage]]:
         """Subscribes from inside the process; gives an iterator over the messages.
+
+        The subscription holds when the block begins: on this node, and with `cluster.suback_after = "cluster"` on every
+        node that can be reached.
 
         Args:
             filters: topic filters.

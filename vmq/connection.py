@@ -90,6 +90,7 @@ class Connection(Output):
         known = session.subscriber is not None
         published = counters.mqtt_publish_received
         core.publisher = self
+        core.feeds_streams = False
         if core.tap is not None:
             core.tap(self, True, data)
         if session.kept_generation >= 0:
@@ -114,6 +115,7 @@ class Connection(Output):
         known = session.subscriber is not None
         published = core.counters.mqtt_publish_received
         core.publisher = self
+        core.feeds_streams = False
         session.look_at_clock(core.clock())
         session.resume()
         core.publisher = None
@@ -157,7 +159,7 @@ class Connection(Output):
         store = core.store
         if store is not None and store.gathered > core.options.max_uncommitted_writes:
             self.hold_for_store()
-        if core.streams_are_behind:
+        if core.streams_are_behind and core.feeds_streams:
             self.pause()
             core.waiting_for_streams.append(self)
 

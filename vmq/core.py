@@ -165,8 +165,10 @@ class Core:
         self.memory_is_high = False
         #: Set by the cluster node while a member cannot be reached.
         self.cluster_is_split = False
-        #: Set while the streams' disk lags behind: publishers pause.
+        #: Set while the streams' disk lags behind: who publishes to streams pauses.
         self.streams_are_behind = False
+        #: Whether the connection that is at work has published to a stream in this pass.
+        self.feeds_streams = False
         #: The write sides of the streams that keep a topic; None without streams.
         self.find_taps: Callable[[str], list[Any]] | None = None
         #: The last commit of the streams that an acknowledgement waits for, or waited.

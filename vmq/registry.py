@@ -385,6 +385,7 @@ class Registry:
         Raises:
             StoreError: a stream cannot take a message that asks for an acknowledgement.
         """
+        self.core.feeds_streams = True
         now = int(self.core.wall_clock() * 1_000_000)
         commit = 0
         if message.qos and len(route.taps) > 1:
@@ -407,6 +408,7 @@ class Registry:
 
     def tap_run(self, route: Route, payloads: list[bytes], client_id: str) -> None:
         """The same for a run of messages at QoS 0, which the streams take or drop."""
+        self.core.feeds_streams = True
         now = int(self.core.wall_clock() * 1_000_000)
         for tap in route.taps:
             if len(payloads) == 1:

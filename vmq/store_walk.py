@@ -29,7 +29,7 @@ from vmq.store import (
 from vmq.store_open import no_format, other_format, text_of
 
 #: The first bytes of vmq's keys.
-KINDS: Final = b"acdeghiklmopqrstuvwx"
+KINDS: Final = b"acdeghiklmnopqrstuvwx"
 
 #: Every flag that an entry may have, and its QoS.
 ENTRY_FLAGS: Final = 63
@@ -324,6 +324,9 @@ class Walk:
         for key, value in self.records(prefix=b"t"):
             if len(value) not in (24, 48) or has_flaw(decode_client_id, key[1:]):
                 self.found_malformed("ill-formed records of other nodes", key)
+        for key, value in self.records(prefix=b"n"):
+            if not value or has_flaw(decode_client_id, key[1:]):
+                self.found_malformed("ill-formed records of other nodes' stores", key)
 
     def held(self) -> None:
         """Messages that wait for their turn to wait."""

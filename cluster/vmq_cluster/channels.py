@@ -146,6 +146,16 @@ class Channels:
         outgoing = self._outgoing.get(peer)
         return (0, 0) if outgoing is None else (len(outgoing.waiting), outgoing.size)
 
+    def forget(self, peer: str) -> None:
+        """Nothing that waits for a peer goes to it any more; nobody is told of the tickets."""
+        outgoing = self._outgoing.get(peer)
+        if outgoing is not None:
+            outgoing.oldest += len(outgoing.waiting)
+            outgoing.waiting.clear()
+            outgoing.size = 0
+            outgoing.rewind()
+            self._sending.discard(peer)
+
     def _checked(self, peer: str, payload: bytes) -> Outgoing:
         outgoing = self._outgoing.get(peer)
         if outgoing is None:
@@ -195,6 +205,11 @@ class Channels:
             incoming.epoch = message.epoch
             incoming.expected = message.oldest
             incoming.confirmed = message.oldest - 1
+        while incoming.held and (message.epoch, 0) < incoming.held[0][0] < (
+            message.epoch,
+            message.oldest,
+        ):
+            incoming.held_size -= incoming.held.popleft()[1]  # the sender waits for them no more
         end = message.first + len(message.payloads)
         is_full = incoming.held_size >= self._options.held_bytes
         if message.first <= incoming.expected < end and not is_full:

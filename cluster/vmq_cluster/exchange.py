@@ -64,6 +64,8 @@ class Pull:
     #: Times that it began from nothing.
     starts: int = 0
     request: int = 0
+    #: What the last request said that this node has.
+    told: NodeClock = field(default_factory=NodeClock)
     attempts: int = 0
     deadline: float = 0.0
 
@@ -107,6 +109,8 @@ class Exchange:
         self.complete: set[str] = set()
         #: When to ask whom, besides the regular turns.
         self._due: dict[str, float] = {}
+        #: Peers that wait to be asked, for a request says what this node has, and shall not wait for their turn.
+        self._hurried: set[str] = set()
         self._turns: list[str] = []
         self._next_turn = 0.0
 
@@ -124,6 +128,7 @@ class Exchange:
         """These peers can be reached now: new ones are asked at once, some of them if they are many."""
         before, self._up = self._up, set(up)
         self.complete &= self._up
+        self._hurried &= self._up
         for peer in sorted(self._up - before):
             if len(self._due) < ASKED_AT_ONCE:
                 self._due[peer] = now
@@ -131,6 +136,12 @@ class Exchange:
             self._due.pop(peer, None)
             if self._pull is not None and self._pull.peer == peer:
                 self._give_up(now)
+
+    def hurry(self, peers: Iterable[str], now: float) -> None:
+        """These peers leave: they are asked now, and again until this node has told them that it has all they have."""
+        before, self._hurried = self._hurried, self._up.intersection(peers)
+        for peer in sorted(self._hurried - before):
+            self._due[peer] = now
 
     def tick(self, now: float) -> None:
         """Repeats a request that was not answered; begins an exchange that is due."""
@@ -176,16 +187,23 @@ class Exchange:
                 raise MalformedError("an exchange that does not go on")
             pull.cursor = message.cursor
         elif pull.batches == 1 and not pull.full:
-            self._metadata.see_all(pull.promised)
-            self._metadata.see_all(pull.begun)
-            self._metadata.widen_horizon(pull.horizon)
-            self.complete.add(peer)
-            self._pull = None
+            self._finish(pull, now)
             return
         else:
             pull.promised.merge(pull.begun)
             pull.full, pull.cursor, pull.batches = False, b"", 0
         self._ask(pull, now)
+
+    def _finish(self, pull: Pull, now: float) -> None:
+        self._metadata.see_all(pull.promised)
+        self._metadata.see_all(pull.begun)
+        self._metadata.widen_horizon(pull.horizon)
+        self.complete.add(pull.peer)
+        self._pull = None
+        if pull.peer in self._hurried:
+            # The peer goes when it has heard of all this, and may still write a little while it waits.
+            has_told = pull.told.dominates(pull.begun)
+            self._due[pull.peer] = now + (self._options.sync_interval / 10 if has_told else 0.0)
 
     def _start_in_full(self, pull: Pull, now: float) -> None:
         pull.starts += 1
@@ -202,10 +220,11 @@ class Exchange:
         pull.request = self._requests
         pull.deadline = now + self._options.sync_timeout
         pull.until = self._until(pull.cursor) if pull.full else b""
+        pull.told = self._metadata.clock.copy()
         request = SyncRequest(
             pull.request,
             self._identity.incarnation,
-            self._metadata.clock.copy().runs,
+            pull.told.runs,
             pull.promised.copy().runs,
             pull.full,
             pull.cursor,

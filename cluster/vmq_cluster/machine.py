@@ -109,6 +109,7 @@ class Machine:
         #: What the machines were last told, to see when it changes.
         self._others: list[str] | None = None
         self._up: list[str] = []
+        self._leaving: list[str] = []
         self._incarnation = identity.incarnation
 
     # --- the life of the node
@@ -158,6 +159,11 @@ class Machine:
                     self._handle(peer, message, now)
                 else:
                     self._rollcall.on_stranger(peer, message)
+                    if (
+                        peer in self.membership.others
+                    ):  # it is none any more, and here is a word of it
+                        self._settle(now)
+                        self.detector.heard(peer, now)
         except MalformedError as error:
             self._outbox.emit(Misbehaved(peer, str(error)))
         return self._finish(now)
@@ -269,6 +275,10 @@ class Machine:
             self.plumtree.set_peers(up)
             self.channels.set_peers(up)
             self.exchange.set_peers(up, now)
+        leaving = self.membership.leaving
+        if leaving is not self._leaving:
+            self._leaving = leaving
+            self.exchange.hurry(leaving, now)
 
     def _finish(self, now: float) -> list[Effect]:
         self._settle(now)

@@ -64,6 +64,8 @@ class Membership:
         self._address = ""
         #: Names of the other members, sorted.
         self.others: list[str] = []
+        #: Those of them that are about to leave; a new list whenever members change.
+        self.leaving: list[str] = []
         self._load()
 
     def start(self, address: str) -> None:
@@ -220,6 +222,9 @@ class Membership:
             for name, record in self._records.items()
             if is_active(record) and name != self._identity.name and self.belongs
         )
+        self.leaving = [
+            each for each in self.others if self._records[each].status == Status.LEAVING
+        ]
         addresses = {name: self._records[name].address for name in self.others}
         self._outbox.emit(MembersChanged(addresses | {self.own.name: self.own.address}))
 

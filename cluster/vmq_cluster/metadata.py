@@ -81,10 +81,18 @@ class Metadata:
         entry = self._load(full_key(prefix, key))
         return None if entry is None else entry.value(self._merges.get(prefix))
 
-    def items(self, prefix: str, begin: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """All keys of a prefix that begin so, with their values, in order. Nothing is written meanwhile."""
+    def items(
+        self, prefix: str, begin: bytes = b"", after: bytes | None = None
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """All keys of a prefix that begin so, with their values, in order. Nothing is written meanwhile.
+
+        Those behind a key `after` only, for who goes on later.
+        """
         merge = self._merges.get(prefix)
-        for key, raw in self._transaction.scan(*keys_of(prefix, begin)):
+        first, end = keys_of(prefix, begin)
+        if after is not None:
+            first = max(first, keys_of(prefix, after)[0] + b"\0")
+        for key, raw in self._transaction.scan(first, end):
             value = entries.decode(raw).value(merge)
             if value is not None:
                 yield split_key(key[1:])[1], value

@@ -212,9 +212,14 @@ class ClusterNode:
         """The value of a key, if it has one."""
         return self._running.metadata.get(prefix, key)
 
-    def items(self, prefix: str, begin: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """All keys of a prefix that begin so, with their values, in order. Nothing is to be written meanwhile."""
-        return self._running.metadata.items(prefix, begin)
+    def items(
+        self, prefix: str, begin: bytes = b"", after: bytes | None = None
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """All keys of a prefix that begin so, with their values, in order. Nothing is to be written meanwhile.
+
+        Those behind a key `after` only, for who goes on later.
+        """
+        return self._running.metadata.items(prefix, begin, after)
 
     def dots(self, prefix: str, keys: Iterable[bytes]) -> Iterator[Dot]:
         """The dots of what keys hold: whoever has seen them knows these values, or later ones."""
@@ -291,6 +296,10 @@ class ClusterNode:
         """These payloads are safe here, and all that the peer had sent before: it may forget them."""
         self._running.channels.confirm(arrived.peer, arrived.receipt)
         self._flush_soon()
+
+    def forget(self, peer: str) -> None:
+        """What was sent reliably to a peer and is not acknowledged goes to it no more; no effect tells of it."""
+        self._running.channels.forget(peer)
 
     def drop(self, peer: str, reason: str) -> None:
         """Takes a peer that sent nonsense for lost, and does not listen to it for a while."""

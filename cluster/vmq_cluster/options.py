@@ -20,8 +20,10 @@ class Options:
 
     #: Announcements of broadcasts gather for so long.
     lazy_interval: float = 0.2
-    #: A broadcast that was announced and has not come after so long is asked for.
-    graft_timeout: float = 0.5
+    #: A broadcast that was announced and has not come after so long is asked for. The announcement itself comes late,
+    #: by half of `lazy_interval` on average, so what is missing then is no race but a hole in the tree: nodes that
+    #: write at once cut some. VerneMQ asks at once, of announcements that it makes once a second.
+    graft_timeout: float = 0.1
     #: Announcements that wait for one peer; more are dropped, and anti-entropy makes up for them.
     max_lazy: int = 8192
     #: Announced broadcasts that are waited for; more are left to anti-entropy.

@@ -19,8 +19,8 @@ from vmq_cluster.membership import Membership, Status
 from vmq_cluster.messages import AnyMessage, Frame, Heartbeat, Members, StaleEpoch
 from vmq_cluster.options import Options
 
-#: With every so many heartbeats there is a knock at those that were taken for dead.
-_KNOCK_AT_EXPIRED: Final = 10
+#: With every so many heartbeats there is a knock at those that were taken for dead, and a word to those that are down.
+_KNOCK: Final = 10
 
 
 class RollCall:
@@ -174,13 +174,18 @@ class RollCall:
 
     def _heartbeat(self) -> None:
         heartbeat = Heartbeat(self._membership.digest)
+        # Who is silent may never have heard of this node, if the one that took it in died with the news.
+        introduces = self._heartbeats % _KNOCK == _KNOCK - 1
         for peer in self._membership.others:
-            self._outbox.send(peer, heartbeat)
+            if introduces and not self._detector.is_up(peer):
+                self._outbox.send(peer, self._membership.message(asks=True))
+            else:
+                self._outbox.send(peer, heartbeat)
         self._say_goodbye()
         for address in sorted(self._contacts):
             self._knock(address)
         self._heartbeats += 1
-        if self._heartbeats % _KNOCK_AT_EXPIRED == 0 and self._membership.belongs:
+        if self._heartbeats % _KNOCK == 0 and self._membership.belongs:
             for address in self._membership.expired:
                 self._knock(address)
 

@@ -20,6 +20,12 @@ class OptionError(VmqError, ValueError):
 class DataLossError(VmqError):
     """Offsets that the query needs are not in the stream any more."""
 
+    #: What to say behind it.
+    ADVICE = (
+        ". Messages were lost to the query, by retention or because the stream was made anew. "
+        "To go on with what is there set option 'failOnDataLoss' to false"
+    )
+
 
 class ServerError(VmqError):
     """The broker refused, or cannot be reached."""

@@ -216,7 +216,7 @@ def _number(given: Mapping[str, str], option: str, default: int, *, least: int) 
     except ValueError:
         value = least - 1
     if value < least:
-        raise OptionError(option, f"{text!r} is not accepted; expected a number from {least}")
+        raise OptionError(option, f"{text!r} is not accepted; expected a whole number from {least}")
     return value
 
 

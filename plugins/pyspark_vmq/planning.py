@@ -32,6 +32,15 @@ def ranges_between(start: Offsets, end: Offsets) -> list[Range]:
     ]
 
 
+def falls_back(start: Offsets, end: Offsets) -> bool:
+    """Whether a partition ends before it starts: what was there is gone, and the stream was made anew."""
+    return any(
+        end.get(stream, {}).get(number, 0) < begin
+        for stream, partitions in start.items()
+        for number, begin in partitions.items()
+    )
+
+
 def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
     """The position that takes at most `most` messages beyond `start`, shared in proportion.
 

@@ -125,10 +125,7 @@ def checked(client: Client, options: SourceOptions, start: Offsets) -> Offsets:
                 f"it holds {first} to {last}"
             )
             if options.fail_on_data_loss:
-                raise DataLossError(
-                    lost + ". Messages were lost to the query, by retention or because the stream "
-                    "was made anew. To go on with what is there set option 'failOnDataLoss' to false"
-                )
+                raise DataLossError(lost + DataLossError.ADVICE)
             log.warning("%s; going on with what is there", lost)
             kept[stream][number] = min(max(place, first), last)
     return kept

@@ -69,9 +69,9 @@ def read_range(
                 elif batch.num_rows:
                     yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
                 start = told["next"]
-        except DataLossError:
+        except DataLossError as error:
             if options.fail_on_data_loss:
-                raise
+                raise DataLossError(str(error) + DataLossError.ADVICE) from None
             first = client.earliest(wanted.stream).get(wanted.partition, wanted.end)
             if first <= start:
                 raise

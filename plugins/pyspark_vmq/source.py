@@ -18,11 +18,12 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from pyspark_vmq.carrying import Carrying, may_carry, rows_of
 from pyspark_vmq.client import Client, client_of
 from pyspark_vmq.errors import OptionError
 from pyspark_vmq.offsets import EARLIEST, LATEST, Offsets, from_checkpoint, to_checkpoint
 from pyspark_vmq.options import SourceOptions, sink_options, source_options
-from pyspark_vmq.planning import Range, limited, ranges_between, tasks_of
+from pyspark_vmq.planning import Range, falls_back, limited, ranges_between, tasks_of
 from pyspark_vmq.positions import at, checked, end_of, start_of, streams_to_read
 from pyspark_vmq.reading import Task, read_task
 from pyspark_vmq.schema import DDL, projection
@@ -93,7 +94,7 @@ class Reader(DataSourceReader):
         return read_task(partition, self.options, self.columns)
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(Carrying, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """`spark.readStream.format("vmq")`: everything from a position on, each message in one batch.
 
     Spark calls it in one process of the driver for as long as the query lives. It may never call
@@ -138,8 +139,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_checkpoint(self.known) if self.known else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        begun = checked(self.client(), self.options, from_checkpoint(start))
-        return deal(ranges_between(begun, from_checkpoint(end)), self.options)
+        begun, finish = from_checkpoint(start), from_checkpoint(end)
+        task = Task(ranges_between(begun, finish))
+        if may_carry(task, self.options) and not falls_back(begun, finish):
+            self.carried = rows_of(task, self.options, self.columns)
+            if self.carried is not None:
+                return [task]
+        begun = checked(self.client(), self.options, begun)
+        return deal(ranges_between(begun, finish), self.options)
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         return read_task(partition, self.options, self.columns)
@@ -157,7 +164,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for stream in self.streams:
             self.known[stream] = client.wait(stream, known.get(stream, {}), share)
             if ranges_between(known, {stream: self.known[stream]}):
-                return self.latest()
+                return self.known if len(self.streams) == 1 else self.latest()
         return self.known
 
     def latest(self) -> Offsets:

@@ -152,6 +152,48 @@ def test_a_member_leaves_and_its_writes_stay(seed: int) -> None:
     sim.until(lambda: sim.is_joined(names), 20)
 
 
+def test_a_newcomer_is_met_by_all_although_the_one_that_took_it_in_dies_with_the_news() -> None:
+    sim = Sim(0)
+    first, other = sim.cluster(2)
+    sim.network.cuts |= {("new", other), (other, "new"), (first, other)}
+    sim.add("new", join=first)
+    sim.until(lambda: other in sim["new"].membership.others, 1)
+    sim.crash(first)
+    sim.heal()
+    assert "new" not in sim[other].membership.others
+    sim.until(lambda: sim["new"].detector.up == [other] and sim[other].detector.up == ["new"], 15)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_who_joins_is_up_at_once(count: int) -> None:
+    """On all sides: nobody waits for a heartbeat."""
+    sim = Sim(0, options=replace(OPTIONS, heartbeat_interval=100.0, heartbeat_timeout=1000.0))
+    names = sim.cluster(count)
+    names.append(sim.add("new").name)
+    sim.run(5)
+    sim.ask("new", lambda: sim["new"].join(names[0]))
+    sim.until(lambda: sim.is_joined(names), 1)
+
+
+@over_seeds(40)
+def test_a_leave_takes_as_long_as_the_hand_over_needs(seed: int) -> None:
+    """Nobody's turn is waited for: not where nothing is to be handed over, nor where another lacks much."""
+    sim = Sim(seed, options=replace(OPTIONS, sync_interval=1000.0, leave_timeout=100.0))
+    names = sim.cluster(sim.random.randint(2, 5))
+    leaver = names[-1]
+    lacking = seed % 2 * 25
+    sim.network.loss = 1.0
+    for number in range(lacking):
+        sim.ask(leaver, lambda: sim[leaver].metadata.put("p", b"%d" % number, b"v"))  # noqa: B023 - at once
+    sim.network.loss = 0.0
+    sim.run(0.5)
+    sim.ask(leaver, lambda: sim[leaver].leave(sim.now))
+    sim.run(1 if not lacking else 3)
+    assert sim.nodes[leaver].of(Left) == [Left(complete=True)]
+    others = [sim[name].metadata for name in names[:-1]]
+    assert any(sum(1 for _ in each.items("p")) == lacking for each in others)
+
+
 def test_a_leave_has_a_limit_of_its_own() -> None:
     sim = Sim(0)
     names = sim.cluster(3)

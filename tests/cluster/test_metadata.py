@@ -35,6 +35,9 @@ def test_a_map_with_prefixes() -> None:
     assert metadata.get("p", b"k") == b"1"
     assert metadata.get("p", b"nothing") is None
     assert list(metadata.items("p")) == [(b"", b"empty"), (b"k", b"1"), (b"\xff\xff", b"last")]
+    assert [key for key, _ in metadata.items("p", after=b"")] == [b"k", b"\xff\xff"]
+    assert [key for key, _ in metadata.items("p", b"k", after=b"a")] == [b"k"]
+    assert list(metadata.items("p", after=b"\xff\xff")) == []
     assert list(metadata.items("")) == [(b"k", b"none")]
     metadata.put("p", b"k", b"2")
     assert metadata.get("p", b"k") == b"2"

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from tests.cluster.sim import OPTIONS, Network, Sim, over_seeds
+from tests.cluster.sim import OPTIONS, TICK, Network, Sim, over_seeds
 from vmq_cluster.effects import Delivered, Misbehaved, Outbox
 from vmq_cluster.errors import MalformedError
 from vmq_cluster.messages import Frame, Gossip, Graft, IHave, MessageId, Prune
+from vmq_cluster.options import Options
 from vmq_cluster.plumtree import MAX_RECENT, Plumtree
 
 #: The tests of hundreds of nodes do without failure detection, whose messages are the square of their number.
@@ -41,6 +42,26 @@ def test_a_formed_tree_costs_one_push_a_node(count: int) -> None:
     assert counts[4:] == [count - 1] * 12
     links = sum(len(machine.plumtree.eager) for machine in sim)
     assert links == 2 * (count - 1)
+
+
+@over_seeds(40)
+def test_a_hole_in_the_tree_is_mended_soon_with_the_timers_as_they_are(seed: int) -> None:
+    """Nodes that write at once prune links of each other's tree; some end without any."""
+    timers = Options()
+    quick = replace(QUIET, lazy_interval=timers.lazy_interval, graft_timeout=timers.graft_timeout)
+    sim = Sim(seed, quick, Network(shortest=0.0002, longest=0.005, ordered=True))
+    names = sim.ready(sim.random.randint(3, 5))
+    sim.run(1)
+    for number in range(5):
+        writers = sim.random.sample(names, 3)
+        for name in writers:
+            say(sim, name, b"%s %d" % (name.encode(), number))
+        # 0.3 s, a tick each for the announcement and the graft (a quarter of a second here, a tenth in a node), and
+        # their ways.
+        sim.run(0.3 + 2 * TICK + 0.02)
+        for name in names:
+            wanted = {b"%s %d" % (each.encode(), number) for each in writers if each != name}
+            assert wanted <= set(heard(sim, name))
 
 
 @over_seeds(150)

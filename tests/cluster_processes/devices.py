@@ -349,9 +349,11 @@ class Traffic:
         publisher.start()
         return publisher
 
-    def join_in(self, names: str, qos: int = 2) -> tuple[Subscriber, set[Message]]:
+    def join_in(
+        self, names: str, qos: int = 2, what: str = "more"
+    ) -> tuple[Subscriber, set[Message]]:
         """One more subscriber, and what was published before it was known everywhere."""
-        subscriber = self.subscribe_at(names, "more", qos)
+        subscriber = self.subscribe_at(names, what, qos)
         self._wait_routed([subscriber])
         return subscriber, self.sent()
 

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.spark.support import STREAMS, TWICE, Bridge, executors_environment, stream_environment
+from tests.spark.support import (
+    SHORT,
+    STREAMS,
+    TWICE,
+    Bridge,
+    executors_environment,
+    stream_environment,
+)
 from tests.support.broker_process import BrokerProcess
 from tests.support.tools import missing, require_tool
 
@@ -59,7 +66,7 @@ def spark() -> Iterator[SparkSession]:
 def stage() -> Iterator[BrokerProcess]:
     """The broker of most tests."""
     with BrokerProcess.start(
-        LISTEN, env=stream_environment(STREAMS) | TWICE, args=("--allow-anonymous",)
+        LISTEN, env=stream_environment(STREAMS) | TWICE | SHORT, args=("--allow-anonymous",)
     ) as process:
         yield process
 

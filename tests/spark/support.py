@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -28,12 +30,20 @@ STREAMS = {
     "news": 1,
     "resumed": 2,
     "repeated": 2,
+    "small": 2,
     "sunk": 2,
     "failing": 2,
     "readme": 2,
     "plant": 1,
     "sensors": 2,
     "works": 1,
+}
+
+#: A stream that keeps some 200 kB, by whole segments.
+SHORT = {
+    "VMQ_STREAMS__SHORT__FILTERS": '["short/#"]',
+    "VMQ_STREAMS__SHORT__SEGMENT_BYTES": "65536",
+    "VMQ_STREAMS__SHORT__RETENTION_BYTES": "200000",
 }
 
 #: Seconds for a query to do what it is to do; far more than it takes.
@@ -101,6 +111,20 @@ def send(
                 assert wire.expect(PUBACK).packet_id == number
     finally:
         wire.stream.close()
+
+
+def outrun(broker: BrokerProcess, offset: int) -> None:
+    """Publishes to stream `short` until what lies there up to an offset is deleted by the retention."""
+    random = Random(offset)
+    deleted = re.compile(r"deleted .*/short/0/(\d+)\.arrows by the retention")
+
+    def is_gone(lines: Sequence[str]) -> bool:
+        found = (deleted.search(line) for line in lines)
+        return any(int(each[1]) > offset for each in found if each)
+
+    for _ in range(8):  # a commit is never in two segments, so one of all would be one segment
+        send(broker, [("short/x", random.randbytes(5000)) for _ in range(20)])
+    broker.wait_logs(f"offset {offset} is deleted", is_gone)
 
 
 class Bridge:

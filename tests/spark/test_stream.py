@@ -88,6 +88,36 @@ def test_query_goes_on_at_its_checkpoint(bridge: Bridge, tmp_path: Path) -> None
         assert payloads(bridge, out) == list(range(start + (150 if start == 0 else 1)))
 
 
+def test_small_batches_bring_every_column_as_workers_do(bridge: Bridge, tmp_path: Path) -> None:
+    """Small batches come from the driver, those that are wanted in several tasks from workers."""
+    import pyarrow as pa
+    from pyarrow import flight
+
+    pairs = [{"key": "k", "value": "v"}, {"key": "k", "value": ""}]
+    rows = pa.record_batch(
+        {
+            "topic": [f"small/{number}" for number in range(40)],
+            "payload": [bytes([number]) * number for number in range(40)],
+            "qos": [number % 3 for number in range(40)],
+            "retain": [number % 2 == 0 for number in range(40)],
+            "client_id": [f"c{number}" for number in range(40)],
+            "headers": [pairs[: number % 3] for number in range(40)],
+        }
+    )
+    with flight.connect(bridge.url) as client:
+        writer, _ = client.do_put(flight.FlightDescriptor.for_path("small"), rows.schema)
+        writer.write_batch(rows)
+        writer.close()
+    wanted = bridge.load(stream="small").orderBy("partition", "offset").collect()
+    assert len(wanted) == 40
+    assert {len(row.headers) for row in wanted} == {0, 1, 2}
+    for tasks in ("1", "3"):
+        frame = bridge.stream(stream="small", startingOffsets="earliest", minPartitions=tasks)
+        bridge.collect(frame, tmp_path / tasks, tmp_path / f"check-{tasks}")
+        found = bridge.spark.read.parquet(str(tmp_path / tasks))
+        assert found.orderBy("partition", "offset").collect() == wanted
+
+
 def test_latest_is_the_default_and_news_come_while_it_runs(bridge: Bridge, tmp_path: Path) -> None:
     send(bridge.broker, numbered("news/x", 10))
     with Seen(bridge.stream(topic="news/+"), tmp_path) as seen:

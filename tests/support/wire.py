@@ -305,6 +305,14 @@ class Wire:
             return self._kept.popleft()
         return self._read_packet(timeout)
 
+    def recv_packets(self, timeout: float = TIMEOUT) -> list[Packet]:
+        """The next packet and all that have come with it. Raises as `recv_packet`."""
+        found = [self.recv_packet(timeout), *self._kept]
+        self._kept.clear()
+        while (packet := self._split_packet()) is not None:
+            found.append(packet)
+        return found
+
     def _read_packet(self, timeout: float) -> Packet:
         deadline = monotonic() + timeout
         while True:

@@ -329,6 +329,12 @@ async def test_publishers_pause_while_the_streams_lag(tmp_path: Path) -> None:
         assert (await peer.packet()).packet_id == 1
         (paused,) = streaming.core.waiting_for_streams
         assert paused.pauses == 1  # type: ignore[attr-defined]
+        async with peer_of(broker) as other:
+            await other.connect("of no stream")
+            for number in (1, 2):
+                other.send(publish_packet("t", b"x", qos=1, packet_id=number))
+                assert (await other.packet()).packet_id == number
+        assert streaming.core.waiting_for_streams == [paused]
         peer.send(publish_packet("s/a", b"2", qos=1, packet_id=2))
         streaming.on_pressure(False)
         assert (await peer.packet()).packet_id == 2

@@ -30,8 +30,23 @@ class MemberRow(Struct, frozen=True, kw_only=True):
     is_up: Annotated[bool, Meta(description="This node can reach it")]
     is_self: Annotated[bool, Meta(description="It is the node that answers")]
     address: Annotated[str, Meta(description="Where the others reach it")]
-    waiting_messages: Annotated[int, Meta(description="What waits here for it")]
-    waiting_bytes: int
+    sessions: Annotated[int, Meta(description="Sessions that it has, as this node knows")] = 0
+    online: Annotated[
+        int | None,
+        Meta(description="Those whose clients are connected; null = only the node itself knows"),
+    ] = None
+    offline: Annotated[
+        int | None,
+        Meta(description="Those whose clients are away; null = only the node itself knows"),
+    ] = None
+    subscriptions: Annotated[int, Meta(description="Subscriptions of those sessions")] = 0
+    waiting_messages: Annotated[
+        int,
+        Meta(
+            description="Messages of QoS 1 and 2, and sessions on the move, that wait here for it"
+        ),
+    ] = 0
+    waiting_bytes: int = 0
 
 
 class Joined(Struct, frozen=True):
@@ -62,36 +77,39 @@ def list_members(broker: "Broker") -> list[MemberRow]:
     Raises:
         RefusedError: the broker is no node, or its node has stopped.
     """
-    return list(_rows(_node_of(broker)))
+    return list(_rows(broker, _node_of(broker)))
 
 
-def _rows(node: "ClusterNode") -> Iterator[MemberRow]:
+def _rows(broker: "Broker", node: "ClusterNode") -> Iterator[MemberRow]:
     from vmq_cluster.membership import Status
 
     machine = node.machine
+    clustering = _clustering_of(broker)
     for record in machine.membership.records:
-        is_self = record.name == node.name
-        is_member = record.name in machine.membership.others
-        messages, size = machine.channels.waiting(record.name)
+        name = record.name
+        is_self = name == node.name
+        is_member = name in machine.membership.others
+        tally = clustering.directory.census.of(name)
+        offline = None if tally.durable else 0
+        if is_self:
+            offline = sum(len(each.offline) for each in broker.registries.values())
+        messages, size = clustering.lanes.waiting_for(name)
+        sessions = tally.clean + tally.durable
         yield MemberRow(
-            node=record.name,
+            node=name,
             status=Status(record.status).name.lower(),
-            is_up=is_self or (is_member and machine.detector.is_up(record.name)),
+            is_up=is_self or (is_member and machine.detector.is_up(name)),
             is_self=is_self,
             address=record.address,
+            sessions=sessions,
+            online=None if offline is None else max(0, sessions - offline),
+            offline=offline,
+            subscriptions=tally.subscriptions,
             waiting_messages=messages,
             waiting_bytes=size,
         )
     for address in machine.contacts:
-        yield MemberRow(
-            node="",
-            status="asked",
-            is_up=False,
-            is_self=False,
-            address=address,
-            waiting_messages=0,
-            waiting_bytes=0,
-        )
+        yield MemberRow(node="", status="asked", is_up=False, is_self=False, address=address)
 
 
 async def join(broker: "Broker", address: str) -> Joined:
@@ -148,7 +166,9 @@ def remove(broker: "Broker", name: str, *, force: bool) -> Removed:
     from vmq_cluster.errors import ClusterError
 
     node = _node_of(broker)
-    known = {row.node for row in _rows(node) if row.status in ("joined", "leaving", "expired")}
+    known = {
+        row.node for row in _rows(broker, node) if row.status in ("joined", "leaving", "expired")
+    }
     others = sorted(known - {node.name, ""})
     if name not in others:
         accepted = ", ".join(others) or "there is none"

@@ -1,4 +1,4 @@
-"""What other nodes of the cluster have to do with a publish, for `vmq.admin.why`."""
+"""What other nodes of the cluster have, as this one knows it."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -8,16 +8,45 @@ from vmq.trie import Route
 
 if TYPE_CHECKING:
     from vmq.broker import Broker
+    from vmq.clustering.directory import Directory
+    from vmq.clustering.records import Record
+
+
+def own_name(broker: "Broker") -> str:
+    """The name of this node; "" if the broker is none."""
+    return "" if broker.clustering is None else broker.clustering.name
+
+
+def record_of(broker: "Broker", mountpoint: str, client_id: str) -> "Record | None":
+    """The record of a session that another node has; None if none is known."""
+    directory = _directory_of(broker)
+    record = None if directory is None else directory.record(mountpoint, client_id)
+    return None if record is None or record.node == own_name(broker) else record
 
 
 def home_of(broker: "Broker", mountpoint: str, client_id: str) -> str:
     """The other node that has a client's session; "" if none is known."""
+    record = record_of(broker, mountpoint, client_id)
+    return "" if record is None else record.node
+
+
+def records(broker: "Broker", mountpoint: str | None) -> "Iterator[tuple[str, str, Record | None]]":
+    """The sessions of other nodes, of one mountpoint or (None) of all; a record None is of one that is not asked for.
+
+    Other workers of this broker list theirs themselves. The broker may go on between two of them.
+    """
+    directory = _directory_of(broker)
+    if directory is None:
+        return
+    own = broker.crew | {own_name(broker)}
+    for tree, client_id, record in directory.records_while_written():
+        wanted = record.node not in own and mountpoint in (None, tree)
+        yield tree, client_id, record if wanted else None
+
+
+def _directory_of(broker: "Broker") -> "Directory | None":
     clustering = broker.clustering
-    if clustering is None:
-        return ""
-    record = clustering.directory.record(mountpoint, client_id)
-    own = clustering.node.name
-    return "" if record is None or record.node == own else record.node
+    return None if clustering is None or not clustering.is_running else clustering.directory
 
 
 def targets(

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from itertools import chain
+from typing import TYPE_CHECKING, Annotated, Final
 
 from msgspec import Meta, Struct
 
+from vmq.admin import elsewhere
 from vmq.admin.errors import NotFoundError
 from vmq.admin.listing import Listing, Selection
 from vmq.admin.trees import Mountpoint, find, registries, registry_of
@@ -14,31 +16,50 @@ from vmq.registry import Registry, Subscriber
 
 if TYPE_CHECKING:
     from vmq.broker import Broker
+    from vmq.clustering.records import Record
+
+_ITS_OWN: Final = "; null = known to its own node only"
 
 
 class SessionRow(Struct, frozen=True, kw_only=True):
-    """One session; the names are VerneMQ's."""
+    """One session; the names are VerneMQ's.
 
+    Of a session that another node has, this one knows what its record says. All else is null.
+    """
+
+    node: Annotated[str, Meta(description="Which node has it; empty: the broker is no node")]
     client_id: str
     mountpoint: Mountpoint
-    is_online: bool
+    is_online: Annotated[
+        bool | None,
+        Meta(description="null = a durable session on another node, which knows whether it is"),
+    ]
     user: Annotated[str | None, Meta(description="User name of the connection")] = None
     peer_host: str | None = None
     peer_port: int | None = None
     protocol: Annotated[int | None, Meta(description="3 = MQTT 3.1, 4 = MQTT 3.1.1")] = None
     clean_session: bool
     keep_alive: int | None = None
-    queue_size: Annotated[int, Meta(description="Messages that wait to be sent")]
-    online_messages: Annotated[int, Meta(description="queue_size of a connected client")]
-    offline_messages: Annotated[int, Meta(description="queue_size of an absent client")]
+    queue_size: Annotated[
+        int | None, Meta(description="Messages that wait to be sent" + _ITS_OWN)
+    ] = None
+    online_messages: Annotated[
+        int | None, Meta(description="queue_size of a connected client" + _ITS_OWN)
+    ] = None
+    offline_messages: Annotated[
+        int | None, Meta(description="queue_size of an absent client" + _ITS_OWN)
+    ] = None
     waiting_acks: Annotated[
         int | None,
         Meta(
-            description="Messages sent and not acknowledged; null = not loaded from the store yet"
+            description="Messages sent and not acknowledged; null = not loaded from the store yet, or known to its own "
+            "node only"
         ),
-    ]
+    ] = None
     subscriptions: Annotated[int, Meta(description="How many")]
-    dropped: Annotated[int, Meta(description="Messages lost to limits since the broker's start")]
+    dropped: Annotated[
+        int | None, Meta(description="Messages lost to limits since the broker's start" + _ITS_OWN)
+    ] = None
     session_started_at: Annotated[str | None, Meta(description="When it connected (UTC)")] = None
     offline_since: Annotated[str | None, Meta(description="When it left (UTC)")] = None
 
@@ -76,34 +97,65 @@ class Unsubscribed(Struct, frozen=True):
 
 
 def list_sessions(
-    broker: "Broker", selection: Selection, mountpoint: str | None = None
+    broker: "Broker", selection: Selection, mountpoint: str | None = None, *, local: bool = False
 ) -> Listing[SessionRow]:
-    """All sessions, connected or not, of one mountpoint or (None) of all."""
-    return Listing(SessionRow, _rows(registries(broker, mountpoint)), selection)
+    """All sessions, connected or not, of one mountpoint or (None) of all: this node's first, then those of others.
+
+    Only this node's with `local`.
+    """
+    rows = _rows(broker, registries(broker, mountpoint))
+    if not local:
+        rows = chain(rows, _rows_elsewhere(broker, mountpoint))
+    return Listing(SessionRow, rows, selection)
 
 
-def _rows(trees: list[Registry]) -> Iterator[SessionRow | None]:
+def _rows(broker: "Broker", trees: list[Registry]) -> Iterator[SessionRow | None]:
+    node = elsewhere.own_name(broker)
     for registry in trees:
         for client_id in list(registry.subscribers):
             subscriber = registry.subscribers.get(client_id)
-            yield None if subscriber is None else row_of(registry, subscriber)
+            yield None if subscriber is None else row_of(registry, subscriber, node)
 
 
-def show_session(broker: "Broker", client_id: str, mountpoint: str = "") -> SessionDetails:
-    """One session with its subscriptions."""
+def _rows_elsewhere(broker: "Broker", mountpoint: str | None) -> Iterator[SessionRow | None]:
+    for tree, client_id, record in elsewhere.records(broker, mountpoint):
+        yield None if record is None else _row_elsewhere(tree, client_id, record)
+
+
+def _row_elsewhere(mountpoint: str, client_id: str, record: "Record") -> SessionRow:
+    return SessionRow(
+        node=record.node,
+        client_id=client_id,
+        mountpoint=mountpoint,
+        # A clean session ends with its connection.
+        is_online=True if record.clean else None,
+        clean_session=record.clean,
+        subscriptions=len(record.subscriptions),
+    )
+
+
+def show_session(
+    broker: "Broker", client_id: str, mountpoint: str = "", *, local: bool = False
+) -> SessionDetails:
+    """One session with its subscriptions, also one that another node has (not with `local`)."""
     registry = registry_of(broker, mountpoint)
-    subscriber = find(broker, client_id, mountpoint)
-    row = row_of(registry, subscriber)
-    filters = [
-        SubscriptionRow(each, subscription.qos)
-        for each, subscription in sorted(subscriber.subscriptions.items())
-    ]
+    record = None
+    if not local and client_id not in registry.subscribers:
+        record = elsewhere.record_of(broker, mountpoint, client_id)
+    if record is not None:
+        row = _row_elsewhere(mountpoint, client_id, record)
+        granted = dict(record.subscriptions)
+    else:
+        subscriber = find(broker, client_id, mountpoint)
+        row = row_of(registry, subscriber, elsewhere.own_name(broker))
+        granted = {name: each.qos for name, each in subscriber.subscriptions.items()}
+    filters = [SubscriptionRow(name, qos) for name, qos in sorted(granted.items())]
     values = {name: getattr(row, name) for name in SessionRow.__struct_fields__}
     return SessionDetails(**values, filters=filters)
 
 
-def row_of(registry: Registry, subscriber: Subscriber) -> SessionRow:
-    """A session as a row."""
+def row_of(registry: Registry, subscriber: Subscriber, node: str) -> SessionRow:
+    """A session of this node as a row."""
     queue = subscriber.queue
     waiting = queue.waiting()
     output = subscriber.output
@@ -111,6 +163,7 @@ def row_of(registry: Registry, subscriber: Subscriber) -> SessionRow:
     host, port = (None, None) if output is None else split_peer(output.describe())
     since = registry.offline.get(subscriber.client_id)
     return SessionRow(
+        node=node,
         client_id=subscriber.client_id,
         mountpoint=registry.mountpoint,
         is_online=queue.online,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
+from vmq.admin.elsewhere import home_of
 from vmq.admin.errors import NotFoundError
 from vmq.registry import Registry, Subscriber
 
@@ -50,7 +51,7 @@ def find(broker: "Broker", client_id: str, mountpoint: str = "") -> Subscriber:
     """The session of a client.
 
     Raises:
-        NotFoundError: there is none; the text names other mountpoints that have one.
+        NotFoundError: there is none; the text names another node, or other mountpoints, that have one.
     """
     subscriber = registry_of(broker, mountpoint).subscribers.get(client_id)
     if subscriber is not None:
@@ -58,6 +59,9 @@ def find(broker: "Broker", client_id: str, mountpoint: str = "") -> Subscriber:
     text = f"there is no session of client {client_id!r}"
     if mountpoint:
         text += f" under mountpoint {mountpoint!r}"
+    home = home_of(broker, mountpoint, client_id)
+    if home:
+        raise NotFoundError(f"{text} on this node; node {home!r} has it: ask there")
     others = elsewhere(broker, lambda registry: client_id in registry.subscribers)
     raise NotFoundError(text + others)
 

@@ -17,7 +17,19 @@ app = typer.Typer(
 )
 
 COLUMNS: Final = Columns(
-    ("node", "status", "is_up", "is_self", "address", "waiting_messages", "waiting_bytes")
+    (
+        "node",
+        "status",
+        "is_up",
+        "is_self",
+        "address",
+        "sessions",
+        "online",
+        "offline",
+        "subscriptions",
+        "waiting_messages",
+        "waiting_bytes",
+    )
 )
 
 #: Seconds beyond the limit of a leave in which the broker is to answer.
@@ -28,6 +40,9 @@ _GRACE: Final = 30.0
 @listing(COLUMNS, limit=0)
 def status(ask: AdminClient) -> Any:
     """List the nodes of the cluster, as the asked one sees them.
+
+    How many clients of another node's durable sessions are connected only that node
+    knows: shown as - (null in JSON). What waits is what the asked node has for the other.
 
     \b
     {columns}

@@ -20,8 +20,14 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
+LocalOption = Annotated[
+    bool,
+    typer.Option("--local", help="Only what the asked node has, not the rest of its cluster."),
+]
+
 COLUMNS: Final = Columns(
     (
+        "node",
         "client_id",
         "mountpoint",
         "is_online",
@@ -42,14 +48,19 @@ COLUMNS: Final = Columns(
         "session_started_at",
         "offline_since",
     ),
-    if_any=("mountpoint",),
+    if_any=("node", "mountpoint"),
 )
 
 
 @app.command("list")
 @listing(COLUMNS)
-def list_sessions(ask: AdminClient, mountpoint: AnyMountpointOption = None) -> Any:
-    """List the sessions, connected or not.
+def list_sessions(
+    ask: AdminClient, mountpoint: AnyMountpointOption = None, local: LocalOption = False
+) -> Any:
+    """List the sessions, connected or not: of a cluster those of all its nodes.
+
+    Of a session on another node the asked one knows its subscriptions and whether it is
+    clean; what only its own node knows is shown as - (null in JSON).
 
     \b
     {columns}
@@ -58,16 +69,22 @@ def list_sessions(ask: AdminClient, mountpoint: AnyMountpointOption = None) -> A
     Examples:
       vmq session list
       vmq session list --where 'queue_size > 100' --sort -queue_size
-      vmq session list --where 'not is_online and client_id ~ "^dev"' --json
+      vmq session list --where 'node = "b"'
+      vmq session list --where 'is_online = false and client_id ~ "^dev"' --json
     """
-    return ask.get("/sessions", mountpoint=mountpoint)
+    return ask.get("/sessions", mountpoint=mountpoint, local=local)
 
 
 @app.command("show")
 @asking()
-def show(ask: AdminClient, client_id: ClientArgument, mountpoint: MountpointOption = "") -> Any:
-    """Show one session with its subscriptions."""
-    return ask.get("/session", client_id=client_id, mountpoint=mountpoint)
+def show(
+    ask: AdminClient,
+    client_id: ClientArgument,
+    mountpoint: MountpointOption = "",
+    local: LocalOption = False,
+) -> Any:
+    """Show one session with its subscriptions, on whichever node of the cluster it is."""
+    return ask.get("/session", client_id=client_id, mountpoint=mountpoint, local=local)
 
 
 @app.command("disconnect")

@@ -10,6 +10,7 @@ from typing import Final
 
 from vmq.clustering.directory import Directory
 from vmq.clustering.fencing import Fencing
+from vmq.clustering.inheritance import Inheritance
 from vmq.clustering.key import read_key
 from vmq.clustering.lanes import Lanes
 from vmq.clustering.mover import Mover
@@ -81,6 +82,8 @@ class Clustering:
         self._flushes: list[Callable[[], None]] = []
         self._mover: Mover | None = None
         self._replication: Replication | None = None
+        self._inheritance: Inheritance | None = None
+        self._restoring: asyncio.Task[None] | None = None
         self._key: str | None = None
         self._node: ClusterNode | None = None
         self._storage: LevelStorage | None = None
@@ -183,6 +186,32 @@ class Clustering:
         mover.replication = replication
         self._mover = mover
         mover.start()
+        self._inheritance = inheritance = Inheritance(
+            lanes, directory, mover.take, routing.share, routing.forget_routes
+        )
+        inheritance.start(node.members if node.machine.membership.belongs else ())
+        if lanes.is_new:
+            self._expect_own(mover, replication)
+        else:
+            lanes.open()
+
+    def _expect_own(self, mover: Mover, replication: Replication) -> None:
+        """Nothing is taken from others before it is known what this node had, if it was a member before."""
+        mover.is_restoring = True
+        if replication.replicas is not None:
+            replication.replicas.is_restoring = True
+        self._restoring = asyncio.get_running_loop().create_task(self._restore(mover, replication))
+
+    async def _restore(self, mover: Mover, replication: Replication) -> None:
+        while self._node is not None and self._node.is_running:
+            if self._node.up and self._has_heard(frozenset()):
+                break
+            await asyncio.sleep(_LOOK)
+        await mover.bring_back()
+        mover.is_restoring = False
+        if replication.replicas is not None:
+            replication.replicas.is_restoring = False
+        self.lanes.open()
 
     @property
     def replication(self) -> Replication:
@@ -212,6 +241,16 @@ class Clustering:
         return fencing
 
     @property
+    def name(self) -> str:
+        """The name of this node."""
+        return node_name(self.options)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the node takes part."""
+        return self._node is not None and self._node.is_running
+
+    @property
     def directory(self) -> Directory:
         """Which node has which session."""
         assert self._directory is not None, "the node is not started"
@@ -228,6 +267,13 @@ class Clustering:
         self._core.on_subscriber = None
         self._core.fence = None
         self._fencing = None
+        if self._restoring is not None:
+            self._restoring.cancel()
+            await asyncio.wait([self._restoring])
+            self._restoring = None
+        if self._inheritance is not None:
+            await self._inheritance.stop()
+            self._inheritance = None
         if self._mover is not None:
             self._mover.stop()
             self._mover = None
@@ -506,6 +552,11 @@ class Clustering:
                 "cluster_subacks_early",
                 "SUBACKs sent before every node that is up had the subscription (suback_timeout).",
                 0 if self._fencing is None else self._fencing.given_up,
+            ),
+            (
+                "cluster_messages_inherited",
+                "Messages that waited for a node that is gone, given to who has the sessions now.",
+                0 if self._inheritance is None else self._inheritance.given,
             ),
             (
                 "cluster_shared_lost",

@@ -154,8 +154,9 @@ class Deposits:
     def set_members(self, members: Iterable[str]) -> None:
         """These are the other members."""
         self._members = set(members)
-        for peer in self._all.keys() - self._members:
-            del self._all[peer]  # who has its sessions gets what waited, from here
+        # Until others have the sessions of a node that was taken out, what is for those waits as before.
+        for peer in self._lanes.lost - self._all.keys():
+            self._begin(peer)
         self._told &= self._members
         for owner, depositing in list(self._all.items()):
             if not self._members.issuperset(depositing.keepers):
@@ -261,6 +262,8 @@ class Deposits:
     def tick(self, now: float) -> None:
         """To be called a few times a second: goes on, and tells keepers when what they have has arrived."""
         for peer in list(self._all):
+            if self._lanes.find_lane(peer) is None:
+                del self._all[peer]
             self.more(peer)
         self._look_who_is_slow(now)
         arrived: set[str] = set()
@@ -298,7 +301,7 @@ class Deposits:
 
     def _tell(self, keeper: str) -> None:
         left = []
-        for peer in sorted(self._members):
+        for peer in sorted(self._members | self._lanes.lost):
             oldest = self._oldest(peer)
             if oldest != b"\xff":
                 left.append(Left(peer, *place_of(oldest)))

@@ -15,10 +15,12 @@ it deletes pieces that were made before its own and count no more.
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 import msgspec
 
+from vmq.clustering.census import Census
 from vmq.clustering.pieces import PIECE, Filters, Pieces
 from vmq.clustering.records import (
     NUMBER,
@@ -52,6 +54,9 @@ Overlay = dict[bytes, bytes | None]
 #: Under this prefix each node notes that its sessions have records.
 _NODES: Final = "vmq.nodes"
 
+#: Records that are read at once where others may be written in between.
+_PORTION: Final = 100
+
 
 class Directory:
     """All sessions of the cluster.
@@ -84,6 +89,8 @@ class Directory:
         #: The keys of pieces that are to be written, by what they begin with.
         self._held: dict[bytes, set[bytes]] = {}
         self._is_flush_due = False
+        #: What each node has, of what was told or counted by `count_all`.
+        self.census = Census()
         node.merge_with(SUBSCRIBERS, merge)
         node.watch_steps(SUBSCRIBERS, self._on_changes)
 
@@ -96,21 +103,26 @@ class Directory:
 
     def records(self) -> Iterator[tuple[str, str, Record]]:
         """All records of the metadata with mountpoint and client id. Nothing is to be written meanwhile."""
-        name: tuple[str, str] | None = None
-        head: Record | None = None
-        begin = b""
-        for key, raw in self._node.items(SUBSCRIBERS):
-            if decode_piece(key) is None:
-                if name is not None and head is not None:
-                    yield *name, head
-                name, head = _name(key), _read(raw)
-                begin = pieces_of(key, head.pieces) if head is not None and head.pieces else b""
-            elif begin and key.startswith(begin) and head is not None:
-                piece = _read(raw)
-                if piece is not None:
-                    head.subscriptions.update(piece.subscriptions)
-        if name is not None and head is not None:
-            yield *name, head
+        yield from _whole_ones(self._node.items(SUBSCRIBERS))
+
+    def records_while_written(self) -> Iterator[tuple[str, str, Record]]:
+        """The same, where others may write between two of them: what changes meanwhile is there or not."""
+        yield from _whole_ones(self._in_portions())
+
+    def _in_portions(self) -> Iterator[tuple[bytes, bytes]]:
+        last: bytes | None = None
+        while self._node.is_running:
+            portion = list(islice(self._node.items(SUBSCRIBERS, after=last), _PORTION))
+            if not portion:
+                return
+            yield from portion
+            last = portion[-1][0]
+
+    def count_all(self) -> Iterator[tuple[str, str, Record]]:
+        """All records, which the census has then counted: once, before any changes."""
+        for mountpoint, client_id, record in self.records():
+            self.census.change(None, record, is_session=True)
+            yield mountpoint, client_id, record
 
     def on_owner(self, callback: Follower) -> None:
         """Calls back when a session has another owner, or none any more, or its owner has it anew.
@@ -447,6 +459,7 @@ class Directory:
             or before.pieces != after.pieces
         ):
             self._pieces.pop(key, None)
+        self.census.change(before, after, is_session=True)
         self._follow(
             *decode_key(key),
             before and before.like(before.subscriptions),
@@ -465,7 +478,9 @@ class Directory:
         self, key: bytes, head: Record, before: Filters | None, after: Filters | None
     ) -> None:
         old = None if before is None else head.like(before)
-        self._follow(*decode_key(key), old, None if after is None else head.like(after))
+        new = None if after is None else head.like(after)
+        self.census.change(old, new, is_session=False)
+        self._follow(*decode_key(key), old, new)
 
     def _tell(self, key: bytes, before: Record | None, after: Record | None) -> None:
         if _ownership(before) == _ownership(after) or not self._callbacks:
@@ -486,6 +501,25 @@ class Directory:
     def _flush_due(self) -> None:
         if self._is_flush_due:
             self.flush()
+
+
+def _whole_ones(items: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[str, str, Record]]:
+    """The sessions that are in keys and values in order, each with all its pieces."""
+    name: tuple[str, str] | None = None
+    head: Record | None = None
+    begin = b""
+    for key, raw in items:
+        if decode_piece(key) is None:
+            if name is not None and head is not None:
+                yield *name, head
+            name, head = _name(key), _read(raw)
+            begin = pieces_of(key, head.pieces) if head is not None and head.pieces else b""
+        elif begin and key.startswith(begin) and head is not None:
+            piece = _read(raw)
+            if piece is not None:
+                head.subscriptions.update(piece.subscriptions)
+    if name is not None and head is not None:
+        yield *name, head
 
 
 def _key_of(registry: Registry, subscriber: Subscriber) -> bytes:

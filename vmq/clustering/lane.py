@@ -18,6 +18,9 @@ from vmq.output import Output, Wait
 from vmq.store import Store
 from vmq_cluster.messages import MAX_PAYLOAD
 
+#: What a parcel has behind its messages once it is addressed.
+_TRAILER: Final = 9
+
 #: A parcel is closed when it has so many bytes, but for one message that is longer.
 PARCEL: Final = 256 * 1024
 
@@ -52,8 +55,12 @@ class Lane:
         self.peer = peer
         self._store = store
         self._next_place = next_place
-        #: Whether the peer was seen to be a member in this life.
+        #: Whether messages for it are taken: it is a member, or somebody will have what was for it.
+        self.takes = False
+        #: Whether they go to it: it is a member, and nobody looks through what waits.
         self.is_open = False
+        #: The name of its store; 0: not known yet.
+        self.target = 0
         #: What waits, confirmed by nobody, in messages and bytes.
         self.messages = 0
         self.size = 0
@@ -95,7 +102,7 @@ class Lane:
         before = len(parcel)
         encode_into(message, parcel, -1)
         added = len(parcel) - before
-        if added > MAX_PAYLOAD - HEAD or (self.size + added > room and self.has_any()):
+        if added > MAX_PAYLOAD - HEAD - _TRAILER or (self.size + added > room and self.has_any()):
             del parcel[before:]
             return -added
         if self._count and before + added > PARCEL:
@@ -255,29 +262,31 @@ class Lane:
         for output in paused:
             output.resume()
 
-    # --- the end
+    # --- what waits is for somebody else
 
-    def end(self) -> None:
-        """The peer is no member any more: nobody will ask for what waits. `drop` takes it out of the store."""
+    def rewind(self) -> None:
+        """Nothing is under way any more: what waits is in the store alone."""
         self.is_open = False
-        self.seal()
-        self.settle()
-        while self._dones:
-            self._dones.popleft()[1](False)
         self._sent.clear()
         self._fresh.clear()
         self._held = 0
         self._loaded = prefix_of(self.peer)
 
-    def drop(self, limit: int) -> Iterator[bytes]:
-        """Takes so many parcels out of the store, once all are on the disk; yields them. No more: that was all."""
-        for key, payload in stored_parcels(self._store, self._loaded, self._stored):
-            self._loaded = key
-            self._forget(Entry(key, payload))
-            yield payload
-            limit -= 1
-            if not limit:
-                return
-        self._loaded = self._stored
-        self.messages = self.size = 0
+    def lose(self) -> None:
+        """The peer is no member any more: whoever had something for it has it again, if it is not in the store."""
+        self.seal()
+        self.settle()
+        while self._dones:
+            self._dones.popleft()[1](False)
+        self.rewind()
+
+    def stored(self, behind: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """The parcels behind a key and up to another, which are on the disk."""
+        return stored_parcels(self._store, max(behind, prefix_of(self.peer)), end)
+
+    def cut(self, key: bytes, before: bytes, after: bytes) -> None:
+        """A parcel becomes shorter, or is gone; it is not in memory."""
+        self._store.delete(key) if not after else self._store.put(key, after)
         self.is_changed = True
+        self.messages -= count_of(before) - count_of(after)
+        self.size -= len(before) - len(after)

@@ -12,8 +12,13 @@ again if it had been.
 does not fit is dropped, counted, and told to plugins; or publishers read no more until there is room, as they do for a
 full queue, if the peer is up and the options say so. A node whose own store is behind or cannot write takes nothing
 from its peers until it can: what is under way to it then is limited by the channel's window, and waits at its sender.
+
+**Lost disks.** What waits is for one store of the peer. A peer with another one has lost that and everything in it; and
+of one that is no member any more nobody knows whether it has not. Then `vmq.clustering.inheritance` looks through what
+waits, while the lane takes messages and sends none. A node whose own store is new takes nothing before it is `open`.
 """
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Set
@@ -27,13 +32,25 @@ from vmq.checkpoint import Checkpoint
 from vmq.clustering.lane import Done, Lane
 from vmq.clustering.message import Message
 from vmq.clustering.publishes import Publish
-from vmq.clustering.spool import Taken, begin_life, stored_lanes
-from vmq.clustering.wire import AnyMessage, WireError, decode, decode_parcel, encode
+from vmq.clustering.spool import (
+    LIFE,
+    Known,
+    Taken,
+    begin_life,
+    forget_known,
+    put_known,
+    stored_known,
+    stored_lanes,
+)
+from vmq.clustering.stores import StoreName
+from vmq.clustering.wire import AnyMessage, WireError, address, decode, decode_parcel, encode
 from vmq.core import Core
 from vmq.output import Output
 from vmq.queue import LONGEST_PAUSE
+from vmq_cluster.clocks import NodeClock
 from vmq_cluster.effects import Acknowledged, Arrived, MembersChanged, PeerDown, PeerUp
 from vmq_cluster.errors import ClusterError
+from vmq_cluster.membership import Status
 from vmq_cluster.node import ClusterNode
 
 log = logging.getLogger("vmq.cluster")
@@ -41,9 +58,6 @@ log = logging.getLogger("vmq.cluster")
 # The reasons of on_message_drop.
 BUFFER_FULL: Final = "cluster_buffer_full"
 NODE_REMOVED: Final = "cluster_node_removed"
-
-#: Parcels of a removed member that are dropped at once; those behind them wait for the next commit.
-DROP_STEP: Final = 64
 
 #: Seconds until the store is read again that could not be.
 READ_AGAIN: Final = 1.0
@@ -92,10 +106,28 @@ class Lanes:
         #: Those with something that the next commit has to have whole.
         self._changed: set[Lane] = set()
         self._up: set[str] = set()
+        #: What is known of the peers' stores.
+        self._known: dict[str, Known] = dict(stored_known(store))
+        #: Peers whose lanes are looked through; those of them that are no members; those with another store, its name.
+        self.searched: set[str] = set()
+        self.lost: set[str] = set()
+        self.renewed: dict[str, StoreName] = {}
+        #: Of those that went in order the last parcel from before that.
+        self.left: dict[str, bytes] = {}
+        #: Told of each that is added to `searched`.
+        self.on_searched: Callable[[str], None] = lambda peer: None
+        #: Whether what comes is taken, and what this node knew when that began.
+        self._is_open = False
+        self._clock: NodeClock | None = None
         #: What came while the store could take nothing, in order.
         self._untaken: deque[Arrived] = deque()
         self._taken = Taken(store)
+        #: Whether the store has not been a node's before.
+        self.is_new = store.get(LIFE) is None
         self._name, self._life = begin_life(store, int(core.wall_clock() * 1000), core.choose)
+        if self.is_new:
+            # By their numbers others tell this node's sessions apart, also from those of a store that it lost.
+            store.next_session = max(store.next_session, self._life << 20)
         #: The last parcel's number: one for all lanes, so that a peer that comes back sees it rise, too.
         self._number = 0
         #: Runs what has to wait for the store, the streams' and the replicas' gates included.
@@ -108,14 +140,23 @@ class Lanes:
         self.dropped_bytes = 0
         for peer, last, messages, size in stored_lanes(store):
             self._lane(peer).restore(last, messages, size)
+        for peer, known in self._known.items():
+            self._lane(peer).target = known.name
         if ack_remote:
             core.wait_for_nodes = self.wait_for_all
         node.hold()
         node.on(MembersChanged, self._on_members)
-        node.on(PeerUp, lambda effect: self._up.add(effect.peer))
+        node.on(PeerUp, lambda effect: self._on_up(effect.peer))
         node.on(PeerDown, self._on_down)
         node.on(Arrived, self._on_arrived)
         node.on(Acknowledged, self._on_acknowledged)
+        self.on(StoreName, self._on_store)
+
+    def open(self) -> None:
+        """What comes is taken from now on: the sessions that it is for are here."""
+        self._is_open = True
+        self._clock = self._node.machine.metadata.clock.copy()
+        self._go_on()
 
     # --- for those who have something to say
 
@@ -136,7 +177,7 @@ class Lanes:
         """
         lane = self._lanes.get(peer)
         size = 0
-        if lane is not None and lane.is_open:
+        if lane is not None and lane.takes:
             before = lane.key
             size = lane.add(message, self._buffer_bytes)
             if lane.key is not before:
@@ -191,6 +232,11 @@ class Lanes:
         """How many messages wait for peers or for their confirmations, and their bytes."""
         lanes = self._lanes.values()
         return sum(lane.messages for lane in lanes), sum(lane.size for lane in lanes)
+
+    def waiting_for(self, peer: str) -> tuple[int, int]:
+        """The same of one peer."""
+        lane = self._lanes.get(peer)
+        return (0, 0) if lane is None else (lane.messages, lane.size)
 
     def before_commit(self) -> None:
         """Puts everything into the commit that belongs to it; to be called before each."""
@@ -264,7 +310,7 @@ class Lanes:
             return
         try:
             for entry in lane.take():
-                self._node.send(lane.peer, entry.payload, entry)
+                self._node.send(lane.peer, address(entry.payload, lane.target), entry)
         except ClusterError:
             return  # it is no member any more, which `_on_members` is about to hear
         except Exception:
@@ -312,16 +358,153 @@ class Lanes:
 
     def _on_members(self, effect: MembersChanged) -> None:
         others = set(effect.members) - {self._node.name}
-        self._taken.forget_others(others)
+        belongs = self._node.machine.membership.belongs
         self._untaken = deque(each for each in self._untaken if each.peer in others)
-        for peer in sorted(self._lanes.keys() - others):
-            self._end(self._lanes.pop(peer))
+        for peer in sorted(self._lanes.keys() - others - self.lost):
+            lane = self._lanes[peer]
+            self._up.discard(peer)
+            if belongs:
+                self._lose(lane)
+            else:  # this node is the one that is out: when it is back, what waits goes on
+                lane.settle()
+                lane.rewind()
+                lane.takes = False
         for peer in sorted(others):
             lane = self._lane(peer)
-            if not lane.is_open:
-                lane.is_open = True
-                self._hand_over(lane)
+            self.lost.discard(peer)
+            if not lane.takes or not lane.is_open:
+                lane.takes = True
+                self._maybe_open(lane)
         self._core.outbox.flush()
+
+    def _maybe_open(self, lane: Lane) -> None:
+        if lane.peer not in self.searched and lane.peer not in self.lost:
+            lane.is_open = True
+            self._hand_over(lane)
+
+    def _lose(self, lane: Lane) -> None:
+        """A peer is no member any more: what waits for it goes to others, as what comes until they are known."""
+        self.lost.add(lane.peer)
+        lane.takes = True
+        lane.lose()
+        self.renewed.pop(lane.peer, None)
+        gone = self._node.machine.membership.record(lane.peer)
+        if gone is not None and gone.status == Status.LEFT:
+            self.left[lane.peer] = lane.key
+        self._changed.add(lane)
+        self._search(lane.peer)
+
+    def lose(self, peer: str) -> None:
+        """The same of one that was no member in this life, and has sessions."""
+        if peer not in self._lanes:
+            self._lose(self._lane(peer))
+
+    def _search(self, peer: str) -> None:
+        self.searched.add(peer)
+        self.on_searched(peer)
+
+    # --- which store a peer has
+
+    def _on_up(self, peer: str) -> None:
+        self._up.add(peer)
+        self.ask_store(peer)
+
+    def ask_store(self, peer: str) -> None:
+        """Asks which store a peer has."""
+        self._tell_store(peer, asks=True)
+
+    def _tell_store(self, peer: str, *, asks: bool = False) -> None:
+        clock = None if self._clock is None else self._clock.runs
+        self.send_quick(peer, StoreName(self._name, asks, clock))
+
+    def _on_store(self, peer: str, message: StoreName) -> None:
+        if message.asks:
+            self._tell_store(peer)
+        lane = self._lanes.get(peer)
+        if lane is None or peer in self.lost:
+            return
+        known = self._known.get(peer)
+        if known is None:
+            self._know(lane, Known(message.name))
+        elif known.name != message.name:
+            self.renewed[peer] = message
+            if peer not in self.searched:
+                self._node.forget(peer)
+                lane.rewind()
+                self._search(peer)
+
+    def _know(self, lane: Lane, known: Known) -> None:
+        self._known[lane.peer] = known
+        lane.target = known.name
+        put_known(self._store, lane.peer, known)
+
+    # --- for who looks through what waits
+
+    def lane(self, peer: str) -> Lane:
+        """The lane of a peer that is searched."""
+        return self._lanes[peer]
+
+    def known(self, peer: str) -> Known:
+        """How far what waited for the last store of a peer is looked through."""
+        return self._known.get(peer) or Known(0)
+
+    def is_restored(self, peer: str) -> bool:
+        """Whether this node knows all by which a peer with another store decided which sessions are its own."""
+        renewed = self.renewed.get(peer)
+        if renewed is None or renewed.clock is None:
+            return False
+        return self._node.is_running and self._node.has_seen(NodeClock.checked(renewed.clock))
+
+    def begin_search(self, peer: str) -> Known:
+        """What waits for a peer now was for its last store; an earlier life may have begun with looking through it."""
+        lane, known = self._lanes[peer], self._known[peer]
+        lane.seal()
+        if not known.end:
+            known.end = lane.key
+            self.save_known(peer)
+        return known
+
+    def save_known(self, peer: str) -> None:
+        """That has changed."""
+        put_known(self._store, peer, self.known(peer))
+
+    def changed(self, lane: Lane) -> None:
+        """What waits is another: the next commit has to know how much it is."""
+        self._changed.add(lane)
+
+    def drop(self, peer: str, parcel_bytes: int, messages: list[AnyMessage]) -> None:
+        """Nobody wants these."""
+        self._count_dropped(len(messages), parcel_bytes)
+        for each in messages:
+            self._tell_dropped(peer, each, NODE_REMOVED)
+
+    async def on_disk(self) -> None:
+        """Returns when all that waits can be read from the disk."""
+        is_there = asyncio.Event()
+        self._disk.after(is_there.set)
+        self._core.outbox.flush()
+        await is_there.wait()
+
+    def found(self, peer: str) -> None:
+        """All is looked through: what waits now is for the peer, if it is a member."""
+        self.searched.discard(peer)
+        lane = self._lanes[peer]
+        self.left.pop(peer, None)
+        renewed = self.renewed.pop(peer, None)
+        if renewed is not None:
+            self._know(lane, Known(renewed.name))
+        if peer not in self.lost:
+            self._maybe_open(lane)
+            self._core.outbox.flush()
+            return
+        self.lost.discard(peer)
+        lane.takes = False
+        del self._lanes[peer]
+        self._known.pop(peer, None)
+        forget_known(self._store, peer)
+        lane.messages = lane.size = 0  # whatever was said of what an earlier life left
+        lane.is_changed = True
+        lane.save_total()
 
     def _on_down(self, effect: PeerDown) -> None:
         self._up.discard(effect.peer)
@@ -331,35 +514,11 @@ class Lanes:
             lane.settle()
         self._core.outbox.flush()
 
-    def _end(self, lane: Lane) -> None:
-        """A peer is no member any more: nobody will ask for what waits for it, which may be a lot."""
-        self._up.discard(lane.peer)
-        lane.end()
-        self._disk.after(partial(self._drop, lane))
-
-    def _drop(self, lane: Lane) -> None:
-        """Drops a step of what waited for a peer that is no member any more, and has the rest dropped later."""
-        is_rest = False
-        try:
-            for raw in lane.drop(DROP_STEP):
-                is_rest = True
-                parcel, _ = decode_parcel(raw)
-                self._count_dropped(len(parcel.messages), len(raw))
-                for message in parcel.messages:
-                    self._tell_dropped(lane.peer, message, NODE_REMOVED)
-        except Exception:
-            log.exception("cannot drop all that waited for %s", lane.peer)
-            return
-        if is_rest:
-            self._disk.after(partial(self._drop, lane))
-        elif lane.peer not in self._lanes:
-            lane.save_total()
-
     # --- receiving
 
     def _on_arrived(self, effect: Arrived) -> None:
         if effect.reliable:
-            if self._untaken:
+            if self._untaken or not self._is_open:
                 self._untaken.append(effect)
             else:
                 self._take(effect)
@@ -387,6 +546,10 @@ class Lanes:
                 break
             try:
                 parcel, fault = decode_parcel(raw)
+                if parcel.target != self._name:
+                    self._tell_store(peer)
+                if parcel.target not in (0, self._name):
+                    break  # it stays where it is, and what is behind it as well, until the peer knows
                 if self._taken.is_new(peer, parcel):
                     self._handle(peer, parcel.messages)
             except WireError as error:
@@ -408,6 +571,8 @@ class Lanes:
 
     def _go_on(self) -> None:
         """The store has committed something."""
+        if not self._is_open:
+            return
         untaken, self._untaken = self._untaken, deque()
         while untaken and not self._untaken:
             self._take(untaken.popleft())

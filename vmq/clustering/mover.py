@@ -21,6 +21,7 @@ from vmq.clustering.moves import (
     Echo,
     End,
     Free,
+    Inherited,
     Mark,
     Move,
     Moved,
@@ -96,6 +97,8 @@ class Mover(Sessions):
         self._is_running = False
         self._members: set[str] = set()
         self._adoption: asyncio.Task[None] | None = None
+        #: This node lost its disk, and brings its sessions back.
+        self.is_restoring = False
 
     # --- its life
 
@@ -104,7 +107,7 @@ class Mover(Sessions):
         self._is_running = True
         self._members = set(self._node.members)
         self.let_in_stored()
-        for kind in (Claim, Free, State, Batch, Ready, Moved, Mark, Echo, End):
+        for kind in (Claim, Free, State, Batch, Ready, Moved, Mark, Echo, End, Inherited):
             self._lanes.on(kind, self._on_move)
         self._directory.on_owner(self._on_owner)
         self._node.on(PeerUp, lambda effect: self._when_up(effect.peer))
@@ -161,6 +164,9 @@ class Mover(Sessions):
             self.moving.receive(peer, message, self._now())
         elif isinstance(message, Batch):
             self.add(message.who, message.entries)  # nobody has them any more but this store
+        elif isinstance(message, Inherited):
+            for client_id in message.clients:
+                self.add((message.mountpoint, client_id), [message.entry])
 
     def take(self, message: Move) -> None:
         """Has this node take what another would have sent."""
@@ -170,6 +176,8 @@ class Mover(Sessions):
     def _on_owner(
         self, mountpoint: str, client_id: str, before: Record | None, after: Record | None
     ) -> None:
+        if self.is_restoring and before is None and after is not None and after.node == self.name:
+            return  # from before the disk was lost: `bring_back` has them all
         if self._is_running:
             self.moving.on_owner((mountpoint, client_id), before, after, self._now())
             # Connections may have been closed, outside of any pass of theirs.
@@ -201,16 +209,24 @@ class Mover(Sessions):
     def send(self, peer: str, message: Move, done: Callable[[bool], None] | None = None) -> bool:
         """Sends reliably and in order; False: there is no room now. To who is no member, nothing can be said."""
         if peer not in self._members:
+            if isinstance(message, Mark) and peer in self._lanes.lost:
+                self._lanes.send(peer, message)  # it tells what in front of it was for that session
             return done is None
-        if done is None:
+        if done is None and not isinstance(message, Batch):
             return self._lanes.send(peer, message)
-        if self._lanes.is_filling(peer):
+        if done is not None and self._lanes.is_filling(peer):
             return False  # publishes, which have nowhere else to wait, come first
         is_taken = False
 
         def later(arrived: bool) -> None:
-            if is_taken and self._is_running:
+            if not is_taken or not self._is_running:
+                return
+            if done is not None:
                 done(arrived)
+            elif (
+                not arrived
+            ):  # it was another node's, which has it no more: it looks for its session again
+                self._loop.call_soon(self.take, message)
 
         is_taken = self._lanes.send(peer, message, later)
         return is_taken
@@ -267,6 +283,8 @@ class Mover(Sessions):
     def seek(self, who: Who, owner: str) -> bool:
         """Looks for a copy of the session of an owner that is down; False: there is none to be had."""
         if self.replication is None or not self._is_running or who in self._sought:
+            return False
+        if owner == self.name and not self.is_restoring:
             return False
         if who not in self._seeking:
             self._seeking.add(who)
@@ -382,11 +400,27 @@ class Mover(Sessions):
         finally:
             self._adoption = None
 
+    async def bring_back(self) -> None:
+        """Makes this node have again what its records say that it has, of copies where there are any."""
+        own = [
+            each
+            for each in self._directory.records()
+            if each[2].node == self.name and self.kind((each[0], each[1])) is Kind.NONE
+        ]
+        for at in range(0, len(own), AT_ONCE):
+            step = own[at : at + AT_ONCE]
+            await asyncio.gather(*(self._adopt_one((each[0], each[1]), each[2]) for each in step))
+        if own:
+            log.warning("sessions of this node from before its store was lost: %d", len(own))
+
     async def _adopt_one(self, who: Who, record: Record) -> None:
         if self.record(who) != record or self.kind(who) is not Kind.NONE:
             return
         if record.clean:
-            self._directory.drop(*who)
+            if record.node == self.name:
+                self._directory.forget(*who)
+            else:
+                self._directory.drop(*who)
             return
         if await self._find_copy(who, record.node):
             return

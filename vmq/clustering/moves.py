@@ -127,6 +127,8 @@ class Mark(_About, frozen=True, tag=16):
     node: Name
     source: Name
     subscriptions: dict[Filter, Qos]
+    #: It was asked for: there may be one in front of it that said the same.
+    again: bool = False
 
 
 class Echo(_About, frozen=True, tag=17):
@@ -142,4 +144,16 @@ class End(_About, frozen=True, tag=18):
     since: Since
 
 
-Move = Claim | Free | State | Batch | Ready | Moved | Mark | Echo | End
+class Inherited(Message, frozen=True, tag=19):
+    """For sessions that you have: a message that waited for a node which had them and is gone, or lost its disk."""
+
+    mountpoint: Mountpoint
+    clients: Annotated[list[ClientId], Meta(max_length=10_000)]
+    entry: Entry
+
+    def check(self) -> None:
+        """Refuses what no client could have published."""
+        self.entry.check()
+
+
+Move = Claim | Free | State | Batch | Ready | Moved | Mark | Echo | End | Inherited

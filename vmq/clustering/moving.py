@@ -34,6 +34,7 @@ from vmq.clustering.moves import (
     Echo,
     End,
     Free,
+    Inherited,
     Mark,
     Move,
     Moved,
@@ -59,7 +60,9 @@ class Moving:
         self._now = 0.0
         self.claims: dict[Who, Claiming] = {}
         self.incoming: dict[Who, Incoming] = {}
-        self.shipping = Shipping(here)
+        self.shipping = Shipping(
+            here, lambda who, entries: self._on_batch(here.name, Batch(*who, entries))
+        )
         #: Marks that are owed until the record has come this far.
         self._owed: dict[Who, list[tuple[str, Moved, float]]] = {}
         self._giving: Who | None = None
@@ -97,8 +100,10 @@ class Moving:
         if incoming is not None:
             return incoming.is_ready or incoming.source not in here.up()
         record = here.record(who)
-        if record is None or record.node == here.name:
+        if record is None:
             return True
+        if record.node == here.name:
+            return not self._seeks(who, record, clean)  # its disk was lost
         if record.node in here.up() or self._seeks(who, record, clean):
             return False
         self._take_over(who, record, clean)
@@ -116,10 +121,13 @@ class Moving:
         claiming = self.claims.get(who)
         if claiming is None:
             return
+        record = self._here.record(who)
         if not self._may_go_on(who, claiming.clean):
             if now < claiming.deadline:
                 return
-            self._take_over(who, self._here.record(who), claiming.clean)
+            self._take_over(who, record, claiming.clean)
+        elif record is not None and record.node == self._here.name:
+            self._take_over(who, record, claiming.clean)  # nobody had a copy
         self._proceed(who)
 
     def _take_over(self, who: Who, record: Record | None, clean: bool) -> None:
@@ -184,6 +192,8 @@ class Moving:
                 self._on_echo(peer, message)
             case End():
                 self._on_end(peer, message)
+            case Inherited():
+                self._on_inherited(message)
 
     def _say(self, peer: str, message: Move) -> None:
         """Sends now, or as soon as there is room, what nothing else makes good."""
@@ -274,7 +284,7 @@ class Moving:
             return
         # By no record nothing goes anywhere.
         route = Record(moved.node, moved.since, False, {}) if record is None else record
-        mark = Mark(*who, route.since, route.node, peer, route.subscriptions)
+        mark = Mark(*who, route.since, route.node, peer, route.subscriptions, again=True)
         for node in sorted({peer, moved.node} - {here.name}):
             self._say(node, mark)
 
@@ -413,6 +423,22 @@ class Moving:
             here.add(who, message.entries)
             self._begin(who, record.node, record.since)
         return True
+
+    def _on_inherited(self, message: Inherited) -> None:
+        """Gives sessions what waited for a node that had them, wherever they are now."""
+        here = self._here
+        nodes = {*here.up(), *here.down()}
+        elsewhere: dict[str, list[str]] = {}
+        for client_id in message.clients:
+            who = (message.mountpoint, client_id)
+            record = here.record(who)
+            is_here = who in self.outgoing or here.kind(who) is not Kind.NONE
+            if is_here or record is None or record.node not in nodes:
+                self._on_batch(here.name, Batch(*who, [message.entry]))
+            else:
+                elsewhere.setdefault(record.node, []).append(client_id)
+        for node, clients in elsewhere.items():
+            self._say(node, Inherited(message.mountpoint, clients, message.entry))
 
     def _on_ready(self, peer: str, ready: Ready) -> None:
         incoming = self.incoming.get(ready.who)

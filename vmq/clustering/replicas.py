@@ -102,6 +102,8 @@ class Replicas:
         self._made = {key[1:] for key, _ in scan(store.db, WHENCE)}
         #: No member has copies of earlier lives, of which this one would not know what they lack.
         self._is_swept = True
+        #: Old copies are of use still, for this node has lost its disk and brings its sessions back.
+        self.is_restoring = False
         self.left_out = 0
         self.filled = 0
         self._too_long = 0
@@ -555,7 +557,13 @@ class Replicas:
 
     def _maybe_sweep(self, peer: Peer) -> None:
         """Once all sessions are placed and copied, copies of earlier lives are of no use."""
-        if peer.is_active and not peer.swept_by and not peer.behind and self._placing.is_done:
+        if (
+            peer.is_active
+            and not self.is_restoring
+            and not peer.swept_by
+            and not peer.behind
+            and self._placing.is_done
+        ):
             peer.swept_by = peer.next_number
             message = Changes(self._life, peer.next_number, self._store.number, swept=True)
             peer.next_number += 1

@@ -6,7 +6,8 @@ once, straight from the node where it was published; there it goes to local subs
 Who gets it of a share group is told in `vmq.clustering.sharing`.
 
 A node that is down is a target like any other: what is of QoS 1 and 2 waits for it on its lane, up to `buffer_bytes`,
-until it is up again or no member any more. That holds for its clean sessions too: from here a node that died, with
+until it is up again. If it is no member any more, what waits goes to who has the sessions now
+(`vmq.clustering.inheritance`). That holds for its clean sessions too: from here a node that died, with
 them, looks like one that cannot be reached, whose clients are still there.
 """
 
@@ -67,7 +68,7 @@ class Routing:
 
     def attach(self, directory: Directory) -> None:
         """Publishes go to other nodes from now on, by what the directory knows and will know."""
-        for mountpoint, _, record in directory.records():
+        for mountpoint, _, record in directory.count_all():
             self._tree(mountpoint).change(None, record)
         core = self._core
         core.forward = self.forward
@@ -109,6 +110,14 @@ class Routing:
         self._sharing.nodes = self._members
         self._forget_routes()
 
+    def forget_routes(self) -> None:
+        """There is a node less that anything can be sent to."""
+        self._forget_routes()
+
+    def share(self, peer: str, publish: Publish) -> None:
+        """Gives to a member of its share group, wherever that is, what a node was to give that is gone."""
+        self._sharing.on_publish(peer, publish)
+
     def set_up(self, up: Iterable[str]) -> None:
         """These other nodes can be reached now."""
         self._sharing.up = set(up)
@@ -137,10 +146,6 @@ class Routing:
             self._lanes.send_quick(target.node, run)
 
     # --- publishes made elsewhere
-
-    def share(self, peer: str, publish: Publish) -> None:
-        """Gives a message of a node for a share group to a member of it, wherever that is."""
-        self._sharing.on_publish(peer, publish)
 
     def _on_publish(self, peer: str, publish: Publish) -> None:
         if publish.group:
@@ -208,7 +213,7 @@ class Routing:
             route.nodes = [
                 Target(node, qos, node in found.keeping)
                 for node, qos in found.nodes.items()
-                if node in self._members
+                if node in self._members or node in self._lanes.lost
             ]
             here = {group.name: group for group in route.groups}
             route.shared = [

@@ -124,7 +124,9 @@ class Sharing:
 
     def _choose(self, policy: str, message: Message, members: Mapping[str, Members]) -> str | None:
         """The node that gets a message, among those of the cluster."""
-        there = {node: each for node, each in members.items() if node in self.nodes}
+        # Of a node that is gone for good others are about to have the members.
+        nodes = self.nodes | self._lanes.lost
+        there = {node: each for node, each in members.items() if node in nodes}
         return choose(policy, message.qos, self._name, there, self.up, self._core.choose)
 
     def _send(self, node: str, members: Mapping[str, Members], publish: Publish) -> None:

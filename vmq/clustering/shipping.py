@@ -1,9 +1,10 @@
 """Sessions on their way from this node to others, piece by piece: the old owner's half of `vmq.clustering.moving`."""
 
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
-from vmq.clustering.here import Here, Kind
+from vmq.clustering.here import Here
 from vmq.clustering.moves import Batch, Echo, End, Entry, Moved, Ready, State, Who
 from vmq.clustering.under_way import Outgoing, Step
 
@@ -18,8 +19,10 @@ ASK_AFTER: Final = 1.0
 class Shipping:
     """The ghosts of one node. All times are those of `Moving`."""
 
-    def __init__(self, here: Here) -> None:
+    def __init__(self, here: Here, stray: Callable[[Who, list[Entry]], None]) -> None:
+        """`stray` gives a session, wherever it is now, what went to a node that is no member any more."""
         self._here = here
+        self._stray = stray
         self.outgoing: dict[Who, Outgoing] = {}
         #: Those of them that have something to send, or wait for somebody who is up.
         self._busy: set[Who] = set()
@@ -201,8 +204,8 @@ class Shipping:
             if not is_there:
                 self._here.put_back(who, entries)
             self._ship(who, outgoing)
-        elif not is_there and self._here.kind(who) is not Kind.NONE:
-            self._here.add(who, entries)
+        elif not is_there:
+            self._stray(who, entries)
 
     # --- the other nodes, and time
 

@@ -7,11 +7,15 @@ or one more than the last. A store that is made anew cannot know the last, so st
 from collections.abc import Callable, Iterator
 from typing import Final
 
+import msgspec
+from msgspec import Struct
+
 from vmq.clustering.wire import Parcel
 from vmq.store import Store, StoreError, check_end, scan
 
 OUTGOING: Final = b"o"
 TAKEN: Final = b"t"
+PEER: Final = b"n"
 LIFE: Final = b"l"
 
 _NAME_END: Final = b"\0"  # in no name of a node
@@ -134,6 +138,38 @@ def _place_in(raw: bytes) -> tuple[int, int, int]:
     return _number(raw[:8]), _number(raw[8:16]), _number(raw[16:24])
 
 
+class Known(Struct, array_like=True):
+    """What is remembered of another node's store for as long as something may wait for it."""
+
+    name: int
+    #: After it was lost: where ends what waited for that, and how far it was looked through.
+    end: bytes = b""
+    done: tuple[bytes, int] = (b"", 0)
+
+
+def put_known(store: Store, peer: str, known: Known) -> None:
+    """Writes what is known of a node's store."""
+    store.put(PEER + peer.encode(), msgspec.msgpack.encode(known))
+
+
+def forget_known(store: Store, peer: str) -> None:
+    """The node is no member any more, and nothing waits for it."""
+    store.delete(PEER + peer.encode())
+
+
+def stored_known(store: Store) -> Iterator[tuple[str, Known]]:
+    """What is known of each node's store.
+
+    Raises:
+        StoreError: a record is none, which only a damaged store shows.
+    """
+    for key, value in scan(store.db, PEER):
+        try:
+            yield key[1:].decode(), msgspec.msgpack.decode(value, type=Known)
+        except ValueError:
+            raise StoreError(f"key {key[:40]!r} is none of another node's store") from None
+
+
 class Taken:
     """How far this node has come with the places of each origin."""
 
@@ -186,11 +222,3 @@ class Taken:
             places = (*self._places[origin], *self._before.get(origin, ()))
             self._store.put(TAKEN + origin.encode(), _raw(*places))
         self._changed.clear()
-
-    def forget_others(self, members: set[str]) -> None:
-        """Only these nodes are members now."""
-        for origin in self._places.keys() - members:
-            del self._places[origin]
-            self._before.pop(origin, None)
-            self._changed.discard(origin)
-            self._store.delete(TAKEN + origin.encode())

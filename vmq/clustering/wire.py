@@ -16,8 +16,9 @@ from vmq.clustering.message import Message
 from vmq.clustering.moves import Move
 from vmq.clustering.publishes import Publish, Run
 from vmq.clustering.replica_messages import ReplicaMessage
+from vmq.clustering.stores import StoreName
 
-AnyMessage = Publish | Run | Fence | Passed | Move | ReplicaMessage
+AnyMessage = Publish | Run | Fence | Passed | StoreName | Move | ReplicaMessage
 
 #: In one parcel.
 MAX_MESSAGES: Final = 100_000
@@ -26,7 +27,7 @@ _Positive = Annotated[int, Meta(ge=1, lt=1 << 62)]
 
 
 class Parcel(Struct, array_like=True, frozen=True):
-    """Messages on a lane: which store keeps them, and their place there.
+    """Messages on a lane: which store keeps them, their place there, and which store they are for.
 
     Places only rise: the life of the broker comes first, which is another after each start, then the number in it.
     """
@@ -35,6 +36,8 @@ class Parcel(Struct, array_like=True, frozen=True):
     life: _Positive
     number: _Positive
     messages: Annotated[list[AnyMessage], Meta(max_length=MAX_MESSAGES)]
+    #: The name of the peer's store; 0: it is not known yet.
+    target: Annotated[int, Meta(ge=0, lt=1 << 62)] = 0
 
 
 class _Torn(Struct, array_like=True, frozen=True):
@@ -44,6 +47,7 @@ class _Torn(Struct, array_like=True, frozen=True):
     life: _Positive
     number: _Positive
     messages: Annotated[list[msgspec.Raw], Meta(max_length=MAX_MESSAGES)]
+    target: Annotated[int, Meta(ge=0, lt=1 << 62)] = 0
 
 
 class WireError(ValueError):
@@ -59,9 +63,11 @@ _MESSAGES: Final[msgspec.msgpack.Decoder[AnyMessage]] = msgspec.msgpack.Decoder(
 encode_into: Final = _ENCODER.encode_into
 
 #: A parcel in front of its messages: an array of four, three numbers of 64 bits, and an array with a length of 32.
+#: On its way it is one of five: which store it is for may be another by then than when it was stored.
 _HEAD: Final = struct.Struct(">BBQBQBQBI")
 HEAD: Final = _HEAD.size
 _COUNT: Final = struct.Struct(">I")
+_TARGET: Final = struct.Struct(">BQ")
 
 
 def encode(each: Message) -> bytes:
@@ -74,6 +80,22 @@ def close(parcel: bytearray, place: tuple[int, int, int], count: int) -> bytes:
     store, life, number = place
     _HEAD.pack_into(parcel, 0, 0x94, 0xCF, store, 0xCF, life, 0xCF, number, 0xDD, count)
     return bytes(parcel)
+
+
+def without(parcel: Parcel, count: int) -> bytes:
+    """A parcel of this broker's own without so many of its messages; nothing if that is all of them."""
+    left = parcel.messages[count:]
+    if not left:
+        return b""
+    raw = bytearray(HEAD)
+    for each in left:
+        encode_into(each, raw, -1)
+    return close(raw, (parcel.store, parcel.life, parcel.number), len(left))
+
+
+def address(raw: bytes, target: int) -> bytes:
+    """A parcel on its way to the store of that name."""
+    return b"\x95" + raw[1:] + _TARGET.pack(0xCF, target)
 
 
 def count_of(raw: bytes) -> int:
@@ -127,4 +149,4 @@ def _decode_torn(raw: bytes) -> tuple[Parcel, str]:
             messages.append(decode(each))
         except WireError as error:
             fault = fault or str(error)
-    return Parcel(torn.store, torn.life, torn.number, messages), fault
+    return Parcel(torn.store, torn.life, torn.number, messages, torn.target), fault

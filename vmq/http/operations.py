@@ -73,10 +73,16 @@ class List(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which rows."""
 
 
+Local = Annotated[
+    bool, Meta(description="Only what the asked node has, not what other nodes of its cluster have")
+]
+
+
 class ListSessions(List, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which sessions."""
 
     mountpoint: AnyMountpoint = None
+    local: Local = False
 
 
 class OneClient(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -84,6 +90,12 @@ class OneClient(Struct, forbid_unknown_fields=True, kw_only=True):
 
     client_id: ClientId
     mountpoint: Mountpoint = ""
+
+
+class ShowSession(OneClient, forbid_unknown_fields=True, kw_only=True):
+    """Which session to show."""
+
+    local: Local = False
 
 
 class Disconnect(OneClient, forbid_unknown_fields=True, kw_only=True):
@@ -251,10 +263,12 @@ OPERATIONS: Final = (
         "list_sessions",
         "GET",
         "/sessions",
-        "List the sessions, connected or not",
+        "List the sessions of all nodes, connected or not",
         ListSessions,
         sessions.SessionRow,
-        lambda context, wanted: sessions.list_sessions(context.broker, wanted, wanted.mountpoint),
+        lambda context, wanted: sessions.list_sessions(
+            context.broker, wanted, wanted.mountpoint, local=wanted.local
+        ),
         many=True,
     ),
     Operation(
@@ -262,10 +276,10 @@ OPERATIONS: Final = (
         "GET",
         "/session",
         "Show one session with its subscriptions",
-        OneClient,
+        ShowSession,
         sessions.SessionDetails,
         lambda context, wanted: sessions.show_session(
-            context.broker, wanted.client_id, wanted.mountpoint
+            context.broker, wanted.client_id, wanted.mountpoint, local=wanted.local
         ),
     ),
     Operation(

@@ -41,7 +41,7 @@ async def _has_left(number: int, plan: Plan, config: Config, client: Client) -> 
         await _until_linked(number, plan, config, client)
         timeout = {"timeout": _PATIENCE}
         left = await client.ask(number, "POST", "/cluster/leave", timeout, patience=None)
-        kept = {"where": "not clean_session", "limit": 1}
+        kept = {"where": "not clean_session", "limit": 1, "local": True}
         rest = await client.ask(number, "GET", "/sessions", kept)
         if left["complete"] and not rest["rows"]:
             return True

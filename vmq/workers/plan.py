@@ -113,6 +113,7 @@ class Plan:
                 for each in present
                 if each != number
             },
+            crew=frozenset(map(self.node_name, self.numbers())),
             plugins=dict(self.plugins),
         )
 

@@ -109,19 +109,21 @@ class Ways:
         absent: NotFoundError | None = None
         for worker in self._crew.running():
             try:
-                return await self._crew.ask(worker, operation, wanted)
+                return await self._crew.ask(worker, operation, _of_its_own(operation, wanted))
             except NotFoundError as error:
                 # Where there is the session, the answer says more: that it lacks a subscription, for example.
                 if absent is None or "no session" in str(absent):
                     absent = error
         assert absent is not None
+        if not getattr(wanted, "local", True):
+            return await self._any(operation, wanted)  # another node of the cluster may have it
         missing = "; ".join(self._crew.problems())
         if missing:
             raise UnreachableError(f"{absent}, but {missing}")
         raise absent
 
     async def _owner_or_any(self, operation: Operation, wanted: Any) -> msgspec.Raw:
-        one = {"client_id": wanted.client_id, "mountpoint": wanted.mountpoint}
+        one = {"client_id": wanted.client_id, "mountpoint": wanted.mountpoint, "local": True}
         for worker in self._crew.running():
             try:
                 await self._crew.ask(worker, BY_NAME["show_session"], one)
@@ -145,7 +147,11 @@ class Ways:
         rows: list[Row] = []
         absent: NotFoundError | None = None
         known = False
-        for worker in self._crew.running():
+        for number, worker in enumerate(self._crew.running()):
+            if number:
+                part = _of_its_own(
+                    operation, part
+                )  # what is on other nodes, the first one has told
             try:
                 raw = await self._crew.ask(worker, operation, part)
             except NotFoundError as error:
@@ -156,3 +162,13 @@ class Ways:
         if absent is not None and not known:
             raise absent
         return rows
+
+
+def _of_its_own(operation: Operation, wanted: Any) -> dict[str, Any]:
+    """Parameters with which a worker answers for itself, not for the rest of its cluster."""
+    parameters: dict[str, Any] = (
+        dict(wanted) if isinstance(wanted, dict) else msgspec.to_builtins(wanted)
+    )
+    if "local" in operation.parameters.__struct_fields__:
+        parameters["local"] = True
+    return parameters

@@ -1,12 +1,11 @@
-"""Spark's side, measured: python -m tests.bench.spark [--messages 1000000] [--rounds 6] [--latencies 60]
+"""Spark's side, measured: python -m tests.bench.spark [--messages 1000000] [--rounds 6] [--turns 10]
 
 Reading: rows per second and core-seconds of `spark.read.format("vmq")` against Spark's own Parquet reader on
 the same rows, all columns, both into the noop sink, in turn, in one session, by the best rounds. Core-seconds
 are of the JVM, its Python workers and the broker. `ready` is a source in Python that has its batches in
 memory: what Spark takes for rows from Python, and the least that any such source costs.
 
-Latency: from publishing a message to its appearance in foreachBatch, at trigger 0, against the time
-that a micro-batch of the built-in rate source takes in the same session, with the same foreachBatch.
+Latency: see `tests.bench.spark.latency`, which is also a program of its own.
 
 The session has the settings that pyspark_vmq's page names; `--plain` leaves them out.
 """
@@ -16,17 +15,18 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from time import perf_counter, time
-from typing import TYPE_CHECKING, NamedTuple
+from time import perf_counter
+from typing import TYPE_CHECKING
 
 import psutil
 
+from tests.bench.spark import latency
 from tests.bench.spark.ready import Ready
-from tests.spark.support import Bridge, executors_environment, stream_environment
+from tests.bench.spark.session import LISTEN, Bar, session
+from tests.spark.support import Bridge, stream_environment
 from tests.support.broker_process import BrokerProcess
 from tests.support.wire import PUBACK, Wire, publish_packet
 from vmq import is_compiled
@@ -37,33 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-class Bar(NamedTuple):
-    """A ratio and what it should be, at most or at least; None = it is for information."""
-
-    name: str
-    ratio: float
-    bar: float | None
-    least: bool = False
-
-    def __str__(self) -> str:
-        if self.bar is None:
-            return f"{self.name:40} {self.ratio:6.2f}"
-        met = self.ratio >= self.bar if self.least else self.ratio <= self.bar
-        wanted = f"{'at least' if self.least else 'at most'} {self.bar}"
-        return f"{self.name:40} {self.ratio:6.2f}   {wanted}: {'met' if met else 'MISSED'}"
-
-
-#: What pyspark_vmq's page advises.
-FLAGS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
-ADVISED = {
-    "spark.python.unix.domain.socket.enabled": "true",
-    "spark.driver.extraJavaOptions": FLAGS,
-}
-
-LISTEN = ("tcp://127.0.0.1:0", "grpc://127.0.0.1:0")
 WINDOW = 2000
-#: Messages that come before those that are measured.
-WARM = 10
 
 
 def fill(broker: BrokerProcess, messages: int, devices: int = 4) -> None:
@@ -138,76 +112,15 @@ def reading(bridge: Bridge, folder: Path, rounds: int) -> list[Bar]:
     ]
 
 
-def latency(bridge: Bridge, folder: Path, count: int) -> list[Bar]:
-    """Publish to foreachBatch, one message after the other has arrived, against the rate source."""
-    arrived = threading.Semaphore(0)
-    delays: list[float] = []
-
-    def take(rows: DataFrame, _batch: int) -> None:
-        for row in rows.collect():
-            delays.append(time() - float(bytes(row.payload)))
-            arrived.release()
-
-    query = (
-        bridge.stream("payload binary", topic="late/#", startingOffsets="earliest")
-        .writeStream.foreachBatch(take)
-        .option("checkpointLocation", str(folder / "late"))
-        .start()
-    )
-    wire = Wire.connect_tcp(bridge.broker.tcp)
-    wire.connect("late")
-    for _ in range(count + WARM):
-        wire.publish("late/x", repr(time()).encode(), qos=1)
-        assert arrived.acquire(timeout=60), query.exception()
-    wire.stream.close()
-    query.stop()
-
-    taken: list[int] = []
-    rate = bridge.spark.readStream.format("rate").option("rowsPerSecond", 1000).load()
-    query = (
-        rate.writeStream.foreachBatch(lambda rows, _batch: taken.append(len(rows.collect())))
-        .option("checkpointLocation", str(folder / "rate"))
-        .start()
-    )
-    batches: dict[int, int] = {}
-    while len(batches) < min(count, 40):
-        threading.Event().wait(1)
-        for each in query.recentProgress:
-            if each["numInputRows"]:
-                batches[each["batchId"]] = each["durationMs"]["triggerExecution"]
-    query.stop()
-    floor = median(list(batches.values())[3:])
-    p50 = median(delays[WARM:]) * 1000
-    print(
-        f"publish to foreachBatch p50 {p50:.0f} ms, a micro-batch of the rate source {floor:.0f} ms"
-    )
-    return [Bar("latency, vmq to a micro-batch of rate", p50 / floor, 1.3)]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="Spark's side, measured.")
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--plain", action="store_true")
-    parser.add_argument("--latencies", type=int, default=60)
+    parser.add_argument("--turns", type=int, default=10)
     arguments = parser.parse_args()
-    from pyspark.sql import SparkSession
-
-    os.environ.update(executors_environment())
-    builder = SparkSession.builder.master("local[2]")
-    for option, value in ({} if arguments.plain else ADVISED).items():
-        builder = builder.config(option, value)
-    spark = (
-        builder.config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.catalogImplementation", "in-memory")
-        .config("spark.sql.streaming.noDataMicroBatches.enabled", "false")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("OFF")
-    env = stream_environment({"bulk": 4, "late": 1})
+    spark = session(plain=arguments.plain)
+    env = stream_environment({"bulk": 4, **latency.PARTITIONS})
     with (
         tempfile.TemporaryDirectory() as name,
         BrokerProcess.start(LISTEN, env=env, args=("--allow-anonymous",)) as broker,
@@ -218,7 +131,7 @@ def main() -> None:
             f"core {'compiled' if is_compiled() else 'INTERPRETED'}; load {os.getloadavg()[0]:.1f}"
         )
         bars = reading(bridge, Path(name), arguments.rounds)
-        bars += latency(bridge, Path(name), arguments.latencies)
+        bars += latency.latency(bridge, Path(name), arguments.turns)
         print(*bars, f"load {os.getloadavg()[0]:.1f}", sep="\n")
         spark.stop()
 

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark_vmq.offsets import Offsets
-from pyspark_vmq.planning import Range, limited, ranges_between, tasks_of
+from pyspark_vmq.planning import Range, falls_back, limited, ranges_between, tasks_of
 
 
 @st.composite
@@ -35,6 +35,12 @@ def test_ranges_hold_every_message_between_two_positions_once(
         for place in range(start[stream][number], end[stream][number])
     ]
     assert messages(ranges_between(start, end)) == wanted
+
+
+def test_falling_back_is_an_end_before_its_start() -> None:
+    assert not falls_back({"a": {0: 3}}, {"a": {0: 3, 1: 7}})
+    assert falls_back({"a": {0: 3, 1: 4}}, {"a": {0: 9, 1: 3}})
+    assert falls_back({"a": {0: 3}}, {})
 
 
 def test_a_partition_that_has_not_been_read_begins_at_its_first_message() -> None:

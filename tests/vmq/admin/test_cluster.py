@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.vmq.clustering.nodes import address, clustering, config, pair, together
+from tests.support.peer import Peer
+from tests.vmq.clustering.nodes import (
+    address,
+    clustering,
+    config,
+    is_subscribed,
+    pair,
+    together,
+    until,
+)
 from vmq.admin import cluster
 from vmq.admin.errors import AdminError, NotFoundError, RefusedError
 from vmq.broker import Broker
@@ -30,6 +39,33 @@ async def test_the_members_are_listed_as_the_asked_one_sees_them(tmp_path: Path)
         (row,) = [row for row in cluster.list_members(a) if row.node == "b"]
         assert row.address == address(b)
         assert (row.waiting_messages, row.waiting_bytes) == (0, 0)
+
+
+async def test_what_each_node_has_and_what_waits_for_it_is_counted(tmp_path: Path) -> None:
+    async with pair(tmp_path) as (a, b):
+        Peer(a.registry(), "one").subscribe(("t", 0))
+        Peer(b.registry(), "clean").subscribe(("t", 1), ("u", 2))
+        await until(lambda: is_subscribed(a, "clean", "b"))
+
+        def counts(name: str) -> tuple[int, int | None, int | None, int]:
+            (row,) = [row for row in cluster.list_members(a) if row.node == name]
+            return row.sessions, row.online, row.offline, row.subscriptions
+
+        assert counts("a") == (1, 1, 0, 1)
+        assert counts("b") == (1, 1, 0, 2)
+        for broker, name in ((a, "two"), (b, "durable")):
+            away = Peer(broker.registry(), name, clean=False)
+            away.subscribe(("w", 1))
+            away.leave()
+        await until(lambda: is_subscribed(a, "durable", "b"))
+        assert counts("a") == (2, 1, 1, 2)
+        assert counts("b") == (2, None, None, 3)
+        await b.stop()
+        Peer(a.registry(), "publisher").publish("w", b"x" * 1000, qos=1)
+        clustering(a).lanes.before_commit()
+        (row,) = [row for row in cluster.list_members(a) if row.node == "b"]
+        assert row.waiting_messages == 1
+        assert row.waiting_bytes > 1000
 
 
 async def test_a_node_joins_leaves_and_joins_again(tmp_path: Path) -> None:

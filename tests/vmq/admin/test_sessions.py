@@ -1,9 +1,12 @@
 """Sessions as rows, and their ends."""
 
+from pathlib import Path
+
 import pytest
 from vmq_hooks import SubscriberId
 
 from tests.support.peer import Peer
+from tests.vmq.clustering.nodes import is_subscribed, pair, until
 from vmq.admin.errors import NotFoundError
 from vmq.admin.listing import Selection
 from vmq.admin.sessions import (
@@ -137,3 +140,43 @@ async def test_nobody_by_that_name(node: Broker) -> None:
 )
 def test_peers_are_split(text: str, expected: tuple[str, int | None]) -> None:
     assert split_peer(text) == expected
+
+
+async def test_sessions_of_other_nodes_are_listed_and_shown_as_far_as_they_are_known(
+    tmp_path: Path,
+) -> None:
+    async with pair(tmp_path) as (a, b):
+        Peer(a.registry(), "here").subscribe(("t", 0))
+        Peer(b.registry(), "clean").subscribe(("t", 1), ("u", 2))
+        away = Peer(b.registry(), "durable", clean=False)
+        away.subscribe(("t", 1))
+        away.leave()
+        await until(lambda: is_subscribed(a, "clean", "b") and is_subscribed(a, "durable", "b"))
+
+        rows = {row.client_id: row for row in await list_sessions(a, Selection()).rows()}
+        assert {name: row.node for name, row in rows.items()} == {
+            "here": "a",
+            "clean": "b",
+            "durable": "b",
+        }
+        assert [rows[name].is_online for name in ("here", "clean", "durable")] == [True, True, None]
+        assert [rows[name].subscriptions for name in ("here", "clean", "durable")] == [1, 2, 1]
+        assert rows["durable"].queue_size is None
+        assert not rows["durable"].clean_session
+        chosen = Selection(where='node = "b" and is_online', limit=1)
+        assert [row.client_id for row in await list_sessions(a, chosen).rows()] == ["clean"]
+        assert [row.node for row in await list_sessions(a, Selection(), local=True).rows()] == ["a"]
+        listing = list_sessions(a, Selection(sort="client_id", limit=1, offset=1))
+        assert [row.client_id for row in await listing.rows()] == ["durable"]
+        assert listing.more
+
+        shown = show_session(a, "clean")
+        assert (shown.node, [(each.filter, each.qos) for each in shown.filters]) == (
+            "b",
+            [("t", 1), ("u", 2)],
+        )
+        assert show_session(b, "clean").peer_host == "10.0.0.1"
+        with pytest.raises(NotFoundError, match="on this node; node 'b' has it: ask there"):
+            show_session(a, "clean", local=True)
+        with pytest.raises(NotFoundError, match="node 'b' has it"):
+            disconnect(a, "clean")

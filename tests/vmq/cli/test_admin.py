@@ -335,7 +335,7 @@ def test_wrong_columns_are_refused_whether_there_are_rows_or_not(shared: BrokerP
     for where in ("client_id = ''", "true"):
         done = vmq(shared, "session", "list", "--columns", "nmae", "--where", where)
         assert (done.code, done.out) == (2, b"")
-        assert "--columns: there is no column 'nmae'; accepted: all, client_id" in done.err
+        assert "--columns: there is no column 'nmae'; accepted: all, node, client_id" in done.err
 
 
 def test_api_keys_are_made_and_deleted(shared: BrokerProcess) -> None:
@@ -398,7 +398,10 @@ def test_filters_that_make_no_sense_name_the_columns(shared: BrokerProcess) -> N
     for words in (("--where", "siez > 1"), ("--sort", "siez")):
         done = vmq(shared, "session", "list", *words)
         assert (done.code, done.out) == (2, b"")
-        assert "there is no column 'siez'; accepted: client_id, mountpoint, is_online" in done.err
+        assert (
+            "there is no column 'siez'; accepted: node, client_id, mountpoint, is_online"
+            in done.err
+        )
         assert len(done.err.splitlines()) == 1
 
 

@@ -52,9 +52,11 @@ class FakeNode:
         self.told.append(Changed(prefix, key, None, before, local=True))
         return before is not None
 
-    def items(self, prefix: str, begin: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+    def items(
+        self, prefix: str, begin: bytes = b"", after: bytes | None = None
+    ) -> Iterator[tuple[bytes, bytes]]:
         for (found, key), value in sorted(self.map.items()):
-            if found == prefix and key.startswith(begin):
+            if found == prefix and key.startswith(begin) and (after is None or key > after):
                 yield key, value
 
     def merge_with(self, prefix: str, merge: Callable[[bytes, bytes], bytes]) -> None:
@@ -105,6 +107,8 @@ class FakeLanes:
         self.handlers: dict[type, Callable[[str, Any], None]] = {}
         #: (peer, message, reliable)
         self.sent: list[tuple[str, Any, bool]] = []
+        #: Nodes that are gone, for which messages are taken still.
+        self.lost: set[str] = set()
         self.on_send: Callable[[], object] = lambda: None
 
     def on(self, kind: type, handle: Callable[[str, Any], None]) -> None:

@@ -279,6 +279,30 @@ ACTS = st.one_of(
 )
 
 
+def check_census(setting: Setting) -> None:
+    """Whether it says what a look at every record says."""
+    records = [record for each in IDS if (record := setting.directory.record("", each)) is not None]
+    for node in ("a", "b"):
+        its = [record for record in records if record.node == node]
+        tally = setting.directory.census.of(node)
+        assert tally.clean == sum(each.clean for each in its)
+        assert tally.durable == sum(not each.clean for each in its)
+        assert tally.subscriptions == sum(len(each.subscriptions) for each in its)
+
+
+def test_a_listing_bears_that_records_come_and_go_meanwhile(setting: Setting) -> None:
+    for number in range(250):
+        setting.hear(f"c{number:03}", Record("b", NOW, False, {"t": 1}))
+    seen = []
+    for _, name, record in setting.directory.records_while_written():
+        assert record.node == "b"
+        seen.append(name)
+        if name == "c050":
+            setting.hear("c200", None)
+            setting.hear("c201x", Record("b", NOW, False, {}))
+    assert seen == sorted({*(f"c{number:03}" for number in range(250)), "c201x"} - {"c200"})
+
+
 @given(st.lists(ACTS, max_size=25))
 def test_whatever_happens_followers_hear_of_every_step_between_two_records(acts: list[Any]) -> None:
     """`Setting.follow` asserts it: the routes are kept by what records were and are."""
@@ -311,8 +335,10 @@ def test_whatever_happens_followers_hear_of_every_step_between_two_records(acts:
             registry.end_session(present)
         for each in IDS:
             assert setting.follows(each)
+        check_census(setting)
     setting.directory.flush()
     stored = {name: record for _, name, record in setting.directory.records()}
+    assert stored == {name: record for _, name, record in setting.directory.records_while_written()}
     assert stored == {
         each: record for each in IDS if (record := setting.directory.record("", each)) is not None
     }

@@ -318,6 +318,19 @@ async def test_with_the_suback_every_node_routes(tmp_path: Path) -> None:
             await client.stop()
 
 
+async def test_a_subscription_of_the_program_itself_waits_as_well(tmp_path: Path) -> None:
+    async with Broker(waiting(config(tmp_path, "a"))) as a:
+        b, c = (Broker(config(tmp_path, name, [address(a)])) for name in "bc")
+        async with b, c:
+            await together(a, b, c)
+            for number in range(20):
+                async with a.subscribe(f"t/{number}") as messages:
+                    for each in (b, c):
+                        assert each.registry().route(b"t/%d" % number).nodes, number
+                        await each.publish(f"t/{number}", b"from there")
+                        assert (await anext(messages)).payload == b"from there"
+
+
 async def test_a_node_that_does_not_follow_holds_up_nobody_for_long(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

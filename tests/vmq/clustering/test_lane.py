@@ -17,7 +17,7 @@ from vmq.clustering import lane as lane_module
 from vmq.clustering.lane import Entry, Lane
 from vmq.clustering.publishes import Publish
 from vmq.clustering.spool import stored_lanes
-from vmq.clustering.wire import HEAD, decode_parcel
+from vmq.clustering.wire import HEAD, count_of, decode_parcel, without
 from vmq.output import Outbox, Output
 from vmq.store_open import open_store
 from vmq_cluster.messages import MAX_PAYLOAD
@@ -197,7 +197,7 @@ def test_what_no_channel_takes_is_refused(a: Sender) -> None:
     assert a.add(bytes(MAX_PAYLOAD)) < 0
     assert not a.lane.has_any()
     assert a.add(b"small") > 0
-    assert a.add(bytes(MAX_PAYLOAD - HEAD - 20)) > 0
+    assert a.add(bytes(MAX_PAYLOAD - HEAD - 30)) > 0
     a.commit()
     assert [len(each.payload) <= MAX_PAYLOAD for each in a.sent] == [True, True]
 
@@ -230,7 +230,7 @@ def test_who_wanted_to_know_is_told_in_order(a: Sender) -> None:
     a.commit()
     a.confirm()
     assert told == [(0, True), (1, True)]
-    a.lane.end()
+    a.lane.lose()
     assert told[2:] == [(2, False), (3, False)]
 
 
@@ -267,37 +267,32 @@ def test_a_pass_waits_for_the_last_of_its_messages_and_a_dead_peer_is_not_waited
 
 
 @pytest.mark.usefixtures("small")
-def test_a_removed_member_has_its_spool_dropped_in_steps(a: Sender) -> None:
+def test_what_waits_can_be_looked_through_and_cut_and_the_rest_goes_out(a: Sender) -> None:
     for number in range(100):
         a.add(b"%d" % number + b"x" * 90)
         if number % 10 == 0:
             a.commit()
     a.confirm()
-    a.lane.end()
+    a.lane.rewind()
+    a.sent.clear()
     a.write()
-    dropped: list[bytes] = []
-    while step := list(a.lane.drop(7)):
-        assert len(step) <= 7
-        for raw in step:
-            dropped += contents(raw)
-    assert dropped == a.added[len(a.got) :]
+    waits = a.lane.messages
+    left: list[bytes] = []
+    for number, (key, raw) in enumerate(a.lane.stored(b"", a.lane.key)):
+        cut = without(decode_parcel(raw)[0], number % 3)
+        a.lane.cut(key, raw, cut)
+        waits -= count_of(raw) - count_of(cut)
+        left += contents(cut) if cut else []
+    assert a.lane.messages == waits == len(left)
+    assert 0 < waits < 100
+    a.write()
+    assert a.lane.size == sum(len(raw) for _, raw in a.lane.stored(b"", a.lane.key))
+    a.got.clear()
+    a.drain()
+    assert a.got == left
+    assert (a.lane.messages, a.lane.size) == (0, 0)
     a.write()
     assert list(a.store.db.iterator(prefix=b"o")) == []
-
-
-def test_a_peer_that_comes_back_has_a_lane_of_its_own_beside_the_dropped_one(a: Sender) -> None:
-    a.add(b"old")
-    a.commit()
-    old = a.lane
-    old.end()
-    a.sent.clear()
-    a.lane = Lane("b", a.store, lambda: (7, a.life, next(a.numbers)))
-    a.add(b"new")
-    a.commit()
-    assert [contents(raw) for raw in old.drop(10)] == [[b"old"]]
-    assert list(old.drop(10)) == []
-    a.drain()
-    assert a.got == [b"new"]
 
 
 def test_who_is_paused_reads_on_when_there_is_room(a: Sender) -> None:

@@ -587,9 +587,8 @@ async def test_publishers_pause_for_a_node_that_is_up_where_the_options_say_so(
 
 
 async def test_what_waited_for_a_removed_member_is_dropped_counted_and_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("vmq.clustering.lanes.DROP_STEP", 3)
     told: list[tuple[str, bytes, str]] = []
     async with sides(tmp_path) as (a, b):
         await b.stop()

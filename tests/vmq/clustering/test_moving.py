@@ -21,7 +21,9 @@ def act(world: World, connects: float, publishes: float) -> None:
     if choice < connects and names:
         world.connect(world.random.choice(names))
     elif choice < connects + publishes and names:
-        world.nodes[world.random.choice(names)].publish()
+        node = world.nodes[world.random.choice(names)]
+        if not node.is_new:
+            node.publish()
     else:
         world.work()
 
@@ -41,7 +43,7 @@ def check_owner(world: World) -> None:
 
 
 def check_none_lost(world: World) -> None:
-    assert sorted(set(world.mids) - set(world.client.log)) == []
+    assert sorted(set(world.mids) - set(world.client.log) - world.lost) == []
 
 
 def check_none_twice(world: World) -> None:
@@ -126,6 +128,42 @@ def test_crashes_lose_nothing_and_leave_one_owner(others: bool) -> None:
             check_none_lost(world)
         except AssertionError as error:
             raise AssertionError(f"seed {seed}") from error
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_lost_disks_lose_what_was_on_them_and_nothing_else(others: bool) -> None:
+    """What waits on other nodes' disks for a node that lost its own, or is taken out, finds the session."""
+    taken_out = 0
+    for seed in SEEDS:
+        world = World(seed, nodes=3 + seed % 3, others=others)
+        for _ in range(400):
+            choice = world.random.random()
+            dead = sorted(name for name, node in world.nodes.items() if not node.is_alive)
+            if choice < 0.01 and len(dead) < len(world.nodes) - 1:
+                alive = set(world.nodes).difference(dead)
+                world.crash(world.random.choice(sorted(alive)))
+            elif choice < 0.02 and dead:
+                world.revive(world.random.choice(dead))
+            elif choice < 0.03 and len(dead) == 1:
+                world.wipe(dead[0])
+            elif choice < 0.034 and len(dead) == 1 and len(world.nodes) > 2:
+                world.remove(dead[0])
+                taken_out += 1
+            elif choice < 0.4:
+                act(world, 0.08, 0.4)
+            else:
+                world.step()
+        try:
+            world.settle()
+            world.adopt()
+            world.settle()
+            world.settle_estates()
+            world.finish()
+            check_owner(world)
+            check_none_lost(world)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}") from error
+    assert taken_out > 10
 
 
 def test_an_owner_that_says_nothing_is_waited_for_no_longer_than_that() -> None:

@@ -12,11 +12,15 @@ from hypothesis import strategies as st
 
 from vmq.clustering.publishes import Publish
 from vmq.clustering.spool import (
+    Known,
     Taken,
     begin_life,
+    forget_known,
     outgoing_key,
     prefix_of,
+    put_known,
     put_total,
+    stored_known,
     stored_lanes,
     stored_parcels,
 )
@@ -94,7 +98,7 @@ def test_each_place_is_taken_once_whatever_is_repeated(steps: list[tuple[int, in
     assert got == sent
 
 
-def test_origins_do_not_mix_and_are_forgotten(store: Store) -> None:
+def test_origins_do_not_mix(store: Store) -> None:
     taken = Taken(store)
     parcel = Parcel(7, 1, 5, [PUBLISH])
     assert taken.is_new("a", parcel)
@@ -102,12 +106,25 @@ def test_origins_do_not_mix_and_are_forgotten(store: Store) -> None:
     assert taken.is_new("b", parcel)
     taken.save()
     commit(store)
-    taken = Taken(store)
-    taken.forget_others({"b"})
+    again = Taken(store)
+    assert not again.is_new("a", parcel)
+    assert not again.is_new("b", parcel)
+    assert again.is_new("c", parcel)
+
+
+def test_what_is_known_of_other_stores_is_remembered_and_forgotten(store: Store) -> None:
+    known = Known(7, b"oa\0end", (b"oa\0done", 3))
+    put_known(store, "a", known)
+    put_known(store, "b", Known((1 << 62) - 1))
     commit(store)
-    for each in (taken, Taken(store)):
-        assert each.is_new("a", parcel)
-        assert not each.is_new("b", parcel)
+    assert dict(stored_known(store)) == {"a": known, "b": Known((1 << 62) - 1)}
+    forget_known(store, "a")
+    commit(store)
+    assert list(dict(stored_known(store))) == ["b"]
+    store.put(b"nb", b"nonsense")
+    commit(store)
+    with pytest.raises(StoreError, match="none of another node's store"):
+        dict(stored_known(store))
 
 
 def test_an_origin_with_a_new_store_is_heard_whatever_its_clock_says(store: Store) -> None:

@@ -14,9 +14,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from vmq.clustering.here import Kind, Verdict
-from vmq.clustering.moves import Entry, Mark, Move, Who
+from vmq.clustering.inheritance import Stretches
+from vmq.clustering.moves import Batch, Entry, Inherited, Mark, Move, Who
 from vmq.clustering.moving import Moving
+from vmq.clustering.publishes import Publish
 from vmq.clustering.records import Record
+from vmq.clustering.spool import Known
 
 WHO: Who = ("", "c")
 FILTERS = {"t": 2}
@@ -81,6 +84,8 @@ class Node:
         self.world = world
         self.name = name
         self.is_alive = True
+        #: It has lost its disk. Who never routed a session marks nothing, so it does not publish here.
+        self.is_new = False
         self.reachable: set[str] = set()
         self.view = Stamped((0, ""), None)
         self.sessions: dict[Who, Session] = {}
@@ -93,6 +98,8 @@ class Node:
 
     def send(self, peer: str, message: Move, done: Callable[[bool], None] | None = None) -> bool:
         if peer not in self.world.nodes:
+            if isinstance(message, Mark) and (self.name, peer) in self.world.lanes:
+                self.world.lanes[self.name, peer].append((message, None))
             return done is None
         if self.world.is_tight and not isinstance(message, Mark):
             if self.world.random.random() < 0.2:
@@ -238,7 +245,8 @@ class Node:
         self.world.mids.append(mid)
         record = self.view.record
         assert record is not None
-        targets = set(self.world.nodes) if self.world.others else {record.node}
+        targets = set(self.world.nodes) if self.world.others else set()
+        targets.add(record.node)  # as long as it has the record, also if it is gone
         for target in sorted(targets):
             if target == self.name:
                 self.take("", mid)
@@ -301,6 +309,10 @@ class World:
         self.gossip: list[tuple[str, str, Stamped]] = []
         self.cuts: set[frozenset[str]] = set()
         self.mids: list[Mid] = []
+        #: What was on disks that are lost.
+        self.lost: set[Mid] = set()
+        #: Nodes that are no members any more, for which something may still wait.
+        self.gone: list[str] = []
         self.client = Client()
         first = Stamped((self.stamp, "a"), Record("a", self.stamp, False, FILTERS))
         for node in self.nodes.values():
@@ -321,7 +333,9 @@ class World:
 
     def is_open(self, one: str, other: str) -> bool:
         return (
-            self.nodes[one].is_alive
+            one in self.nodes
+            and other in self.nodes
+            and self.nodes[one].is_alive
             and self.nodes[other].is_alive
             and frozenset((one, other)) not in self.cuts
         )
@@ -435,6 +449,102 @@ class World:
             node.reachable = set()
             node.restart()
 
+    def forget(self, name: str) -> None:
+        """What a disk had is lost: what waited there and what was to go from there."""
+        node = self.nodes[name]
+        for session in (*node.sessions.values(), *node.ghosts.values()):
+            kept = [*session.inflight.values(), *session.waiting, *(mid for _, mid in session.held)]
+            self.lost.update(kept)
+        for (origin, _), lane in self.lanes.items():
+            if origin == name:
+                for message, _ in lane:
+                    if isinstance(message, Published):
+                        self.lost.add(message.mid)
+                    elif isinstance(message, Batch):
+                        self.lost.update(map(mid_of, message.entries))
+                    elif isinstance(message, Inherited):
+                        self.lost.add(mid_of(message.entry))
+                lane.clear()
+        for (origin, _), confirmations in self.confirmations.items():
+            if origin == name:
+                confirmations.clear()
+        self.gossip = [each for each in self.gossip if each[0] != name]
+        node.sessions.clear()
+        node.ghosts.clear()
+
+    def wipe(self, name: str) -> None:
+        """A dead node comes back without its disk, and with the sessions that the others know to be its own.
+
+        Those are alive, and each looks through what waits when it knows as much.
+        """
+        self.forget(name)
+        node = self.nodes[name]
+        others = [each for each in self.nodes.values() if each is not node]
+        node.view = max((each.view for each in others), key=lambda view: view.stamp)
+        node.is_alive = True
+        node.is_new = True
+        node.reachable = set()
+        node.moving = Moving(node)
+        for other in others:
+            self.change(other, node.view)
+        record = node.view.record
+        if record is not None and record.node == name:
+            node.build(WHO, record.subscriptions)
+            node.write(Record(name, record.since + 1, False, record.subscriptions))
+        for other in others:
+            self.inherit(other.name, name, [], keeps=True)
+
+    def remove(self, name: str) -> None:
+        """A dead node is taken out for good: somebody adopts its session, and then all give what waits for it."""
+        self.forget(name)
+        del self.nodes[name]
+        self.gossip = [each for each in self.gossip if each[1] != name]
+        for (_origin, target), lane in self.lanes.items():
+            if target == name:
+                for message, done in list(lane):
+                    if done is not None:
+                        lane.remove((message, done))
+                        done(False)
+        for node in self.nodes.values():
+            if name in node.reachable:
+                node.reachable.discard(name)
+                node.moving.peer_down(name, self.now)
+            node.moving.peer_gone(name, self.now)
+        self.lanes = {key: lane for key, lane in self.lanes.items() if key[0] != name}
+        self.gone.append(name)
+
+    def adopt(self) -> None:
+        """Sessions of nodes that are gone go on, and what waited for them there follows."""
+        heir = self.nodes[self.random.choice(sorted(self.nodes))]
+        record = heir.view.record
+        if record is not None and record.node in self.gone:
+            heir.moving.adopt(WHO, record)
+            heir.write(Record(heir.name, record.since + 1, False, record.subscriptions))
+
+    def settle_estates(self) -> None:
+        """All know who has the session."""
+        for name in self.gone:
+            for origin in sorted(self.nodes):
+                self.inherit(origin, name, self.lanes.pop((origin, name)), keeps=False)
+        self.gone.clear()
+
+    def inherit(self, origin: str, peer: str, waits: Iterable[Any], *, keeps: bool) -> None:
+        """A node looks through what waits for a peer."""
+        lane = list(self.lanes[origin, peer] if keeps else waits)
+        stretches = Stretches(peer)
+        for index, (message, _) in enumerate(lane):
+            if isinstance(message, Mark):
+                stretches.on_mark(message, (b"", index))
+        moving = self.nodes[origin].moving
+        for index, (message, _) in enumerate(lane):
+            if isinstance(message, Published):
+                entry = entry_of(message.mid)
+                publish = Publish(b"t", entry.payload, 2)
+                for clients in stretches.find(publish, (b"", index), Known(1)).values():
+                    moving.receive(origin, Inherited(WHO[0], clients, entry), self.now)
+            elif isinstance(message, Batch | Inherited) and not keeps:
+                moving.receive(origin, message, self.now)
+
     def split(self) -> None:
         names = sorted(self.nodes)
         side = set(self.random.sample(names, self.random.randint(1, len(names) - 1)))
@@ -455,7 +565,7 @@ class World:
                 found.append(lambda one=one, other=other: self.run_lane(one, other))  # type: ignore[misc]
             if self.confirmations[one, other] and self.is_open(one, other):
                 found.append(lambda one=one, other=other: self.confirm(one, other))  # type: ignore[misc]
-            if self.nodes[one].is_alive:
+            if one in self.nodes and other in self.nodes and self.nodes[one].is_alive:
                 if self.is_open(one, other) != (other in self.nodes[one].reachable):
                     found.append(lambda one=one, other=other: self.notice(one, other))  # type: ignore[misc]
         for index, (origin, target, _) in enumerate(self.gossip):

@@ -106,7 +106,7 @@ async def test_the_log_says_whose_key_it_was(site: Site, caplog: pytest.LogCaptu
 async def test_a_defect_is_an_answer_and_a_line_in_the_log(
     local: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise RuntimeError("sore")
 
     monkeypatch.setattr("vmq.admin.sessions.show_session", broken)

@@ -82,7 +82,7 @@ class Several:
             wire = Wire.connect_tcp(self.broker.tcp)
             wire.connect(name, clean=clean)
             where = f'client_id = "{name}" and is_online'
-            if self.worker_api(number, "GET", "/sessions", where=where)["rows"]:
+            if self.worker_api(number, "GET", "/sessions", where=where, local="true")["rows"]:
                 return wire
             wire.close()
         raise AssertionError(f"no connection came to worker {number}")

@@ -84,7 +84,7 @@ class Paho:
         where = f'client_id = "{name}" and is_online'
         for _ in range(100):
             self._connect(several, name, clean)
-            if several.worker_api(number, "GET", "/sessions", where=where)["rows"]:
+            if several.worker_api(number, "GET", "/sessions", where=where, local="true")["rows"]:
                 return
             self.close()
         raise AssertionError(f"no connection came to worker {number}")

@@ -498,6 +498,20 @@ def test_workers_that_leave_the_cluster_give_all_to_the_others_and_stop(
         wire = several.client_on(number, f"durable-{number}", clean=False)
         wire.subscribe(("a", 1))
         wire.close()
+    elsewhere = Wire.connect_tcp(other.tcp)
+    elsewhere.connect("elsewhere")
+
+    def rows(**parameters: Any) -> list[tuple[str, str]]:
+        found = several.api("GET", "/sessions", sort="client_id", **parameters)[1]["rows"]
+        return [(row["client_id"], row["node"]) for row in found]
+
+    own = [("durable-1", "n-1"), ("durable-2", "n-2")]
+    reach(lambda: len(rows()) == 3)
+    assert rows() == [*own, ("elsewhere", "o")]
+    assert rows(local="true") == own
+    assert several.api("GET", "/session", client_id="elsewhere")[1]["node"] == "o"
+    assert several.api("GET", "/session", client_id="durable-2")[1]["is_online"] is False
+    elsewhere.close()
     assert several.api("POST", "/cluster/leave")[1] == {"node": "n-1 n-2", "complete": True}
     assert several.broker.wait() == 0
     _, found = Several(other).api("GET", "/sessions")

@@ -1,0 +1,60 @@
+"""What is published for a session while its node is dead, when that node never comes back as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.cluster_processes.cluster import LinkedCluster
+from tests.cluster_processes.devices import faults_of, traffic
+from tests.vmq.cli.program import run
+
+NAMES = ("a", "b", "c")
+
+
+@pytest.fixture
+def cluster() -> Iterator[LinkedCluster]:
+    # Nobody adopts the sessions of a node that is down, unless its client comes.
+    env = {"VMQ_CLUSTER__REPLICAS": "2", "VMQ_CLUSTER__ADOPT_AFTER": "600"}
+    with LinkedCluster(NAMES, env) as found:
+        yield found
+
+
+def wipe(cluster: LinkedCluster) -> None:
+    cluster["b"].wipe()
+    cluster.start("b")
+
+
+def remove(cluster: LinkedCluster) -> None:
+    done = run("cluster", "remove", "b", "--data-dir", str(cluster["a"].data_dir))
+    assert (done.code, done.err) == (0, "")
+
+
+@pytest.mark.parametrize("end", [wipe, remove])
+def test_what_is_published_for_a_session_of_a_dead_node_reaches_its_heir(
+    cluster: LinkedCluster, end: Callable[[LinkedCluster], None]
+) -> None:
+    """Durable sessions on `b`, which dies: of one that stays away, and of one whose client goes elsewhere at once."""
+    with traffic(cluster, "gap", ["a", "c"], ["a"]) as devices:
+        asleep, before_asleep = devices.join_in("bc", what="asleep")
+        moving, before_moving = devices.join_in("ba", what="moving")
+        asleep.pause()
+        moving.pause()
+        devices.flow()
+        cluster["b"].kill()
+        cluster.wait_down("b")
+        devices.flow(30)
+        moving.resume()
+        devices.flow()
+        for publisher in devices.publishers:
+            publisher.finish()
+        end(cluster)
+        asleep.resume()
+        devices.settle()
+        sent = devices.sent()
+        asleep.wait_for(sent - before_asleep)
+        moving.wait_for(sent - before_moving)
+        assert asleep.sessions == [False, True]
+        assert moving.sessions == [False, True]
+        assert [each for each in faults_of(asleep.got) if each.startswith("late")] == []

@@ -1,0 +1,212 @@
+"""A disk without room below streams: acknowledgements wait, nothing breaks, and it goes on when there is room."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from time import monotonic
+
+import pytest
+
+from tests.limits.small_disk import SmallDisk, small_disk
+from tests.limits.test_disk_full import client, exchange
+from tests.support.broker_process import BrokerProcess
+from tests.support.wire import PUBACK, ConnectionEnded, Wire, publish_packet
+from tests.vmq.http.conftest import get
+from vmq.streams.stored import StoredStream, find_folder
+
+#: Small segments, so that sealing and merging meet the full disk, too.
+ENV = {
+    "VMQ_STREAMS__KEPT__FILTERS": '["kept/#"]',
+    "VMQ_STREAMS__KEPT__PARTITIONS": "2",
+    "VMQ_STREAMS__KEPT__SEGMENT_BYTES": "262144",
+}
+
+#: Seconds for what is to happen by itself.
+PATIENCE = 30.0
+
+#: Random bytes, which do not compress.
+SIZES = (10, 3000, 30_000)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    with small_disk(folder, "6m") as made:
+        yield made
+
+
+class Device:
+    """Publishes numbered payloads at QoS 1, many at a time, and knows which were acknowledged."""
+
+    def __init__(self, name: str, wire: Wire) -> None:
+        self.name = name
+        self.wire = wire
+        self.random = Random(name)
+        self.number = 0
+        self.acknowledged: list[int] = []
+
+    def send(self, count: int) -> None:
+        """Publishes so many, without waiting."""
+        for _ in range(count):
+            payload = b"%d " % self.number + self.random.randbytes(self.random.choice(SIZES))
+            packet_id = self.number + 1
+            self.wire.send(publish_packet(f"kept/{self.name}", payload, qos=1, packet_id=packet_id))
+            self.number += 1
+
+    def take(self, timeout: float) -> bool:
+        """Takes one acknowledgement; False if none came in time, or the broker is gone."""
+        try:
+            packet = self.wire.recv_packet(timeout)
+        except (TimeoutError, ConnectionEnded):
+            return False
+        assert packet.type == PUBACK
+        self.acknowledged.append(packet.packet_id - 1)
+        return True
+
+    def settle(self) -> None:
+        """Waits until everything is acknowledged."""
+        while len(self.acknowledged) < self.number:
+            assert self.take(PATIENCE), f"{len(self.acknowledged)} of {self.number}"
+
+
+def wait_until_full(broker: BrokerProcess, devices: list[Device]) -> None:
+    """The operator sees the alarm wherever she looks, and the devices get no acknowledgement any more."""
+    broker.wait_log("error .*the streams cannot write: .*No space left.*; acknowledgements wait")
+    for device in devices:
+        while device.take(0.05):
+            pass
+        assert len(device.acknowledged) < device.number, "acknowledged without being on disk"
+    health = get(broker.http, "/health")
+    assert health.status == 503
+    assert any("streams cannot write" in reason for reason in json.loads(health.body)["reasons"])
+    assert waiting(broker) > 0
+
+
+def waiting(broker: BrokerProcess) -> float:
+    """Bytes of messages that the disk has not taken, by the metrics."""
+    lines = get(broker.http, "/metrics").body.decode().splitlines()
+    (value,) = [line.split()[1] for line in lines if line.startswith("stream_uncommitted_bytes ")]
+    return float(value)
+
+
+def wait_until_well(broker: BrokerProcess) -> None:
+    """The broker finds by itself that there is room again."""
+    deadline = monotonic() + PATIENCE
+    with client(broker, "waiting") as wire:
+        while get(broker.http, "/health").status != 200:
+            assert monotonic() < deadline, "there is room, and the broker does not notice"
+            wire.ping()
+
+
+def kept(disk: SmallDisk) -> dict[str, list[int]]:
+    """The numbers in the stream by device, in its order; everything in it is whole."""
+    stream = StoredStream(find_folder(disk.seen), "kept")
+    assert [problem for report in stream.verify() for problem in report.problems] == []
+    found: dict[str, list[int]] = {}
+    for batch in stream.rows(["topic", "payload"]):
+        for row in batch.to_pylist():
+            numbers = found.setdefault(row["topic"].removeprefix("kept/"), [])
+            numbers.append(int(row["payload"].split(b" ")[0]))
+    return found
+
+
+def test_a_full_disk_holds_acknowledgements_back_until_there_is_room(disk: SmallDisk) -> None:
+    """It fills up three times in the middle of traffic; what needs no disk goes on."""
+    with disk.broker(ENV) as broker:
+        with (
+            client(broker, "a") as a,
+            client(broker, "b") as b,
+            client(broker, "subscriber") as subscriber,
+            client(broker, "publisher") as publisher,
+        ):
+            devices = [Device("a", a), Device("b", b)]
+            subscriber.subscribe(("live", 2))
+            for turn in range(3):
+                for device in devices:
+                    device.send(20)
+                    device.settle()
+                disk.fill()
+                for device in devices:
+                    device.send(40)
+                wait_until_full(broker, devices)
+                exchange(subscriber, publisher, b"%d" % turn)
+                disk.make_room()
+                for device in devices:
+                    device.settle()
+                wait_until_well(broker)
+                broker.wait_logs(
+                    "the streams can write again",
+                    lambda lines: sum("streams can write again" in each for each in lines) > turn,  # noqa: B023
+                )
+            assert waiting(broker) == 0
+        assert broker.terminate() == 0
+        assert "Traceback" not in broker.stderr_text()
+    assert kept(disk) == {"a": list(range(180)), "b": list(range(180))}
+
+
+def test_a_broker_killed_above_a_full_disk_has_what_it_acknowledged(disk: SmallDisk) -> None:
+    """It fills the disk by itself; it is killed there, and the disk is extended."""
+    with disk.broker(ENV) as broker, client(broker, "a") as wire:
+        device = Device("a", wire)
+        while not broker.stderr_text().count("streams cannot write"):
+            device.send(20)
+            while device.take(0.05):
+                pass
+        wait_until_full(broker, [device])
+        broker.kill()
+        while device.take(0):
+            pass
+    before = kept(disk)["a"]
+    assert before == list(range(len(before)))
+    assert len(before) >= len(device.acknowledged) > 100
+    disk.grow("32m")
+    with disk.broker(ENV) as broker:
+        with client(broker, "a") as wire:
+            device.wire = wire
+            device.number = len(before)
+            device.acknowledged = list(range(len(before)))
+            device.send(50)
+            device.settle()
+        assert broker.terminate() == 0
+    assert kept(disk)["a"] == list(range(len(before) + 50))
+
+
+def test_what_waits_for_a_full_disk_is_bounded(disk: SmallDisk) -> None:
+    """A device that floods is not read any more, the others are; all that was taken arrives."""
+    count, size = 6000, 10_000
+    with disk.broker(ENV) as broker:
+        with (
+            client(broker, "flood") as flood,
+            client(broker, "subscriber") as subscriber,
+            client(broker, "publisher") as publisher,
+        ):
+            subscriber.subscribe(("live", 2))
+            disk.fill()
+
+            def send() -> None:
+                for number in range(count):
+                    payload = b"%d " % number + bytes(size)
+                    flood.send(publish_packet("kept/flood", payload))
+
+            sending = threading.Thread(target=send)
+            sending.start()
+            broker.wait_log("the streams cannot write: .*No space left")
+            deadline = monotonic() + PATIENCE
+            while waiting(broker) < 32 << 20:
+                assert monotonic() < deadline, "the flood stopped too early"
+            exchange(subscriber, publisher, b"meanwhile")
+            assert sending.is_alive(), "60 MB were taken"
+            assert waiting(broker) < 48 << 20
+            disk.make_room()
+            disk.grow("128m")
+            sending.join(PATIENCE)
+            assert not sending.is_alive(), "there is room, and the flood is still held up"
+            flood.ping()
+            wait_until_well(broker)
+        assert broker.terminate() == 0
+    assert kept(disk)["flood"] == list(range(count))

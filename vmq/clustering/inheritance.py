@@ -1,0 +1,345 @@
+"""What waited for a node that is gone, or has lost its disk: it goes to who has the sessions now that it was for.
+
+A publish on a lane is for a node, and which sessions there wanted it only that node knows. But the lane tells, too: it
+has a mark (`vmq.clustering.moving`) at the place from which on this node routes a session elsewhere, with what that
+subscribes to. So whatever is in front of the mark, and matches, was for the session, and for no other node.
+
+- **A node that is no member any more** has sessions until others have adopted them; what is published for them
+  meanwhile goes on its lane as before. Once the last is adopted, and marked, everything on the lane goes to the heirs.
+- **A member with another store** brings back by itself what is its own, and gets what waits for that. Sessions that
+  others took over while it was down get from here what is in front of their marks. Nothing is looked at before this
+  node knows all that the other knew when it decided which sessions are its own; behind later marks it is like any node.
+
+What is given leaves this lane in the same commit of the store in which it enters another one, so it is given once
+whenever this broker dies. Share groups choose anew. For clean sessions, which died with their node, nothing is kept.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import plyvel
+
+from vmq.clustering.directory import Directory
+from vmq.clustering.lane import Lane
+from vmq.clustering.lanes import Lanes
+from vmq.clustering.moves import Batch, Entry, Inherited, Mark, Move, Who
+from vmq.clustering.publishes import Publish
+from vmq.clustering.records import Record
+from vmq.clustering.remotes import Remotes
+from vmq.clustering.spool import Known
+from vmq.clustering.wire import AnyMessage, Parcel, decode_parcel, without
+from vmq.store import StoreError
+from vmq.store_open import text_of
+
+log = logging.getLogger("vmq.cluster")
+
+#: Seconds between two looks whether something has changed that is waited for.
+_LOOK: Final = 0.1
+#: Seconds after which sessions that nobody has adopted are waited for no longer.
+PATIENCE: Final = 60.0
+#: Bytes that are given in one go, and the most clients that one message names.
+STEP_BYTES: Final = 256 * 1024
+STEP_CLIENTS: Final = 500
+
+#: A parcel's key, and the place of a message in it.
+Place = tuple[bytes, int]
+_START: Final[Place] = (b"", 0)
+#: Makes a key one that is behind it, and in front of all others behind it.
+_BEHIND: Final = b"\0"
+#: Seconds until the store is read again that could not be.
+_AGAIN: Final = 1.0
+
+
+class Stretches:
+    """Which stretches of a lane were for which sessions."""
+
+    def __init__(self, peer: str) -> None:
+        self._peer = peer
+        #: Whose each is, and from where to where.
+        self._all: list[tuple[Who, Place, Place]] = []
+        #: Their filters by mountpoint: each stretch is a node there.
+        self._trees: dict[str, Remotes] = {}
+        #: Where those begin that are not at the lane's.
+        self._since: dict[Who, Place] = {}
+        self._over: set[Who] = set()
+
+    def on_mark(self, mark: Mark, place: Place) -> None:
+        """From here on a session is routed to the peer, or from there to another node."""
+        if mark.node == self._peer:
+            # What says again that it is the peer's may be the first one that is left.
+            if mark.who in self._over or not mark.again:
+                self._since.setdefault(mark.who, place)
+                self._over.discard(mark.who)
+        elif mark.source == self._peer and mark.who not in self._over:
+            self._over.add(mark.who)
+            self.end(mark.who, mark.subscriptions, place)
+
+    def end(self, who: Who, subscriptions: dict[str, int], place: Place) -> None:
+        """A session was the peer's up to here."""
+        number = str(len(self._all))
+        self._all.append((who, self._since.pop(who, _START), place))
+        tree = self._trees.setdefault(who[0], Remotes(""))
+        tree.change(None, Record(number, 0, False, subscriptions))
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    def find(self, publish: Publish, place: Place, known: Known) -> dict[int, list[str]]:
+        """The clients that a message was for, by the QoS at which they get it."""
+        tree = self._trees.get(publish.mountpoint)
+        found: dict[int, list[str]] = {}
+        if tree is None:
+            return found
+        for number, wish in tree.find(publish.topic.decode()).nodes.items():
+            who, begin, end = self._all[int(number)]
+            qos = min(wish, publish.qos)
+            if begin <= place < end and qos and not (place < known.done and end[0] <= known.end):
+                found.setdefault(qos, []).append(who[1])
+        return found
+
+
+class Inheritance:
+    """All lanes of one node that are looked through.
+
+    Args:
+        lanes: to the other nodes.
+        directory: which node has which session.
+        give: gives sessions what `Inherited` or `Batch` says, wherever they are.
+        share: gives a message of a node for a share group to a member of it.
+        forget_routes: to be called when nothing more is taken for a node.
+    """
+
+    def __init__(
+        self,
+        lanes: Lanes,
+        directory: Directory,
+        give: Callable[[Move], None],
+        share: Callable[[str, Publish], None],
+        forget_routes: Callable[[], None],
+    ) -> None:
+        self._lanes = lanes
+        self._directory = directory
+        self._give = give
+        self._share = share
+        self._forget_routes = forget_routes
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        #: Sessions of nodes that are no members, which others are to adopt.
+        self._orphans: dict[str, set[Who]] = {}
+        #: Messages that went to heirs since the start, counted for each.
+        self.given = 0
+
+    # --- its life
+
+    def start(self, members: Iterable[str]) -> None:
+        """Begins, or goes on with what an earlier life has left; `members` of a node that is none is empty."""
+        self._lanes.on_searched = self._begin
+        self._directory.on_owner(self._on_owner)
+        present = set(members)
+        gone = {each.node for *_, each in self._directory.records() if not each.clean} - present
+        for peer in sorted(gone) if present else ():
+            self._lanes.lose(peer)
+        for peer in self._lanes.searched:
+            self._begin(peer)
+
+    async def stop(self) -> None:
+        """Leaves what is left to the next life."""
+        self._lanes.on_searched = lambda _: None
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _begin(self, peer: str) -> None:
+        if peer not in self._tasks:
+            task = asyncio.get_running_loop().create_task(self._run(peer))
+            self._tasks[peer] = task
+            task.add_done_callback(lambda _: self._tasks.pop(peer, None))
+
+    async def _run(self, peer: str) -> None:
+        """Looks through a lane until all is found, and tries again what fails for now."""
+        lanes = self._lanes
+        lane = lanes.lane(peer)
+        while True:
+            try:
+                if peer not in lanes.lost:
+                    await self._look_through(peer, lane)
+                while peer in lanes.lost and not await self._empty(peer, lane):
+                    pass
+            except (plyvel.Error, StoreError, RuntimeError) as error:
+                log.error("cannot look through what waits for %s: %s", peer, text_of(error))
+                await asyncio.sleep(_AGAIN)
+                continue
+            break
+        lanes.found(peer)
+        self._forget_routes()
+
+    # --- a member with another store
+
+    async def _look_through(self, peer: str, lane: Lane) -> None:
+        """What others took over while it was down is given to those; the peer gets what waits all the same."""
+        lanes = self._lanes
+        while not lanes.is_restored(peer):
+            lanes.ask_store(peer)
+            await asyncio.sleep(_LOOK)
+            if peer in lanes.lost:
+                return
+        known = lanes.begin_search(peer)
+        await lanes.on_disk()
+        stretches = await self._read_marks(peer, lane, known.end, b"")
+        if stretches:
+            for key, raw in lane.stored(b"", known.end):
+                await self._hand_on(peer, lane, (key, raw), stretches, known, keeps=True)
+
+    # --- a node that is no member
+
+    async def _empty(self, peer: str, lane: Lane) -> bool:
+        """Gives all that waits to others; returns whether that was all, and it is time to end."""
+        lanes = self._lanes
+        await self._wait_for_heirs(peer)
+        lane.seal()
+        end = lane.key
+        await lanes.on_disk()
+        known = lanes.known(peer)
+        stretches = await self._read_marks(peer, lane, end, lanes.left.get(peer, b""))
+        for who, record in self._sessions_of(
+            peer
+        ):  # it is back before somebody had them, or nobody wants them
+            stretches.end(who, record.subscriptions, (end + _BEHIND, 0))
+        for key, raw in lane.stored(b"", end):
+            await self._hand_on(peer, lane, (key, raw), stretches, known, keeps=False)
+        return lane.key == end
+
+    async def _wait_for_heirs(self, peer: str) -> None:
+        """Returns when the sessions of a node that is gone have been adopted, or it is back."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + PATIENCE
+        while orphans := {who for who, _ in self._sessions_of(peer)}:
+            self._orphans[peer] = orphans
+            while orphans and peer in self._lanes.lost:
+                if loop.time() >= deadline:
+                    log.warning("nobody adopts %d sessions of node=%s", len(orphans), peer)
+                    return
+                await asyncio.sleep(_LOOK)
+            if peer not in self._lanes.lost:
+                return
+
+    def _sessions_of(self, peer: str) -> list[tuple[Who, Record]]:
+        return [
+            ((mountpoint, client_id), record)
+            for mountpoint, client_id, record in self._directory.records()
+            if record.node == peer and not record.clean
+        ]
+
+    def _on_owner(
+        self, mountpoint: str, client_id: str, _before: Record | None, after: Record | None
+    ) -> None:
+        for peer, orphans in self._orphans.items():
+            if after is None or after.node != peer:
+                orphans.discard((mountpoint, client_id))
+
+    # --- parcel by parcel
+
+    async def _read_marks(self, peer: str, lane: Lane, end: bytes, ignored: bytes) -> Stretches:
+        """What the marks up to a key say, but for those up to another: of these sessions the peer took care itself."""
+        stretches = Stretches(peer)
+        for key, raw in lane.stored(b"", end):
+            parcel, _ = decode_parcel(raw)
+            for index, message in enumerate(parcel.messages):
+                if isinstance(message, Mark) and (message.source != peer or key > ignored):
+                    stretches.on_mark(message, (key, index))
+            await asyncio.sleep(0)
+        return stretches
+
+    async def _hand_on(
+        self,
+        peer: str,
+        lane: Lane,
+        entry: tuple[bytes, bytes],
+        stretches: Stretches,
+        known: Known,
+        *,
+        keeps: bool,
+    ) -> None:
+        """Gives what is in a parcel to whom it was for, and with each step notes how far that is."""
+        key, raw = entry
+        parcel, _ = decode_parcel(raw)
+        size = 0
+
+        def note(count: int) -> None:
+            nonlocal raw
+            if keeps:
+                known.done = (key, count)
+                self._lanes.save_known(peer)
+            else:
+                left = without(parcel, count)
+                lane.cut(key, raw, left)
+                raw = left
+                self._lanes.changed(lane)
+
+        for index, message in enumerate(parcel.messages):
+            found = self._heirs_of(message, (key, index), stretches, known)
+            while self._is_full(found):
+                note(index)
+                await asyncio.sleep(_LOOK)
+            if keeps:
+                size += sum(self._give_each(each) for each in found)
+            else:
+                size += self._dispose(peer, parcel, message, found)
+            if size >= STEP_BYTES:
+                note(index + 1)
+                size = 0
+                await asyncio.sleep(0)
+        note(len(parcel.messages))
+        await asyncio.sleep(0)
+
+    def _heirs_of(
+        self, message: AnyMessage, place: Place, stretches: Stretches, known: Known
+    ) -> list[Inherited]:
+        if not isinstance(message, Publish) or message.group:
+            return []
+        return [
+            Inherited(
+                message.mountpoint,
+                clients[at : at + STEP_CLIENTS],
+                Entry(message.topic, message.payload, qos),
+            )
+            for qos, clients in stretches.find(message, place, known).items()
+            for at in range(0, len(clients), STEP_CLIENTS)
+        ]
+
+    def _is_full(self, found: list[Inherited]) -> bool:
+        """Whether too much waits already for a node that some of it goes to."""
+        records = (
+            self._directory.record(each.mountpoint, client)
+            for each in found
+            for client in each.clients
+        )
+        return any(self._lanes.is_filling(node) for node in {each.node for each in records if each})
+
+    def _give_each(self, inherited: Inherited) -> int:
+        self.given += len(inherited.clients)
+        self._give(inherited)
+        return len(inherited.entry.payload) + sum(map(len, inherited.clients))
+
+    def _dispose(
+        self, peer: str, parcel: Parcel, message: AnyMessage, found: list[Inherited]
+    ) -> int:
+        """Gives a message of which nothing is to be left; returns how much that was."""
+        if found:
+            return sum(self._give_each(each) for each in found)
+        if isinstance(message, Publish):
+            size = len(message.topic) + len(message.payload)
+            if message.group and peer not in self._lanes.left:
+                self._share(peer, message)
+                return size
+            self._lanes.drop(peer, size, [message])
+            return size
+        # Of those of this life the sender has heard that they do not arrive.
+        if isinstance(message, Inherited) or (
+            isinstance(message, Batch) and parcel.life < self._lanes.life
+        ):
+            self._give(message)
+            return STEP_BYTES
+        return 0
