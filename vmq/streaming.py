@@ -60,7 +60,7 @@ class Streaming:
         core.find_taps = self.catalog.appenders
         self.forget_routes()
         self.catalog.start()
-        self.sinks = Sinks(core, registry, staging)
+        self.sinks = Sinks(core, registry, staging, self.catalog)
         self.recovery = asyncio.create_task(self.sinks.recover())
 
     def listen(self, name: str, config: Config, hooks: Hooks) -> FlightListener:

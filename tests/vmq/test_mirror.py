@@ -17,6 +17,7 @@ ELSEWHERE = {
     "core_options.py": ("test_reload.py", "what a broker takes over from its configuration"),
     "client_ids.py": ("test_broker.py", "seen in the clients that bring none"),
     "process.py": ("test_metrics.py", "seen in the gauges of the process"),
+    "clustering/figures.py": ("clustering/test_clustering.py", "seen in the figures of a broker"),
     "clustering/here.py": ("clustering/test_moving.py", "a face; the world has another side of it"),
     "clustering/shipping.py": ("clustering/test_moving.py", "half of the machine"),
     "clustering/under_way.py": ("clustering/test_moving.py", "what the machine remembers"),
