@@ -11,8 +11,8 @@ import plyvel
 
 from vmq.clustering.adoption import Adoption, Sweep
 from vmq.clustering.copies import Copies, Copy
-from vmq.clustering.deposits import Deposits
 from vmq.clustering.directory import Directory
+from vmq.clustering.keeping import Keeping
 from vmq.clustering.lanes import Lanes
 from vmq.clustering.marks import EVERYTHING, Place
 from vmq.clustering.message import Message
@@ -21,30 +21,24 @@ from vmq.clustering.promotion import contents, note_whence, promote, whence
 from vmq.clustering.publishes import Publish
 from vmq.clustering.replica_messages import (
     Ask,
-    AskTaken,
     AskWhence,
     Changes,
     Confirm,
-    Deposit,
     Differ,
     Fetch,
-    Given,
     Greet,
     Have,
-    IsTaken,
     IsWhence,
     Lost,
     Missing,
     Part,
     Position,
-    Settled,
     StillComparing,
     Unknown,
     Whence,
 )
 from vmq.clustering.replicas import Replicas
 from vmq.clustering.returning import strip
-from vmq.clustering.safekeeping import Safekeeping
 from vmq.clustering.searching import Searcher
 from vmq.commits import Committer
 from vmq.config_cluster import ClusterOptions
@@ -127,21 +121,9 @@ class Replication:
         self._asked: dict[int, asyncio.Future[Whence | None]] = {}
         self.copies = Copies(self._store, lanes.send_quick, self._purge)
         self.searcher = Searcher(node.name, self._store, self.copies, lanes.send_quick)
-        self.safekeeping = Safekeeping(
-            node.name,
-            self._store,
-            take,
-            share,
-            lanes.send,
-            lanes.send_quick,
-            options.adopt_after,
-        )
+        self.keeping = Keeping(options, core, self._store, node, lanes, directory, take, share)
         self.replicas: Replicas | None = None
-        self.deposits: Deposits | None = None
         if options.replicas > 1:
-            self.deposits = Deposits(
-                node.name, options.replicas, options.replica_timeout, lanes, directory
-            )
             self.replicas = Replicas(
                 self._store,
                 lanes.life,
@@ -175,11 +157,6 @@ class Replication:
         lanes.on(Fetch, self.searcher.on_fetch)
         lanes.on(Part, self._timed(self.searcher.on_part))
         lanes.on(Lost, self.searcher.on_lost)
-        lanes.on(Deposit, self.safekeeping.on_deposit)
-        lanes.on(Settled, self.safekeeping.on_settled)
-        lanes.on(Given, self.safekeeping.on_given)
-        lanes.on(AskTaken, self._on_ask_taken)
-        lanes.on(IsTaken, self.safekeeping.on_taken)
         lanes.on(AskWhence, self._on_ask_whence)
         lanes.on(IsWhence, self._on_is_whence)
         for kind, name in (
@@ -199,9 +176,7 @@ class Replication:
                         scoped_id = registry.scope + client_id
                         replicas.add(subscriber.queue.session, scoped_id, offline_at)
             self._committer.before.append(self._before_commit)
-        if self.deposits is not None:
-            lanes.stand_in = self.deposits
-            self._core.wait_for_nodes = lanes.wait_for_all
+        self.keeping.start()
         self._committer.on_stored = self._on_stored
         self._node.on(PeerUp, self._on_up)
         self._node.on(PeerDown, self._on_down)
@@ -215,7 +190,7 @@ class Replication:
         if self.replicas is not None and self._before_commit in self._committer.before:
             self._committer.before.remove(self._before_commit)
         self._committer.on_stored = None
-        self._lanes.stand_in = None
+        self.keeping.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -256,9 +231,7 @@ class Replication:
                 self.searcher.tick(now)
                 self._adoption.tick(now)
                 self._sweep.step(now)
-                if self.deposits is not None:
-                    self.deposits.tick(now)
-                more = self._give_what_is_left() or more
+                more = self.keeping.step(now) or more
             except (plyvel.Error, StoreError, RuntimeError) as error:
                 log.error("cannot copy sessions: %s", text_of(error))
             self._core.outbox.flush()
@@ -270,17 +243,6 @@ class Replication:
                     await self._work_is_due.wait()
             except TimeoutError:
                 pass
-
-    def _give_what_is_left(self) -> bool:
-        """Gives some of what is kept for nodes that are gone; returns whether there is more."""
-        node = self._node
-        if not node.is_running or not node.machine.membership.belongs:
-            return False  # of those who took this one out nobody is gone
-        return self.safekeeping.step(node.members, node.up, self._now())
-
-    def _on_ask_taken(self, peer: str, message: AskTaken) -> None:
-        place = self._lanes.last_taken(message.origin, message.store)
-        self._lanes.send_quick(peer, IsTaken(message.origin, message.store, *place))
 
     # --- commits
 
@@ -305,8 +267,7 @@ class Replication:
     def _on_up(self, effect: PeerUp) -> None:
         if self.replicas is not None:
             self.replicas.peer_up(effect.peer, self._now())
-        if self.deposits is not None:
-            self.deposits.peer_up(effect.peer)
+        self.keeping.peer_up(effect.peer)
         self._look_who_is_away()
 
     def _on_down(self, effect: PeerDown) -> None:
@@ -326,10 +287,7 @@ class Replication:
             self.replicas.set_members(set(node.members) - {node.name}, now)
             for peer in node.up:
                 self.replicas.peer_up(peer, now)
-        if self.deposits is not None:
-            self.deposits.set_members(set(node.members) - {node.name})
-            for peer in self._lanes.up:
-                self.deposits.peer_up(peer)
+        self.keeping.set_members()
         self._look_who_is_away()
 
     def _look_who_is_away(self) -> None:
@@ -551,16 +509,6 @@ class Replication:
                 "Messages too long to be copied.",
                 0 if replicas is None else replicas.too_long,
             ),
-            (
-                "replicas_deposited",
-                "Messages of QoS 1 and 2 that others were asked to keep, for they waited for a node that was down.",
-                0 if self.deposits is None else self.deposits.deposited,
-            ),
-            (
-                "replicas_given",
-                "Messages that were kept for a node which is lost and went on to sessions, counted for each.",
-                self.safekeeping.given,
-            ),
             ("replicas_adopted", "Sessions taken over from nodes that stayed away.", self.adopted),
         )
         for name, text, value in counters:
@@ -575,6 +523,7 @@ class Replication:
         )
         for name, text, value in gauges:
             yield Family(name, "gauge", text, (Sample((), value),))
+        yield from self.keeping.families()
 
 
 def _split(scoped_id: str) -> tuple[str, str]:

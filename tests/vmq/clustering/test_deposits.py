@@ -24,13 +24,13 @@ from vmq.clustering.safekeeping import KEPT
 
 
 def deposits(nodes: House, name: str) -> Deposits:
-    found = nodes.replication(name).deposits
+    found = nodes.replication(name).keeping.deposits
     assert found is not None
     return found
 
 
 def kept(nodes: House, name: str) -> int:
-    return len(nodes.replication(name).safekeeping)
+    return len(nodes.replication(name).keeping.safekeeping)
 
 
 def routes(nodes: House, name: str, to: str) -> bool:
@@ -96,7 +96,7 @@ async def test_what_its_node_had_taken_before_it_died_does_not_come_twice(
         await nodes.start("a")
         b = await nodes.start("b")
         await until(lambda: not kept(nodes, "c"))
-        assert nodes.replication("c").safekeeping.given == 0
+        assert nodes.replication("c").keeping.safekeeping.given == 0
         assert b.registry().subscribers["s"].queue.backlog == len(NUMBERS)
 
 
@@ -128,7 +128,7 @@ async def test_what_has_arrived_is_kept_no_longer_and_comes_once(
         await nodes.lose("a", monkeypatch)
         clustering(nodes["c"]).node.remove("a", force=True)
         assert await taken(nodes, "b", "s", len(NUMBERS) + 1) == [*NUMBERS, b"last"]
-        assert nodes.replication("c").safekeeping.given == 0
+        assert nodes.replication("c").keeping.safekeeping.given == 0
 
 
 async def test_a_publishers_node_that_starts_again_has_it_kept_until_it_has_arrived(
@@ -160,7 +160,7 @@ async def test_two_keepers_give_it_once(tmp_path: Path, monkeypatch: pytest.Monk
         clustering(nodes["c"]).node.remove("a", force=True)
         await nodes.start("b")
         await until(lambda: not kept(nodes, "c") and not kept(nodes, "d"))
-        given = [nodes.replication(name).safekeeping.given for name in "cd"]
+        given = [nodes.replication(name).keeping.safekeeping.given for name in "cd"]
         assert sorted(given) == [0, len(NUMBERS)]
         assert await taken(nodes, "b", "s", len(NUMBERS)) == NUMBERS
 
