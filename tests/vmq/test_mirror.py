@@ -19,6 +19,7 @@ ELSEWHERE = {
     "process.py": ("test_metrics.py", "seen in the gauges of the process"),
     "clustering/figures.py": ("clustering/test_clustering.py", "seen in the figures of a broker"),
     "clustering/here.py": ("clustering/test_moving.py", "a face; the world has another side of it"),
+    "clustering/keeping.py": ("clustering/test_deposits.py", "brings both sides into a broker"),
     "clustering/shipping.py": ("clustering/test_moving.py", "half of the machine"),
     "clustering/under_way.py": ("clustering/test_moving.py", "what the machine remembers"),
     "http/keys.py": ("http/test_app.py", "only names what the app holds"),

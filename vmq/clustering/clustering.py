@@ -192,6 +192,8 @@ class Clustering:
             self._registries,
             self._find_registry,
             mover.give_deliveries,
+            mover.take,
+            routing.share,
         )
         replication.start()
         mover.replication = replication
