@@ -32,7 +32,7 @@ export PATH := $(PATH):/usr/sbin
 export VMQ_PURE := $(filter 1,$(VMQ_PURE))
 BUILT := $(VENV)/.built-$(if $(VMQ_PURE),pure,compiled)
 
-.PHONY: help run demo build test test-pure test-wheel check format bench fuzz corpus soak reference lock clean
+.PHONY: help run demo spark build test test-pure test-wheel check format bench fuzz corpus soak reference lock clean
 
 help: ## list the tasks
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -45,6 +45,10 @@ demo: build $(VENV)/.spark ## a broker, 200 simulated devices and a Spark pipeli
 	@$(MAKE) java
 	@echo "==> demo: vmq demo"
 	@exec $(BIN)/vmq demo
+
+spark: build $(VENV)/.spark ## install PySpark into .venv, and the Java that it needs
+	@$(MAKE) java
+	@echo "==> spark: $(BIN)/pyspark, once $(VENV) is activated: Spark's workers are the python3 of the PATH"
 
 build: $(BUILT) ## compile the core and install vmq into .venv
 	@echo "==> build: vmq is in $(VENV), $(if $(VMQ_PURE),interpreted,compiled)"
@@ -119,10 +123,12 @@ $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV)
 
 # The package itself comes in uncompiled here: compiling is the next stamp's affair, and is done again more often.
+# Spark looks for packages named pyspark_... in the folders of sys.path, and does not see what is editable elsewhere.
 $(VENV)/.runtime: pyproject.toml $(LOCK) | $(VENV)/bin/python
 	@echo "==> setup: the libraries that vmq runs and is built with"
 	@$(BIN)/python $(PIP_INSTALL) setuptools mypy mypy_extensions
 	@VMQ_PURE=1 $(BIN)/python $(PIP_INSTALL) --no-build-isolation --editable '.[streams]'
+	@echo "$(CURDIR)/plugins" > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/vmq-plugins.pth"
 	@touch $@
 
 $(VENV)/.spark: $(VENV)/.runtime

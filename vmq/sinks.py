@@ -3,13 +3,14 @@
 A batch goes out in steps. How far it came is noted in the store by the commit that holds what the step
 gave to durable sessions and retained messages, so a broker that dies in the middle goes on behind the
 last step that is safe: those get every message once. Clients with a clean session may see the
-messages of the interrupted step again.
+messages of the interrupted step again. Streams get none of it twice: what they have of it is looked up in them.
 """
 
 import asyncio
 import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any, Final
 
 from vmq.core import Core
@@ -18,7 +19,10 @@ from vmq.mqtt.packets import ProtocolError
 from vmq.registry import Registry
 from vmq.step import Step
 from vmq.store import StoreError
-from vmq.streams.staging import BusyError, Staging, StagingError, messages_of
+from vmq.streams.appender import REFUSED, Appender
+from vmq.streams.catalog import Catalog
+from vmq.streams.earlier import Earlier, marks_of
+from vmq.streams.staging import BusyError, Marks, Staging, StagingError, messages_of
 from vmq.trie import Route
 
 log = logging.getLogger("vmq.streams")
@@ -29,6 +33,9 @@ STEP: Final = 256
 #: Seconds until a step that the store refused is tried again.
 RETRY_AFTER: Final = 1.0
 
+#: Seconds that streams get to write what came before a batch.
+PATIENCE: Final = 10.0
+
 #: Whose messages they are to streams.
 CLIENT_ID: Final = "vmq-sink:"
 
@@ -36,10 +43,11 @@ CLIENT_ID: Final = "vmq-sink:"
 class Sinks:
     """Publishes the batches of all queries, one at a time for each query."""
 
-    def __init__(self, core: Core, registry: Registry, staging: Staging) -> None:
+    def __init__(self, core: Core, registry: Registry, staging: Staging, catalog: Catalog) -> None:
         self.core = core
         self.registry = registry
         self.staging = staging
+        self.catalog = catalog
         self.loop = asyncio.get_running_loop()
         #: Stays for as long as the broker: there are as many queries as folders.
         self.locks: dict[str, asyncio.Lock] = {}
@@ -48,6 +56,8 @@ class Sinks:
         self.progress: dict[str, tuple[int, int]] = {}
         #: The step that streams were given last by query: batch, its end, and how many of its messages.
         self.tapped: dict[str, tuple[int, int, int]] = {}
+        #: By query, what streams had of its batch when this broker took it up.
+        self.earlier: dict[str, Earlier] = {}
         self.works: set[asyncio.Task[int]] = set()
         self.is_stopping = False
 
@@ -116,9 +126,13 @@ class Sinks:
             return await self.publish_alone(query, batch, parts)
 
     async def publish_alone(self, query: str, batch: int, parts: Sequence[tuple[int, int]]) -> int:
-        files = await asyncio.to_thread(self.staging.decide, query, batch, parts)
+        is_new = await asyncio.to_thread(self.staging.decided, query) is None
+        marks = await self.marks() if is_new else None
+        files = await asyncio.to_thread(self.staging.decide, query, batch, parts, marks)
         if files is None:
             return 0
+        if not is_new and query not in self.tapped:
+            await self.look_up(query, batch, files)
         count = 0
         for rows in steps(messages_of(files), self.done_before(query, batch)):
             await self.publish_rows(query, batch, rows)
@@ -129,10 +143,37 @@ class Sinks:
             raise BusyError(f"cannot note the batch: {error.strerror or error}") from error
         self.progress.pop(query, None)
         self.tapped.pop(query, None)
+        self.earlier.pop(query, None)
         store = self.core.store
         if store is not None:
             store.remove_progress(query)
         return count
+
+    async def marks(self) -> Marks:
+        """Where the streams end, with all that came before.
+
+        Raises:
+            BusyError: they cannot write.
+        """
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self.catalog.commits.wait()
+        except TimeoutError:
+            raise BusyError("the streams cannot write; the batch stays staged") from None
+        return marks_of(self.catalog.streams)
+
+    async def look_up(self, query: str, batch: int, files: Sequence[Path]) -> None:
+        """Finds what the streams have of a batch that the broker before this one began to publish."""
+        marks = await asyncio.to_thread(self.staging.marks, query)
+        self.earlier[query] = earlier = Earlier(marks, CLIENT_ID + query)
+        done = self.done_before(query, batch)
+        for rows in steps(messages_of(files), 0):
+            if rows.end > done:
+                break
+            for route, message in self.routed(rows):
+                for tap in route.taps:
+                    met(earlier, tap, route, message)
+            await asyncio.sleep(0)
 
     def done_before(self, query: str, batch: int) -> int:
         """How many messages of a batch were published before, by this broker or the one that ended."""
@@ -154,11 +195,7 @@ class Sinks:
         core, store = self.core, self.core.store
         if store is not None and store.refuses(core.options.max_uncommitted_writes):
             raise BusyError("the store cannot write; the batch stays staged")
-        routed = [
-            (route, Message(route.topic, payload, qos, retain))
-            for topic, payload, qos, retain in rows.messages
-            if (route := self.route(topic)) is not None
-        ]
+        routed = self.routed(rows)
         await self.keep(query, batch, rows.end, routed)
         step = Step(core.outbox)
         core.publisher = step
@@ -172,6 +209,14 @@ class Sinks:
             store.put_progress(query, batch, rows.end)
             step.barrier = store.barrier()
         await settled(step)
+
+    def routed(self, rows: "Rows") -> list[tuple[Route, Message]]:
+        """The messages of a step, and where they go."""
+        return [
+            (route, Message(route.topic, payload, qos, retain))
+            for topic, payload, qos, retain in rows.messages
+            if (route := self.route(topic)) is not None
+        ]
 
     async def keep(
         self, query: str, batch: int, end: int, routed: Sequence[tuple[Route, Message]]
@@ -189,7 +234,7 @@ class Sinks:
         try:
             for route, message in routed[done:]:
                 if route.taps:
-                    commit = self.registry.tap(route, message, CLIENT_ID + query)
+                    commit = self.tap(query, route, message)
                     step.stream_barrier = max(step.stream_barrier, commit)
                 done += 1
         except StoreError as error:
@@ -201,6 +246,34 @@ class Sinks:
         if step.stream_barrier or step.barrier:
             await settled(step)
 
+    def tap(self, query: str, route: Route, message: Message) -> int:
+        """Hands a message to the streams that have not got it from the broker before this one.
+
+        Raises:
+            StoreError: one cannot take it.
+        """
+        client_id = CLIENT_ID + query
+        earlier = self.earlier.get(query)
+        having = (
+            [] if earlier is None else [t for t in route.taps if met(earlier, t, route, message)]
+        )
+        if earlier is None or not having:
+            return self.registry.tap(route, message, client_id)
+        now = int(self.core.wall_clock() * 1_000_000)
+        commit = 0
+        for tap in route.taps:
+            if tap in having:
+                continue
+            payload, qos, retain = message.payload, message.qos, message.retain
+            number = tap.append(route.topic, payload, qos, retain, client_id, now)
+            if number == REFUSED and qos:
+                for each in having:
+                    earlier.put_back(each.place_of(route.topic, client_id), route.topic, payload)
+                raise StoreError("a stream cannot write")
+            having.append(tap)
+            commit = max(commit, number)
+        return commit
+
     def route(self, topic: str) -> Route | None:
         """Where a topic goes; None if it cannot be routed."""
         try:
@@ -208,6 +281,16 @@ class Sinks:
         except ProtocolError as error:
             log.warning("a staged message cannot be published: %s", error)
             return None
+
+
+def met(earlier: Earlier, tap: Any, route: Route, message: Message) -> bool:
+    """Whether a stream has a message of the batch already.
+
+    A tap that is no appender leads to another node; what it has is not known here.
+    """
+    if not isinstance(tap, Appender):
+        return False
+    return earlier.meet(tap.place_of(route.topic, earlier.client_id), route.topic, message.payload)
 
 
 async def settled(step: Step) -> None:

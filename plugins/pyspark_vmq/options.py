@@ -38,6 +38,9 @@ OF_SPARK: Final = frozenset({"path", "checkpointlocation", "queryname"})
 
 ENDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 
+#: Milliseconds since 1970 at the end of the year 9999.
+LAST_MOMENT: Final = 253_402_300_799_999
+
 
 @dataclass(frozen=True)
 class Connection:
@@ -141,13 +144,18 @@ def source_options(given: Mapping[str, str], use: Use) -> SourceOptions:
     for side in ("starting", "ending"):
         if side + "Offsets" in given and side + "Timestamp" in given:
             raise OptionError(f"{side}Timestamp", f"and '{side}Offsets' exclude each other")
+    starting = _place(
+        given, "startingOffsets", (EARLIEST, LATEST) if use == "stream" else (EARLIEST,)
+    )
+    ending = _place(given, "endingOffsets", (LATEST,))
+    _check_order(starting, ending)
     return SourceOptions(
         connection_of(given),
         streams,
         topic,
-        _place(given, "startingOffsets", (EARLIEST, LATEST) if use == "stream" else (EARLIEST,)),
+        starting,
         _timestamp(given, "startingTimestamp"),
-        _place(given, "endingOffsets", (LATEST,)),
+        ending,
         _timestamp(given, "endingTimestamp"),
         _number(given, "maxOffsetsPerTrigger", 0, least=1) or None,
         _number(given, "minPartitions", 0, least=1) or None,
@@ -165,10 +173,12 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     topic = given.get("topic", "")
     if topic and ("+" in topic or "#" in topic):
         raise OptionError("topic", f"{topic!r} has wildcards; a message goes to one topic")
-    qos = _number(given, "qos", 1, least=0)
-    if qos > 2:
-        raise OptionError("qos", f"{qos} is not accepted; expected 0, 1 or 2")
-    return SinkOptions(connection_of(given), topic, qos, _truth(given, "retain", default=False))
+    qos = given.get("qos", "1").strip()
+    if qos not in {"0", "1", "2"}:
+        raise OptionError("qos", f"{qos!r} is not accepted; expected 0, 1 or 2")
+    return SinkOptions(
+        connection_of(given), topic, int(qos), _truth(given, "retain", default=False)
+    )
 
 
 def _check_names(given: Mapping[str, str], known: tuple[str, ...]) -> None:
@@ -207,6 +217,20 @@ def _place(given: Mapping[str, str], option: str, ends: tuple[int, ...]) -> int 
     )
 
 
+def _check_order(starting: int | Offsets | None, ending: int | Offsets | None) -> None:
+    """A partition does not end before its start."""
+    if not isinstance(starting, dict) or not isinstance(ending, dict):
+        return
+    for stream, partitions in ending.items():
+        for number, end in partitions.items():
+            begin = starting.get(stream, {}).get(number, EARLIEST)
+            if 0 <= end < begin:
+                raise OptionError(
+                    "endingOffsets",
+                    f"partition {number} of stream '{stream}' ends at {end}, before its start {begin}",
+                )
+
+
 def _number(given: Mapping[str, str], option: str, default: int, *, least: int) -> int:
     text = given.get(option)
     if text is None:
@@ -235,16 +259,20 @@ def _timestamp(given: Mapping[str, str], option: str) -> int | None:
     text = given.get(option)
     if text is None:
         return None
-    if text.strip().isdigit():
-        return int(text)
     try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
+        if text.strip().isdigit():
+            milliseconds = int(text)
+        else:
+            moment = datetime.fromisoformat(text.strip())
+            if moment.tzinfo is None:
+                moment = moment.replace(tzinfo=UTC)
+            milliseconds = int(moment.timestamp() * 1000)
+    except (ValueError, OverflowError):
+        milliseconds = -1
+    if not 0 <= milliseconds <= LAST_MOMENT:
         raise OptionError(
             option,
-            f"{text!r} is not accepted; expected milliseconds since 1970 or a time like "
+            f"{text!r:.100} is not accepted; expected milliseconds since 1970 or a time like "
             "2026-01-31T12:00:00Z",
-        ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1000)
+        )
+    return milliseconds

@@ -72,7 +72,32 @@ def end_of(client: Client, options: SourceOptions, streams: list[str]) -> Offset
         return {stream: client.at_time(stream, options.ending_timestamp) for stream in streams}
     if options.ending is None or isinstance(options.ending, int):
         return at(client, streams, LATEST)
-    return resolved(client, "endingOffsets", options.ending, streams, LATEST)
+    wanted = resolved(client, "endingOffsets", options.ending, streams, LATEST)
+    return bounded(client, options, wanted)
+
+
+def bounded(client: Client, options: SourceOptions, end: Offsets) -> Offsets:
+    """An end that is there; where a partition ends before, and the options allow it, its own.
+
+    Raises:
+        OptionError: a partition ends before, and `failOnDataLoss` is true.
+    """
+    latest = at(client, list(end), LATEST)
+    kept: Offsets = {}
+    for stream, partitions in end.items():
+        kept[stream] = {}
+        for number, place in partitions.items():
+            last = latest[stream].get(number, 0)
+            if place > last:
+                problem = f"partition {number} of stream '{stream}' ends at {last}, before {place}"
+                if options.fail_on_data_loss:
+                    raise OptionError(
+                        "endingOffsets",
+                        f"{problem}; to read what is there set option 'failOnDataLoss' to false",
+                    )
+                log.warning("vmq: %s; reading what is there", problem)
+            kept[stream][number] = min(place, last)
+    return kept
 
 
 def resolved(

@@ -5,15 +5,19 @@ columns. Decoding them here spares it the work, and the network most of the byte
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_vmq.planning import Range
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyarrow import ipc
 
 #: A column that is worth fetching with all the others. Without it the broker had better choose.
 BULK = "payload"
+
+#: Rows for which a column is made at once where batches have fewer.
+RAMP: Final = 1 << 15
 
 _ramps: "list[pa.Array]" = []
 
@@ -40,30 +44,78 @@ def arrow_schema(columns: Mapping[str, bool]) -> "pa.Schema":
     )
 
 
-def unpacked(
-    batch: "pa.RecordBatch", told: Mapping[str, Any], wanted: Range, schema: "pa.Schema"
-) -> "pa.RecordBatch":
-    """The rows of a batch of a packed get, in the columns of a schema."""
-    import pyarrow as pa
-    from pyarrow import ipc
+class Unpacker:
+    """Makes columns of a Spark schema out of the packed batches of one range."""
 
-    stream = only_value(batch.column(0))
-    with ipc.open_stream(stream) as reader:
-        stored = reader.schema.names
-    there = [name for name in stored if name in schema.names]
-    fields = [stored.index(name) for name in there]
-    options = ipc.IpcReadOptions(included_fields=fields, use_threads=False)
-    with ipc.open_stream(stream, options=options) as reader:
-        (rows,) = reader.read_all().combine_chunks().to_batches()
-    count = told["rows"]
-    rows = rows.slice(told["skip"], count)
-    columns = dict(zip(there, rows.columns, strict=True))
-    if "offset" not in columns:
-        columns["offset"] = _consecutive(told["first"], count)
-    for name, value in (("stream", wanted.stream), ("partition", wanted.partition)):
-        if name in schema.names:
-            columns[name] = pa.repeat(pa.scalar(value, schema.field(name).type), count)
-    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+    def __init__(self, wanted: Range, schema: "pa.Schema") -> None:
+        import pyarrow as pa
+
+        self.schema = schema
+        #: Columns that have one value in the whole range.
+        self.same = {
+            name: Repeated(pa.scalar(value, schema.field(name).type))
+            for name, value in (("stream", wanted.stream), ("partition", wanted.partition))
+            if name in schema.names
+        }
+        #: The stored columns that are wanted, and how to read them, by the schema in front of a batch.
+        self.known: dict[bytes, tuple[list[str], Any]] = {}
+
+    def unpacked(self, batch: "pa.RecordBatch", told: Mapping[str, Any]) -> "pa.RecordBatch":
+        """The rows that count in a batch of a packed get."""
+        import pyarrow as pa
+        from pyarrow import ipc
+
+        stream = only_value(batch.column(0))
+        there, options = self._found_in(stream)
+        with ipc.open_stream(stream, options=options) as reader:
+            parts = list(reader)
+        # Few large batches cost Spark less than many small ones.
+        rows = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+        count = told["rows"]
+        if rows.num_rows != count:
+            rows = rows.slice(told["skip"], count)
+        columns = dict(zip(there, rows.columns, strict=True))
+        if "offset" not in columns:
+            columns["offset"] = _consecutive(told["first"], count)
+        for name, repeated in self.same.items():
+            columns[name] = repeated.times(count)
+        return pa.RecordBatch.from_arrays(
+            [columns[name] for name in self.schema.names], schema=self.schema
+        )
+
+    def _found_in(self, stream: "pa.Buffer") -> "tuple[list[str], ipc.IpcReadOptions]":
+        """Which wanted columns a stream has. One partition's streams all begin with the same schema."""
+        from pyarrow import ipc
+
+        view = memoryview(stream)
+        head = bytes(view[: 8 + int.from_bytes(view[4:8], "little")])
+        found = self.known.get(head)
+        if found is None:
+            with ipc.open_stream(stream) as reader:
+                stored = reader.schema.names
+            there = [name for name in stored if name in self.schema.names]
+            fields = [stored.index(name) for name in there]
+            found = there, ipc.IpcReadOptions(included_fields=fields, use_threads=False)
+            self.known[head] = found
+        return found
+
+
+class Repeated:
+    """A value as a column, of which Spark gets as much as a batch needs."""
+
+    def __init__(self, value: "pa.Scalar") -> None:
+        import pyarrow as pa
+
+        self.value = value
+        self.column = pa.repeat(value, 0)
+
+    def times(self, count: int) -> "pa.Array":
+        """So many of them."""
+        import pyarrow as pa
+
+        if len(self.column) < count:
+            self.column = pa.repeat(self.value, max(count, RAMP))
+        return self.column.slice(0, count)
 
 
 def only_value(column: "pa.BinaryArray") -> "pa.Buffer":
@@ -79,5 +131,5 @@ def _consecutive(first: int, count: int) -> "pa.Array":
     import pyarrow.compute as pc
 
     if not _ramps or len(_ramps[0]) < count:
-        _ramps[:] = [pa.array(range(max(count, 1 << 15)), pa.int64())]
+        _ramps[:] = [pa.array(range(max(count, RAMP)), pa.int64())]
     return pc.add(_ramps[0].slice(0, count), pa.scalar(first, pa.int64()))

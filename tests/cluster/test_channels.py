@@ -318,6 +318,34 @@ def test_what_is_held_is_bounded_and_the_rest_is_taken_when_it_comes_again() -> 
     assert got() == [*payloads, b"new"]
 
 
+def test_what_is_forgotten_goes_to_the_peer_no_more_and_holds_up_nothing() -> None:
+    one = One(held_bytes=2 * (10 + OVERHEAD))
+    one.channels.holds = True
+    for number in range(3):
+        one.channels.send("b", b"%d" % number, ticket=number)
+    assert len(one.sent()) == 1
+    one.channels.forget("b")
+    assert one.channels.waiting("b") == (0, 0)
+    one.channels.tick(1000.0)
+    one.channels.on_received("b", Received(one.epoch, 2))
+    assert one.sent(1000.0) == []
+    one.channels.send("b", b"3", ticket=3)
+    assert one.sent() == [Reliable(one.epoch, 4, 4, [b"3"])]
+    one.channels.on_received("b", Received(one.epoch, 4))
+    assert [each.tickets for each in one.outbox.effects if isinstance(each, Acknowledged)] == [[3]]
+    one.channels.forget("stranger")
+    # The other end: what it was sent and did not confirm is not waited for, and takes up no room.
+    for number in (1, 2):
+        one.channels.on_reliable("b", Reliable(5, 1, number, [b"x" * 10]))
+    one.channels.on_reliable("b", Reliable(5, 1, 3, [b"x" * 10]))
+    one.channels.on_reliable("b", Reliable(5, 3, 3, [b"y"]))
+    arrived = [each for each in one.outbox.effects if isinstance(each, Arrived)]
+    assert [each.payloads for each in arrived] == [[b"x" * 10], [b"x" * 10], [b"y"]]
+    one.sent()
+    one.channels.confirm("b", arrived[2].receipt)
+    assert one.sent() == [Received(5, 3)]
+
+
 @over_seeds(200)
 def test_who_holds_gets_everything_once_in_order_and_loses_nothing(seed: int) -> None:
     """Whatever the network does, and however late and far apart the confirmations come."""

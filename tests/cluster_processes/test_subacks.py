@@ -1,4 +1,4 @@
-"""`suback_after = "cluster"`: with the SUBACK every node that in reach routes, and nobody holds it up for long."""
+"""`suback_after = "cluster"`: with the SUBACK every node in reach routes, and nobody holds it up for long."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Two queries read the stream `once` and write it to Parquet and to the topics done/DEVICE. When one
 fails the application ends, to be started again. Once the file FOLDER/finish is there, they take what is
-left; then the application prints, as JSON, what Parquet holds.
+left; then the application prints, as JSON, what Parquet holds, and what the stream `done` keeps of the topics.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pyspark.sql import functions as f
 from pyspark_vmq import parse
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -99,20 +100,26 @@ class Application:
             writer.trigger(availableNow=True).start().awaitTermination()
 
     def report(self) -> dict[str, Any]:
-        """What the rows in Parquet amount to, by device.
+        """What the rows in Parquet amount to, by device, and those of the stream that keeps what was published.
 
         They are counted here, row by row: Spark's collect_list takes time with the square of a
         device's rows, and the count shall not rest on what is under test.
         """
-        rows = self.spark.read.parquet(str(self.folder / "rows")).toArrow()
-        found: dict[str, Landed] = {}
-        for batch in rows.sort_by(
-            [("partition", "ascending"), ("offset", "ascending")]
-        ).to_batches():
-            columns = [batch.column(name).to_pylist() for name in COLUMNS]
-            for device, *row in zip(*columns, strict=True):
-                found.setdefault(device, Landed()).add(*row)
-        return {device: landed.summary() for device, landed in found.items()}
+        rows = self.spark.read.parquet(str(self.folder / "rows"))
+        done = self.spark.read.format("vmq").option("server", self.server).option("topic", "done/#")
+        published = parse(done.load(), "done/{device}", "number bigint")
+        return {"rows": counted(rows), "published": counted(published)}
+
+
+def counted(rows: DataFrame) -> dict[str, Any]:
+    """A summary for each device."""
+    found: dict[str, Landed] = {}
+    table = rows.select(*COLUMNS).toArrow()
+    for batch in table.sort_by([("partition", "ascending"), ("offset", "ascending")]).to_batches():
+        columns = [batch.column(name).to_pylist() for name in COLUMNS]
+        for device, *row in zip(*columns, strict=True):
+            found.setdefault(device, Landed()).add(*row)
+    return {device: landed.summary() for device, landed in found.items()}
 
 
 COLUMNS = ("device", "partition", "offset", "number")

@@ -6,10 +6,11 @@
 
     devices (QoS 1 and 2) -> broker -> stream -> Spark -> Parquet
                                                        -> vmq sink -> durable subscriber (QoS 2)
+                                                                   -> stream
 
 In turn the broker, the driver with its JVM, and the executor's workers end by SIGKILL, at even steps of
-progress. At the end: what devices sent at QoS 2 is in Parquet and at the subscriber exactly once, in the
-order of each device. At QoS 1 a device repeats what was not acknowledged, so the stream may hold as
+progress. At the end: what devices sent at QoS 2 is in Parquet, at the subscriber and in the second stream exactly once,
+in the order of each device. At QoS 1 a device repeats what was not acknowledged, so the stream may hold as
 many messages twice as were sent twice; Spark's side still has each row of the stream once.
 
 The run tells how far it is, and ends with a table of what was counted and a verdict; its exit code is
@@ -51,13 +52,16 @@ TELL_EVERY = 5.0
 
 @dataclass
 class Count:
-    """What arrived of one device's messages: in Parquet, as the driver counted it, and at the subscriber."""
+    """What arrived of one device's messages: in Parquet and the second stream, as the driver counted it, and at the
+    subscriber.
+    """
 
     device: str
     qos: int
     sent: int
     resent: int
     rows: dict[str, Any]
+    published: dict[str, Any]
     got: list[int]
 
     def problems(self) -> Iterator[str]:
@@ -78,6 +82,9 @@ class Count:
             yield f"{rows['count'] - sent} are there twice; at QoS {self.qos} {self.resent} were sent twice"
         if self.qos == 2 and rows["sum"] != wanted:
             yield f"the sum is {rows['sum']}, of what was sent {wanted}"
+        for name in ("count", "places", "numbers", "sum", "ordered"):
+            if self.published[name] != rows[name]:
+                yield f"{name}: {self.published[name]} in the second stream, {rows[name]} in Parquet"
         if not rows["ordered"]:
             yield "the rows in Parquet are out of order"
         if not is_ordered(got):
@@ -88,12 +95,12 @@ class Count:
         rows, got = self.rows, self.got
         return (
             f"{self.device:6} {self.qos:3} {self.sent:9,} {rows['count']:9,} {rows['numbers']:9,} "
-            f"{len(got):9,} {len(set(got)):9,} {rows['sum']:16,} {sum(got):16,}"
+            f"{len(got):9,} {len(set(got)):9,} {self.published['count']:9,} {rows['sum']:16,} {sum(got):16,}"
         )
 
 
 HEAD = (
-    f"{'device':6} {'QoS':3} {'sent':>9} {'Parquet':>9} {'distinct':>9} {'received':>9} {'distinct':>9} "
+    f"{'device':6} {'QoS':3} {'sent':>9} {'Parquet':>9} {'distinct':>9} {'received':>9} {'distinct':>9} {'stream':>9} "
     f"{'sum in Parquet':>16} {'sum received':>16}"
 )
 
@@ -138,6 +145,9 @@ class Run:
             env={
                 "VMQ_STREAMS__ONCE__FILTERS": '["once/#"]',
                 "VMQ_STREAMS__ONCE__PARTITIONS": "3",
+                "VMQ_STREAMS__DONE__FILTERS": '["done/#"]',
+                "VMQ_STREAMS__DONE__PARTITIONS": "2",
+                "VMQ_STREAMS__DONE__KEY": "topic",
                 "VMQ_QUEUE__MAX_ONLINE_MESSAGES": "-1",
                 "VMQ_QUEUE__MAX_OFFLINE_MESSAGES": "-1",
             },
@@ -239,7 +249,8 @@ class Run:
         """Compares what was sent with what arrived."""
         out, _ = self.driver.communicate(timeout=max(1.0, self.deadline - monotonic()))
         assert self.driver.returncode == 0, self.end_of_log()
-        landed = json.loads(out.decode().strip().splitlines()[-1])
+        report = json.loads(out.decode().strip().splitlines()[-1])
+        landed, published = report["rows"], report["published"]
         self.wait(sum(each["count"] for each in landed.values()))
         assert landed.keys() == {device.client_id for device in self.devices}
         seconds = monotonic() - self.begun
@@ -250,6 +261,7 @@ class Run:
                 self.each,
                 device.resent,
                 landed[device.client_id],
+                published[device.client_id],
                 self.subscriber.received[device.client_id],
             )
             for device in self.devices

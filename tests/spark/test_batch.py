@@ -146,6 +146,14 @@ def test_offsets_and_times_bound_a_read(filled: Bridge) -> None:
             {"stream": "batch", "startingOffsets": '{"batch":{"0":99999999}}'},
             ("offset 99999999 is not there", "option 'failOnDataLoss'"),
         ),
+        (
+            {"stream": "batch", "endingOffsets": '{"batch":{"1":99999999}}'},
+            (
+                "option 'endingOffsets'",
+                "partition 1 of stream 'batch' ends at ",
+                "'failOnDataLoss'",
+            ),
+        ),
     ],
 )
 def test_wrong_options_are_named(
@@ -153,6 +161,11 @@ def test_wrong_options_are_named(
 ) -> None:
     with fails(*said):
         filled.load(**options).count()
+
+
+def test_an_end_that_is_not_there_is_moved_on_request(filled: Bridge) -> None:
+    beyond = json.dumps({"batch": {"0": 99_999_999}})
+    assert filled.load(stream="batch", endingOffsets=beyond, failOnDataLoss="false").count() == 600
 
 
 def test_lost_offsets_are_passed_over_on_request(filled: Bridge) -> None:

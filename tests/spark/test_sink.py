@@ -70,7 +70,7 @@ def test_rows_without_a_topic_take_the_option(bridge: Bridge) -> None:
         ("'x' payload; 1 number", {"topic": "sunk/bad"}, ("'number' means nothing",)),
         ("id payload", {"topic": "sunk/bad"}, ("'payload' is bigint; accepted: binary",)),
         ("'x' payload", {"topic": "sunk/+"}, ("option 'topic'", "'sunk/+' has wildcards")),
-        ("'x' payload", {"topic": "sunk/bad", "qos": 3}, ("option 'qos'", "3 is not accepted")),
+        ("'x' payload", {"topic": "sunk/bad", "qos": 3}, ("option 'qos'", "'3' is not accepted")),
         ("'x' payload", {"topic": "sunk/bad", "retain": "si"}, ("option 'retain'", "'si'")),
         ("'x' payload", {"topic": "sunk/bad", "stream": "sunk"}, ("option 'stream'", "unknown")),
         ("'sunk/#' topic; 'x' payload", {}, ("'sunk/#'", "one without + and #")),

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.wire import PUBLISH, puback_packet, subscribe_packet
 from tests.vmq.streamed import config_in, payloads_of, rows_of, streams_of, until
+from tests.vmq.streams.support import options
 from tests.vmq.test_broker import Peer, peer_of, take
 from vmq.broker import Broker
 from vmq.config import QueueOptions
@@ -179,6 +180,52 @@ async def test_a_broker_that_ends_in_the_middle_goes_on_behind_the_last_safe_ste
         assert await stored(broker, len(wanted)) == wanted
         stage(broker, 0, wanted)
         assert await publish(broker, 0) == 0
+
+
+@pytest.mark.parametrize("steps_done", (0, 2))
+@pytest.mark.parametrize("kept", (0, 1, 100, STEP))
+async def test_streams_get_nothing_twice_of_what_the_store_did_not_know(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps_done: int, kept: int
+) -> None:
+    """The broker ends when a step is in the streams, or a part of it, and its progress is nowhere."""
+    wanted = [b"%d" % (number % 7) for number in range(3 * STEP)]
+    streams = {"s": options(filters=["s/#"], partitions=3, key="topic"), "t": "s/+"}
+    async with Broker(config_in(tmp_path, **streams)) as broker:
+        await broker.publish("s/1", b"1")  # not of the batch, however much it is like it
+        sinks = sinks_of(broker)
+        part = sinks.staging.part("q", 0, 0, 0)
+        plain = [
+            {"topic": f"s/{number % 5}", "payload": payload, "qos": 1, "retain": False}
+            for number, payload in enumerate(wanted)
+        ]
+        part.write(pa.RecordBatch.from_pylist(plain, schema=MESSAGE))
+        part.close()
+        original, steps = sinks.keep, 0
+
+        async def cut_off(query: str, batch: int, end: int, routed: Sequence[Any]) -> None:
+            nonlocal steps
+            await original(query, batch, end, routed[:kept] if steps == steps_done else routed)
+            steps += 1
+            if steps > steps_done:
+                raise StagingError("the broker ends here")
+
+        monkeypatch.setattr(sinks, "keep", cut_off)
+        with pytest.raises(StagingError, match="ends here"):
+            await publish(broker, 0)
+        await broker.publish("s/1", b"1")
+    async with Broker(config_in(tmp_path, **streams)) as broker:
+        await streams_of(broker).recovery
+        for name in ("s", "t"):
+            rows = await rows_of(broker, name)
+            assert sum(row["client_id"] != "vmq-sink:q" for row in rows) == 2
+            for topic in range(5):
+                got = [
+                    row["payload"]
+                    for row in rows
+                    if row["topic"] == f"s/{topic}" and row["client_id"] == "vmq-sink:q"
+                ]
+                assert got == wanted[topic::5]
+        assert sinks_of(broker).earlier == {}
 
 
 async def test_a_stop_in_the_middle_of_a_batch_leaves_the_rest_to_the_next_start(

@@ -29,9 +29,9 @@ from vmq.clustering.lanes import Lanes
 from vmq.clustering.moves import Batch, Entry, Inherited, Mark, Move, Who
 from vmq.clustering.publishes import Publish
 from vmq.clustering.records import Record
-from vmq.clustering.remotes import Remotes
 from vmq.clustering.spool import Known
-from vmq.clustering.wire import AnyMessage, Parcel, decode_parcel, without
+from vmq.clustering.stretches import Place, Stretches
+from vmq.clustering.wire import AnyMessage, Parcel, WireError, decode_parcel, without
 from vmq.store import StoreError
 from vmq.store_open import text_of
 
@@ -45,9 +45,6 @@ PATIENCE: Final = 60.0
 STEP_BYTES: Final = 256 * 1024
 STEP_CLIENTS: Final = 500
 
-#: A parcel's key, and the place of a message in it.
-Place = tuple[bytes, int]
-_START: Final[Place] = (b"", 0)
 #: Makes a key one that is behind it, and in front of all others behind it.
 _BEHIND: Final = b"\0"
 #: Seconds until the store is read again that could not be.
@@ -65,54 +62,6 @@ class ForStreams(Protocol):
 
     async def written(self) -> None:
         """Returns when they have."""
-
-
-class Stretches:
-    """Which stretches of a lane were for which sessions."""
-
-    def __init__(self, peer: str) -> None:
-        self._peer = peer
-        #: Whose each is, and from where to where.
-        self._all: list[tuple[Who, Place, Place]] = []
-        #: Their filters by mountpoint: each stretch is a node there.
-        self._trees: dict[str, Remotes] = {}
-        #: Where those begin that are not at the lane's.
-        self._since: dict[Who, Place] = {}
-        self._over: set[Who] = set()
-
-    def on_mark(self, mark: Mark, place: Place) -> None:
-        """From here on a session is routed to the peer, or from there to another node."""
-        if mark.node == self._peer:
-            # What says again that it is the peer's may be the first one that is left.
-            if mark.who in self._over or not mark.again:
-                self._since.setdefault(mark.who, place)
-                self._over.discard(mark.who)
-        elif mark.source == self._peer and mark.who not in self._over:
-            self._over.add(mark.who)
-            self.end(mark.who, mark.subscriptions, place)
-
-    def end(self, who: Who, subscriptions: dict[str, int], place: Place) -> None:
-        """A session was the peer's up to here."""
-        number = str(len(self._all))
-        self._all.append((who, self._since.pop(who, _START), place))
-        tree = self._trees.setdefault(who[0], Remotes(""))
-        tree.change(None, Record(number, 0, False, subscriptions))
-
-    def __bool__(self) -> bool:
-        return bool(self._all)
-
-    def find(self, publish: Publish, place: Place, known: Known) -> dict[int, list[str]]:
-        """The clients that a message was for, by the QoS at which they get it."""
-        tree = self._trees.get(publish.mountpoint)
-        found: dict[int, list[str]] = {}
-        if tree is None:
-            return found
-        for number, wish in tree.find(publish.topic.decode()).nodes.items():
-            who, begin, end = self._all[int(number)]
-            qos = min(wish, publish.qos)
-            if begin <= place < end and qos and not (place < known.done and end[0] <= known.end):
-                found.setdefault(qos, []).append(who[1])
-        return found
 
 
 class Inheritance:
@@ -198,17 +147,21 @@ class Inheritance:
     async def _look_through(self, peer: str, lane: Lane) -> None:
         """What others took over while it was down is given to those; the peer gets what waits all the same."""
         lanes = self._lanes
-        while not lanes.is_restored(peer):
-            lanes.ask_store(peer)
-            await asyncio.sleep(_LOOK)
-            if peer in lanes.lost:
+        while (renewed := lanes.renewed.get(peer)) is not None:
+            if not lanes.is_restored(peer):
+                lanes.ask_store(peer)
+                await asyncio.sleep(_LOOK)
+                continue
+            known = lanes.begin_search(peer)
+            await lanes.on_disk()
+            stretches = await self._read_marks(peer, lane, known.end, b"")
+            if stretches:
+                for key, raw in lane.stored(b"", known.end):
+                    await self._hand_on(peer, lane, (key, raw), stretches, known, keeps=True)
+            if peer not in lanes.renewed or lanes.renewed[peer].name == renewed.name:
                 return
-        known = lanes.begin_search(peer)
-        await lanes.on_disk()
-        stretches = await self._read_marks(peer, lane, known.end, b"")
-        if stretches:
-            for key, raw in lane.stored(b"", known.end):
-                await self._hand_on(peer, lane, (key, raw), stretches, known, keeps=True)
+            # It has lost its disk once more: better twice than never.
+            known.end, known.done = b"", (b"", 0)
 
     # --- a node that is no member
 
@@ -263,7 +216,7 @@ class Inheritance:
         """What the marks up to a key say, but for those up to another: of these sessions the peer took care itself."""
         stretches = Stretches(peer)
         for key, raw in lane.stored(b"", end):
-            parcel, _ = decode_parcel(raw)
+            parcel = _read(raw)
             for index, message in enumerate(parcel.messages):
                 if isinstance(message, Mark) and (message.source != peer or key > ignored):
                     stretches.on_mark(message, (key, index))
@@ -282,7 +235,7 @@ class Inheritance:
     ) -> None:
         """Gives what is in a parcel to whom it was for, and with each step notes how far that is."""
         key, raw = entry
-        parcel, _ = decode_parcel(raw)
+        parcel = _read(raw)
         size = 0
         here = set() if keeps else await self._take_here(parcel)
 
@@ -387,3 +340,12 @@ class Inheritance:
             self._give(message)
             return STEP_BYTES
         return 0
+
+
+def _read(raw: bytes) -> Parcel:
+    """A parcel of this broker's own; nothing of one that a damaged store spoiled."""
+    try:
+        return decode_parcel(raw)[0]
+    except WireError as error:
+        log.error("what waited for another node is lost: %s", error)
+        return Parcel(1, 1, 1, [])

@@ -57,6 +57,11 @@ def outgoing_key(peer: str, life: int, number: int) -> bytes:
     return prefix_of(peer) + _raw(life, number)
 
 
+def place_of(key: bytes) -> tuple[int, int]:
+    """The life and the number in a parcel's key."""
+    return _number(key[-_PLACE:-8]), _number(key[-8:])
+
+
 def put_total(store: Store, peer: str, messages: int, size: int) -> None:
     """Writes what waits for a peer in total; nothing is written of nothing."""
     if messages:
@@ -129,6 +134,10 @@ def _after(prefix: bytes) -> bytes:
     return prefix[:-1] + bytes([prefix[-1] + 1])
 
 
+def _place_in(raw: bytes) -> tuple[int, int, int]:
+    return _number(raw[:8]), _number(raw[8:16]), _number(raw[16:24])
+
+
 class Known(Struct, array_like=True):
     """What is remembered of another node's store for as long as something may wait for it."""
 
@@ -162,9 +171,10 @@ def stored_known(store: Store) -> Iterator[tuple[str, Known]]:
 
 
 Place = tuple[int, int, int]
+_NOWHERE: Final = (0, 0, 0)
 
 
-def place_of(parcel: Parcel) -> Place:
+def full_place_of(parcel: Parcel) -> Place:
     """A parcel's origin's store, its life, and its number."""
     return parcel.store, parcel.life, parcel.number
 
@@ -189,15 +199,19 @@ class Taken:
         self._places: dict[str, Place] = {}
         self._streamed: dict[str, Place] = {}
         self._lacking: dict[str, tuple[Place, Place]] = {}
+        #: How far the store came that an origin had before its present one.
+        self._before: dict[str, Place] = {}
         #: Where the places were that have changed since the last save.
         self._changed: dict[str, Place | None] = {}
         for key, value in scan(store.db, TAKEN):
-            if len(value) not in (24, 48):
+            if len(value) not in (24, 48, 72):
                 raise StoreError(f"key {key[:40]!r} is none of another node's messages")
             origin = key[1:].decode()
-            self._places[origin] = place = _place(value)
-            if len(value) == 48:
-                self._streamed[origin] = streamed = _place(value[24:])
+            self._places[origin] = place = _place_in(value)
+            if any(value[24:48]):
+                self._before[origin] = _place_in(value[24:])
+            if len(value) > 48:
+                self._streamed[origin] = streamed = _place_in(value[48:])
                 self._lacking[origin] = streamed, place
 
     def is_new(self, origin: str, parcel: Parcel) -> bool:
@@ -206,18 +220,28 @@ class Taken:
         Places may be left out: what was dropped at the origin never comes. From another store than before everything
         is new: the origin lost the old one, and with it whatever that still had to send.
         """
-        place = place_of(parcel)
+        place = full_place_of(parcel)
         known = self._places.get(origin)
         if known is not None and known[0] == place[0] and place <= known:
             return False
         self._changed.setdefault(origin, known)
+        if known is not None and known[0] != place[0]:
+            self._before[origin] = known
         self._places[origin] = place
         return True
+
+    def last(self, origin: str, store: int) -> tuple[int, int]:
+        """The place of the last parcel that came from a store of an origin; (0, 0) if that is not known."""
+        for places in (self._places, self._before):
+            place = places.get(origin)
+            if place is not None and place[0] == store:
+                return place[1:]
+        return (0, 0)
 
     def is_lacking(self, origin: str, parcel: Parcel) -> bool:
         """Whether the streams may lack what a parcel has for them that is not new; it is given to them then."""
         lacking = self._lacking.get(origin)
-        place = place_of(parcel)
+        place = full_place_of(parcel)
         if lacking is None or lacking[0][0] != place[0] or not lacking[0] < place <= lacking[1]:
             return False
         self._lacking[origin] = place, lacking[1]
@@ -249,8 +273,5 @@ class Taken:
 
     def _put(self, origin: str) -> None:
         streamed = self._streamed.get(origin, ())
-        self._store.put(TAKEN + origin.encode(), _raw(*self._places[origin], *streamed))
-
-
-def _place(raw: bytes) -> Place:
-    return _number(raw[:8]), _number(raw[8:16]), _number(raw[16:24])
+        before = self._before.get(origin, _NOWHERE if streamed else ())
+        self._store.put(TAKEN + origin.encode(), _raw(*self._places[origin], *before, *streamed))

@@ -153,6 +153,10 @@ class Appender:
             self.known[depends_on] = number
         return number
 
+    def place_of(self, topic: bytes, client_id: str) -> Partition:
+        """The partition that a message belongs to."""
+        return self.partitions[self.keys.partition(self.keys.of(topic, client_id))]
+
     def refuse(self, qos: int, count: int) -> int:
         """Counts messages that are not taken."""
         self.dropped += count

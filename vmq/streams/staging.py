@@ -51,6 +51,9 @@ TIDY_EVERY: Final = 60.0
 
 STATE: Final = "state.json"
 
+#: Stream -> partition -> the offset behind its last row.
+Marks = dict[str, dict[int, int]]
+
 
 class StagingError(StreamError):
     """Parts cannot be staged or committed; the text says why."""
@@ -202,10 +205,17 @@ class Staging:
             )
         return self.folder / query
 
-    def decide(self, query: str, batch: int, parts: Sequence[tuple[int, int]]) -> list[Path] | None:
+    def decide(
+        self,
+        query: str,
+        batch: int,
+        parts: Sequence[tuple[int, int]],
+        marks: Marks | None = None,
+    ) -> list[Path] | None:
         """Decides that a batch is published, durably; returns its files in order.
 
-        None: it was published before.
+        None: it was published before. `marks` says where streams end, before any of it is in them; it
+        is kept as long as the decision.
 
         Raises:
             StagingError: a part is not there, another batch is being published, or the disk.
@@ -213,12 +223,17 @@ class Staging:
         folder = self.folder_of(query)
         with self.deciding:
             try:
-                return self.decide_alone(folder, query, batch, parts)
+                return self.decide_alone(folder, query, batch, parts, marks or {})
             except OSError as error:
                 raise BusyError(f"cannot note the batch: {error.strerror or error}") from error
 
     def decide_alone(
-        self, folder: Path, query: str, batch: int, parts: Sequence[tuple[int, int]]
+        self,
+        folder: Path,
+        query: str,
+        batch: int,
+        parts: Sequence[tuple[int, int]],
+        marks: Marks,
     ) -> list[Path] | None:
         last, decided = read_state(folder)
         if batch <= last:
@@ -233,7 +248,7 @@ class Staging:
             if not (folder / name).is_file():
                 raise StagingError(f"batch {batch} of query {query}: part {name} is not staged")
         self.make_folder(folder)
-        write_state(folder, last, (batch, names))
+        write_state(folder, last, Decided(batch, names, marks))
         return [folder / name for name in names]
 
     def finish(self, query: str, batch: int) -> None:
@@ -246,6 +261,11 @@ class Staging:
         """The batch of a query that is being published."""
         _, decided = read_state(self.folder_of(query))
         return None if decided is None else decided[0]
+
+    def marks(self, query: str) -> Marks:
+        """Where streams ended when the batch of a query that is being published was decided."""
+        decided = load_state(self.folder_of(query)).decided
+        return {} if decided is None else decided.marks
 
     def discard(self, query: str, batch: int) -> None:
         """Throws the parts of a batch away, unless it is decided that they are published."""
@@ -298,10 +318,11 @@ class Staging:
 
 
 class Decided(msgspec.Struct):
-    """A batch that is being published, and its files."""
+    """A batch that is being published, its files, and where streams ended before."""
 
     batch: int
     parts: list[str]
+    marks: Marks = {}
 
 
 class State(msgspec.Struct):
@@ -311,25 +332,34 @@ class State(msgspec.Struct):
     decided: Decided | None
 
 
+def load_state(folder: Path) -> State:
+    """What is noted of a query.
+
+    Raises:
+        StagingError: the file cannot be used.
+    """
+    try:
+        return msgspec.json.decode((folder / STATE).read_bytes(), type=State)
+    except FileNotFoundError:
+        return State(-1, None)
+    except (msgspec.MsgspecError, OSError) as error:
+        raise StagingError(f"{folder / STATE} cannot be used: {error}") from None
+
+
 def read_state(folder: Path) -> tuple[int, tuple[int, list[str]] | None]:
     """A query's last batch (-1: none), and the batch that is being published, with its files.
 
     Raises:
         StagingError: the file cannot be used.
     """
-    try:
-        plain = msgspec.json.decode((folder / STATE).read_bytes(), type=State)
-    except FileNotFoundError:
-        return -1, None
-    except (msgspec.MsgspecError, OSError) as error:
-        raise StagingError(f"{folder / STATE} cannot be used: {error}") from None
+    plain = load_state(folder)
     decided = plain.decided
     return plain.last, None if decided is None else (decided.batch, decided.parts)
 
 
-def write_state(folder: Path, last: int, decided: tuple[int, list[str]] | None) -> None:
+def write_state(folder: Path, last: int, decided: Decided | None) -> None:
     """Keeps the state, in one step, on disk."""
-    state = State(last, None if decided is None else Decided(*decided))
+    state = State(last, decided)
     work = folder / (STATE + ".tmp")
     with work.open("wb") as file:
         file.write(msgspec.json.encode(state))

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
@@ -32,3 +33,19 @@ def test_import_brings_in_nothing_but_itself_and_the_standard_library() -> None:
     roots = {name.partition(".")[0] for name in json.loads(done.stdout)}
     assert not roots & {"pyarrow", "grpc", "vmq", "vmq_hooks", "msgspec", "numpy", "pandas"}
     assert roots - {"pyspark_vmq", "pyspark"} <= sys.stdlib_module_names
+
+
+SEEN = 'import pkgutil; print("pyspark_vmq" in {each.name for each in pkgutil.iter_modules()})'
+
+
+def test_spark_finds_the_package_where_vmq_is_installed(tmp_path: Path) -> None:
+    """It looks for names in the folders of sys.path; the finder of an editable install shows none there."""
+    try:
+        distribution("vmq")
+    except PackageNotFoundError:
+        pytest.skip("vmq is not installed here")
+    bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", SEEN], cwd=tmp_path, env=bare, capture_output=True, check=True
+    )
+    assert done.stdout == b"True\n"

@@ -70,6 +70,9 @@ def test_times() -> None:
         ("topic", "a+/b", "is no MQTT topic filter"),
         ("startingOffsets", "latest-ish", "expected earliest, latest or JSON"),
         ("startingTimestamp", "yesterday", "expected milliseconds since 1970"),
+        ("startingTimestamp", "-5", "'-5' is not accepted; expected milliseconds since 1970"),
+        ("startingTimestamp", "9" * 30, "expected milliseconds since 1970"),
+        ("startingTimestamp", "1960-01-01", "expected milliseconds since 1970"),
         ("maxOffsetsPerTrigger", "0", "'0' is not accepted; expected a whole number from 1"),
         ("maxOffsetsPerTrigger", "many", "expected a whole number from 1"),
         ("minPartitions", "-1", "expected a whole number from 1"),
@@ -93,6 +96,25 @@ def test_neither_topic_nor_stream() -> None:
 def test_a_start_is_named_once() -> None:
     given = {**SERVER, "stream": "a", "startingOffsets": "earliest", "startingTimestamp": "1"}
     with pytest.raises(OptionError, match="exclude each other"):
+        source_options(given, "batch")
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "good"),
+    [
+        ('{"a": {"0": 3}}', '{"a": {"0": 1}}', False),
+        ('{"a": {"0": 3}}', '{"a": {"0": 3}}', True),
+        ('{"a": {"0": -2}}', '{"a": {"0": 0}}', True),
+        ('{"a": {"0": 3}}', '{"a": {"0": -1, "1": 1}}', True),
+        ("earliest", '{"a": {"0": 0}}', True),
+    ],
+)
+def test_a_partition_does_not_end_before_its_start(start: str, end: str, good: bool) -> None:
+    given = {**SERVER, "stream": "a", "startingOffsets": start, "endingOffsets": end}
+    if good:
+        source_options(given, "batch")
+        return
+    with pytest.raises(OptionError, match="partition 0 of stream 'a' ends at 1, before its start"):
         source_options(given, "batch")
 
 
@@ -126,7 +148,8 @@ def test_sink() -> None:
     ("option", "value", "message"),
     [
         ("topic", "a/+", "has wildcards"),
-        ("qos", "3", "3 is not accepted; expected 0, 1 or 2"),
+        ("qos", "3", "'3' is not accepted; expected 0, 1 or 2"),
+        ("qos", "two", "'two' is not accepted; expected 0, 1 or 2"),
         ("retain", "1", "expected true or false"),
         ("startingOffsets", "earliest", "is unknown"),
     ],

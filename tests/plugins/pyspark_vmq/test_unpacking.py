@@ -15,7 +15,7 @@ from pyspark.sql.types import (
 )
 from pyspark_vmq.planning import Range
 from pyspark_vmq.schema import COLUMNS, DDL, projection
-from pyspark_vmq.unpacking import arrow_schema, unpacked
+from pyspark_vmq.unpacking import Unpacker, arrow_schema
 
 WANTED = Range("plant", 3, 0, 100)
 
@@ -77,7 +77,7 @@ def test_every_column_has_a_type() -> None:
 def test_the_rows_that_count_get_the_columns_that_are_not_stored() -> None:
     schema = arrow_schema({"offset": False, "payload": True, "stream": False, "partition": False})
     told = {"skip": 2, "rows": 3, "first": 12, "next": 15}
-    rows = unpacked(packed(stored(10, 4), stored(14, 4)), told, WANTED, schema)
+    rows = Unpacker(WANTED, schema).unpacked(packed(stored(10, 4), stored(14, 4)), told)
     assert rows.schema.equals(schema)
     assert rows.to_pylist() == [
         {"offset": number, "payload": b"%d" % number, "stream": "plant", "partition": 3}
@@ -89,4 +89,5 @@ def test_rows_that_bring_their_offsets_keep_them() -> None:
     rows = pa.record_batch({"payload": [b"a", b"b"], "offset": [4, 9]})
     schema = arrow_schema({"payload": True, "offset": False})
     told = {"skip": 0, "rows": 2, "first": 4, "next": 10}
-    assert unpacked(packed(rows), told, WANTED, schema).column("offset").to_pylist() == [4, 9]
+    found = Unpacker(WANTED, schema).unpacked(packed(rows), told)
+    assert found.column("offset").to_pylist() == [4, 9]

@@ -103,7 +103,13 @@ class Side:
 
     def spooled(self) -> int:
         """How many messages for peers are committed."""
-        return sum(count_of(raw) for key, raw in self.records(b"o") if not key.endswith(b"\0"))
+        parcels = [raw for key, raw in self.records(b"o") if not self.is_total(key)]
+        return sum(map(count_of, parcels))
+
+    @staticmethod
+    def is_total(key: bytes) -> bool:
+        """Whether a key has no place behind the name of the peer; places may end in NUL as well."""
+        return key.index(b"\0") == len(key) - 1
 
     def take(self, publish: Publish) -> None:
         """Handles a message: writes what a retained message would."""
@@ -234,7 +240,7 @@ async def test_what_the_streams_had_not_committed_is_handled_again_and_nothing_e
         a.lanes.send("b", Append("s", b"t", b"2", 1, "p", 0), a.done.append)
         a.send(b"3")
         await until(lambda: b.got == payloads(1, 3))
-        await until(lambda: [len(value) for _, value in b.records(b"t")] == [48])
+        await until(lambda: [len(value) for _, value in b.records(b"t")] == [72])
         await rounds(a, b)
         assert a.done == []
         await b.kill(monkeypatch)
@@ -264,6 +270,27 @@ async def test_a_message_does_not_leave_before_it_is_safe_here(
             assert b"lane" not in b.got
         a.running._committer.commit()  # type: ignore[union-attr]
         await until(lambda: a.done == [True])
+
+
+async def test_what_is_sent_as_a_commit_begins_is_in_it_whole(tmp_path: Path) -> None:
+    """As marks are, when the directory writes what changed."""
+    async with sides(tmp_path) as (a, b):
+        await b.stop()
+        committer = a.running._committer
+        assert committer is not None
+        said: list[bytes] = []
+
+        def say() -> None:
+            if not said:
+                said.append(b"1")
+                a.send(b"1")
+
+        behind = committer.before.index(clustering(a.running).directory.flush) + 1
+        committer.before.insert(behind, say)
+        a.commit()
+        assert said == [b"1"]
+        assert a.spooled() == 1
+        committer.before.remove(say)
 
 
 async def test_a_receiver_that_starts_again_takes_nothing_twice(

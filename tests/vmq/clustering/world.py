@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from vmq.clustering.here import Kind, Verdict
-from vmq.clustering.inheritance import Stretches
 from vmq.clustering.moves import Batch, Entry, Inherited, Mark, Move, Who
 from vmq.clustering.moving import Moving
 from vmq.clustering.publishes import Publish
 from vmq.clustering.records import Record
 from vmq.clustering.spool import Known
+from vmq.clustering.stretches import Stretches
 
 WHO: Who = ("", "c")
 FILTERS = {"t": 2}
