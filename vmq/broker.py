@@ -456,14 +456,14 @@ class Broker:
         await listener.open()
         return listener
 
-    def _open_flight(self, name: str, options: ListenerOptions) -> AnyListener:
+    async def _open_flight(self, name: str, options: ListenerOptions) -> AnyListener:
         streams = self._streams
         if streams is None:
             raise StartError(
                 f"listeners.{name}: {options.url} serves streams, but there are none; add [streams.NAME]"
             )
         hooks = self.plugins.hooks_for(options.auth_plugins, options.authz_plugins)
-        listener = streams.listen(name, self.config, hooks)
+        listener = await streams.listen(name, self.config, hooks)
         self._served.append(listener)
         return listener
 
@@ -478,7 +478,7 @@ class Broker:
             if options.endpoint.scheme == "http":
                 self.listeners[name] = await self._open_http(name, options)
             elif options.endpoint.is_flight:
-                self.listeners[name] = self._open_flight(name, options)
+                self.listeners[name] = await self._open_flight(name, options)
             else:
                 self.listeners[name] = await self._open_mqtt(name)
         except OSError as error:

@@ -61,9 +61,11 @@ class Streaming:
         self.forget_routes()
         self.catalog.start()
         self.sinks = Sinks(core, registry, staging, self.catalog)
+        #: Those that were opened, closed ones included.
+        self.listeners: list[FlightListener] = []
         self.recovery = asyncio.create_task(self.sinks.recover())
 
-    def listen(self, name: str, config: Config, hooks: Hooks) -> FlightListener:
+    async def listen(self, name: str, config: Config, hooks: Hooks) -> FlightListener:
         """Opens a listener of the configuration, by which programs read and publish.
 
         Raises:
@@ -77,7 +79,10 @@ class Streaming:
             return config.anonymous_allowed(name) and not until_hook
 
         access = BrokerAccess(name, hooks, anonymous, secure=options.endpoint.is_tls)
-        return FlightListener(name, options, self.catalog, access, self.sinks)
+        listener = FlightListener(name, options, self.catalog, access, self.sinks)
+        await listener.open()
+        self.listeners.append(listener)
+        return listener
 
     async def declare(self, name: str, options: Mapping[str, Any]) -> None:
         """Keeps a stream that a plugin wants, of options as they stand in the configuration.
@@ -151,6 +156,10 @@ class Streaming:
         waiting = Sample((), self.commits.pending())
         text = "Bytes of messages that the streams' disk has not taken yet."
         yield Family("stream_uncommitted_bytes", "gauge", text, (waiting,))
+        if self.listeners:
+            text = "Processes of Flight listeners that ended and were started again."
+            restarts = sum(each.restarts for each in self.listeners)
+            yield Family("flight_process_restarts", "counter", text, (Sample((), restarts),))
 
 
 def samples(streams: list[Stream], value: Callable[[Stream], int]) -> tuple[Sample, ...]:

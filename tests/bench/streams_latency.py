@@ -5,10 +5,14 @@ topics that no stream keeps:
 
     idle        nothing else happens
     reading     programs read a stream of the same broker by Flight, all of it, again and again
-    elsewhere   the same programs read from another broker on this machine: what its two cores alone cost
+    elsewhere   the same programs read from another broker on this machine: what its processors alone cost
+    burning     as many programs only compute
 
 The bar: p99 while reading at most twice that of idle. Phases take turns; each figure is the median of the
-rounds. A reader is a process of its own, as a worker of Spark is.
+rounds. A reader is a process of its own, as a worker of Spark is, and in a session of its own, as in another
+container. They stand back (SCHED_IDLE), as if they ran on another machine, as far as that can be had on
+one; with --beside they do not. The publisher and subscriber go first where that is allowed: their own
+waits are not the broker's.
 """
 
 from __future__ import annotations
@@ -37,11 +41,17 @@ PARTITIONS = 4
 PAUSE = 0.001
 
 
+def burn_forever() -> None:
+    """A program that has nothing to do with any broker."""
+    print("begun", flush=True)
+    while True:
+        pass
+
+
 def read_forever(url: str, part: int) -> None:
     """A reader: every other partition, over and over; says so when it has begun."""
     from pyarrow import flight
 
-    os.nice(19)
     client = flight.connect(url)
     said = False
     while True:
@@ -50,28 +60,44 @@ def read_forever(url: str, part: int) -> None:
             ticket = flight.Ticket(json.dumps(wanted).encode())
             for _ in client.do_get(ticket):
                 if not said:
-                    print("reading", flush=True)
+                    print("begun", flush=True)
                     said = True
 
 
-@contextmanager
-def readers(broker: BrokerProcess, count: int) -> Iterator[None]:
-    """Processes that read; as many as the tasks of a local Spark."""
+def reading(broker: BrokerProcess, count: int) -> list[list[str]]:
+    """What reads a broker's stream; as many as the tasks of a local Spark."""
     url = next(url for url in broker.urls if url.startswith("grpc"))
-    command = [sys.executable, "-m", __spec__.name, "--read", url, "--part"]
+    return [["--read", url, "--part", str(number)] for number in range(count)]
+
+
+@contextmanager
+def running(loads: list[list[str]], *, beside: bool) -> Iterator[None]:
+    """Processes of this module that load the machine."""
+    command = [sys.executable, "-m", __spec__.name, *(["--beside"] if beside else [])]
     with ExitStack() as stack:
-        for number in range(count):
+        for load in loads:
             process = stack.enter_context(
                 subprocess.Popen(
-                    [*command, str(number)],
+                    [*command, *load],
                     stdout=subprocess.PIPE,
                     env={**os.environ, **executors_environment()},
+                    start_new_session=True,
                 )
             )
             stack.callback(process.kill)
             assert process.stdout is not None
-            assert process.stdout.readline() == b"reading\n"
+            assert process.stdout.readline() == b"begun\n"
         yield
+
+
+def go_first() -> bool:
+    """Whether this process, and none that it starts, goes before all others from now on."""
+    try:
+        policy = os.SCHED_FIFO | os.SCHED_RESET_ON_FORK
+        os.sched_setscheduler(0, policy, os.sched_param(1))
+    except PermissionError:
+        return False
+    return True
 
 
 def pings(broker: BrokerProcess, count: int) -> list[float]:
@@ -96,14 +122,19 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--pings", type=int, default=2000)
     parser.add_argument("--readers", type=int, default=2)
+    parser.add_argument("--beside", action="store_true")
+    parser.add_argument("--burn", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--read", help=argparse.SUPPRESS)
     parser.add_argument("--part", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.read:
-        read_forever(options.read, options.part)
+    if options.read or options.burn:
+        if not options.beside:
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        burn_forever() if options.burn else read_forever(options.read, options.part)
     print(
         f"core {'compiled' if is_compiled() else 'INTERPRETED'}; {options.rounds} rounds of "
-        f"{options.pings} messages; load {os.getloadavg()[0]:.1f}"
+        f"{options.pings} messages; load {os.getloadavg()[0]:.1f}; clients "
+        + ("go first" if go_first() else "have no priority")
     )
     with ExitStack() as stack:
         env = {**stream_environment({"bulk": PARTITIONS}), "VMQ_LOG__LEVEL": "warning"}
@@ -113,24 +144,36 @@ def main() -> None:
         )
         fill(broker, options.messages)
         fill(other, options.messages)
-        phases = {"idle": (broker, 0), "reading": (broker, options.readers)}
-        phases["elsewhere"] = (other, options.readers)
+        count = options.readers
+        phases: dict[str, list[list[str]]] = {
+            "idle": [],
+            "reading": reading(broker, count),
+            "elsewhere": reading(other, count),
+            "burning": [["--burn"]] * count,
+        }
         runs: dict[str, list[list[float]]] = {name: [] for name in phases}
         for _ in range(options.rounds + 1):
-            for name, (read, count) in phases.items():
-                with readers(read, count):
+            for name, loads in phases.items():
+                with running(loads, beside=options.beside):
                     runs[name].append(pings(broker, options.pings))
-    print(f"{'ms':12} {'p50':>8} {'p90':>8} {'p99':>8} {'largest':>8}")
+    show(runs)
+
+
+def show(runs: dict[str, list[list[float]]]) -> None:
+    """The figures of each phase, without its first round, and how they compare."""
+    print(f"{'ms':12} {'p50':>8} {'p90':>8} {'p99':>8} {'largest':>8} {'to idle':>8}")
     p99 = {}
     for name, found in runs.items():
         cuts = [quantiles(each, n=100) for each in found[1:]]
         p50, p90, p99[name] = (median(each[at] for each in cuts) for at in (49, 89, 98))
         largest = max(max(each) for each in found[1:])
-        print(f"{name:12} {p50:8.3f} {p90:8.3f} {p99[name]:8.3f} {largest:8.2f}")
+        ratio = p99[name] / p99["idle"]
+        print(f"{name:12} {p50:8.3f} {p90:8.3f} {p99[name]:8.3f} {largest:8.2f} {ratio:8.2f}")
     ratio = p99["reading"] / p99["idle"]
     met = "met" if ratio <= BAR else "MISSED"
     print(f"p99, reading to idle: {ratio:.2f}, at most {BAR}: {met}; load {os.getloadavg()[0]:.1f}")
     print(f"p99, reading to elsewhere: {p99['reading'] / p99['elsewhere']:.2f}")
+    print(f"p99, reading to burning: {p99['reading'] / p99['burning']:.2f}")
 
 
 if __name__ == "__main__":

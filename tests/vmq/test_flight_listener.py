@@ -5,11 +5,13 @@ import base64
 import json
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+import psutil
 import pyarrow as pa
 import pytest
 import vmq_acl
@@ -17,13 +19,16 @@ import vmq_passwd
 from pyarrow import flight
 from vmq_passwd import editing
 
+from tests.spark.support import stream_environment
 from tests.support.authority import Authority
 from tests.support.broker_process import BrokerProcess
 from tests.support.wire import PUBACK, Wire, publish_packet
-from tests.vmq.streamed import config_in
+from tests.vmq.streamed import config_in, until
 from tests.vmq.streams.flight_support import act, ticket
 from vmq.broker import Broker, StartError
 from vmq.config import ListenerOptions
+from vmq.flight_listener import FlightListener
+from vmq.flight_process import COMMAND, FlightProcess
 from vmq.streams.staging import MESSAGE
 
 T = TypeVar("T")
@@ -181,3 +186,77 @@ file = "{tmp_path}/acl"
             for options in (None, basic("ann", b"wrong"), basic("eve", b"secret-ann")):
                 with pytest.raises(flight.FlightUnauthenticatedError):
                     act(client, "streams", options)
+
+
+def front_of(broker: Broker) -> FlightProcess:
+    (listener,) = (each for each in broker.listeners.values() if isinstance(each, FlightListener))
+    assert listener.process is not None
+    return listener.process
+
+
+async def test_a_process_that_dies_comes_back_at_its_address(tmp_path: Path) -> None:
+    async with Broker(config_in(tmp_path, TCP, GRPC, s="s/#")) as broker:
+        url = broker.addresses[1]
+        for _ in range(3):
+            await broker.publish("s/a", b"x" * 100_000, qos=1)
+        front = front_of(broker)
+        assert front.process is not None
+        first = front.process
+
+        def use() -> None:
+            with flight.connect(url) as client:
+                reader = client.do_get(ticket("s"))
+                reader.read_chunk()
+                first.kill()
+                # Who reads is told that he may try again, as when a broker restarts.
+                with pytest.raises(flight.FlightUnavailableError):
+                    act(client, "latest", stream="s", after={0: 3}, wait=30)
+                assert patiently(lambda: read(client, "s")) == [b"x" * 100_000] * 3
+
+        await beside(use)
+        assert front.restarts == 1
+        assert broker.addresses[1] == url
+        assert broker.health() == []
+        (found,) = (
+            each for each in broker.metrics.families() if each.name == "flight_process_restarts"
+        )
+        assert [sample.value for sample in found.samples] == [1]
+
+
+async def test_while_there_is_no_process_health_says_so(tmp_path: Path) -> None:
+    async with Broker(config_in(tmp_path, TCP, GRPC, s="s/#")) as broker:
+        front = front_of(broker)
+        front.command = ("/nonexistent",)
+        assert front.process is not None
+        front.process.kill()
+        await until(lambda: not front.is_serving)
+        assert any("l1" in each for each in broker.health())
+        front.command = COMMAND
+        await until(lambda: not broker.health())
+
+
+def patiently(call: Callable[[], T]) -> T:
+    """Repeats a call until its server is there."""
+    for _ in range(3000):
+        try:
+            return call()
+        except flight.FlightUnavailableError:
+            time.sleep(0.01)
+    return call()
+
+
+async def test_no_process_outlives_its_broker(tmp_path: Path) -> None:
+    config = config_in(tmp_path, TCP, GRPC, s="s/#")
+    env, folder = stream_environment({"s": 1}), Path(config.broker.data_dir)
+    with BrokerProcess.start([TCP, GRPC], folder, env, ["--allow-anonymous"]) as killed:
+        (front,) = psutil.Process(killed.pid).children()
+        assert "vmq.streams.front" in front.cmdline()
+        killed.kill()
+        await beside(lambda: front.wait(30))
+    # What it has left behind is in nobody's way.
+    async with Broker(config) as broker:
+        with flight.connect(broker.addresses[1]) as client:
+            assert await beside(lambda: act(client, "streams")) == {"s": ["s/#"]}
+        process = front_of(broker).process
+        assert process is not None
+    assert process.returncode == 0

@@ -6,9 +6,9 @@ to its end. Rows that are not published yet are never seen.
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -67,8 +67,8 @@ class Last(Protocol):
     def index(self) -> Index: ...
 
 
-class Log(Protocol):
-    """What readers need of a partition: of one that grows, or of one that lies in a folder (see there)."""
+class Extent(Protocol):
+    """A partition from its first offset to behind its last."""
 
     @property
     def stream(self) -> str: ...
@@ -77,6 +77,15 @@ class Log(Protocol):
     @property
     def header(self) -> Header: ...
     @property
+    def earliest(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+
+
+class Log(Extent, Protocol):
+    """What cursors need of a partition: of one that grows, or of one that lies in a folder (see there)."""
+
+    @property
     def changed(self) -> threading.Lock: ...
     @property
     def sealed(self) -> Sequence[Sealed]: ...
@@ -84,10 +93,6 @@ class Log(Protocol):
     def active(self) -> Last: ...
     @property
     def closed(self) -> bool: ...
-    @property
-    def earliest(self) -> int: ...
-    @property
-    def end(self) -> int: ...
     @property
     def visible(self) -> int: ...
 
@@ -228,17 +233,25 @@ class Cursor:
 class Reader:
     """What is read of a partition: which columns, which topics (see `Projection`).
 
+    Args:
+        partition: what is read.
+        columns: those that are wanted; None = all.
+        topic_filter: a filter of topics; None = all.
+        cursor: what moves in this kind of partition.
+
     Raises:
         StreamError: there is no such column, or the filter is none.
     """
 
     def __init__(
         self,
-        partition: Log,
+        partition: Extent,
         columns: Sequence[str] | None = None,
         topic_filter: str | None = None,
+        cursor: Callable[[Any, int], Cursor] = Cursor,
     ) -> None:
         self.partition = partition
+        self.cursor = cursor
         self.projection = Projection(columns, topic_filter)
 
     def read_packed(self, start: int, end: int | None = None) -> Iterator[PackedChunk]:
@@ -247,7 +260,7 @@ class Reader:
         That leaves decompressing to who asked, and sends less. It yields nothing if nothing matches.
         """
         partition = self.partition
-        with Cursor(partition, start) as cursor:
+        with self.cursor(partition, start) as cursor:
             latest = partition.end
             end = latest if end is None else end
             if not start <= end <= latest:
@@ -288,7 +301,7 @@ class Reader:
             DamagedError: a batch is not what was written.
         """
         partition = self.partition
-        with Cursor(partition, start) as cursor:
+        with self.cursor(partition, start) as cursor:
             latest = partition.end
             end = latest if end is None else end
             if not start <= end <= latest:

@@ -1,7 +1,7 @@
 """The Arrow Flight server: streams are flights, their partitions endpoints, tickets ranges of offsets.
 
-It runs in gRPC's threads beside the event loop and never enters it. Gets and waits are bounded in
-number, batches in size, so that a backlog that is read at full speed leaves the loop its share.
+It runs in gRPC's threads beside the event loop and never enters it, but they share an interpreter. So in a
+broker it stands behind a front (`vmq.streams.front`), a process that reads for programs and asks here all else.
 """
 
 import errno
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
+import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
@@ -26,6 +27,7 @@ from vmq.streams.errors import (
     UnknownPartitionError,
     UnknownStreamError,
 )
+from vmq.streams.far import locate
 from vmq.streams.flight_access import (
     MIDDLEWARE,
     Access,
@@ -37,6 +39,7 @@ from vmq.streams.flight_access import (
 from vmq.streams.flight_get import Sent, batches_of
 from vmq.streams.flight_put import BadPutError, Put
 from vmq.streams.flight_sink import BatchQuery, PartQuery, Sink, discard, publish, stage
+from vmq.streams.partition import Partition
 from vmq.streams.schema import READ, projected
 from vmq.streams.tickets import (
     BadTicketError,
@@ -52,6 +55,7 @@ log = logging.getLogger("vmq.streams")
 
 P = ParamSpec("P")
 R = TypeVar("R")
+S = TypeVar("S")
 
 #: Gets and puts at a time; one more is told to try again.
 MOST_CALLS: Final = 16
@@ -71,6 +75,8 @@ Body: {"query": NAME, "batch": NUMBER, "parts": [[PART, ATTEMPT], ...]}""",
     "by-timestamp": """The first offset of each partition whose timestamp is not before a time. \
 Body: {"stream": NAME, "time": MICROSECONDS since 1970}""",
 }
+#: A front asks where the rows of a ticket lie; whoever is not one has no use for it.
+LOCATE: Final = "locate"
 _CODES: Final[tuple[tuple[type[StreamError], str], ...]] = (
     (UnknownStreamError, "unknown_stream"),
     (UnknownPartitionError, "unknown_partition"),
@@ -92,12 +98,12 @@ def flight_error(error: StreamError) -> flight.FlightServerError:
 
 
 def answers(
-    method: Callable[Concatenate["StreamServer", Any, P], R],
-) -> Callable[Concatenate["StreamServer", Any, P], R]:
+    method: Callable[Concatenate[S, Any, P], R],
+) -> Callable[Concatenate[S, Any, P], R]:
     """Turns the errors of streams into Flight's; what nobody foresaw goes to the log."""
 
     @wraps(method)
-    def call(self: "StreamServer", context: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def call(self: S, context: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return method(self, context, *args, **kwargs)
         except StreamError as error:
@@ -133,6 +139,12 @@ class Slot:
     __del__ = free
 
 
+def location(host: str, port: int, tls: tuple[bytes, bytes] | None) -> str:
+    """An address as Flight has it."""
+    shown = f"[{host}]" if ":" in host else host
+    return f"{'grpc+tls' if tls else 'grpc'}://{shown}:{port}"
+
+
 class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
     """Serves the streams of a catalog as soon as it is made; `close` ends it.
 
@@ -144,6 +156,7 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         tls: certificate and key (PEM); None = no TLS.
         most_calls: gets and puts at a time.
         sink: publishes staged messages; None = there is no broker.
+        socket: the path of a Unix socket to listen on instead, for a front (`vmq.streams.front`).
 
     Raises:
         StreamError: the address is not on loopback, and there is no `access`.
@@ -159,6 +172,7 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         tls: tuple[bytes, bytes] | None = None,
         most_calls: int = MOST_CALLS,
         sink: Sink | None = None,
+        socket: str = "",
     ) -> None:
         if access is None and not is_loopback(host):
             raise StreamError(
@@ -170,15 +184,11 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         self.access: Access = access or Anybody()
         self.calls = threading.Semaphore(most_calls)
         self.waits = threading.Semaphore(MOST_WAITS)
-        #: One batch is prepared at a time: more threads would compete with the event loop for its
-        #: interpreter, and one prepares several million rows a second.
-        self.turn = threading.Lock()
         self.stopping = threading.Event()
-        shown = f"[{host}]" if ":" in host else host
-        scheme = "grpc+tls" if tls else "grpc"
+        self.is_inner = bool(socket)
         try:
             super().__init__(
-                f"{scheme}://{shown}:{port}",
+                f"grpc+unix://{socket}" if socket else location(host, port, tls),
                 auth_handler=Handshake(),
                 tls_certificates=[tls] if tls else None,
                 middleware={MIDDLEWARE: Authentication(self.access, Tokens())},
@@ -225,19 +235,9 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
     def do_get(self, context: Any, ticket: Any) -> flight.GeneratorStream:
         """What a ticket asks for; each batch comes with {"next": OFFSET}, where to read on."""
         wanted = decode(ticket.ticket, Ticket, "ticket")
-        stream = self.readable(context, wanted.stream)
-        partition = stream.partition(wanted.partition)
+        partition, start = self.begin(context, wanted)
         reader = Reader(partition, wanted.columns, wanted.filter)
-        start = wanted.start
-        if not isinstance(start, int):
-            start = partition.earliest if start == "earliest" else partition.end
-        if start == partition.end and wanted.wait:
-            self.wait(stream, {wanted.partition: start}, wanted.wait)
-        slot = Slot(self.calls, "reads")
-        schema, batches = batches_of(reader, wanted, start)
-        # What is wrong with the range comes as an answer, not in the stream.
-        first = next(batches, None)
-        return flight.GeneratorStream(schema, self.batches(first, batches, slot))
+        return sent(batches_of(reader, wanted, start), Slot(self.calls, "reads"), self.stopping)
 
     @answers
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
@@ -286,6 +286,9 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
                 if self.access.may_read(user, each.options.filters)
             }
             return [json.dumps(readable).encode()]
+        elif action.type == LOCATE and self.is_inner:
+            partition, start = self.begin(context, decode(body, Ticket, "ticket"))
+            return [msgspec.json.encode(locate(partition, start))]
         elif action.type in {"publish", "discard"}:
             return [json.dumps(self.settle(user_of(context), action.type, body)).encode()]
         else:
@@ -326,6 +329,17 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
             )
         return stream
 
+    def begin(self, context: Any, wanted: Ticket) -> tuple[Partition, int]:
+        """The partition of a ticket and the offset where it begins; waits for rows if it says so."""
+        stream = self.readable(context, wanted.stream)
+        partition = stream.partition(wanted.partition)
+        start = wanted.start
+        if not isinstance(start, int):
+            start = partition.earliest if start == "earliest" else partition.end
+        if start == partition.end and wanted.wait:
+            self.wait(stream, {wanted.partition: start}, wanted.wait)
+        return partition, start
+
     def info(self, stream: Stream, query: Query) -> flight.FlightInfo:
         """What is to be known of a stream: a ticket for all that each partition has now."""
         endpoints = []
@@ -348,23 +362,6 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         path = flight.FlightDescriptor.for_path(stream.name)
         return flight.FlightInfo(schema, path, endpoints, rows, size)
 
-    def batches(self, batch: Sent | None, others: Iterator[Sent], slot: Slot) -> Iterator[Sent]:
-        """The batches of a get."""
-        try:
-            while batch is not None:
-                if self.stopping.is_set():
-                    raise flight.FlightUnavailableError("the server ends")
-                yield batch
-                with self.turn:
-                    batch = next(others, None)
-        except StreamError as error:
-            raise flight_error(error) from None
-        except OSError:
-            log.exception("a get of Flight failed")
-            raise flight.FlightInternalError("internal error; the server's log has it") from None
-        finally:
-            slot.free()
-
     def wait(self, stream: Stream, after: dict[int, int], seconds: float) -> None:
         """Waits until one of some partitions ends behind its offset, or time is up."""
         pairs = [(stream.partition(number), offset) for number, offset in after.items()]
@@ -377,6 +374,37 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
                     return
         finally:
             slot.free()
+
+
+def sent(
+    found: tuple[pa.Schema, Iterator[Sent]], slot: Slot, stopping: threading.Event
+) -> flight.GeneratorStream:
+    """The answer of a get.
+
+    Raises:
+        StreamError: something is wrong with what is asked for: that is said before the stream begins.
+    """
+    schema, batches = found
+    first = next(batches, None)
+    return flight.GeneratorStream(schema, _until_the_end(first, batches, slot, stopping))
+
+
+def _until_the_end(
+    batch: Sent | None, others: Iterator[Sent], slot: Slot, stopping: threading.Event
+) -> Iterator[Sent]:
+    try:
+        while batch is not None:
+            if stopping.is_set():
+                raise flight.FlightUnavailableError("the server ends")
+            yield batch
+            batch = next(others, None)
+    except StreamError as error:
+        raise flight_error(error) from None
+    except OSError:
+        log.exception("a get of Flight failed")
+        raise flight.FlightInternalError("internal error; the server's log has it") from None
+    finally:
+        slot.free()
 
 
 def user_of(context: Any) -> str | None:

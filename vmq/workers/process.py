@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final
 
-from vmq.workers.backoff import Backoff
+from vmq.backoff import Backoff
 from vmq.workers.control import (
     Alive,
     Begin,

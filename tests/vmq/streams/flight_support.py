@@ -2,17 +2,25 @@
 
 import asyncio
 import json
+import os
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from pyarrow import flight
 
 from vmq.config_streams import StreamOptions
 from vmq.streams.catalog import Catalog
 from vmq.streams.commits import Commits
+from vmq.streams.flight import MOST_CALLS, StreamServer
+from vmq.streams.front import Front, Orders
+
+#: How programs reach a server: at its own port, or by way of a front.
+FACES: Final = ("server", "front")
 
 T = TypeVar("T")
 
@@ -60,6 +68,32 @@ class Running:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join()
         self.loop.close()
+
+
+@contextmanager
+def serving(
+    face: str, running: Running, most_calls: int = MOST_CALLS, **more: Any
+) -> Iterator[StreamServer | Front]:
+    """What programs talk to; `most_calls` is its limit of reads."""
+    if face == "server":
+        server = StreamServer(running.catalog, most_calls=most_calls, **more)
+        try:
+            yield server
+        finally:
+            server.close()
+        return
+    with tempfile.TemporaryDirectory() as name:
+        folder = os.open(name, os.O_RDONLY)
+        inner = f"/proc/self/fd/{folder}/flight.sock"
+        server = StreamServer(running.catalog, socket=inner, **more)
+        front = Front(Orders(inner, "127.0.0.1", 0), most_calls)
+        try:
+            yield front
+        finally:
+            server.stopping.set()
+            front.close()
+            server.close()
+            os.close(folder)
 
 
 def ticket(stream: str, **fields: Any) -> flight.Ticket:

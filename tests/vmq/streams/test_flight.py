@@ -9,16 +9,22 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from tests.vmq.streams.flight_support import Running, act, code_of, ticket
+from tests.vmq.streams.flight_support import FACES, Running, act, code_of, serving, ticket
 from tests.vmq.streams.support import options
 from vmq.streams.errors import StreamError
 from vmq.streams.flight import StreamServer
+from vmq.streams.front import Front
 from vmq.streams.schema import READ
 from vmq.streams.tickets import LONGEST
 
 
+@pytest.fixture(scope="module", params=FACES)
+def face(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def running(tmp_path_factory: pytest.TempPathFactory, face: str) -> Iterator[Running]:
     running = Running(
         tmp_path_factory.mktemp("streams"),
         temp=options(filters=["sensors/#"], partitions=3, key="topic"),
@@ -31,14 +37,13 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 @pytest.fixture(scope="module")
-def server(running: Running) -> Iterator[StreamServer]:
-    server = StreamServer(running.catalog, most_calls=4)
-    yield server
-    server.close()
+def server(running: Running, face: str) -> Iterator[StreamServer | Front]:
+    with serving(face, running, most_calls=4) as server:
+        yield server
 
 
 @pytest.fixture
-def client(server: StreamServer) -> Iterator[flight.FlightClient]:
+def client(server: StreamServer | Front) -> Iterator[flight.FlightClient]:
     with flight.connect(("127.0.0.1", server.port)) as client:
         yield client
 
@@ -242,7 +247,7 @@ def test_bad_actions_and_descriptors_are_refused(client: flight.FlightClient) ->
 
 
 def test_reads_at_a_time_are_bounded_and_their_places_come_back(
-    server: StreamServer, client: flight.FlightClient
+    server: StreamServer | Front, client: flight.FlightClient
 ) -> None:
     def free() -> int:
         return server.calls._value
@@ -270,7 +275,7 @@ def test_reads_at_a_time_are_bounded_and_their_places_come_back(
 
 
 def test_a_mistake_of_ours_is_logged_and_not_sent(
-    server: StreamServer,
+    server: StreamServer | Front,
     client: flight.FlightClient,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,

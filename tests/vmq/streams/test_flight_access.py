@@ -8,12 +8,13 @@ import pytest
 from pyarrow import flight
 
 from tests.support.authority import Authority
-from tests.vmq.streams.flight_support import Running, act, code_of, ticket
+from tests.vmq.streams.flight_support import FACES, Running, act, code_of, serving, ticket
 from tests.vmq.streams.support import options
 from vmq.mqtt.topics import matches
 from vmq.streams import flight_access
 from vmq.streams.flight import StreamServer
 from vmq.streams.flight_access import TOKEN_LIFE, Tokens
+from vmq.streams.front import Front
 
 #: Users: their passwords, and the filter under which they may do everything.
 USERS = {"ann": (b"secret", "a/#"), "bob": (b"other", "b/#"), "all": (b"x:y", "#")}
@@ -33,8 +34,13 @@ class Rules:
         return matches(USERS[user][1], topic)
 
 
+@pytest.fixture(scope="module", params=FACES)
+def face(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def running(tmp_path_factory: pytest.TempPathFactory, face: str) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("streams")
     running = Running(folder, a=options(filters=["a/x", "a/y"]), b=options(filters=["b/#"]))
     running.append("a/x", b"1")
@@ -43,14 +49,13 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 @pytest.fixture(scope="module")
-def server(running: Running) -> Iterator[StreamServer]:
-    server = StreamServer(running.catalog, access=Rules())
-    yield server
-    server.close()
+def server(running: Running, face: str) -> Iterator[StreamServer | Front]:
+    with serving(face, running, access=Rules()) as server:
+        yield server
 
 
 @pytest.fixture
-def client(server: StreamServer) -> Iterator[flight.FlightClient]:
+def client(server: StreamServer | Front) -> Iterator[flight.FlightClient]:
     with flight.connect(("127.0.0.1", server.port)) as client:
         yield client
 

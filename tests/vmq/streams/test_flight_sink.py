@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from tests.vmq.streams.flight_support import Running, act
+from tests.vmq.streams.flight_support import FACES, Running, act, serving
 from tests.vmq.streams.support import options
 from vmq.streams import flight_sink
 from vmq.streams.flight import StreamServer
@@ -62,14 +62,15 @@ def sink(tmp_path: Path) -> Sink:
     return Sink(Staging(tmp_path))
 
 
-@pytest.fixture
-def client(running: Running, sink: Sink, rules: Rules) -> Iterator[flight.FlightClient]:
-    server = StreamServer(running.catalog, access=rules, sink=sink)
-    try:
-        with flight.connect(("127.0.0.1", server.port)) as client:
-            yield client
-    finally:
-        server.close()
+@pytest.fixture(params=FACES)
+def client(
+    running: Running, sink: Sink, rules: Rules, request: pytest.FixtureRequest
+) -> Iterator[flight.FlightClient]:
+    with (
+        serving(request.param, running, access=rules, sink=sink) as server,
+        flight.connect(("127.0.0.1", server.port)) as client,
+    ):
+        yield client
 
 
 def rows(*topics: str, qos: int = 1) -> pa.RecordBatch:

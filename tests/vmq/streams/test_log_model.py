@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.vmq.streams.support import Clock, Row, make, plain, put, row
 from vmq.streams.cursor import Cursor, Reader, offset_at
 from vmq.streams.errors import OutOfRangeError
+from vmq.streams.far import FarCursor, FarLog, locate
 from vmq.streams.merge import merge
 
 
@@ -76,11 +77,18 @@ class LogModel(RuleBasedStateMachine):
         self.partition.close()
         self.partition = make(Path(self.folder.name), self.clock, **self.options)
 
-    @rule(at=st.floats(0, 1))
-    def open_cursor(self, at: float) -> None:
+    def far(self, start: int) -> FarLog:
+        """The partition, as another process sees it that begins to read now."""
+        begin = locate(self.partition, start)
+        return FarLog("s", 0, begin, lambda offset: locate(self.partition, offset))
+
+    @rule(at=st.floats(0, 1), far=st.booleans())
+    def open_cursor(self, at: float, far: bool) -> None:
         earliest, end = self.partition.earliest, self.partition.end
+        start = earliest + int(at * (end - earliest))
         if len(self.cursors) < 3:
-            self.cursors.append(Cursor(self.partition, earliest + int(at * (end - earliest))))
+            near = Cursor(self.partition, start)
+            self.cursors.append(FarCursor(self.far(start), start) if far else near)
 
     @precondition(lambda self: self.cursors)
     @rule(which=st.integers(0, 2))
@@ -94,16 +102,24 @@ class LogModel(RuleBasedStateMachine):
             self.cursors.remove(cursor)
             return
         if span is None:
-            assert at == self.partition.end
+            assert at == cursor.partition.end
         else:
             assert span.offset <= at < cursor.offset
             assert plain(span.rows) == self.rows[span.offset : cursor.offset]
 
-    @rule(low=st.floats(0, 1), high=st.floats(0, 1), limit=st.none() | st.integers(0, 20))
-    def read(self, low: float, high: float, limit: int | None) -> None:
+    @rule(
+        low=st.floats(0, 1),
+        high=st.floats(0, 1),
+        limit=st.none() | st.integers(0, 20),
+        far=st.booleans(),
+    )
+    def read(self, low: float, high: float, limit: int | None, far: bool) -> None:
         earliest, latest = self.partition.earliest, self.partition.end
         start, end = sorted(earliest + round(at * (latest - earliest)) for at in (low, high))
-        reader = Reader(self.partition, ["offset", "topic", "payload"], "a/#")
+        columns = ["offset", "topic", "payload"]
+        reader = Reader(self.partition, columns, "a/#")
+        if far:
+            reader = Reader(self.far(start), columns, "a/#", FarCursor)
         wanted = [
             {"offset": offset, "topic": each["topic"], "payload": each["payload"]}
             for offset, each in enumerate(self.rows[start:end], start)

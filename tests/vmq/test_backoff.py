@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmq.workers.backoff import FIRST, LONGEST, STEADY, Backoff
+from vmq.backoff import FIRST, LONGEST, STEADY, Backoff
 
 
 @given(lives=st.lists(st.floats(min_value=0, max_value=2 * STEADY), min_size=1, max_size=40))
