@@ -85,6 +85,8 @@ class Depositing:
         #: Parcels that not all of them have, and their bytes.
         self.open: deque[Parcel] = deque()
         self.size = 0
+        #: Who was to keep it before, and need not once these have it.
+        self.former: set[str] = set()
         #: More is being read for them.
         self.is_busy = False
         #: Counts how often the keepers were chosen anew: what the ones before say is of no interest.
@@ -116,8 +118,6 @@ class Deposits:
         self._given: dict[str, tuple[bytes, set[str]]] = {}
         #: The parcel that somebody has waited for longest, by node, and since when it is that one.
         self._awaited: dict[str, tuple[bytes, float]] = {}
-        #: Who was told in this life what is still needed.
-        self._told: set[str] = set()
         #: Messages that were deposited since the start.
         self.deposited = 0
         directory.on_owner(self._on_owner)
@@ -157,7 +157,6 @@ class Deposits:
         # Until others have the sessions of a node that was taken out, what is for those waits as before.
         for peer in self._lanes.lost - self._all.keys():
             self._begin(peer)
-        self._told &= self._members
         for owner, depositing in list(self._all.items()):
             if not self._members.issuperset(depositing.keepers):
                 self._choose_anew(owner)
@@ -165,9 +164,6 @@ class Deposits:
     def peer_up(self, peer: str) -> None:
         """A member can be reached."""
         self._all.pop(peer, None)  # who waits for what was deposited waits for the peer itself now
-        if peer not in self._told:
-            self._told.add(peer)
-            self._tell(peer)
         for other in self._members - self._lanes.up:
             if other not in self._all:
                 self._begin(other)
@@ -195,7 +191,9 @@ class Deposits:
     def _choose_anew(self, peer: str) -> None:
         """Somebody who was to keep what waits for a node cannot be reached: others get all of it."""
         depositing = self._all[peer]
+        depositing.former.update(depositing.keepers)
         depositing.keepers = self._choose(peer)
+        depositing.former.difference_update(depositing.keepers)
         depositing.last = b""
         depositing.open.clear()
         depositing.size = 0
@@ -256,6 +254,11 @@ class Deposits:
         lane = self._lanes.find_lane(peer)
         if last and lane is not None:
             lane.settle_up_to(last)
+        if depositing.former and not depositing.open and lane is not None:
+            if next(iter(lane.parcels(depositing.last)), None) is None:
+                former, depositing.former = sorted(depositing.former), set()
+                for each in former:  # else two would give it
+                    self.tell(each, but=peer)
 
     # --- what is needed no longer
 
@@ -272,7 +275,7 @@ class Deposits:
                 arrived |= keepers
                 del self._given[peer]
         for keeper in sorted(arrived & self._members):
-            self._tell(keeper)
+            self.tell(keeper)
 
     def _look_who_is_slow(self, now: float) -> None:
         """Who is up and takes nothing must not hold up acknowledgements any more than who is down."""
@@ -299,9 +302,10 @@ class Deposits:
             return b"\xff"
         return next(iter(lane.parcels(b"")), (b"\xff", b""))[0]
 
-    def _tell(self, keeper: str) -> None:
+    def tell(self, keeper: str, but: str = "") -> None:
+        """Tells somebody what is still needed, but for what waits for one node."""
         left = []
-        for peer in sorted(self._members | self._lanes.lost):
+        for peer in sorted((self._members | self._lanes.lost) - {but}):
             oldest = self._oldest(peer)
             if oldest != b"\xff":
                 left.append(Left(peer, *place_of(oldest)))

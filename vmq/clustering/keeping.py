@@ -74,6 +74,7 @@ class Keeping:
 
     def peer_up(self, peer: str) -> None:
         """A member can be reached."""
+        self.safekeeping.peer_up(peer)
         if self.deposits is not None:
             self.deposits.peer_up(peer)
 
@@ -94,6 +95,12 @@ class Keeping:
         return self.safekeeping.step(node.members, node.up, now)
 
     def _on_ask_taken(self, peer: str, message: AskTaken) -> None:
+        if message.origin == self._node.name:
+            if self.deposits is not None:
+                self.deposits.tell(peer)
+            else:
+                self._lanes.send(peer, Settled(self._lanes.store_name, []))
+            return
         place = self._lanes.last_taken(message.origin, message.store)
         self._lanes.send_quick(peer, IsTaken(message.origin, message.store, *place))
 

@@ -239,7 +239,10 @@ class StillComparing(Message, frozen=True, tag=37):
 
 
 class AskTaken(Message, frozen=True, tag=38):
-    """How far have you come with what this store of another node sent you? It is lost."""
+    """How far have you come with what this store of another node sent you? It is lost.
+
+    To the other node itself: what do I have to keep for you still?
+    """
 
     origin: Annotated[str, Meta(min_length=1, max_length=255)]
     store: Annotated[int, Meta(ge=1, lt=1 << 62)]

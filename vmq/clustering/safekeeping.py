@@ -95,6 +95,8 @@ class Safekeeping:
         self._until: dict[Source, float] = {}
         self._taken: dict[tuple[Source, str], tuple[int, int]] = {}
         self._ask_at = 0.0
+        #: Origins that may not know what they left here, or have another store.
+        self._unsure: set[str] = set()
         self._given: dict[Source, set[str]] = {}
         #: Messages that were given since the start, counted for each session.
         self.given = 0
@@ -107,6 +109,7 @@ class Safekeeping:
                     f"key {key[:40]!r} is nothing that another node left here"
                 ) from None
             self._kept.setdefault(source, {}).setdefault(owner, {})[key] = None
+            self._unsure.add(source[0])
 
     def __len__(self) -> int:
         return sum(len(keys) for owners in self._kept.values() for keys in owners.values())
@@ -120,7 +123,13 @@ class Safekeeping:
         self._kept.setdefault(source, {}).setdefault(message.owner, {})[key] = None
         self._store.put(key, _ENCODER.encode(Record(message.messages, message.keepers)))
 
+    def peer_up(self, peer: str) -> None:
+        """A member can be reached, in another life maybe."""
+        if any(source[0] == peer for source in self._kept):
+            self._unsure.add(peer)
+
     def on_settled(self, origin: str, message: Settled) -> None:
+        self._unsure.discard(origin)
         source = (origin, message.store)
         self._lose_others(source)
         left = {each.owner: (each.life, each.number) for each in message.left}
@@ -179,6 +188,9 @@ class Safekeeping:
         may_ask = now >= self._ask_at
         if may_ask:
             self._ask_at = now + _ASK_AGAIN
+            for source in self._kept:
+                if source[0] in self._unsure and source[0] in up and source[0] in members:
+                    self._ask(source[0], AskTaken(*source))
         for source, owners in list(self._kept.items()):
             if source not in self._lost and source[0] in members:
                 continue
@@ -190,8 +202,10 @@ class Safekeeping:
                     is_over = False
                     if may_ask and owner in up:
                         self._ask(owner, AskTaken(*source))
-                elif self._give_some(source, owner, up):
+                elif self._give_some(source, owner, () if now >= until + self._patience else up):
                     return True
+                elif owners[owner]:
+                    is_over = False
             if is_over:
                 self._tell_given(source)
         return False

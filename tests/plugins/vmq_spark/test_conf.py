@@ -10,7 +10,7 @@ from vmq_spark.conf import conf_of
 from vmq_spark.settings import Settings, local_path
 
 MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
-SOCKETS = "spark.python.unix.domain.socket.enabled"
+FLAGS = "spark.driver.extraJavaOptions"
 
 
 def settings(**given: Any) -> Settings:
@@ -36,14 +36,14 @@ def test_the_users_settings_win() -> None:
 @pytest.mark.parametrize(
     ("given", "is_set"),
     [
-        ({}, {MANAGER, SOCKETS}),
-        ({"checkpoint": "s3a://bucket/p"}, {SOCKETS}),
+        ({}, {MANAGER, FLAGS}),
+        ({"checkpoint": "s3a://bucket/p"}, {FLAGS}),
         ({"master": "spark://host:7077"}, {MANAGER}),
         ({"master": "yarn", "checkpoint": "hdfs://host/p"}, set()),
     ],
 )
 def test_what_suits_one_machine_is_set_on_one(given: dict[str, str], is_set: set[str]) -> None:
-    assert {MANAGER, SOCKETS} & conf_of(settings(**given)).keys() == is_set
+    assert {MANAGER, FLAGS} & conf_of(settings(**given)).keys() == is_set
 
 
 def test_places_on_this_machine() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.wire import PUBACK, PUBREC, puback_packet, publish_packet
+from tests.vmq.clustering.deposit_sim import World
 from tests.vmq.clustering.house import (
     NUMBERS,
     House,
@@ -49,6 +50,42 @@ async def taken(nodes: House, name: str, client: str, count: int) -> list[bytes]
     async with peer_of(nodes[name]) as peer:
         assert (await peer.connect(client, clean=False)).session_present
         return await received(peer, count)
+
+
+@pytest.mark.parametrize("count", (2, 3))
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_goes_down_and_comes_back_what_was_acknowledged_arrives(
+    seed: int, count: int
+) -> None:
+    """As long as so many others are up that each message is in `count` stores; once if these are always the same."""
+    world = World(seed, count, 3)
+    chance = world.random
+    is_steady = seed % 4 == 0
+    for _ in range(chance.randrange(20, 120)):
+        for _ in range(chance.randrange(3)):
+            world.publish()
+        match chance.randrange(12):
+            case 0:
+                down = [name for name, is_up in world.is_up.items() if not is_up]
+                if down:
+                    world.rise(chance.choice(down))
+            case 1 if not is_steady:
+                keepers = [name for name in world.keepers if world.is_up[name]]
+                if len(keepers) > count - 1:
+                    world.down(chance.choice(keepers))
+            case 2 if world.is_up["o"]:
+                world.down("o")
+            case 3:
+                world.start()
+        world.step()
+    if seed % 3 == 0:  # with one that has everything
+        lost = chance.choice([*world.keepers][: count - 2] or [""])
+        world.wipe(lost)
+    world.lose()
+    assert set(world.lane.acknowledged) <= set(world.given)
+    if is_steady and seed % 3:
+        assert len(world.given) == len(set(world.given))
+    assert not any(len(keeper.it) for keeper in world.keepers.values())
 
 
 @pytest.mark.parametrize("comes_back", ("not", "wiped"))

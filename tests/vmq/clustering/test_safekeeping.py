@@ -70,7 +70,7 @@ class Keeper:
         kept = [Kept(publish, list(clients))]
         self.it.on_deposit("a", Deposit(store, owner, 1, number, kept, keepers))
 
-    def go_on(self, members: list[str], up: list[str], waits: float = 20.0) -> None:
+    def go_on(self, members: list[str], up: list[str], waits: float = 12.0) -> None:
         """With time for all answers."""
         for later in (0.0, waits):
             self.now += later
@@ -99,6 +99,36 @@ def test_an_origin_with_another_store_has_lost_the_first() -> None:
     keeper.it.on_settled("a", Settled(9, []))
     keeper.go_on(ALL, ALL)
     assert keeper.given == [("s", b"1"), ("s", b"2")]
+
+
+def test_an_origin_that_comes_up_is_asked_what_it_needs_until_it_says_so() -> None:
+    keeper = Keeper()
+    keeper.it.peer_up("a")
+    keeper.deposit(1, "s")
+    keeper.go_on(ALL, ALL)
+    assert keeper.asked == []
+    keeper.it.peer_up("a")
+    keeper.go_on(ALL, ["b"])
+    assert keeper.asked == []
+    keeper.go_on(ALL, ALL, 1.0)
+    assert keeper.asked == [("a", AskTaken("a", 1))]
+    keeper.it.on_settled("a", Settled(1, [Left("b", 1, 1)]))
+    keeper.go_on(ALL, ALL, 1.0)
+    assert len(keeper.asked) == 1
+    keeper.commit()
+    keeper.start()
+    keeper.go_on(ALL, ALL, 1.0)
+    assert len(keeper.asked) == 3
+    assert len(keeper.it) == 1
+
+
+def test_who_should_give_it_and_does_not_is_not_waited_for() -> None:
+    keeper = Keeper("d")
+    keeper.deposit(1, "s")
+    keeper.go_on(["b", "c", "d"], ["b", "c"])
+    assert keeper.given == []
+    keeper.go_on(["b", "c", "d"], ["b", "c"])
+    assert keeper.given == [("s", b"1")]
 
 
 def test_the_first_of_those_who_keep_it_and_are_up_gives_it() -> None:
