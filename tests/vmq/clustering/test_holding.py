@@ -77,6 +77,32 @@ def waiting(broker: Broker) -> int:
     return sum(len(each.waiting) for each in holding_of(broker)._held.values())
 
 
+async def test_what_has_waited_is_acknowledged_when_the_store_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        nodes(tmp_path, "a", "b", durability="os", s=ONE) as (a, b),
+        Device("p") as p,
+        Device("q", clean=True) as q,
+    ):
+        owner, other = sides(a, b)
+        await p.connect(other)
+        committer, name = other._committer, clustering(owner).node.name
+        assert committer is not None
+        holding_of(other).on_hold(name, Hold("s", 0, 1, 9))
+        p.publish("x/1", "one", 1)
+        await until(lambda: waiting(other) == 1)
+        await committer.finish_all()
+        with monkeypatch.context() as patch:
+            patch.setattr(committer, "commit", lambda: None)
+            holding_of(other).on_hold(name, Hold("s", 0, 1, 0))
+            await q.connect(other)
+            assert len(p.unfinished) == 1
+        committer.commit()
+        await p.until(lambda: not p.unfinished)
+        await until(lambda: kept([owner], "s") == 1)
+
+
 async def test_a_sink_waits_until_its_messages_are_on_their_way(tmp_path: Path) -> None:
     async with nodes(tmp_path, "a", "b", s=ONE) as (a, b):
         owner, other = sides(a, b)
