@@ -122,7 +122,8 @@ class ClusterOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Literal["local", "remote"],
         Meta(
             description="What the acknowledgement of a publish of QoS 1 or 2 waits for: that this node's store has all "
-            "that is for other nodes, or that the stores of those that are up have it themselves."
+            "that is for other nodes, or that the stores of those that are up have it themselves. For durable sessions "
+            "with copies (replicas) it always waits for the latter, and for as many stores in all if a node is down."
         ),
     ] = "local"
     replicas: Annotated[
@@ -131,7 +132,8 @@ class ClusterOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             ge=1,
             le=16,
             description="Nodes that have each durable session, its owner included, as far as there are so many; what "
-            "is acknowledged survives the loss of all but one of them. 1 = no copies.",
+            "is acknowledged survives the loss of all but one of them. 1 = no copies. When a node joins, copies move "
+            "to it in the background.",
         ),
     ] = 2
     replica_timeout: Annotated[
@@ -214,9 +216,10 @@ def problems_of(options: ClusterOptions) -> Iterator[tuple[str, str]]:
             try:
                 check_address(address, key)
             except ClusterError as error:
-                yield name, f"{error} (cluster.key_file; `vmq cluster keygen` makes one)"
+                yield name, str(error)
     if is_wildcard(options.listen) and not options.advertise:
-        yield "advertise", f"missing: {options.listen} is no address that other nodes can use"
+        what = f"missing: {options.listen} is no address that other nodes can use"
+        yield "advertise", f"{what}; accepted: tcp://HOST:PORT, where they reach this one"
 
 
 def is_wildcard(address: str) -> bool:

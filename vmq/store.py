@@ -26,8 +26,10 @@ Records, by the first byte of their key (integers are big-endian, so that keys s
     k session               -> whose session this is a copy of     a copy that is kept for another node
     e node                  -> lives of its store, numbers, commits         how far its copies are here
     a session node          -> (life, commit, places; 8 each) ...   what that node's copies may lack
+    d node NUL store (8) node NUL life number  -> messages, who keeps them  what waits at the first for the second
     w session               -> owner, session, node                 the copy that this one was made of
-    t node                  -> name of its store (8), life (8), number (8)  the last of its messages taken
+    t node                  -> name of its store (8), life (8), number (8)  the last of its messages taken;
+                               the same of the store that it had before, if it had one
     n node                  -> name of its store, ...   what waits for it is for that one
 
 Client ids and topics of a mountpoint have it in front of them, between two NUL bytes, which neither can

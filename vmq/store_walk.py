@@ -29,7 +29,7 @@ from vmq.store import (
 from vmq.store_open import no_format, other_format, text_of
 
 #: The first bytes of vmq's keys.
-KINDS: Final = b"aceghiklmnopqrstuvwx"
+KINDS: Final = b"acdeghiklmnopqrstuvwx"
 
 #: Every flag that an entry may have, and its QoS.
 ENTRY_FLAGS: Final = 63
@@ -287,6 +287,11 @@ class Walk:
         for key, value in self.records(prefix=b"a"):
             if len(key) < 9 or len(value) % 32 or not value:
                 self.found_malformed("ill-formed marks of copies", key)
+        for key, value in self.records(prefix=b"d"):
+            origin, _, rest = key[1:].partition(b"\0")
+            is_sound = len(rest) > 25 and rest[-17:-16] == b"\0" and value
+            if not is_sound or has_flaw(decode_client_id, origin):
+                self.found_malformed("ill-formed messages that other nodes left here", key)
         for key, value in self.records(prefix=b"w"):
             if len(key) != 9 or not value:
                 self.found_malformed("ill-formed origins of sessions", key)
@@ -317,7 +322,7 @@ class Walk:
             if not is_sound or has_flaw(decode_client_id, name):
                 self.found_malformed("ill-formed messages to other nodes", key)
         for key, value in self.records(prefix=b"t"):
-            if len(value) != 24 or has_flaw(decode_client_id, key[1:]):
+            if len(value) not in (24, 48) or has_flaw(decode_client_id, key[1:]):
                 self.found_malformed("ill-formed records of other nodes", key)
         for key, value in self.records(prefix=b"n"):
             if not value or has_flaw(decode_client_id, key[1:]):
@@ -506,6 +511,10 @@ def show(key: bytes) -> str:
         return f"session {number}, node {key[9:].decode(errors='replace')!r}"
     if kind == b"o" and len(key) > 2:
         return f"messages to node {key[1:].partition(bytes(1))[0].decode(errors='replace')!r}"
+    if kind == b"d":
+        return (
+            f"messages that node {key[1:].partition(bytes(1))[0].decode(errors='replace')!r} left"
+        )
     if kind in (b"t", b"e"):
         return f"node {key[1:].decode(errors='replace')!r}"
     return f"key {key[:40]!r}"

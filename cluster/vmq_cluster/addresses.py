@@ -50,6 +50,11 @@ def check_address(address: str, key: str | None) -> None:
     host, colon, port = rest.rpartition(":")
     is_tcp = scheme == "tcp" and colon == ":" and host != "" and port.isdigit()
     if not separator or not (is_tcp or (scheme == "ipc" and rest)):
-        raise ClusterError(f"{address!r} is no address: tcp://HOST:PORT or ipc://PATH")
+        raise ClusterError(f"{address!r} is no address; accepted: tcp://HOST:PORT, ipc://PATH")
+    if is_tcp and (len(port) > 5 or int(port) > 65_535):
+        raise ClusterError(f"{address}: there is no port {port}; accepted: up to 65535")
     if key is None and not is_private(address):
-        raise ClusterError(f"{address} needs a cluster key: without one only loopback and ipc do")
+        raise ClusterError(
+            f"{address} needs a cluster key (cluster.key_file; `vmq cluster keygen` makes one): without one nodes link "
+            "over loopback and ipc only"
+        )

@@ -282,6 +282,8 @@ class Channels:
 
     def flush(self, now: float) -> None:
         """Sends what has gathered."""
+        if not self._acks and not self._touched:
+            return
         for peer in sorted(self._acks):
             incoming = self._incoming[peer]
             self._outbox.send(peer, Received(incoming.epoch, incoming.confirmed))

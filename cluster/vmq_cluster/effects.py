@@ -56,6 +56,13 @@ class Excluded:
 
 
 @dataclass(slots=True, frozen=True)
+class NameTaken:
+    """The node at an address says that it has this node's name; if it lives, one of the two has to have another."""
+
+    address: str
+
+
+@dataclass(slots=True, frozen=True)
 class Left:
     """This node has left the cluster as it was asked to; `complete`: nothing it had was lost."""
 
@@ -143,6 +150,7 @@ Effect = (
     | PeerDown
     | MembersChanged
     | Excluded
+    | NameTaken
     | Left
     | Renewed
     | Delivered

@@ -59,7 +59,10 @@ class Identity:
             self.incarnation = self._fresh(wall, 0)
         else:
             if stored.name != name:
-                raise ClusterError(f"the storage is that of node {stored.name!r}, not of {name!r}")
+                raise ClusterError(
+                    f"the storage is that of node {stored.name!r}, not of {name!r}: a node keeps its name, and another "
+                    "one needs a data directory of its own"
+                )
             self.epoch = max(wall, stored.epoch + 1)
             intact = stored.clean or (boot != b"" and boot == stored.boot)
             self.incarnation = (

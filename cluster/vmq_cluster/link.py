@@ -39,9 +39,9 @@ from vmq_cluster.sockets import (
 
 log = logging.getLogger("vmq.cluster.link")
 
-#: Milliseconds between attempts to connect: at first, and at most.
+#: Milliseconds between attempts to connect: at first, and at most. Who comes back is heard at once, and hears soon.
 _RECONNECT_MS: Final = 100
-_RECONNECT_MAX_MS: Final = 10_000
+_RECONNECT_MAX_MS: Final = 2000
 #: Milliseconds for a connection to be greeted, and for what was written to leave at the end.
 _HANDSHAKE_MS: Final = 10_000
 _LINGER_MS: Final = 500
@@ -258,7 +258,10 @@ class Link:
         if len(self._deaf) >= _MAX_CONNECTIONS:
             del self._deaf[next(iter(self._deaf))]
         self._deaf[connection] = now + _DEAF_SECONDS
-        self._on_nonsense(self._senders.pop(connection, ""), reason)
+        name = self._senders.pop(connection, "")
+        hosts = [each.last_host for each in self._sockets if isinstance(each, Listener)]
+        where = f"from {hosts[0]}: " if not name and hosts and hosts[0] else ""
+        self._on_nonsense(name, f"{where}{reason}; it is not listened to for {_DEAF_SECONDS:g} s")
 
     def warn(self, text: str) -> None:
         """Logs what may happen often."""

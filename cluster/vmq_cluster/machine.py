@@ -142,7 +142,8 @@ class Machine:
         """Takes in a frame; a peer's nonsense ends in `Misbehaved`, never in an exception."""
         peer = frame.sender
         if peer == self.name:
-            return []
+            self._rollcall.on_namesake(frame)
+            return self._finish(now)
         if frame.epoch > self._wall() + FAR_AHEAD:
             self._outbox.emit(Misbehaved(peer, "a frame from the far future"))
             return self._finish(now)

@@ -22,7 +22,7 @@ from typing import Final
 import msgspec
 
 from vmq_cluster.clocks import FAR_AHEAD, MAX_NUMBER
-from vmq_cluster.effects import Excluded, MembersChanged, Outbox
+from vmq_cluster.effects import Excluded, MembersChanged, NameTaken, Outbox
 from vmq_cluster.errors import ClusterError, MalformedError, StorageError
 from vmq_cluster.identity import RANDOM_BITS, Identity
 from vmq_cluster.messages import MAX_MEMBERS, MemberRecord, Members
@@ -194,6 +194,8 @@ class Membership:
             if was_active:
                 self._outbox.emit(Excluded(by))
             return True
+        if record.address != self._address:
+            self._outbox.emit(NameTaken(record.address))
         # It expired, or there is word of a life that this node does not remember: it starts a new one. If it was
         # out, it stays out in the new life as well.
         self._identity.renew(wall, record.incarnation)

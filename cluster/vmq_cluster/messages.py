@@ -248,7 +248,9 @@ def decode(raw: bytes) -> Frame:
         if spoken == FORMAT:
             raise MalformedError(f"no frame of this cluster: {error}") from None
     if spoken != FORMAT:
-        raise MalformedError(f"a frame of format {spoken}; this node speaks {FORMAT}")
+        raise MalformedError(
+            f"a frame of format {spoken}; this node speaks {FORMAT}: one of the two runs another version of vmq"
+        )
     return frame
 
 

@@ -88,6 +88,8 @@ class ClusterNode:
         self._is_flush_due = False
         self._timer: asyncio.TimerHandle | None = None
         self._left: asyncio.Future[bool] | None = None
+        #: The loop's, once the node is started.
+        self._now: Callable[[], float] = time.monotonic
         #: Why the node stopped by itself, if it did: it could not write any more.
         self.failure: StorageError | None = None
 
@@ -99,6 +101,7 @@ class ClusterNode:
         Raises:
             ClusterError: it cannot listen, or the storage is another node's, or damaged.
         """
+        self._now = asyncio.get_running_loop().time
         try:
             address = await self._link.start(self._listen)
             self._machine = Machine(
@@ -326,9 +329,6 @@ class ClusterNode:
             raise ClusterError(f"node {self.name!r} does not run") from self.failure
         return self._machine
 
-    def _now(self) -> float:
-        return asyncio.get_running_loop().time()
-
     def _flush_soon(self) -> None:
         if not self._is_flush_due:
             self._is_flush_due = True
@@ -364,6 +364,8 @@ class ClusterNode:
         self._carry_out(effects)
 
     def _carry_out(self, effects: list[Effect]) -> None:
+        if not effects:
+            return
         all_changes = [each for each in effects if type(each) is Changed]
         if all_changes:
             for prefix, watcher in self._watchers:

@@ -12,7 +12,7 @@ from typing import Final
 
 from vmq_cluster.clocks import FAR_AHEAD
 from vmq_cluster.detector import Detector
-from vmq_cluster.effects import Left, Outbox
+from vmq_cluster.effects import Left, NameTaken, Outbox
 from vmq_cluster.errors import ClusterError, MalformedError
 from vmq_cluster.identity import Identity
 from vmq_cluster.membership import Membership, Status
@@ -127,6 +127,20 @@ class RollCall:
         for name in self._membership.others:
             if name not in before and name != peer:
                 self._outbox.send(name, self._membership.message(asks=True))
+
+    def on_namesake(self, frame: Frame) -> None:
+        """A node of this one's name, which may be this one itself, by another address: nothing that it says counts."""
+        for message in frame.messages:
+            if not isinstance(message, Members):
+                continue
+            theirs = next((each for each in message.records if each.name == frame.sender), None)
+            own = self._membership.own
+            if theirs is None or theirs.incarnation == own.incarnation:
+                continue
+            if theirs.address != own.address:
+                self._outbox.emit(NameTaken(theirs.address))
+                if message.asks:  # so that it hears of it, too
+                    self._outbox.knock(theirs.address, self._membership.message(asks=False))
 
     def on_stale_epoch(self, message: StaleEpoch) -> None:
         """Others have met a later life of this node than this one."""

@@ -90,7 +90,10 @@ class Gatekeeper(Socket):
         request, address, mechanism, *credentials = parts[1], parts[3], *parts[5:]
         is_ours = mechanism == b"CURVE" and credentials == [self._key]
         if not is_ours:
-            self._warn(f"refused a node at {address.decode()}: it has another key")
+            self._warn(
+                f"refused a node at {address.decode()}: it has another cluster key than this node; it is refused until "
+                "it has this node's cluster.key_file"
+            )
         status, text = (b"200", b"OK") if is_ours else (b"400", b"wrong key")
         self.transport.write([b"1.0", request, status, text, b"", b""])
 
@@ -105,7 +108,10 @@ class Monitor(Socket):
     def msg_received(self, parts: list[bytes]) -> None:
         (event,) = struct.unpack_from("=h", parts[0])
         if event & REFUSALS:
-            self._warn("refused a node: it does not have the cluster's key, or is none")
+            self._warn(
+                "refused a node: it has another cluster key than this node, or none, or is no node; it is refused "
+                "until it has this node's cluster.key_file"
+            )
 
 
 class Listener(Socket):
@@ -119,6 +125,7 @@ class Listener(Socket):
         super().__init__()
         self._received = received
         self._socket: Any = None
+        self._last: Any = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -139,6 +146,14 @@ class Listener(Socket):
         self._socket = None
         super().close()
 
+    @property
+    def last_host(self) -> str:
+        """The host that the last message came from; nothing if it came from this machine by a path."""
+        try:
+            return str(self._last.get("Peer-Address"))
+        except (zmq.ZMQError, AttributeError, LookupError):
+            return ""
+
     def _read(self) -> None:
         for _ in range(READS):
             parts = self._next()
@@ -158,7 +173,7 @@ class Listener(Socket):
         try:
             parts = [socket.recv(_DONTWAIT)]  # the routing id
             while True:
-                frame = socket.recv(_DONTWAIT, copy=False)
+                self._last = frame = socket.recv(_DONTWAIT, copy=False)
                 parts.append(frame.bytes)
                 if not frame.more:
                     return parts

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from vmq_spark import pipeline, status
+from vmq_spark.conf import conf_of
 from vmq_spark.errors import PipelineError
 from vmq_spark.flow import Flow
 from vmq_spark.options import check
@@ -38,21 +39,6 @@ STEP: Final = 1.0
 PATIENCE: Final = 10.0
 #: Seconds that stopping may take.
 GRACE: Final = 25.0
-
-#: Spark's settings unless somebody sets them. Nothing listens for the network but what a cluster needs.
-CONF: Final = {
-    "spark.log.level": "OFF",
-    "spark.sql.catalogImplementation": "in-memory",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "4",
-    "spark.sql.streaming.numRecentProgressUpdates": "20",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-}
-LOCAL_CONF: Final = {
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-}
 
 
 class QueryError(Exception):
@@ -211,15 +197,8 @@ def session(settings: Settings) -> "SparkSession":
     from pyspark.sql import SparkSession
     from pyspark_vmq import register
 
-    is_local = settings.master.startswith("local")
-    conf = {
-        **CONF,
-        "spark.sql.warehouse.dir": f"{settings.folder}/scratch/warehouse",
-        **(LOCAL_CONF if is_local else {}),
-        **settings.conf,
-    }
     builder = SparkSession.builder.master(settings.master).appName(f"vmq-{settings.name}")
-    for name, value in conf.items():
+    for name, value in conf_of(settings).items():
         builder = builder.config(name, value)
     found = builder.getOrCreate()
     # Spark's own search does not see what is installed as editable, and ends at any package that is broken.

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -18,7 +17,7 @@ from vmq_spark import status
 from vmq_spark.driver import GRACE, HOPELESS
 from vmq_spark.errors import PipelineError
 from vmq_spark.locks import take_lock
-from vmq_spark.settings import Settings
+from vmq_spark.settings import Settings, local_path
 from vmq_spark.status import Progress, RunnerStatus, State
 
 COMMAND: Final = (sys.executable, "-m", "vmq_spark.driver")
@@ -180,14 +179,6 @@ def environment(settings: Settings, work: Path) -> dict[str, str]:
     if settings.master.startswith("local"):
         ours |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
     return ours | os.environ
-
-
-def local_path(place: str) -> Path | None:
-    """The path of a place on this machine; None: it is elsewhere."""
-    parts = urlsplit(place)
-    if parts.scheme not in {"", "file"}:
-        return None
-    return Path(parts.path if parts.scheme else place).absolute()
 
 
 def ended_how(code: int) -> str:

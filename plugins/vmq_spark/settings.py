@@ -1,5 +1,8 @@
 """What the runner tells the driver: one line of JSON, since command lines show passwords to everybody."""
 
+from pathlib import Path
+from urllib.parse import urlsplit
+
 from msgspec import Struct
 
 
@@ -23,3 +26,11 @@ class Settings(Struct, kw_only=True, forbid_unknown_fields=True):
     trigger: str
     #: Take what is there, and end.
     is_once: bool = False
+
+
+def local_path(place: str) -> Path | None:
+    """The path of a place on this machine; None: it is elsewhere."""
+    parts = urlsplit(place)
+    if parts.scheme not in {"", "file"}:
+        return None
+    return Path(parts.path if parts.scheme else place).absolute()

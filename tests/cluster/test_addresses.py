@@ -47,6 +47,12 @@ def test_what_is_no_address_is_refused(address: str) -> None:
         check_address(address, KEY)
 
 
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:65536", "tcp://127.0.0.1:99999999"])
+def test_a_port_that_does_not_exist_is_refused(address: str) -> None:
+    with pytest.raises(ClusterError, match=r"there is no port [0-9]+; accepted: up to 65535"):
+        check_address(address, KEY)
+
+
 @pytest.mark.parametrize("key", ["", "short", "x" * 39, "\u2603" * 40, "~" * 40])
 def test_what_is_no_key_is_refused(key: str) -> None:
     with pytest.raises(ClusterError, match="cluster key"):

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cluster.sim import OPTIONS, Network, Sim, over_seeds
+from tests.cluster.sim import EPOCH, OPTIONS, Network, Sim, over_seeds
 from vmq_cluster.effects import (
     Contact,
     Excluded,
     Left,
     MembersChanged,
+    NameTaken,
     Outbox,
     PeerDown,
     PeerUp,
@@ -23,6 +24,7 @@ from vmq_cluster.effects import (
 )
 from vmq_cluster.errors import ClusterError
 from vmq_cluster.identity import Identity
+from vmq_cluster.machine import Machine
 from vmq_cluster.membership import Membership, Status
 from vmq_cluster.messages import MAX_MEMBERS, Frame, Heartbeat, MemberRecord, Members, StaleEpoch
 from vmq_cluster.storage import MemoryStorage, Transaction
@@ -162,6 +164,30 @@ def test_a_newcomer_is_met_by_all_although_the_one_that_took_it_in_dies_with_the
     sim.heal()
     assert "new" not in sim[other].membership.others
     sim.until(lambda: sim["new"].detector.up == [other] and sim[other].detector.up == ["new"], 15)
+
+
+def test_two_nodes_of_one_name_hear_of_it_and_of_nothing_else() -> None:
+    sim = Sim(0)
+    one, two = (
+        Machine("a", where, MemoryStorage(), OPTIONS, Random(where), lambda: EPOCH, b"boot")
+        for where in ("here", "there")
+    )
+    for machine in (one, two):
+        machine.start(sim.now)
+    two.join("here")
+    [knock] = two.flush(sim.now)
+    assert isinstance(knock, Contact)
+    told, answer = one.receive(knock.frame, sim.now)
+    assert told == NameTaken("there")
+    assert isinstance(answer, Contact)
+    assert answer.address == "there"
+    assert two.receive(answer.frame, sim.now) == [NameTaken("here")]
+    # By another way to itself a node hears nothing.
+    two.join("a way round")
+    for effect in two.flush(sim.now):
+        assert isinstance(effect, Contact)
+        assert two.receive(effect.frame, sim.now) == []
+    assert one.membership.others == two.membership.others == []
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster_processes.cluster import LinkedCluster
-from tests.cluster_processes.devices import traffic
+from tests.cluster_processes.devices import faults_of, traffic
 from tests.cluster_processes.links import Fault
 from tests.cluster_processes.mqttjs import MqttJs
 
@@ -52,6 +52,28 @@ def test_a_node_that_is_stopped_and_continued(cluster: LinkedCluster) -> None:
         cluster["b"].signal(signal.SIGCONT)
         cluster.wait_whole()
         devices.flow()
+        devices.settle()
+
+
+def test_what_waited_at_a_node_that_lost_its_disk(cluster: LinkedCluster) -> None:
+    """The node of a session is down; the one that acknowledged messages for it dies for good before that is back."""
+    with traffic(cluster, "disk", ["a"], ["c"]) as devices:
+        asleep, before = devices.join_in("b")
+        asleep.pause()
+        devices.flow()
+        cluster["b"].kill()
+        cluster.wait_down("b")
+        devices.flow(40)
+        acknowledged = devices.at("a").finish() - before
+        cluster["a"].kill()
+        cluster["a"].wipe()
+        cluster["c"].wait_seen("a", "down")
+        cluster.start("a")
+        cluster.start("b")
+        asleep.resume()
+        asleep.wait_for(acknowledged)
+        assert asleep.sessions == [False, True]
+        assert faults_of(asleep.got) == []
         devices.settle()
 
 

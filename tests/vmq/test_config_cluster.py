@@ -33,7 +33,7 @@ def test_the_environment_states_a_node() -> None:
     ("text", "line"),
     [
         ('node_name = "a b"', "letters, digits"),
-        ('listen = "127.0.0.1:1"', "is no address: tcp://HOST:PORT or ipc://PATH"),
+        ('listen = "127.0.0.1:1"', "is no address; accepted: tcp://HOST:PORT, ipc://PATH"),
         ('listen = "tcp://10.0.0.1:1"', "needs a cluster key"),
         ('listen = "tcp://127.0.0.1:0"\njoin = ["tcp://10.0.0.1:1"]', "needs a cluster key"),
         ('listen = "tcp://127.0.0.1:0"\njoin = ["b"]', "cluster.join"),

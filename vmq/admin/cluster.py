@@ -49,11 +49,14 @@ class MemberRow(Struct, frozen=True, kw_only=True):
     waiting_bytes: int = 0
 
 
-class Joined(Struct, frozen=True):
+class Joined(Struct, frozen=True, omit_defaults=True):
     """How far a join has come."""
 
     address: str
     status: Annotated[str, Meta(description="joined, or asked: it is asked until it answers")]
+    reason: Annotated[
+        str | None, Meta(description="Why it has not answered yet, if it has not")
+    ] = None
 
 
 class LeftCluster(Struct, frozen=True):
@@ -124,10 +127,11 @@ async def join(broker: "Broker", address: str) -> Joined:
     clustering = _clustering_of(broker)
     try:
         joined = await clustering.join(address, JOIN_TIMEOUT)
+        reason = None if joined else await clustering.why_not_joined(address)
         await broker.open_listeners()  # a node that has left has closed them
     except (ClusterError, RuntimeError) as error:
         raise AdminError(str(error)) from None
-    return Joined(address, "joined" if joined else "asked")
+    return Joined(address, "joined" if joined else "asked", reason)
 
 
 async def leave(broker: "Broker", timeout: float) -> LeftCluster:  # noqa: ASYNC109 - a limit, not an error

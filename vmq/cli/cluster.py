@@ -58,7 +58,11 @@ def join(
         str, typer.Argument(metavar="ADDRESS", help="Of any of its nodes: tcp://HOST:PORT.")
     ],
 ) -> Any:
-    """Join the cluster of the node at an address."""
+    """Join the cluster of the node at an address.
+
+    If that does not answer in ten seconds, the command ends and says why; the node is
+    asked on until it answers.
+    """
     return ask.post("/cluster/join", address=address)
 
 

@@ -67,8 +67,8 @@ def show(
     broker = AdminClient(config, data_dir)
     if broker.finds_broker():
         found = broker.get("/stream", name=name)
-        partitions = found.pop("partitions")
-        _show({**found, **found.pop("options"), "partitions": partitions}, as_json=as_json)
+        partitions, options = found.pop("partitions"), found.pop("options")
+        _show({**found, **options, "partitions": partitions}, as_json=as_json)
         return
     with stored_streams(config, data_dir) as folder:
         import msgspec
@@ -212,6 +212,8 @@ def export(
       vmq stream export sensors --parquet sensors.parquet
       vmq stream export sensors --parquet t.parquet -t 'sensors/+/temp' --columns topic,payload
     """
+    if not parquet.absolute().parent.is_dir():
+        raise UsageError(f"--parquet: there is no folder {clean(str(parquet.parent))}")
     with stored_streams(config, data_dir) as folder:
         from vmq.streams.errors import DamagedError, StreamError
         from vmq.streams.stored import StoredStream

@@ -10,7 +10,9 @@ from typing import Final
 
 from vmq.clustering.directory import Directory
 from vmq.clustering.fencing import Fencing
+from vmq.clustering.figures import link_families
 from vmq.clustering.inheritance import Inheritance
+from vmq.clustering.joining import namesake, why_silent
 from vmq.clustering.key import read_key
 from vmq.clustering.lanes import Lanes
 from vmq.clustering.mover import Mover
@@ -26,7 +28,14 @@ from vmq.metrics import Family, Sample
 from vmq.registry import Registry, Subscriber
 from vmq.store import StoreError
 from vmq_cluster.addresses import check_address
-from vmq_cluster.effects import ClockAhead, Excluded, MembersChanged, PeerDown, PeerUp
+from vmq_cluster.effects import (
+    ClockAhead,
+    Excluded,
+    MembersChanged,
+    NameTaken,
+    PeerDown,
+    PeerUp,
+)
 from vmq_cluster.errors import ClusterError
 from vmq_cluster.exchange import ASKED_AT_ONCE
 from vmq_cluster.leveldb import LevelStorage
@@ -89,6 +98,10 @@ class Clustering:
         self._storage: LevelStorage | None = None
         #: Who has taken this node out of the cluster, if somebody has.
         self._excluded = ""
+        #: Where there are other nodes of this one's name, some of them at least.
+        self._namesakes: set[str] = set()
+        #: Where the members were when they last changed.
+        self._addresses: dict[str, str] = {}
         #: A member that was up is down, and not all are up again since.
         self._is_split = False
         self._splits = 0
@@ -179,6 +192,8 @@ class Clustering:
             self._registries,
             self._find_registry,
             mover.give_deliveries,
+            mover.take,
+            routing.share,
         )
         replication.start()
         mover.replication = replication
@@ -329,10 +344,23 @@ class Clustering:
         deadline = loop.time() + timeout
         while not self._has_heard(siblings.keys()):
             if loop.time() >= deadline:
-                log.warning("not in touch with others after %g s: clients are let in", timeout)
+                await self._tell_who_is_silent(timeout)
                 return False
             await asyncio.sleep(_LOOK)
         return True
+
+    async def _tell_who_is_silent(self, seconds: float) -> None:
+        node = self.node
+        log.warning(
+            "not in touch with others after %g s: clients are let in, and it goes on trying",
+            seconds,
+        )
+        for name, address in node.members.items():
+            if name not in (node.name, *node.up):
+                log.warning("node silent name=%s address=%s", name, address)
+        for address in node.machine.contacts:
+            reason = await self.why_not_joined(address)
+            log.warning('not joined address=%s reason="%s": it is asked on', address, reason)
 
     def _has_heard(self, siblings: Set[str]) -> bool:
         node, machine = self.node, self.node.machine
@@ -393,6 +421,7 @@ class Clustering:
         node.on(PeerDown, self._on_down)
         node.on(MembersChanged, self._on_members)
         node.on(Excluded, self._on_excluded)
+        node.on(NameTaken, self._on_name_taken)
         node.on(ClockAhead, self._on_clock)
 
     def _on_up(self, effect: PeerUp) -> None:
@@ -412,6 +441,12 @@ class Clustering:
 
     def _on_members(self, effect: MembersChanged) -> None:
         log.info("members of the cluster: %s", " ".join(sorted(effect.members)))
+        for name, address in effect.members.items():
+            before = self._addresses.get(name, address)
+            if before != address and self._node is not None and name in self._node.up:
+                text = "node moved name=%s from=%s to=%s: if both run, give one of them another cluster.node_name"
+                log.warning(text, name, before, address)
+        self._addresses = effect.members
         if self._routing is not None:
             self._routing.set_members(effect.members)
         self._tell_who_is_up()
@@ -438,6 +473,11 @@ class Clustering:
     def _on_excluded(self, effect: Excluded) -> None:
         self._excluded = effect.by
         log.error("this node was taken out of the cluster by=%s", effect.by)
+
+    def _on_name_taken(self, effect: NameTaken) -> None:
+        if effect.address not in self._namesakes and len(self._namesakes) < _MOST_CONTACTS:
+            self._namesakes.add(effect.address)
+            log.error("name taken: %s", namesake(self.name, effect.address))
 
     def _on_clock(self, effect: ClockAhead) -> None:
         log.warning("clock ahead node=%s by_ms=%d", effect.peer, effect.milliseconds)
@@ -493,6 +533,12 @@ class Clustering:
             await asyncio.sleep(_LOOK)
         return True
 
+    async def why_not_joined(self, address: str) -> str:
+        """Why the node at an address has not taken this one in."""
+        if address in self._namesakes:
+            return namesake(self.name, address)
+        return await why_silent(address)
+
     async def leave(self, timeout: float) -> bool:  # noqa: ASYNC109 - a limit, not an error
         """Leaves the cluster; returns whether the others have all that this node had.
 
@@ -529,25 +575,8 @@ class Clustering:
         lanes = self._lanes
         if node is None or lanes is None:
             return
-        dropped = node.machine.channels.dropped_bytes if node.is_running else 0
-        waiting, waiting_bytes = lanes.waiting()
+        yield from link_families(node, lanes)
         counters = (
-            ("cluster_bytes_sent", "Bytes sent to other nodes.", node.link.sent_bytes),
-            (
-                "cluster_bytes_received",
-                "Bytes received from other nodes.",
-                node.link.received_bytes,
-            ),
-            (
-                "cluster_bytes_dropped",
-                "Bytes for other nodes that were dropped.",
-                dropped + lanes.dropped_bytes,
-            ),
-            (
-                "cluster_messages_dropped",
-                "Messages of QoS 1 and 2 for other nodes that were dropped: too many waited, or the node is no more.",
-                lanes.dropped,
-            ),
             (
                 "netsplit_detected",
                 "Times that a member could not be reached any more.",
@@ -572,26 +601,6 @@ class Clustering:
         )
         for name, text, value in counters:
             yield Family(name, "counter", text, (Sample((), value),))
-        gauges = (
-            (
-                "cluster_nodes",
-                "Members, this node included.",
-                len(node.members) if node.is_running else 0,
-            ),
-            (
-                "cluster_nodes_up",
-                "Members that can be reached, this node included.",
-                len(node.up) + 1 if node.is_running else 0,
-            ),
-            (
-                "cluster_messages_waiting",
-                "Messages of QoS 1 and 2 that other nodes have not confirmed.",
-                waiting,
-            ),
-            ("cluster_bytes_waiting", "The same in bytes.", waiting_bytes),
-        )
-        for name, text, value in gauges:
-            yield Family(name, "gauge", text, (Sample((), value),))
         if self._mover is not None:
             yield from self._mover.families()
         if self._replication is not None:

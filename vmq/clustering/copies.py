@@ -379,6 +379,12 @@ class Copies:
         store = self._store
         kind = key[0]
         here = key[:1] + copy.number + key[9:]
+        if kind == WAITING and value is not None and not value[0] & FLAG_REF and not again:
+            place = key[9:]
+            if place > copy.highest:  # as most are
+                copy.highest = place
+                store.put(here, value)
+                return
         if kind == SINCE:
             copy.head.offline_at = int.from_bytes(value or b"", "big")
             self._write(copy)

@@ -232,6 +232,22 @@ class Lane:
             self._waits.popleft()[1].settle()
         self.resume()
 
+    @property
+    def awaited(self) -> bytes:
+        """The key of the first parcel that somebody waits for; b"" if nobody does."""
+        return self._waits[0][0] if self._waits else b""
+
+    def settle_up_to(self, key: bytes) -> None:
+        """Nobody waits any more for what is up to a key: others keep it."""
+        while self._waits and self._waits[0][0] <= key:
+            self._waits.popleft()[1].settle()
+
+    def parcels(self, behind: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """What waits behind a key (empty: all) and can be read from the disk, with keys."""
+        return stored_parcels(
+            self._store, behind or prefix_of(self.peer), min(self._stored, self._written)
+        )
+
     def pause(self, output: Output) -> bool:
         """Has a connection read no more until there is room; returns whether it did until now."""
         if output in self._paused:

@@ -21,9 +21,9 @@ waits, while the lane takes messages and sends none. A node whose own store is n
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from vmq_hooks.types import DropReason, SubscriberId
 from vmq_hooks.types import Message as SeenMessage
@@ -63,6 +63,19 @@ NODE_REMOVED: Final = "cluster_node_removed"
 READ_AGAIN: Final = 1.0
 
 M = TypeVar("M", bound=Message)
+
+
+class StandIn(Protocol):
+    """Who has others keep what waits for peers that are down; see `vmq.clustering.deposits`."""
+
+    def keeps(self, peer: str) -> bool:
+        """Whether others get what waits for a peer, and acknowledgements are to wait for them."""
+
+    def peer_down(self, peer: str) -> bool:
+        """A peer cannot be reached any more; whether others are to keep what waits for it."""
+
+    def more(self, peer: str) -> None:
+        """More for a peer can be read from the disk."""
 
 
 class Lanes:
@@ -120,6 +133,8 @@ class Lanes:
         #: Runs what has to wait for the store, the streams' and the replicas' gates included.
         self.checkpoint = Checkpoint(core.outbox, store, self._go_on)
         self._disk = Checkpoint(core.outbox, store, on_disk=True)
+        #: Has others keep what waits for peers that are down, if anybody does.
+        self.stand_in: StandIn | None = None
         #: Messages for lanes that were dropped since the start, and their bytes.
         self.dropped = 0
         self.dropped_bytes = 0
@@ -128,7 +143,7 @@ class Lanes:
         for peer, known in self._known.items():
             self._lane(peer).target = known.name
         if ack_remote:
-            core.wait_for_nodes = self._wait_for_all
+            core.wait_for_nodes = self.wait_for_all
         node.hold()
         node.on(MembersChanged, self._on_members)
         node.on(PeerUp, lambda effect: self._on_up(effect.peer))
@@ -178,20 +193,24 @@ class Lanes:
             lane.on_done(done)
         return True
 
-    def forward(self, peer: str, message: AnyMessage) -> bool:
+    def forward(self, peer: str, message: AnyMessage, keeps: bool = False) -> bool:
         """Sends what the client published whose packets are handled now.
 
-        By the options its acknowledgements wait until the peer has it, or is down: then this store has it. And while
-        too much waits for a peer that is up, the client may be read no further.
+        By the options, or where sessions there that have copies are to keep it, its acknowledgements wait until the
+        peer has it. If the peer is down, this store has it, and a stand-in if there is one. And while too much waits
+        for a peer that is up, the client may be read no further.
         """
         taken = self.send(peer, message)
         core = self._core
         publisher = core.publisher
-        if publisher is None or peer not in self._up:
+        lane = self._lanes.get(peer)
+        if publisher is None or lane is None:
             return taken
-        lane = self._lanes[peer]
-        if taken and self._ack_remote:
+        stand_in = self.stand_in
+        if taken and (self._ack_remote or (keeps and stand_in is not None)) and self._waits(peer):
             lane.wait(publisher)
+        if peer not in self._up:
+            return taken
         if core.options.pause_publisher and lane.size > self._buffer_bytes // 2:
             if lane.pause(publisher) and core.call_later is not None:
                 core.call_later(LONGEST_PAUSE, lane.resume)
@@ -231,6 +250,24 @@ class Lanes:
         """The number of this life of the broker, which every later one exceeds."""
         return self._life
 
+    @property
+    def store_name(self) -> int:
+        """The name of this broker's store."""
+        return self._name
+
+    def last_taken(self, origin: str, store: int) -> tuple[int, int]:
+        """The life and number of the last parcel that was taken of a store of another node."""
+        return self._taken.last(origin, store)
+
+    def find_lane(self, peer: str) -> Lane | None:
+        """What waits for a peer."""
+        return self._lanes.get(peer)
+
+    @property
+    def up(self) -> Set[str]:
+        """The peers that can be reached."""
+        return self._up
+
     # --- sending
 
     def _lane(self, peer: str) -> Lane:
@@ -261,6 +298,8 @@ class Lanes:
     def _on_written(self, lane: Lane, key: bytes) -> None:
         lane.written(key)
         self._hand_over(lane)
+        if self.stand_in is not None and lane.peer not in self._up:
+            self.stand_in.more(lane.peer)
 
     def _hand_over(self, lane: Lane) -> None:
         """What this store has may go."""
@@ -291,11 +330,15 @@ class Lanes:
         self._hand_over(lane)
         self._core.outbox.flush()
 
-    def _wait_for_all(self, output: Output) -> None:
-        for peer in self._up:
-            lane = self._lanes.get(peer)
-            if lane is not None and lane.has_any():
+    def wait_for_all(self, output: Output) -> None:
+        """Has the answers of an output's pass wait until peers, or stand-ins, have all that waits for them."""
+        for peer, lane in self._lanes.items():
+            if lane.has_any() and self._waits(peer):
                 lane.wait(output)
+
+    def _waits(self, peer: str) -> bool:
+        """Whether somebody will say that he has what waits for a peer."""
+        return peer in self._up or (self.stand_in is not None and self.stand_in.keeps(peer))
 
     def _count_dropped(self, messages: int, size: int) -> None:
         self.dropped += messages
@@ -466,9 +509,10 @@ class Lanes:
     def _on_down(self, effect: PeerDown) -> None:
         self._up.discard(effect.peer)
         lane = self._lanes.get(effect.peer)
-        if lane is not None:
+        is_kept = self.stand_in is not None and self.stand_in.peer_down(effect.peer)
+        if lane is not None and not is_kept:
             lane.settle()
-            self._core.outbox.flush()
+        self._core.outbox.flush()
 
     # --- receiving
 

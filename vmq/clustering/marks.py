@@ -73,6 +73,10 @@ class Marks:
         """Whether a session has marks, which have to `follow` what is put into it."""
         return session in self._marks
 
+    def __len__(self) -> int:
+        """How many sessions have marks."""
+        return len(self._marks)
+
     def lacks(self, session: bytes, node: str, life: int, at: int) -> Place | None:
         """The places from which on a node's copy, as it was at a commit, may lack what was acknowledged.
 

@@ -34,6 +34,8 @@ class Targets:
     def __init__(self) -> None:
         #: The highest QoS that a node wants, by node.
         self.nodes: dict[str, int] = {}
+        #: Those of them with sessions that keep them, whatever becomes of the node.
+        self.keeping: set[str] = set()
         #: The members of each share group that has some on other nodes, by the group's whole name and by node, this
         #: one included. They are counted on while the group stays in these targets.
         self.groups: dict[str, Mapping[str, Members]] = {}
@@ -109,11 +111,11 @@ class Remotes:
         return before != after
 
     def _seen(self, by_node: Mapping[str, Members], node: str, is_group: bool) -> int:
-        """What a route has of it: of a group whether there are members elsewhere, else the highest QoS of a node."""
+        """What a route has of it: of a group whether there are members elsewhere, else what a node wants."""
         if is_group:
             return int(self._is_elsewhere(by_node))
         members = by_node.get(node)
-        return -1 if members is None else members.highest
+        return -1 if members is None else 2 * members.highest + members.keeps
 
     def _is_elsewhere(self, by_node: Mapping[str, Members]) -> bool:
         return len(by_node) > (self._own in by_node)
@@ -124,6 +126,8 @@ class Remotes:
         for level in self._matching(topic):
             for node, members in level.nodes.items():
                 targets.nodes[node] = max(members.highest, targets.nodes.get(node, 0))
+                if members.keeps:
+                    targets.keeping.add(node)
             for name, by_node in level.groups.items():
                 if self._is_elsewhere(by_node):
                     targets.groups[name] = by_node

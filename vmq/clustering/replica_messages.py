@@ -11,6 +11,7 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct, field
 
 from vmq.clustering.message import Message
+from vmq.clustering.publishes import Publish
 from vmq.store import FLAG_GROUP, FLAG_REF, FLAG_RELEASED
 
 #: Changes in one message, and their bytes, above which a commit is cut into several.
@@ -49,6 +50,13 @@ Place = Annotated[bytes, Meta(max_length=66_000)]
 Changed = tuple[Key, Value | None]
 
 
+#: Flags of an entry that holds its message, and nothing else.
+_PLAIN: Final = frozenset((b"\1", b"\2", b"\5", b"\6"))
+_ENTRY_KEY: Final = 17
+#: In front of such a message's topic.
+_HEAD: Final = 5
+
+
 def check_changes(changes: list[tuple[bytes, bytes | None]], bodies: list[bytes]) -> None:
     """Refuses records that no owner has.
 
@@ -61,6 +69,10 @@ def check_changes(changes: list[tuple[bytes, bytes | None]], bodies: list[bytes]
     for key, value in changes:
         kind = key[0]
         if kind in ENTRIES:
+            if value is not None and value[:1] in _PLAIN and len(key) == _ENTRY_KEY:
+                size = len(value)
+                if size >= _HEAD and size >= _HEAD + (value[3] << 8 | value[4]):
+                    continue  # most are so
             if len(key) != 17 or (value is not None and not _is_entry(value, len(bodies))):
                 raise ValueError("an ill-formed entry of a queue")
         elif kind == SUBSCRIPTION:
@@ -226,6 +238,25 @@ class StillComparing(Message, frozen=True, tag=37):
     sessions: Sessions
 
 
+class AskTaken(Message, frozen=True, tag=38):
+    """How far have you come with what this store of another node sent you? It is lost.
+
+    To the other node itself: what do I have to keep for you still?
+    """
+
+    origin: Annotated[str, Meta(min_length=1, max_length=255)]
+    store: Annotated[int, Meta(ge=1, lt=1 << 62)]
+
+
+class IsTaken(Message, frozen=True, tag=39):
+    """Up to this place, (0, 0) if nothing is known of it."""
+
+    origin: Annotated[str, Meta(min_length=1, max_length=255)]
+    store: Annotated[int, Meta(ge=1, lt=1 << 62)]
+    life: Number
+    number: Number
+
+
 class Ask(Message, frozen=True, tag=40):
     """Which copies are there of these clients' sessions?"""
 
@@ -304,6 +335,51 @@ class IsWhence(Message, frozen=True, tag=46):
     whence: Whence | None
 
 
+class Kept(Struct, array_like=True, frozen=True):
+    """A publish, and the clients at its owner whose sessions get it at this QoS; with a group, any member of that."""
+
+    publish: Publish
+    clients: Annotated[list[Annotated[str, Meta(max_length=65_535)]], Meta(max_length=1_000_000)]
+
+
+class Deposit(Message, frozen=True, tag=47):
+    """Keep these: they wait here for a node that is down, and I may be gone before it is back."""
+
+    store: Annotated[int, Meta(ge=1, lt=1 << 62)]
+    owner: Annotated[str, Meta(min_length=1, max_length=255)]
+    life: Number
+    number: Number
+    messages: Annotated[list[Kept], Meta(max_length=100_000)]
+    #: All who are asked to keep them.
+    keepers: Annotated[list[Annotated[str, Meta(max_length=255)]], Meta(max_length=16)]
+
+    def check(self) -> None:
+        for each in self.messages:
+            each.publish.check()
+
+
+class Left(Struct, array_like=True, frozen=True):
+    """What waits for a node begins at this place."""
+
+    owner: Annotated[str, Meta(min_length=1, max_length=255)]
+    life: Number
+    number: Number
+
+
+class Settled(Message, frozen=True, tag=48):
+    """Of what my store had you keep, only this is still needed; other stores of mine are lost."""
+
+    store: Annotated[int, Meta(ge=1, lt=1 << 62)]
+    left: Annotated[list[Left], Meta(max_length=10_000)]
+
+
+class Given(Message, frozen=True, tag=49):
+    """What we both kept for a store that is lost has gone where it belongs."""
+
+    origin: Annotated[str, Meta(min_length=1, max_length=255)]
+    store: Annotated[int, Meta(ge=1, lt=1 << 62)]
+
+
 ReplicaMessage = (
     Greet
     | Position
@@ -320,4 +396,9 @@ ReplicaMessage = (
     | Lost
     | AskWhence
     | IsWhence
+    | Deposit
+    | Settled
+    | Given
+    | AskTaken
+    | IsTaken
 )

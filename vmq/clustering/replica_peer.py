@@ -23,6 +23,9 @@ log = logging.getLogger("vmq.cluster")
 #: Bytes under way to one node. What is numbered beyond that goes when the first of it is confirmed.
 WINDOW: Final = 4 * 1024 * 1024
 
+#: What entries begin with that hold their message themselves, and may be sent as they are; other records do, too.
+_PLAIN: Final = frozenset(bytes((flags,)) for flags in range(FLAG_REF))
+
 #: What a change costs besides its bytes.
 OVERHEAD: Final = 64
 
@@ -202,17 +205,24 @@ class Peer:
             message = self._message(life, begun=rest[:MAX_NAMES], ended=draft.ended[:MAX_NAMES])
             self.number(message, commit, OVERHEAD * MAX_NAMES, [])
             rest, draft.ended = rest[MAX_NAMES:], draft.ended[MAX_NAMES:]
-        for key, value in draft.changes:
+        changes = writer.changes
+        for change in draft.changes:
+            key, value = change
             if gone and key[1:9] in gone:
                 continue
-            writer.add(key, value)
-            if writer.is_full:
+            if value is None or value[:1] not in _PLAIN:
+                writer.add(key, value)
+            else:
+                changes.append(change)
+                writer.size += len(key) + len(value) + OVERHEAD
+            if writer.size >= MAX_BYTES or len(changes) >= MAX_CHANGES:
                 message = self._message(
                     life, writer.changes, writer.bodies, rest, ended=draft.ended, again=again
                 )
                 self.number(message, commit, writer.size, [])
                 rest, draft.ended = [], []
                 writer.clear()
+                changes = writer.changes
         for at in range(0, max(len(draft.complete), 1), MAX_NAMES):
             message = self._message(
                 life,
@@ -281,10 +291,6 @@ class Writer:
         self.bodies: list[bytes] = []
         self._places: dict[bytes, int] = {}
         self.size = 0
-
-    @property
-    def is_full(self) -> bool:
-        return self.size >= MAX_BYTES or len(self.changes) >= MAX_CHANGES
 
     def add(self, key: bytes, value: bytes | None) -> None:
         """Adds a record; one whose message is gone is on its way out itself."""

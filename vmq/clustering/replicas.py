@@ -304,12 +304,17 @@ class Replicas:
         begun: list[tuple[bytes, bytes]] = []
         ended: list[bytes] = []
         strangers: list[tuple[bytes, bytes | None]] = []
-        for key, value in self._store.dirty.items():
+        is_plain = self._is_plain()
+        for change in self._store.dirty.items():
+            key, value = change
             kind = key[0]
             if kind in RECORDS:
                 held = sessions.get(key[1:9])
                 if held is None:
-                    strangers.append((key, value))
+                    strangers.append(change)
+                elif is_plain and not held.is_short:
+                    for peer in held.peers:
+                        peer.draft.changes.append(change)
                 else:
                     self._gather(held, key, value)
             elif kind == _SESSION:
@@ -329,6 +334,12 @@ class Replicas:
                     peer.progress_at = now
                 self._too_long += peer.cut(self._store, self._life, commit, again)
                 self._push(peer)
+
+    def _is_plain(self) -> bool:
+        """Whether a record of a session just goes to all of its nodes: nobody lacks anything."""
+        if self._marks or not self._is_swept:
+            return False
+        return all(peer.is_active and not peer.behind for peer in self._peers.values())
 
     def _gather(self, held: Held, key: bytes, value: bytes | None) -> None:
         """A record of a session has changed."""
@@ -517,7 +528,10 @@ class Replicas:
     @property
     def has_work(self) -> bool:
         """Whether something is to be copied or placed."""
-        return len(self._placing) > 0 or any(peer.filling for peer in self._peers.values())
+        for peer in self._peers.values():
+            if peer.filling:
+                return True
+        return len(self._placing) > 0
 
     def work(self, now: float) -> bool:
         """Does a piece of what is to be done; returns whether there is more that can be done now."""

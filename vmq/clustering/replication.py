@@ -12,10 +12,13 @@ import plyvel
 from vmq.clustering.adoption import Adoption, Sweep
 from vmq.clustering.copies import Copies, Copy
 from vmq.clustering.directory import Directory
+from vmq.clustering.keeping import Keeping
 from vmq.clustering.lanes import Lanes
 from vmq.clustering.marks import EVERYTHING, Place
 from vmq.clustering.message import Message
+from vmq.clustering.moves import Batch
 from vmq.clustering.promotion import contents, note_whence, promote, whence
+from vmq.clustering.publishes import Publish
 from vmq.clustering.replica_messages import (
     Ask,
     AskWhence,
@@ -74,6 +77,8 @@ class Replication:
         registries: the topic trees that there are.
         find_registry: the topic tree of a mountpoint, made when first asked for.
         give: gives a session, by mountpoint and client id, messages that it had elsewhere.
+        take: gives a session messages, wherever it is.
+        share: gives a message of a node for a share group to a member of that.
 
     Raises:
         StoreError: the store is damaged.
@@ -90,6 +95,8 @@ class Replication:
         registries: Mapping[str, Registry],
         find_registry: Callable[[str], Registry],
         give: Callable[[tuple[str, str], list[Delivery]], None],
+        take: Callable[[Batch], None],
+        share: Callable[[str, Publish], None],
     ) -> None:
         assert core.store is not None, "a node has a store"
         self._core = core
@@ -114,6 +121,7 @@ class Replication:
         self._asked: dict[int, asyncio.Future[Whence | None]] = {}
         self.copies = Copies(self._store, lanes.send_quick, self._purge)
         self.searcher = Searcher(node.name, self._store, self.copies, lanes.send_quick)
+        self.keeping = Keeping(options, core, self._store, node, lanes, directory, take, share)
         self.replicas: Replicas | None = None
         if options.replicas > 1:
             self.replicas = Replicas(
@@ -168,6 +176,7 @@ class Replication:
                         scoped_id = registry.scope + client_id
                         replicas.add(subscriber.queue.session, scoped_id, offline_at)
             self._committer.before.append(self._before_commit)
+        self.keeping.start()
         self._committer.on_stored = self._on_stored
         self._node.on(PeerUp, self._on_up)
         self._node.on(PeerDown, self._on_down)
@@ -181,6 +190,7 @@ class Replication:
         if self.replicas is not None and self._before_commit in self._committer.before:
             self._committer.before.remove(self._before_commit)
         self._committer.on_stored = None
+        self.keeping.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -221,6 +231,7 @@ class Replication:
                 self.searcher.tick(now)
                 self._adoption.tick(now)
                 self._sweep.step(now)
+                more = self.keeping.step(now) or more
             except (plyvel.Error, StoreError, RuntimeError) as error:
                 log.error("cannot copy sessions: %s", text_of(error))
             self._core.outbox.flush()
@@ -256,6 +267,7 @@ class Replication:
     def _on_up(self, effect: PeerUp) -> None:
         if self.replicas is not None:
             self.replicas.peer_up(effect.peer, self._now())
+        self.keeping.peer_up(effect.peer)
         self._look_who_is_away()
 
     def _on_down(self, effect: PeerDown) -> None:
@@ -275,6 +287,7 @@ class Replication:
             self.replicas.set_members(set(node.members) - {node.name}, now)
             for peer in node.up:
                 self.replicas.peer_up(peer, now)
+        self.keeping.set_members()
         self._look_who_is_away()
 
     def _look_who_is_away(self) -> None:
@@ -510,6 +523,7 @@ class Replication:
         )
         for name, text, value in gauges:
             yield Family(name, "gauge", text, (Sample((), value),))
+        yield from self.keeping.families()
 
 
 def _split(scoped_id: str) -> tuple[str, str]:

@@ -32,13 +32,14 @@ log = logging.getLogger("vmq.cluster")
 
 
 class Target:
-    """Another node that wants a topic's messages, at `qos` at most."""
+    """Another node that wants a topic's messages, at `qos` at most, and whether sessions there keep them."""
 
-    __slots__ = ("node", "qos")
+    __slots__ = ("keeps", "node", "qos")
 
-    def __init__(self, node: str, qos: int) -> None:
+    def __init__(self, node: str, qos: int, keeps: bool) -> None:
         self.node = node
         self.qos = qos
+        self.keeps = keeps
 
 
 class Routing:
@@ -114,7 +115,7 @@ class Routing:
         self._forget_routes()
 
     def share(self, peer: str, publish: Publish) -> None:
-        """Gives to a member of its share group what a node was to give that is gone."""
+        """Gives to a member of its share group, wherever that is, what a node was to give that is gone."""
         self._sharing.on_publish(peer, publish)
 
     def set_up(self, up: Iterable[str]) -> None:
@@ -135,7 +136,7 @@ class Routing:
         publish = publish_of(registry, message)
         self._core.counters.router_matches_remote += len(route.nodes)
         for target in route.nodes:
-            send(self._lanes, target.node, target.qos, publish)
+            send(self._lanes, target.node, target.qos, publish, target.keeps)
 
     def forward_run(self, mountpoint: str, route: Route, frames: bytes, count: int) -> None:
         """The same for a run of so many PUBLISH packets at QoS 0."""
@@ -210,7 +211,7 @@ class Routing:
                 return
             found = tree.find(route.text)
             route.nodes = [
-                Target(node, qos)
+                Target(node, qos, node in found.keeping)
                 for node, qos in found.nodes.items()
                 if node in self._members or node in self._lanes.lost
             ]

@@ -46,6 +46,12 @@ class Members:
         return sum(self.by_wish[3:])
 
     @property
+    def keeps(self) -> bool:
+        """Whether some have sessions that outlive their node's end, and keep what is published for them."""
+        counts = self.by_wish
+        return bool(counts[4] or counts[5] or counts[7] or counts[8])
+
+    @property
     def highest(self) -> int:
         """The highest QoS that anybody asked for; nobody: -1."""
         return max((wish % 3 for wish, count in enumerate(self.by_wish) if count), default=-1)

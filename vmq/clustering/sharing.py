@@ -131,7 +131,7 @@ class Sharing:
 
     def _send(self, node: str, members: Mapping[str, Members], publish: Publish) -> None:
         self._core.counters.router_matches_remote += 1
-        send(self._lanes, node, members[node].highest, publish)
+        send(self._lanes, node, members[node].highest, publish, members[node].keeps)
 
 
 def publish_of(registry: Registry, message: Message, group: str = "") -> Publish:
@@ -140,10 +140,10 @@ def publish_of(registry: Registry, message: Message, group: str = "") -> Publish
     return Publish(message.topic, message.payload, flags, registry.mountpoint, group)
 
 
-def send(lanes: Lanes, node: str, highest: int, publish: Publish) -> None:
-    """Sends it to where `highest` is the QoS wanted at most."""
+def send(lanes: Lanes, node: str, highest: int, publish: Publish, keeps: bool) -> None:
+    """Sends it to where `highest` is the QoS wanted at most, and sessions keep it or not."""
     if publish.qos and highest:
-        lanes.forward(node, publish)
+        lanes.forward(node, publish, keeps)
         return
     if publish.qos:
         # Off the lane it may overtake the marks of sessions that move (`vmq.clustering.moving`): they are not for it.

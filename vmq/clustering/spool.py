@@ -57,6 +57,11 @@ def outgoing_key(peer: str, life: int, number: int) -> bytes:
     return prefix_of(peer) + _raw(life, number)
 
 
+def place_of(key: bytes) -> tuple[int, int]:
+    """The life and the number in a parcel's key."""
+    return _number(key[-_PLACE:-8]), _number(key[-8:])
+
+
 def put_total(store: Store, peer: str, messages: int, size: int) -> None:
     """Writes what waits for a peer in total; nothing is written of nothing."""
     if messages:
@@ -129,6 +134,10 @@ def _after(prefix: bytes) -> bytes:
     return prefix[:-1] + bytes([prefix[-1] + 1])
 
 
+def _place_in(raw: bytes) -> tuple[int, int, int]:
+    return _number(raw[:8]), _number(raw[8:16]), _number(raw[16:24])
+
+
 class Known(Struct, array_like=True):
     """What is remembered of another node's store for as long as something may wait for it."""
 
@@ -171,14 +180,17 @@ class Taken:
             StoreError: a record is none, which only a damaged store shows.
         """
         self._store = store
-        #: The origin's store, life and number, by the origin's name.
+        #: The origin's store, life and number, by the origin's name; and how far its store before that came.
         self._places: dict[str, tuple[int, int, int]] = {}
+        self._before: dict[str, tuple[int, int, int]] = {}
         self._changed: set[str] = set()
         for key, value in scan(store.db, TAKEN):
-            if len(value) != 24:
+            if len(value) not in (24, 48):
                 raise StoreError(f"key {key[:40]!r} is none of another node's messages")
-            place = (_number(value[:8]), _number(value[8:16]), _number(value[16:]))
-            self._places[key[1:].decode()] = place
+            origin = key[1:].decode()
+            self._places[origin] = _place_in(value)
+            if len(value) > 24:
+                self._before[origin] = _place_in(value[24:])
 
     def is_new(self, origin: str, parcel: Parcel) -> bool:
         """Takes a parcel, in the order of the channel; returns whether it was not here before.
@@ -190,12 +202,23 @@ class Taken:
         known = self._places.get(origin)
         if known is not None and known[0] == place[0] and place <= known:
             return False
+        if known is not None and known[0] != place[0]:
+            self._before[origin] = known
         self._places[origin] = place
         self._changed.add(origin)
         return True
 
+    def last(self, origin: str, store: int) -> tuple[int, int]:
+        """The place of the last parcel that came from a store of an origin; (0, 0) if that is not known."""
+        for places in (self._places, self._before):
+            place = places.get(origin)
+            if place is not None and place[0] == store:
+                return place[1:]
+        return (0, 0)
+
     def save(self) -> None:
         """Writes what was taken into the commit that holds what became of it."""
         for origin in self._changed:
-            self._store.put(TAKEN + origin.encode(), _raw(*self._places[origin]))
+            places = (*self._places[origin], *self._before.get(origin, ()))
+            self._store.put(TAKEN + origin.encode(), _raw(*places))
         self._changed.clear()

@@ -5,7 +5,9 @@ import base64
 import binascii
 import inspect
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +17,7 @@ from aiohttp import web
 from vmq.admin.errors import AdminError, TooSlow
 from vmq.admin.keys import ApiKeys, KeyRow
 from vmq.admin.listing import Listing
+from vmq.config_text import HIDDEN, SECRET_KEY, accepted, shortened, toml_value
 from vmq.http.keys import BODY_TIMEOUT
 from vmq.http.openapi import Failure, describe
 from vmq.http.operations import OPERATIONS, Context, Operation, Result
@@ -34,6 +37,9 @@ _key_id: ContextVar[str] = ContextVar("key_id", default="none")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 #: Does an operation with its parameters. What comes as Raw is JSON already.
 Doing = Callable[[Operation, Any], Result | msgspec.Raw | Awaitable[Result | msgspec.Raw]]
+
+#: Which parameter an error of msgspec is about.
+_PLACE: Final = re.compile(r" - at `\$\.(\w+)")
 
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
@@ -161,8 +167,7 @@ def _handler(operation: Operation, do: Doing) -> Handler:
         try:
             wanted = msgspec.convert(plain, operation.parameters, strict=operation.method == "POST")
         except msgspec.ValidationError as error:
-            accepted = ", ".join(operation.parameters.__struct_fields__) or "none"
-            raise AdminError(f"{error}; accepted parameters: {accepted}") from None
+            raise AdminError(_mistake(operation.parameters, plain, str(error))) from None
         result = do(operation, wanted)
         if inspect.isawaitable(result):
             result = await result
@@ -175,6 +180,18 @@ def _handler(operation: Operation, do: Doing) -> Handler:
         return _json(msgspec.json.encode(result))
 
     return handle
+
+
+def _mistake(parameters: type[msgspec.Struct], plain: Mapping[str, object], error: str) -> str:
+    """What is wrong with parameters: the one, its value and what it accepts, where the error names one."""
+    fields = {each.encode_name: each.type for each in msgspec.structs.fields(parameters)}
+    found = _PLACE.search(error)
+    name = found[1] if found else ""
+    if name in fields and name in plain:
+        value = shortened(toml_value(HIDDEN if SECRET_KEY.search(name) else plain[name]))
+        with suppress(KeyError):  # a type that has no words
+            return f"{name}: {value} is not accepted; accepted: {accepted(fields[name])}"
+    return f"{error}; accepted parameters: {', '.join(fields) or 'none'}"
 
 
 def _shown(plain: dict[str, Any]) -> str:

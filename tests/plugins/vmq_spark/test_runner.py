@@ -16,7 +16,7 @@ from vmq_spark import runner as module
 from vmq_spark import status
 from vmq_spark.errors import PipelineError
 from vmq_spark.locks import is_locked
-from vmq_spark.runner import Runner, environment, local_path
+from vmq_spark.runner import Runner, environment
 from vmq_spark.settings import Settings
 
 FAKE = Path(__file__).with_name("fake_driver.py")
@@ -185,14 +185,6 @@ async def test_the_password_is_on_no_command_line_and_in_no_file(tmp_path: Path)
     assert not any(
         b"secret" in each.read_bytes() for each in course.folder.iterdir() if each.is_file()
     )
-
-
-def test_places_on_this_machine() -> None:
-    assert local_path("/a/b") == Path("/a/b")
-    assert local_path("file:///a/b") == Path("/a/b")
-    assert local_path("a") == Path.cwd() / "a"
-    assert local_path("s3a://a/b") is None
-    assert local_path("hdfs://h:1/b") is None
 
 
 def test_the_users_environment_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,7 +85,10 @@ async def test_who_does_not_answer_is_asked_on(
     monkeypatch.setattr(cluster, "JOIN_TIMEOUT", 0.0)
     silent = f"ipc://{tmp_path}/nobody"
     async with Broker(config(tmp_path, "a")) as a:
-        assert await cluster.join(a, silent) == cluster.Joined(silent, "asked")
+        joined = await cluster.join(a, silent)
+        assert (joined.address, joined.status) == (silent, "asked")
+        assert joined.reason is not None
+        assert "nobody listens there" in joined.reason
         assert statuses(a)[""] == ("asked", False, False)
 
 

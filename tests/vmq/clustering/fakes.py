@@ -119,7 +119,7 @@ class FakeLanes:
         self.on_send()
         return True
 
-    def forward(self, peer: str, message: Any) -> bool:
+    def forward(self, peer: str, message: Any, keeps: bool = False) -> bool:
         return self.send(peer, message)
 
     def send_quick(self, peer: str, message: Any) -> bool:

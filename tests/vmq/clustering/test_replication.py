@@ -3,154 +3,26 @@
 from __future__ import annotations
 
 import logging
-import shutil
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
-from tests.support.wire import (
-    DISCONNECT_BYTES,
-    PUBACK,
-    PUBLISH,
-    PUBREC,
-    puback_packet,
-    publish_packet,
-    subscribe_packet,
+from tests.support.wire import PUBLISH, puback_packet, publish_packet
+from tests.vmq.clustering.house import (
+    NUMBERS,
+    House,
+    house,
+    publish,
+    received,
+    store_of,
+    subscribed,
 )
-from tests.vmq.clustering.nodes import address, clustering, config, together, until
-from tests.vmq.test_broker import Peer, peer_of
+from tests.vmq.clustering.nodes import clustering, together, until
+from tests.vmq.test_broker import peer_of
 from vmq.broker import Broker
 from vmq.clustering.promotion import whence
 from vmq.clustering.rendezvous import ranked
-from vmq.clustering.replicas import Replicas
-from vmq.clustering.replication import Replication
-from vmq.config import Config, StoreOptions
-from vmq.store import Store
-from vmq.store_tools import check
-
-
-def durable(folder: Path, name: str, join: list[str], **options: Any) -> Config:
-    base = config(folder, name, join, listen=f"ipc://{folder}/{name}.socket")
-    chosen = {"replica_timeout": 10.0, "adopt_after": 0.3, "heartbeat_timeout": 0.6, **options}
-    return replace(
-        base, store=StoreOptions(durability="os"), cluster=replace(base.cluster, **chosen)
-    )
-
-
-class House:
-    """Some brokers by name."""
-
-    def __init__(self, folder: Path, **options: Any) -> None:
-        self.folder = folder
-        self.options = options
-        self.brokers: dict[str, Broker] = {}
-
-    def __getitem__(self, name: str) -> Broker:
-        return self.brokers[name]
-
-    async def start(self, name: str) -> Broker:
-        join = [address(each) for each in self.brokers.values()]
-        self.brokers[name] = broker = Broker(durable(self.folder, name, join, **self.options))
-        await broker.start()
-        return broker
-
-    async def kill(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What a killed process leaves is on the disk now; it says and writes nothing more."""
-        data, left = self.folder / name, self.folder / f"{name}.left"
-        broker = self.brokers.pop(name)
-        shutil.copytree(data, left)
-        with monkeypatch.context() as patch:
-            patch.setattr(clustering(broker).node._link, "send", lambda *_: None)
-            patch.setattr(broker._committer, "finish_all", nothing)
-            await broker.stop()
-        shutil.rmtree(data)
-        left.rename(data)
-
-    def replication(self, name: str) -> Replication:
-        return clustering(self[name]).replication
-
-    def copies(self) -> dict[str, list[str]]:
-        """The nodes that have a whole copy, by client."""
-        found: dict[str, list[str]] = {}
-        for name in self.brokers:
-            for copy in self.replication(name).copies:
-                if copy.head.complete:
-                    found.setdefault(copy.head.scoped_id, []).append(name)
-        return found
-
-
-def store_of(broker: Broker) -> Store:
-    core = broker._core
-    assert core is not None
-    assert core.store is not None
-    return core.store
-
-
-async def nothing() -> None:
-    pass
-
-
-def all_active(replicas: Replicas) -> bool:
-    return all(each.is_active for each in replicas.peers())
-
-
-@asynccontextmanager
-async def house(folder: Path, names: str = "abc", **options: Any) -> AsyncIterator[House]:
-    made = House(folder, **options)
-    try:
-        for name in names:
-            await made.start(name)
-        await together(*made.brokers.values())
-        for name in names:
-            replicas = made.replication(name).replicas
-            if replicas is not None:
-                await until(partial(all_active, replicas))
-        yield made
-    finally:
-        for broker in made.brokers.values():
-            await broker.stop()
-    for name in names:  # every record is one that the store's check knows
-        report = check(folder / name / "store")
-        assert report.problems == []
-
-
-async def subscribed(broker: Broker, *clients: str) -> None:
-    """Durable sessions that listen to `t` and are away."""
-    for client in clients:
-        async with peer_of(broker) as peer:
-            await peer.connect(client, clean=False)
-            peer.send(subscribe_packet(1, ("t", 2)))
-            await peer.packet()
-            peer.send(DISCONNECT_BYTES)
-            assert await peer.rest() == b""
-
-
-async def publish(broker: Broker, *payloads: bytes, qos: int = 1) -> None:
-    """Publishes and waits until all are acknowledged."""
-    async with peer_of(broker) as peer:
-        await peer.connect("publisher")
-        for number, payload in enumerate(payloads, 1):
-            peer.send(publish_packet("t", payload, qos=qos, packet_id=number))
-        for _ in payloads:
-            assert (await peer.packet()).type == (PUBACK if qos == 1 else PUBREC)
-
-
-async def received(peer: Peer, count: int) -> list[bytes]:
-    found = []
-    for _ in range(count):
-        packet = await peer.packet()
-        assert packet.type == PUBLISH
-        found.append(packet.payload)
-        peer.send(puback_packet(packet.packet_id))
-    return found
-
-
-NUMBERS = [b"%d" % number for number in range(30)]
 
 
 @pytest.mark.parametrize("qos", (1, 2))

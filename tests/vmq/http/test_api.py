@@ -207,19 +207,30 @@ async def test_a_client_id_may_be_any_text(local: Site, client_id: str) -> None:
 
 # Mistakes
 
+STREAM = {"name": "plant", "filters": ["plant/#"]}
+
 
 @pytest.mark.parametrize(
     ("method", "path", "more", "status", "said"),
     [
         ("GET", "/sessions", {"params": {"limit": "x"}}, 400, "limit"),
-        ("GET", "/sessions", {"params": {"limit": "-1"}}, 400, ">= 0"),
+        (
+            "GET",
+            "/sessions",
+            {"params": {"limit": "-1"}},
+            400,
+            '"-1" is not accepted; accepted: a whole',
+        ),
         ("GET", "/sessions", {"params": {"limti": "1"}}, 400, "accepted parameters: where, sort"),
         ("GET", "/sessions?limit=1&limit=2", {}, 400, "more than once"),
         ("GET", "/sessions", {"params": {"where": "x = 1"}}, 400, "no column 'x'"),
         ("GET", "/sessions", {"params": {"where": "client_id ~ '('"}}, 400, "a ( without"),
         ("GET", "/session", {}, 400, "client_id"),
         ("GET", "/session", {"params": {"client_id": ""}}, 400, "client_id"),
-        ("GET", "/why", {"params": {"client_id": "a", "topic": "t", "qos": "3"}}, 400, "<= 2"),
+        ("GET", "/why", {"params": {"client_id": "a", "topic": "t", "qos": "3"}}, 400, "0 to 2"),
+        ("POST", "/stream", {"json": {**STREAM, "partitions": 0}}, 400, "partitions: 0 is not"),
+        ("POST", "/stream", {"json": {**STREAM, "acks": "no"}}, 400, '"memory", "os", "fsync"'),
+        ("POST", "/stream", {"json": {**STREAM, "filters": []}}, 400, "a list of topic filters"),
         ("DELETE", "/retained", {"params": {"filter": "a/#/b"}}, 400, "misplaced #"),
         ("POST", "/option", {"data": "{}"}, 400, "application/json"),
         ("POST", "/option", {"json": [1]}, 400, "JSON object"),

@@ -1,0 +1,62 @@
+"""Why a node that is to be joined does not answer."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.vmq.clustering.nodes import address, clustering, config, pair, until
+from vmq.broker import Broker
+from vmq.clustering.joining import why_silent
+
+
+async def test_nobody_listens(tmp_path: Path) -> None:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        reason = await why_silent(f"tcp://127.0.0.1:{sock.getsockname()[1]}")
+    assert reason.startswith("nobody listens there (Connection refused)")
+    assert "cluster.listen" in reason
+    reason = await why_silent(f"ipc://{tmp_path}/none")
+    assert reason.startswith("nobody listens there (No such file or directory)")
+    assert "nobody listens there" in await why_silent("tcp://127.0.0.1:0")
+
+
+async def test_who_listens_lets_nobody_in(tmp_path: Path) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as tcp,
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as ipc,
+    ):
+        ipc.bind(str(tmp_path / "s"))
+        ipc.listen()
+        for where in (f"tcp://127.0.0.1:{tcp.getsockname()[1]}", f"ipc://{tmp_path}/s"):
+            reason = await why_silent(where)
+            assert "cluster.key_file" in reason
+            assert "another version" in reason
+
+
+async def test_a_name_that_another_node_has_is_told_on_both_sides(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        Broker(config(tmp_path / "one", "a")) as one,
+        Broker(config(tmp_path / "two", "a")) as two,
+    ):
+        clustering(two).node.join(address(one))
+        await until(lambda: bool(clustering(one)._namesakes and clustering(two)._namesakes))
+        for asked, other in ((one, two), (two, one)):
+            reason = await clustering(asked).why_not_joined(address(other))
+            assert f"the node at {address(other)} has this node's name, 'a'" in reason
+            assert "cluster.node_name" in reason
+        assert list(clustering(one).node.members) == ["a"]
+        assert caplog.text.count("name taken: ") == 2
+
+
+async def test_a_member_whose_name_another_takes_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with pair(tmp_path) as (a, b), Broker(config(tmp_path / "two", "a")) as other:
+        clustering(other).node.join(address(b))
+        await until(lambda: clustering(b).node.members["a"] == address(other))
+        assert f"node moved name=a from={address(a)} to={address(other)}" in caplog.text
