@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import msgspec
@@ -222,12 +222,10 @@ def step_back() -> None:
     The idle policy (SCHED_IDLE) would have others go first without any delay, but leaves readers three thousandths
     of a processor that somebody else is busy on.
     """
-    os.nice(NICENESS)
-    try:
+    with suppress(OSError, AttributeError):  # a container may forbid it, another system lack it
+        os.nice(NICENESS)
         # A batch that becomes ready interrupts nobody.
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-    except (AttributeError, OSError):
-        pass  # not this system's, or not allowed
 
 
 def main() -> None:

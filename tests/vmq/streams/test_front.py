@@ -15,7 +15,7 @@ from tests.vmq.streams.support import options
 from vmq.flight_process import COMMAND, environment
 from vmq.streams.flight import StreamServer
 from vmq.streams.flight_access import Access, Anybody
-from vmq.streams.front import NICENESS, Front, News, Orders
+from vmq.streams.front import NICENESS, Front, News, Orders, step_back
 
 
 @pytest.fixture
@@ -79,6 +79,16 @@ def test_it_serves_until_its_input_ends(running: Running) -> None:
         assert front.stdin is not None
         front.stdin.close()
         assert front.wait(30) == 0
+
+
+def test_a_system_that_knows_no_priorities_is_served_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_steps: int) -> int:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "nice", refuse)
+    step_back()
 
 
 def test_a_port_that_is_taken_is_news(running: Running) -> None:
