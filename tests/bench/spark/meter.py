@@ -7,7 +7,7 @@ import threading
 import psutil
 
 #: Seconds between two looks. What a process spends after the last one, and before it ends, is not seen.
-EVERY = 0.05
+EVERY = 0.5
 
 
 class Meter:
