@@ -233,6 +233,8 @@ class Broker:
             self._deadlines.close()
         if committer is not None:
             await committer.finish_all()  # what the ends of the connections wrote
+        if self.clustering is not None:
+            self.clustering.streams.detach()
         if self._streams is not None:
             await self._streams.stop()
             self._streams = None
@@ -331,6 +333,8 @@ class Broker:
             raise StartError(str(error)) from error
         except OSError as error:
             raise StartError(f"cannot use the streams: {folder}: {error.strerror}") from error
+        if self.clustering is not None:
+            self.clustering.streams.attach(self._streams.catalog)
         return self._streams
 
     async def _start_clustering(self) -> None:
@@ -348,9 +352,10 @@ class Broker:
             self._committer,
             self.registries,
             self.registry,
+            lambda: self.open_streams().catalog,
         )
         try:
-            await clustering.start()
+            await clustering.start(None if self._streams is None else self._streams.catalog)
         except ClusterError as error:
             raise StartError(f"cluster: {error}") from error
         self.clustering = clustering
@@ -458,6 +463,8 @@ class Broker:
 
     async def _open_flight(self, name: str, options: ListenerOptions) -> AnyListener:
         streams = self._streams
+        if streams is None and self.clustering is not None:
+            streams = self.open_streams()  # the other nodes may have some
         if streams is None:
             raise StartError(
                 f"listeners.{name}: {options.url} serves streams, but there are none; add [streams.NAME]"
@@ -465,6 +472,8 @@ class Broker:
         hooks = self.plugins.hooks_for(options.auth_plugins, options.authz_plugins)
         listener = await streams.listen(name, self.config, hooks)
         self._served.append(listener)
+        if self.clustering is not None:
+            self.clustering.streams.set_address(listener.location)
         return listener
 
     async def open_listener(self, name: str) -> None:
@@ -512,6 +521,8 @@ class Broker:
     def close_listener(self, name: str) -> None:
         """Closes a listener; connections that came through it stay."""
         listener = self.listeners.pop(name)
+        if listener.endpoint.is_flight and self.clustering is not None:
+            self.clustering.streams.set_address("")
         listener.close()
         # Their number still counts.
         self._closed_listeners = [each for each in self._closed_listeners if each.connections]

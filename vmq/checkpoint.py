@@ -36,28 +36,36 @@ class Checkpoint(Output):
         self.store = store
         self.resumed = resumed
         self.on_disk = on_disk
-        #: In order, each with the commit that it waits for.
-        self.actions: deque[tuple[int, Callable[[], None]]] = deque()
+        #: In order, each with the commits of the store and of the streams that it waits for.
+        self.actions: deque[tuple[int, int, Callable[[], None]]] = deque()
 
     def after(self, action: Callable[[], None]) -> None:
-        """Has something done when all writes of the store so far are committed, soon if they are already."""
+        """Has something done when all writes of the store so far are committed, soon if they are already.
+
+        And when the streams have committed what the present `stream_barrier` says.
+        """
         store = self.store
         barrier = store.last_barrier()
         if self.on_disk:
             barrier = store.number if store.dirty else store.number - 1
         self.barrier = max(self.barrier, barrier)
-        self.actions.append((barrier, action))
+        self.actions.append((barrier, self.stream_barrier, action))
         self.touch()
 
     def write(self) -> None:
         self.pieces.clear()
         actions = self.actions
-        while actions and actions[0][0] <= self.outbox.committed:
-            actions.popleft()[1]()
+        outbox = self.outbox
+        while (
+            actions
+            and actions[0][0] <= outbox.committed
+            and actions[0][1] <= outbox.streams_committed
+        ):
+            actions.popleft()[2]()
 
     def close(self, reason: str) -> None:
         if self.actions:
-            self.barrier = self.actions[-1][0]
+            self.barrier, self.stream_barrier, _ = self.actions[-1]
             self.touch()
 
     def resume(self) -> None:

@@ -76,7 +76,7 @@ class BrokerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Meta(
             description="Processes that `vmq start` runs, which share the listeners and are one broker; auto = one "
             "a processor core. Limits on connections and memory are divided among them, those on clients that "
-            "connect too often hold for each.",
+            "connect too often hold for each. A grpc listener has a port for each, its own and those above it.",
             extra={"accepts": f'"auto", a whole number, 1 to {MOST_WORKERS}'},
         ),
     ] = 1

@@ -28,7 +28,6 @@ def check(config: Config, origin: Callable[[str], str | None] = lambda _key: Non
     if not problems:
         problems = _listener_problems(config, origin) + _chain_problems(config, origin)
         problems += _stream_problems(config, origin) + _cluster_problems(config, origin)
-        problems += _worker_problems(config, origin)
     if problems:
         raise ConfigError(problems)
 
@@ -55,20 +54,6 @@ def _stream_problems(config: Config, origin: Callable[[str], str | None]) -> lis
             key = f"streams.{name}.{option}"
             problems.append(Problem(key, what, origin(key), getattr(options, option)))
     return problems
-
-
-ONE_FOR_STREAMS: Final = (
-    "streams are kept by one process, which would miss what reaches the other workers; accepted: 1 "
-    "where there are streams"
-)
-
-
-def _worker_problems(config: Config, origin: Callable[[str], str | None]) -> list[Problem]:
-    workers = config.broker.workers
-    flight = any(each.url.startswith("grpc") for each in config.listeners.values())
-    if workers == 1 or not (config.streams or flight):
-        return []
-    return [Problem("broker.workers", ONE_FOR_STREAMS, origin("broker.workers"), workers)]
 
 
 def _cluster_problems(config: Config, origin: Callable[[str], str | None]) -> list[Problem]:

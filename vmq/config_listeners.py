@@ -86,6 +86,15 @@ class ListenerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             extra={"live": True},
         ),
     ] = 0.0
+    advertise: Annotated[
+        str,
+        Meta(
+            max_length=1000,
+            description="For grpc and grpc+tls in a cluster: the URL under which readers find this node's partitions; "
+            "empty = the listener's own, with the machine's name for 0.0.0.0 and [::].",
+            extra={"accepts": "empty, grpc://HOST:PORT or grpc+tls://HOST:PORT"},
+        ),
+    ] = ""
     auth_plugins: Annotated[
         list[str] | None,
         Meta(
@@ -243,6 +252,8 @@ def problems_of(options: ListenerOptions, endpoint: Endpoint) -> Iterator[tuple[
                 )
     if options.xff_enabled and not endpoint.is_websocket:
         yield "xff_enabled", "X-Forwarded-For is WebSocket's; accepted: with ws:// or wss://"
+    if options.advertise:
+        yield from _advertise_problems(options, endpoint)
     if options.unix_owner is not None and endpoint.scheme != "unix":
         yield "unix_owner", "accepted: with unix://"
     for name in ("proxy_protocol_trusted", "xff_trusted_intermediate"):
@@ -251,6 +262,20 @@ def problems_of(options: ListenerOptions, endpoint: Endpoint) -> Iterator[tuple[
                 ipaddress.ip_network(text)
             except ValueError as error:
                 yield name, f"{error}; accepted: {_NETWORKS}"
+
+
+def _advertise_problems(options: ListenerOptions, endpoint: Endpoint) -> Iterator[tuple[str, str]]:
+    accepted = f"accepted: empty, or {endpoint.scheme}://HOST:PORT"
+    if not endpoint.is_flight:
+        yield "advertise", "this is for grpc:// and grpc+tls://; accepted: empty"
+        return
+    try:
+        told = Endpoint.parse(options.advertise)
+    except ValueError as error:
+        yield "advertise", f"{error}; {accepted}"
+    else:
+        if told.scheme != endpoint.scheme or not told.port:
+            yield "advertise", f"{options.advertise} is none of this listener's; {accepted}"
 
 
 def _tls_problems(options: ListenerOptions) -> Iterator[tuple[str, str]]:

@@ -6,6 +6,7 @@ They talk to a process of its own, which reads for them; what is not reading it 
 
 import asyncio
 import os
+import socket
 import sys
 from concurrent.futures import Future
 from itertools import count
@@ -25,6 +26,9 @@ from vmq.streams.front import Orders
 #: Seconds after which a thread that computes lets another one have the interpreter.
 SWITCH_INTERVAL: Final = 0.0005
 
+#: Stand for all of a machine's addresses, and are none themselves.
+WILDCARDS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - nothing is bound here
+
 _numbers = count()
 
 
@@ -41,6 +45,8 @@ class FlightListener:
         self.options = options
         self.endpoint: Endpoint = options.endpoint
         self.url = self.endpoint.url
+        #: Where readers on other machines find it.
+        self.location = ""
         self.catalog = catalog
         self.access = access
         self.sink = sink
@@ -66,6 +72,7 @@ class FlightListener:
             await self.finish()
             raise
         self.url = self.endpoint.with_address(self.endpoint.host, port).url
+        self.location = location_of(self.options, port)
 
     def _begin(self, tls: tuple[bytes, bytes] | None) -> "Future[int]":
         """Starts the server here and the process that asks it; the port will be known."""
@@ -124,3 +131,10 @@ def certificate_of(options: ListenerOptions) -> tuple[bytes, bytes]:
         except OSError as error:
             raise CertificateError(f"{option}: {path}: {error.strerror}") from error
     return found[0], found[1]
+
+
+def location_of(options: ListenerOptions, port: int) -> str:
+    """Where readers on other machines find a listener that has this port."""
+    endpoint = options.endpoint
+    host = socket.gethostname() if endpoint.host in WILDCARDS else endpoint.host
+    return options.advertise or endpoint.with_address(host, port).url

@@ -385,10 +385,16 @@ class Publisher:
 
         First of all: what a stream cannot take is not known to anybody, and comes again.
         """
+        store = self.core.store
+        before = 0 if store is None else store.writes
         commit = registry.tap(route, message, self.client_id)
         if asked and commit > self.output.stream_barrier:
             self.output.stream_barrier = commit
             self.core.tapped = commit
+        if asked and store is not None and store.writes != before:
+            self.output.barrier = (
+                store.barrier()
+            )  # another node keeps it, and gets it from the store
 
     def remember(self, packet_id: int) -> bool:
         """QoS 2: delivers at once and remembers the id until PUBREL [MQTT-4.3.3-2].

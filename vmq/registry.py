@@ -393,7 +393,7 @@ class Registry:
             # since making room for one may take away the room of another, though only once.
             for _ in (1, 2):
                 for tap in route.taps:
-                    if not tap.has_room(route.topic, message.payload):
+                    if not tap.has_room(route.topic, message.payload, client_id):
                         tap.refuse(message.qos, 1)
                         raise StoreError("a stream cannot write")
         for tap in route.taps:

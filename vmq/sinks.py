@@ -227,6 +227,8 @@ class Sinks:
             BusyError: one cannot take a message.
         """
         step = Step(self.core.outbox)
+        store = self.core.store
+        before = 0 if store is None else store.writes
         known = self.tapped.get(query)
         done = known[2] if known is not None and known[:2] == (batch, end) else 0
         try:
@@ -239,7 +241,9 @@ class Sinks:
             raise BusyError(f"{error}; the batch stays staged") from None
         finally:
             self.tapped[query] = (batch, end, done)
-        if step.stream_barrier:
+        if store is not None and store.writes != before:
+            step.barrier = store.barrier()  # other nodes keep some, and get them from the store
+        if step.stream_barrier or step.barrier:
             await settled(step)
 
     def tap(self, query: str, route: Route, message: Message) -> int:

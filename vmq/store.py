@@ -30,6 +30,7 @@ Records, by the first byte of their key (integers are big-endian, so that keys s
     w session               -> owner, session, node                 the copy that this one was made of
     t node                  -> name of its store (8), life (8), number (8)  the last of its messages taken;
                                the same of the store that it had before, if it had one
+                               the same of the last that the streams have, if not all
     n node                  -> name of its store, ...   what waits for it is for that one
 
 Client ids and topics of a mountpoint have it in front of them, between two NUL bytes, which neither can

@@ -322,7 +322,7 @@ class Walk:
             if not is_sound or has_flaw(decode_client_id, name):
                 self.found_malformed("ill-formed messages to other nodes", key)
         for key, value in self.records(prefix=b"t"):
-            if len(value) not in (24, 48) or has_flaw(decode_client_id, key[1:]):
+            if len(value) not in (24, 48, 72) or has_flaw(decode_client_id, key[1:]):
                 self.found_malformed("ill-formed records of other nodes", key)
         for key, value in self.records(prefix=b"n"):
             if not value or has_flaw(decode_client_id, key[1:]):

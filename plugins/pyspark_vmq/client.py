@@ -9,10 +9,17 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from pyspark_vmq.errors import DataLossError, ServerError, Unauthenticated, Unavailable
+from pyspark_vmq.errors import (
+    DataLossError,
+    Elsewhere,
+    ServerError,
+    Unauthenticated,
+    Unavailable,
+)
 from pyspark_vmq.options import Connection
 
 if TYPE_CHECKING:
@@ -25,6 +32,12 @@ T = TypeVar("T")
 FIRST_DELAY: Final = 0.1
 LONGEST_DELAY: Final = 5.0
 
+#: Nodes that a read follows, one naming the next: a partition may move meanwhile.
+MOST_HOPS: Final = 4
+
+#: Batches come in few large frames; gRPC's 16 KiB would cost both ends a look at each.
+LARGEST_FRAME: Final = 1 << 20
+
 #: What Flight makes of a handshake that finds no broker, or one whose certificate it does not trust.
 HANDSHAKE_BROKE_OFF: Final = "Could not finish writing before closing"
 
@@ -36,6 +49,8 @@ class Client:
         self.connection = connection
         self.client = connect(connection)
         self.call_options: flight.FlightCallOptions | None = None
+        #: The nodes of a cluster that have partitions which this one does not have, as it said.
+        self.owners: dict[tuple[str, int], Client] = {}
         if connection.username:
             self.patiently(self.authenticate)
 
@@ -73,7 +88,33 @@ class Client:
         return {int(number): int(offset) for number, offset in self.ask(action, body).items()}
 
     def read(self, ticket: Mapping[str, Any]) -> "Iterator[tuple[pa.RecordBatch, dict[str, int]]]":
-        """What a ticket names, batch by batch, each with `next`, the offset to read on from."""
+        """What a ticket names, batch by batch, each with `next`, the offset to read on from.
+
+        Each partition of a cluster's stream is read at the node that has it.
+        """
+        key = (str(ticket["stream"]), int(ticket.get("partition", 0)))
+        owner = self.owners.get(key, self)
+        for _ in range(MOST_HOPS):
+            try:
+                yield from owner.read_here(ticket)
+            except Elsewhere as error:
+                if not error.location:
+                    raise
+                owner = client_of(replace(self.connection, server=error.location))
+                self.owners[key] = owner
+            except (Unavailable, Unauthenticated):
+                # It may be another node's by now, or a token has ended there.
+                if self.owners.pop(key, None) is not None:
+                    _clients.pop((os.getpid(), owner.connection), None)
+                raise
+            else:
+                return
+        raise Unavailable(f"vmq: {self.connection.server}: {key} is on its way between nodes")
+
+    def read_here(
+        self, ticket: Mapping[str, Any]
+    ) -> "Iterator[tuple[pa.RecordBatch, dict[str, int]]]":
+        """The same, of a partition that this very node has."""
         from pyarrow import flight
 
         with translated(self.connection):
@@ -171,6 +212,9 @@ def translated(connection: Connection) -> Iterator[None]:
             raise Unavailable(
                 f"vmq: {connection.server} (option 'server'): cannot be reached{hint}"
             ) from None
+        if code_of(error) == "elsewhere":
+            location = str(json.loads(error.extra_info)["location"])
+            raise Elsewhere(f"vmq: {connection.server}: {said(error)}", location) from None
         kind = DataLossError if code_of(error) == "offset_out_of_range" else ServerError
         raise kind(f"vmq: {connection.server}: {said(error)}") from None
 
@@ -199,7 +243,7 @@ def connect(connection: Connection) -> "flight.FlightClient":
     """A client of the server; nothing is sent yet."""
     from pyarrow import flight
 
-    kept: dict[str, Any] = {}
+    kept: dict[str, Any] = {"generic_options": [("grpc.http2.max_frame_size", LARGEST_FRAME)]}
     if connection.cafile:
         kept["tls_root_certs"] = _read_file(connection.cafile)
     if connection.certfile:

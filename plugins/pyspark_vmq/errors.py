@@ -37,3 +37,11 @@ class Unavailable(ServerError):  # noqa: N818 - a state more than an error: it m
 
 class Unauthenticated(ServerError):  # noqa: N818 - may pass with a new token
     """The broker does not accept the credentials, or not any more."""
+
+
+class Elsewhere(ServerError):  # noqa: N818 - says where to ask instead
+    """Another node of the broker's cluster has the partition."""
+
+    def __init__(self, text: str, location: str) -> None:
+        super().__init__(text)
+        self.location = location

@@ -55,16 +55,24 @@ class Node:
         listen: where its node listens.
         address: where the others reach that.
         launcher: a command that becomes the broker.
+        urls: where it listens besides.
     """
 
     def __init__(
-        self, name: str, folder: Path, listen: str, address: str, launcher: Sequence[str] = ()
+        self,
+        name: str,
+        folder: Path,
+        listen: str,
+        address: str,
+        launcher: Sequence[str] = (),
+        urls: Sequence[str] = (),
     ) -> None:
         self.name = name
         self.address = address
         self.data_dir = folder / name
         self._listen = listen
         self._launcher = launcher
+        self._urls = urls
         self._process: BrokerProcess | None = None
         self._is_stopped = False
         #: Where clients reach it: a host and a port, or a path when the launcher leads to another network.
@@ -84,6 +92,11 @@ class Node:
     def is_running(self) -> bool:
         return self._process is not None
 
+    @property
+    def flight(self) -> str:
+        """Where it serves streams."""
+        return next(url for url in self.process.urls if url.startswith("grpc://"))
+
     def start(self, join: Sequence[str], key: Path | None, env: Mapping[str, str]) -> None:
         """Starts it, where it was before if there was a before."""
         args = ["--allow-anonymous", "--node-name", self.name, "--cluster-listen", self._listen]
@@ -93,7 +106,7 @@ class Node:
             args += ["--cluster-key", str(key)]
         url = f"unix://{self.host}" if self._launcher else f"tcp://{self.host}:{self.port}"
         self._process = BrokerProcess.start(
-            (url,),
+            (url, *self._urls),
             self.data_dir,
             {**ENV, "VMQ_CLUSTER__ADVERTISE": self.address, **env},
             args,
@@ -152,17 +165,27 @@ class Cluster(ABC):
     Args:
         names: of the nodes, all of which start at once.
         env: options of all of them, as environment variables.
+        urls: where each listens besides.
+        later: of nodes that start when they are told to.
     """
 
-    def __init__(self, names: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        env: Mapping[str, str] | None = None,
+        urls: Sequence[str] = (),
+        later: Sequence[str] = (),
+    ) -> None:
         # Not pytest's folder: the path of a socket has 107 characters at most.
         self._folder = tempfile.TemporaryDirectory(prefix="vmq-cluster-")
         self.folder = Path(self._folder.name)
         self.key = self.folder / "key"
         write_key(self.key)
         self._env = dict(env or {})
+        self._first = tuple(names)
+        self.urls = tuple(urls)
         self.nodes: dict[str, Node] = {}
-        self.prepare(names)
+        self.prepare([*names, *later])
 
     @abstractmethod
     def prepare(self, names: Sequence[str]) -> None:
@@ -214,7 +237,7 @@ class Cluster(ABC):
 
     def __enter__(self) -> Self:
         try:
-            self.start()
+            self.start(*self._first)
         except BaseException:
             self.close()
             raise
@@ -237,7 +260,8 @@ class LinkedCluster(Cluster):
         for name in names:
             socket = f"{self.folder}/{name}.socket"
             address = self.links.open(name, socket)
-            self.nodes[name] = Node(name, self.folder, f"ipc://{socket}", address)
+            listen = f"ipc://{socket}"
+            self.nodes[name] = Node(name, self.folder, listen, address, urls=self.urls)
 
     def end_network(self) -> None:
         self.links.close()

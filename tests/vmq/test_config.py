@@ -15,6 +15,7 @@ from vmq.config_load import load
 LISTENER_DEFAULTS: dict[str, object] = {
     "allow_anonymous": None,
     "allow_remote": False,
+    "advertise": "",
     "max_connections": 0,
     "http_request_timeout": 10.0,
     "allowed_protocol_versions": [3, 4],

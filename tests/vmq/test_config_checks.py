@@ -20,6 +20,8 @@ from vmq.config_checks import check
 from vmq.config_load import load
 
 TLS_OPTIONS = 'url = "tls://127.0.0.1:1"\ncertfile = "a"\nkeyfile = "b"'
+GRPC = 'url = "grpc://127.0.0.1:1"\n'
+TCP = '\n[listeners.b]\nurl = "tcp://127.0.0.1:2"\n'
 
 
 @pytest.mark.parametrize(
@@ -39,6 +41,16 @@ TLS_OPTIONS = 'url = "tls://127.0.0.1:1"\ncertfile = "a"\nkeyfile = "b"'
             "xff_enabled = true: X-Forwarded-For is WebSocket's",
         ),
         ('url = "tcp://127.0.0.1:1"\nunix_owner = "me"', "unix_owner"),
+        (
+            'url = "tcp://127.0.0.1:1"\nadvertise = "tcp://a:1"',
+            'advertise = "tcp://a:1": this is for grpc:// and grpc+tls://; accepted: empty',
+        ),
+        (
+            f'{GRPC}advertise = "grpc+tls://a:1"{TCP}',
+            'advertise = "grpc+tls://a:1": grpc+tls://a:1 is none of this listener',
+        ),
+        (f'{GRPC}advertise = "grpc://a:0"{TCP}', 'advertise = "grpc://a:0": '),
+        (f'{GRPC}advertise = "a:b"{TCP}', 'advertise = "a:b": '),
         (
             'url = "tcp://127.0.0.1:1"\nproxy_protocol_trusted = ["10.0.0.0/33"]',
             'proxy_protocol_trusted = ["10.0.0.0/33"]: ',
@@ -221,17 +233,3 @@ def test_allow_anonymous_does_not_open_http_to_other_machines() -> None:
     )
     with pytest.raises(ConfigError, match=r"listeners\.web\.allow_remote"):
         check(config)
-
-
-@pytest.mark.parametrize("workers", ["2", '"auto"'])
-@pytest.mark.parametrize(
-    "text", ['[streams.s]\nfilters = ["a"]', '[listeners.f]\nurl = "grpc://127.0.0.1:0"']
-)
-def test_streams_are_for_one_process(tmp_path: Path, workers: str, text: str) -> None:
-    file = tmp_path / "vmq.toml"
-    listener = '[listeners.t]\nurl = "tcp://127.0.0.1:0"'
-    file.write_text(f"[broker]\nworkers = {workers}\n{text}\n{listener}\n")
-    (line,) = refused(path=file)
-    assert line.startswith(f"{file}: broker.workers = {workers}: streams are kept by one process")
-    file.write_text(f"{text}\n{listener}\n")
-    load(file)

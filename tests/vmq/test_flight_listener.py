@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import os
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -27,7 +28,7 @@ from tests.vmq.streamed import config_in, until
 from tests.vmq.streams.flight_support import act, ticket
 from vmq.broker import Broker, StartError
 from vmq.config import ListenerOptions
-from vmq.flight_listener import FlightListener
+from vmq.flight_listener import FlightListener, location_of
 from vmq.flight_process import COMMAND, FlightProcess
 from vmq.streams.staging import MESSAGE
 
@@ -260,3 +261,17 @@ async def test_no_process_outlives_its_broker(tmp_path: Path) -> None:
         process = front_of(broker).process
         assert process is not None
     assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("url", "advertise", "location"),
+    [
+        (GRPC, "", "grpc://127.0.0.1:8815"),
+        ("grpc://0.0.0.0:0", "", f"grpc://{socket.gethostname()}:8815"),
+        ("grpc://0.0.0.0:0", "grpc://broker.example.com:1234", "grpc://broker.example.com:1234"),
+    ],
+)
+def test_readers_are_told_an_address_that_they_can_reach(
+    url: str, advertise: str, location: str
+) -> None:
+    assert location_of(ListenerOptions(url=url, advertise=advertise), 8815) == location

@@ -46,7 +46,7 @@ class Tap:
         self.is_full = False
         self.refused = 0
 
-    def has_room(self, _topic: bytes, _payload: bytes) -> bool:
+    def has_room(self, _topic: bytes, _payload: bytes, _client_id: str) -> bool:
         return not self.is_full
 
     def refuse(self, _qos: int, count: int) -> int:

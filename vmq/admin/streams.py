@@ -10,11 +10,16 @@ from vmq.config_streams import StreamOptions
 
 if TYPE_CHECKING:
     from vmq.broker import Broker
+    from vmq.clustering.streams import Streams
     from vmq.streams.catalog import Catalog, Stream
 
 
+#: Seconds that the nodes of a cluster have to say what they have of a stream.
+_PATIENCE = 1.0
+
+
 class StreamRow(Struct):
-    """A stream. `gathered`, `dropped` and `refused` count messages since the broker's start."""
+    """A stream, as this node has it. `gathered`, `dropped` and `refused` count messages since the broker's start."""
 
     stream: str
     #: "config" or "command".
@@ -23,6 +28,8 @@ class StreamRow(Struct):
     fed: bool
     filters: str
     partitions: int
+    #: How many of them this node owns; null where it is in no cluster.
+    owned: int | None
     messages: int
     bytes: int
     gathered: int
@@ -31,17 +38,20 @@ class StreamRow(Struct):
 
 
 class PartitionRow(Struct):
-    """One partition of a stream: its offsets, and its files."""
+    """One partition of a stream: its offsets, and its files. What only a node knows that does not answer is null."""
 
     partition: int
-    earliest: int
-    end: int
-    segments: int
-    bytes: int
+    #: The node that has it; empty where the broker is in no cluster.
+    owner: str
+    earliest: int | None
+    end: int | None
+    #: Of another node's it is null.
+    segments: int | None
+    bytes: int | None
 
 
 class StreamDetails(Struct):
-    """One stream with its options and partitions."""
+    """One stream with its options and partitions. Of a cluster's, messages and bytes are of all nodes that answer."""
 
     stream: str
     origin: str
@@ -62,10 +72,19 @@ def list_streams(broker: "Broker") -> list[StreamRow]:
         return []
     from vmq.streams import admin
 
-    return msgspec.convert(admin.list_streams(broker.streaming.catalog), list[StreamRow])
+    catalog = broker.streaming.catalog
+    return [_row(broker, row) for row in admin.list_streams(catalog)]
 
 
-def show_stream(broker: "Broker", name: str) -> StreamDetails:
+def _row(broker: "Broker", row: dict[str, Any]) -> StreamRow:
+    owned = None
+    if broker.clustering is not None and broker.streaming is not None:
+        stream = broker.streaming.catalog.streams.get(row["stream"])
+        owned = 0 if stream is None else broker.clustering.streams.owners(stream).count(None)
+    return msgspec.convert({**row, "owned": owned}, StreamRow)
+
+
+async def show_stream(broker: "Broker", name: str) -> StreamDetails:
     """One stream.
 
     Raises:
@@ -74,7 +93,28 @@ def show_stream(broker: "Broker", name: str) -> StreamDetails:
     catalog = _catalog(broker, name)
     from vmq.streams import admin
 
-    return msgspec.convert(admin.show_stream(catalog, name), StreamDetails)
+    shown = admin.show_stream(catalog, name)
+    rows = [{**each, "owner": ""} for each in shown["partitions"]]
+    details = msgspec.convert({**shown, "partitions": rows}, StreamDetails)
+    if broker.clustering is not None:
+        await _ask_owners(broker.clustering.streams, catalog.streams[name], details)
+    return details
+
+
+async def _ask_owners(streams: "Streams", stream: "Stream", details: StreamDetails) -> None:
+    """Completes what a node of a cluster knows of a stream."""
+    owners = streams.owners(stream)
+    found = {}
+    if streams.places is not None and any(owners):
+        found = await streams.places.ask(stream.name, -1, _PATIENCE)
+    for row, owner in zip(details.partitions, owners, strict=False):
+        row.owner = streams.own_name if owner is None else owner
+        if owner is not None:
+            row.segments = None
+            row.earliest, row.end, row.bytes = found.get(row.partition, (None, None, None))
+    known = [row for row in details.partitions if row.end is not None]
+    details.messages = sum((row.end or 0) - (row.earliest or 0) for row in known)
+    details.bytes = sum(row.bytes or 0 for row in known)
 
 
 def find_stream(broker: "Broker", name: str) -> "Stream":
@@ -103,7 +143,7 @@ def create_stream(broker: "Broker", name: str, options: dict[str, Any]) -> Strea
     if name in streaming.catalog.streams:
         raise RefusedError(f"there is a stream {name!r} already")
     try:
-        return msgspec.convert(admin.create_stream(streaming.catalog, name, options), StreamRow)
+        return _row(broker, admin.create_stream(streaming.catalog, name, options))
     except StreamError as error:
         raise AdminError(str(error)) from error
     except OSError as error:
@@ -122,7 +162,7 @@ def delete_stream(broker: "Broker", name: str) -> StreamRow:
     from vmq.streams.errors import StreamError
 
     try:
-        return msgspec.convert(admin.delete_stream(catalog, name), StreamRow)
+        return _row(broker, admin.delete_stream(catalog, name))
     except StreamError as error:
         raise RefusedError(str(error)) from error
 

@@ -23,7 +23,9 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-COLUMNS: Final = Columns(("stream", "filters", "partitions", "messages", "bytes"), ("origin",))
+COLUMNS: Final = Columns(
+    ("stream", "filters", "partitions", "owned", "messages", "bytes"), ("origin",), ("owned",)
+)
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The stream.")]
 
@@ -243,6 +245,7 @@ def _row(stream: "StoredStream") -> dict[str, Any]:
         "origin": stream.origin,
         "filters": ", ".join(stream.options.filters),
         "partitions": len(found),
+        "owned": None,
         "messages": sum(each.end - each.earliest for each in found),
         "bytes": sum(each.bytes for each in found),
     }

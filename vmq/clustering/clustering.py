@@ -6,7 +6,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from vmq.clustering.directory import Directory
 from vmq.clustering.fencing import Fencing
@@ -20,6 +20,7 @@ from vmq.clustering.reconcile import Reconciler
 from vmq.clustering.replication import Replication
 from vmq.clustering.retained import Retained
 from vmq.clustering.routing import Routing
+from vmq.clustering.streams import Streams
 from vmq.commits import Committer
 from vmq.config_cluster import ClusterOptions
 from vmq.core import Core
@@ -41,6 +42,9 @@ from vmq_cluster.exchange import ASKED_AT_ONCE
 from vmq_cluster.leveldb import LevelStorage
 from vmq_cluster.node import ClusterNode
 from vmq_cluster.options import Options
+
+if TYPE_CHECKING:
+    from vmq.streams.catalog import Catalog
 
 log = logging.getLogger("vmq.cluster")
 
@@ -65,6 +69,7 @@ class Clustering:
         committer: writes the core's store.
         registries: the topic trees that there are.
         find_registry: the topic tree of a mountpoint, made when first asked for.
+        open_catalog: opens the streams of a broker that has none; raises RuntimeError where it cannot.
     """
 
     def __init__(
@@ -75,6 +80,7 @@ class Clustering:
         committer: Committer,
         registries: Mapping[str, Registry],
         find_registry: Callable[[str], Registry],
+        open_catalog: "Callable[[], Catalog]",
     ) -> None:
         self.options = options
         self._folder = folder
@@ -87,6 +93,8 @@ class Clustering:
         self._routing: Routing | None = None
         self._retained: Retained | None = None
         self._fencing: Fencing | None = None
+        self._open_catalog = open_catalog
+        self._streams: Streams | None = None
         #: What is called before each commit of the store.
         self._flushes: list[Callable[[], None]] = []
         self._mover: Mover | None = None
@@ -109,8 +117,11 @@ class Clustering:
 
     # --- its life
 
-    async def start(self) -> None:
+    async def start(self, catalog: "Catalog | None" = None) -> None:
         """Takes part in the cluster that the node knows, or asks to be taken into the configured one.
+
+        Args:
+            catalog: the broker's streams, if it has any.
 
         Raises:
             ClusterError: the key, the folder or the address cannot be used.
@@ -140,6 +151,7 @@ class Clustering:
             # It stays when the node stops: what was sent until then belongs into the last commits.
             self._committer.before.append(lanes.before_commit)
             self._routing = Routing(node.name, self._core, self._registries, lanes)
+            self._streams = Streams(node, self._core, lanes, self._open_catalog)
             await self._save_life()
             await node.start()
         except StoreError as error:
@@ -150,6 +162,7 @@ class Clustering:
             raise
         self._node = node
         self._take_part(node, lanes, self._routing)
+        self._streams.start(catalog)
         self._tell_who_is_up()
         log.info("cluster node name=%s address=%s", node.name, node.address)
         self._join_configured(node)
@@ -200,7 +213,7 @@ class Clustering:
         self._mover = mover
         mover.start()
         self._inheritance = inheritance = Inheritance(
-            lanes, directory, mover.take, routing.share, routing.forget_routes
+            lanes, directory, mover.take, routing.share, routing.forget_routes, self.streams
         )
         inheritance.start(node.members if node.machine.membership.belongs else ())
         # The last, for all others may have something to say to other nodes, which belongs into the same commit.
@@ -283,8 +296,16 @@ class Clustering:
         assert self._mover is not None, "the node is not started"
         return self._mover
 
+    @property
+    def streams(self) -> Streams:
+        """Which node keeps what of which stream."""
+        assert self._streams is not None, "the node is not started"
+        return self._streams
+
     async def stop(self) -> None:
         """Ends in order; the node stays a member."""
+        if self._streams is not None:
+            self._streams.detach()
         self._core.on_subscriber = None
         self._core.fence = None
         self._fencing = None
@@ -427,6 +448,8 @@ class Clustering:
     def _on_up(self, effect: PeerUp) -> None:
         log.info("node up name=%s", effect.peer)
         self._tell_who_is_up()
+        if self._streams is not None:
+            self._streams.on_up()
         self._maybe_healed()
 
     def _on_down(self, effect: PeerDown) -> None:
@@ -434,6 +457,8 @@ class Clustering:
         if node is None or not node.is_running or effect.peer not in node.members:
             return  # it went for good, and is nobody's loss: `_on_members` tells of it
         log.warning('node down name=%s reason="%s"', effect.peer, effect.reason)
+        if self._streams is not None:
+            self._streams.on_down(effect.peer)
         self._tell_who_is_up()
         if not self._is_split:
             self._is_split = True
@@ -449,6 +474,8 @@ class Clustering:
         self._addresses = effect.members
         if self._routing is not None:
             self._routing.set_members(effect.members)
+        if self._streams is not None:
+            self._streams.set_members(effect.members)
         self._tell_who_is_up()
         self._maybe_healed()
 
@@ -542,7 +569,7 @@ class Clustering:
     async def leave(self, timeout: float) -> bool:  # noqa: ASYNC109 - a limit, not an error
         """Leaves the cluster; returns whether the others have all that this node had.
 
-        Durable sessions go to nodes that are up first. No client may be here any more, and none come.
+        Partitions of streams and durable sessions go to nodes that are up first. No client may be here any more.
 
         Raises:
             ClusterError: the node does not run, or does not belong to the cluster.
@@ -550,13 +577,16 @@ class Clustering:
         node = self.node
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
-        is_whole = True
+        is_whole = await self.streams.leave(timeout / 2)
+        if not is_whole:
+            log.warning("not all partitions of streams could be handed over in %g s", timeout / 2)
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout_at(deadline):
                 await self.mover.leave()
         except TimeoutError:
             is_whole = False
             log.warning("not all durable sessions could be handed over in %g s", timeout)
+        is_whole = await self.streams.send_rest(max(deadline - loop.time(), 1.0)) and is_whole
         return await node.leave(max(deadline - loop.time(), 1.0)) and is_whole
 
     # --- what is shown of it
@@ -568,6 +598,8 @@ class Clustering:
             yield f"the cluster node stopped: {node.failure}"
         elif self._excluded:
             yield f"this node was taken out of the cluster by {self._excluded}"
+        if self._streams is not None and self._streams.failure:
+            yield f"other nodes keep streams, and this one cannot: {self._streams.failure}"
 
     def families(self) -> Iterator[Family]:
         """The figures of the cluster."""
@@ -603,5 +635,7 @@ class Clustering:
             yield Family(name, "counter", text, (Sample((), value),))
         if self._mover is not None:
             yield from self._mover.families()
+        if self._streams is not None:
+            yield from self._streams.families()
         if self._replication is not None:
             yield from self._replication.families()

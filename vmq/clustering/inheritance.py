@@ -6,6 +6,7 @@ subscribes to. So whatever is in front of the mark, and matches, was for the ses
 
 - **A node that is no member any more** has sessions until others have adopted them; what is published for them
   meanwhile goes on its lane as before. Once the last is adopted, and marked, everything on the lane goes to the heirs.
+  What was for partitions of streams goes to who owns them now.
 - **A member with another store** brings back by itself what is its own, and gets what waits for that. Sessions that
   others took over while it was down get from here what is in front of their marks. Nothing is looked at before this
   node knows all that the other knew when it decided which sessions are its own; behind later marks it is like any node.
@@ -17,10 +18,11 @@ whenever this broker dies. Share groups choose anew. For clean sessions, which d
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, Protocol
 
 import plyvel
 
+from vmq.clustering.appends import Append
 from vmq.clustering.directory import Directory
 from vmq.clustering.lane import Lane
 from vmq.clustering.lanes import Lanes
@@ -49,6 +51,19 @@ _BEHIND: Final = b"\0"
 _AGAIN: Final = 1.0
 
 
+class ForStreams(Protocol):
+    """The streams of this node."""
+
+    def is_here(self, message: Append) -> bool:
+        """Whether what waited for a node that will not have it goes into a log of this one."""
+
+    def take_back(self, message: Append) -> int | None:
+        """Has who owns the partition now get it; not 0 if this node's streams are yet to write it."""
+
+    async def written(self) -> None:
+        """Returns when they have."""
+
+
 class Inheritance:
     """All lanes of one node that are looked through.
 
@@ -58,6 +73,7 @@ class Inheritance:
         give: gives sessions what `Inherited` or `Batch` says, wherever they are.
         share: gives a message of a node for a share group to a member of it.
         forget_routes: to be called when nothing more is taken for a node.
+        streams: take what was for the streams of a node.
     """
 
     def __init__(
@@ -67,12 +83,14 @@ class Inheritance:
         give: Callable[[Move], None],
         share: Callable[[str, Publish], None],
         forget_routes: Callable[[], None],
+        streams: ForStreams,
     ) -> None:
         self._lanes = lanes
         self._directory = directory
         self._give = give
         self._share = share
         self._forget_routes = forget_routes
+        self._streams = streams
         self._tasks: dict[str, asyncio.Task[None]] = {}
         #: Sessions of nodes that are no members, which others are to adopt.
         self._orphans: dict[str, set[Who]] = {}
@@ -219,6 +237,7 @@ class Inheritance:
         key, raw = entry
         parcel = _read(raw)
         size = 0
+        here = set() if keeps else await self._take_here(parcel)
 
         def note(count: int) -> None:
             nonlocal raw
@@ -238,6 +257,13 @@ class Inheritance:
                 await asyncio.sleep(_LOOK)
             if keeps:
                 size += sum(self._give_each(each) for each in found)
+            elif isinstance(message, Append):
+                size += len(message.payload)
+                commit = 0 if index in here else self._streams.take_back(message)
+                if commit is None:
+                    self._lanes.drop(peer, len(message.payload), [message])
+                elif commit:
+                    await self._streams.written()  # its owner became this node just now
             else:
                 size += self._dispose(peer, parcel, message, found)
             if size >= STEP_BYTES:
@@ -246,6 +272,24 @@ class Inheritance:
                 await asyncio.sleep(0)
         note(len(parcel.messages))
         await asyncio.sleep(0)
+
+    async def _take_here(self, parcel: Parcel) -> set[int]:
+        """Puts into the streams of this node what is theirs now; returns the places of those, once they are safe.
+
+        First of all: streams have commits of their own. What this broker has then put there when it dies comes again.
+        """
+        places = {
+            place
+            for place, each in enumerate(parcel.messages)
+            if isinstance(each, Append) and self._streams.is_here(each)
+        }
+        for place in sorted(places):
+            message = parcel.messages[place]
+            assert isinstance(message, Append)
+            self._streams.take_back(message)
+        if places:
+            await self._streams.written()
+        return places
 
     def _heirs_of(
         self, message: AnyMessage, place: Place, stretches: Stretches, known: Known

@@ -226,6 +226,11 @@ class Lane:
             wait.open += 1
         waits.append((self.key, wait))
 
+    def add_to(self, wait: Wait) -> None:
+        """Has something that waits already wait until the peer has everything so far, too."""
+        wait.open += 1
+        self._waits.append((self.key, wait))
+
     def settle(self) -> None:
         """Nobody waits any more for what the peer has: it is down."""
         while self._waits:

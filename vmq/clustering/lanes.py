@@ -20,6 +20,7 @@ waits, while the lane takes messages and sends none. A node whose own store is n
 
 import asyncio
 import logging
+import sys
 from collections import deque
 from collections.abc import Callable, Set
 from functools import partial
@@ -35,9 +36,11 @@ from vmq.clustering.publishes import Publish
 from vmq.clustering.spool import (
     LIFE,
     Known,
+    Place,
     Taken,
     begin_life,
     forget_known,
+    full_place_of,
     put_known,
     stored_known,
     stored_lanes,
@@ -45,7 +48,7 @@ from vmq.clustering.spool import (
 from vmq.clustering.stores import StoreName
 from vmq.clustering.wire import AnyMessage, WireError, address, decode, decode_parcel, encode
 from vmq.core import Core
-from vmq.output import Output
+from vmq.output import Output, Wait
 from vmq.queue import LONGEST_PAUSE
 from vmq_cluster.clocks import NodeClock
 from vmq_cluster.effects import Acknowledged, Arrived, MembersChanged, PeerDown, PeerUp
@@ -102,6 +105,7 @@ class Lanes:
         self._buffer_bytes = buffer_bytes
         self._ack_remote = ack_remote
         self._handlers: dict[type[Message], Callable[[str, Any], None]] = {}
+        self._for_streams: set[type[Message]] = set()
         self._lanes: dict[str, Lane] = {}
         #: Those with something that the next commit has to have whole.
         self._changed: set[Lane] = set()
@@ -133,6 +137,10 @@ class Lanes:
         #: Runs what has to wait for the store, the streams' and the replicas' gates included.
         self.checkpoint = Checkpoint(core.outbox, store, self._go_on)
         self._disk = Checkpoint(core.outbox, store, on_disk=True)
+        #: The same of what is confirmed to peers, which may wait for the streams, too; they hold up nothing else.
+        self.confirming = Checkpoint(core.outbox, store, self._go_on)
+        #: Nothing more is taken from peers: this broker ends, and what comes is for its next life.
+        self.is_closed = False
         #: Has others keep what waits for peers that are down, if anybody does.
         self.stand_in: StandIn | None = None
         #: Messages for lanes that were dropped since the start, and their bytes.
@@ -160,13 +168,18 @@ class Lanes:
 
     # --- for those who have something to say
 
-    def on(self, kind: type[M], handle: Callable[[str, M], None]) -> None:
+    def on(
+        self, kind: type[M], handle: Callable[[str, M], None], *, for_streams: bool = False
+    ) -> None:
         """Gives a kind of message its handler, which is called with the peer's name and the message.
 
-        It is synchronous: what it writes to the store is committed together with the fact that it was called.
+        It is synchronous: what it writes to the store is committed together with the fact that it was called. One that
+        writes to streams instead has `confirming` wait for their commit, and is called again for what a crash took.
         """
         assert kind not in self._handlers, f"{kind.__name__} has a handler"
         self._handlers[kind] = handle
+        if for_streams:
+            self._for_streams.add(kind)
 
     def send(self, peer: str, message: AnyMessage, done: Done | None = None) -> bool:
         """Sends a message; returns whether it was taken, and will be handled once and in order.
@@ -193,6 +206,23 @@ class Lanes:
             lane.on_done(done)
         return True
 
+    def move(self, peer: str, message: AnyMessage, wait: Wait | None = None) -> bool:
+        """Sends what waited elsewhere, whatever waits already; returns whether the peer is a member.
+
+        Acknowledgements that still `wait` do so until the peer has it, too, if the options say so and it is up.
+        """
+        lane = self._lanes.get(peer)
+        if lane is None or not lane.takes:
+            return False
+        before = lane.key
+        if lane.add(message, sys.maxsize) <= 0:
+            return False
+        if lane.key is not before:
+            self._begin(lane)
+        if wait is not None and self._ack_remote and peer in self._up:
+            lane.add_to(wait)
+        return True
+
     def forward(self, peer: str, message: AnyMessage, keeps: bool = False) -> bool:
         """Sends what the client published whose packets are handled now.
 
@@ -215,6 +245,32 @@ class Lanes:
             if lane.pause(publisher) and core.call_later is not None:
                 core.call_later(LONGEST_PAUSE, lane.resume)
         return taken
+
+    def flush(self) -> None:
+        """Ends the pass of who sends outside of any."""
+        self._core.outbox.flush()
+
+    def has_room(self, peer: str, size: int) -> bool:
+        """Whether a message of about so many bytes is taken, if it is the next one."""
+        lane = self._lanes.get(peer)
+        if lane is None or not lane.takes:
+            return False
+        return lane.size + size <= self._buffer_bytes or not lane.has_any()
+
+    def has_any(self, peer: str) -> bool:
+        """Whether anything waits for a peer."""
+        lane = self._lanes.get(peer)
+        return lane is not None and lane.has_any()
+
+    def close(self, peer: str) -> Lane | None:
+        """Sends a peer nothing more: this node leaves, and somebody looks through what waits. None: nothing does."""
+        lane = self._lanes.get(peer)
+        if lane is not None:
+            lane.seal()
+            lane.settle()
+            lane.rewind()
+            lane.takes = False
+        return lane
 
     def send_quick(self, peer: str, message: AnyMessage) -> bool:
         """Sends a message at most once; returns whether the peer is up and there was room."""
@@ -538,11 +594,12 @@ class Lanes:
         """Handles parcels, as far as the store has room for what becomes of them."""
         peer = effect.peer
         faults = []
+        taken, place = self._taken, None
         for at, raw in enumerate(effect.payloads):
             if self._is_behind():
                 rest = effect.payloads[at:]
                 self._untaken.appendleft(Arrived(peer, True, rest, effect.receipt))
-                self._core.waiting_for_store.append(self.checkpoint)
+                self._wait_for_room()
                 break
             try:
                 parcel, fault = decode_parcel(raw)
@@ -550,8 +607,12 @@ class Lanes:
                     self._tell_store(peer)
                 if parcel.target not in (0, self._name):
                     break  # it stays where it is, and what is behind it as well, until the peer knows
-                if self._taken.is_new(peer, parcel):
+                place = full_place_of(parcel)
+                if taken.is_new(peer, parcel):
                     self._handle(peer, parcel.messages)
+                elif taken.is_lacking(peer, parcel):
+                    again = [each for each in parcel.messages if type(each) in self._for_streams]
+                    self._handle(peer, again)
             except WireError as error:
                 fault = str(error)
             if (
@@ -559,15 +620,28 @@ class Lanes:
             ):  # it is passed over: it would come again and again, and hold up what is behind it
                 faults.append(fault)
         else:
-            self.checkpoint.after(partial(self._confirm, effect))
-        self._taken.save()
+            self.confirming.after(partial(self._confirm, effect, place))
+        streams = self._core.outbox.streams_committed
+        taken.save(streams_lack=self.confirming.stream_barrier > streams)
         if faults:
             self._node.drop(peer, faults[0])
 
     def _is_behind(self) -> bool:
-        """Whether publishers would have to wait for the store."""
-        store = self._store
-        return store.failing or store.gathered > self._core.options.max_uncommitted_writes
+        """Whether publishers would have to wait for the store, or for the streams."""
+        store, core = self._store, self._core
+        return (
+            self.is_closed
+            or store.failing
+            or core.streams_are_behind
+            or store.gathered > core.options.max_uncommitted_writes
+        )
+
+    def _wait_for_room(self) -> None:
+        core = self._core
+        if core.streams_are_behind:
+            core.waiting_for_streams.append(self.checkpoint)
+        else:
+            core.waiting_for_store.append(self.checkpoint)
 
     def _go_on(self) -> None:
         """The store has committed something."""
@@ -591,7 +665,9 @@ class Lanes:
             except Exception:  # a defect here, which the peer must not pay for
                 log.exception("cannot handle a %s of %s", type(message).__name__, peer)
 
-    def _confirm(self, effect: Arrived) -> None:
-        """This store has all that was made of it: the peer may forget it."""
+    def _confirm(self, effect: Arrived, place: Place | None) -> None:
+        """This store and the streams have all that was made of it: the peer may forget it."""
+        if place is not None:
+            self._taken.streamed(effect.peer, place)
         if self._node.is_running:
             self._node.confirm(effect)

@@ -170,8 +170,22 @@ def stored_known(store: Store) -> Iterator[tuple[str, Known]]:
             raise StoreError(f"key {key[:40]!r} is none of another node's store") from None
 
 
+Place = tuple[int, int, int]
+_NOWHERE: Final = (0, 0, 0)
+
+
+def full_place_of(parcel: Parcel) -> Place:
+    """A parcel's origin's store, its life, and its number."""
+    return parcel.store, parcel.life, parcel.number
+
+
 class Taken:
-    """How far this node has come with the places of each origin."""
+    """How far this node has come with the places of each origin.
+
+    What parcels have for the streams is written apart from the store, and may be lost by a crash after which the store
+    says that it was taken. So the store says as well how far the streams have it; what is between the two they are
+    given again.
+    """
 
     def __init__(self, store: Store) -> None:
         """Reads what is stored.
@@ -180,17 +194,25 @@ class Taken:
             StoreError: a record is none, which only a damaged store shows.
         """
         self._store = store
-        #: The origin's store, life and number, by the origin's name; and how far its store before that came.
-        self._places: dict[str, tuple[int, int, int]] = {}
-        self._before: dict[str, tuple[int, int, int]] = {}
-        self._changed: set[str] = set()
+        #: By the origin's name: what was taken, how far the streams have it where that is less, and what they may lack
+        #: of what an earlier life took: behind the one and up to the other.
+        self._places: dict[str, Place] = {}
+        self._streamed: dict[str, Place] = {}
+        self._lacking: dict[str, tuple[Place, Place]] = {}
+        #: How far the store came that an origin had before its present one.
+        self._before: dict[str, Place] = {}
+        #: Where the places were that have changed since the last save.
+        self._changed: dict[str, Place | None] = {}
         for key, value in scan(store.db, TAKEN):
-            if len(value) not in (24, 48):
+            if len(value) not in (24, 48, 72):
                 raise StoreError(f"key {key[:40]!r} is none of another node's messages")
             origin = key[1:].decode()
-            self._places[origin] = _place_in(value)
-            if len(value) > 24:
+            self._places[origin] = place = _place_in(value)
+            if any(value[24:48]):
                 self._before[origin] = _place_in(value[24:])
+            if len(value) > 48:
+                self._streamed[origin] = streamed = _place_in(value[48:])
+                self._lacking[origin] = streamed, place
 
     def is_new(self, origin: str, parcel: Parcel) -> bool:
         """Takes a parcel, in the order of the channel; returns whether it was not here before.
@@ -198,14 +220,14 @@ class Taken:
         Places may be left out: what was dropped at the origin never comes. From another store than before everything
         is new: the origin lost the old one, and with it whatever that still had to send.
         """
-        place = (parcel.store, parcel.life, parcel.number)
+        place = full_place_of(parcel)
         known = self._places.get(origin)
         if known is not None and known[0] == place[0] and place <= known:
             return False
+        self._changed.setdefault(origin, known)
         if known is not None and known[0] != place[0]:
             self._before[origin] = known
         self._places[origin] = place
-        self._changed.add(origin)
         return True
 
     def last(self, origin: str, store: int) -> tuple[int, int]:
@@ -216,9 +238,40 @@ class Taken:
                 return place[1:]
         return (0, 0)
 
-    def save(self) -> None:
-        """Writes what was taken into the commit that holds what became of it."""
-        for origin in self._changed:
-            places = (*self._places[origin], *self._before.get(origin, ()))
-            self._store.put(TAKEN + origin.encode(), _raw(*places))
+    def is_lacking(self, origin: str, parcel: Parcel) -> bool:
+        """Whether the streams may lack what a parcel has for them that is not new; it is given to them then."""
+        lacking = self._lacking.get(origin)
+        place = full_place_of(parcel)
+        if lacking is None or lacking[0][0] != place[0] or not lacking[0] < place <= lacking[1]:
+            return False
+        self._lacking[origin] = place, lacking[1]
+        return True
+
+    def save(self, *, streams_lack: bool = False) -> None:
+        """Writes what was taken into the commit that holds what became of it.
+
+        Args:
+            streams_lack: the streams have not committed all of it, for which `streamed` is to be called.
+        """
+        for origin, before in self._changed.items():
+            place = self._places[origin]
+            if streams_lack:
+                last = before if before is not None and before[0] == place[0] else (place[0], 0, 0)
+                self._streamed.setdefault(origin, last)
+            self._put(origin)
         self._changed.clear()
+
+    def streamed(self, origin: str, place: Place) -> None:
+        """The streams have everything up to a place."""
+        if origin not in self._streamed or origin not in self._places:
+            return
+        if place == self._places[origin]:
+            del self._streamed[origin]
+        else:
+            self._streamed[origin] = place
+        self._put(origin)
+
+    def _put(self, origin: str) -> None:
+        streamed = self._streamed.get(origin, ())
+        before = self._before.get(origin, _NOWHERE if streamed else ())
+        self._store.put(TAKEN + origin.encode(), _raw(*self._places[origin], *before, *streamed))

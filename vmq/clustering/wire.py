@@ -11,6 +11,16 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Struct
 
+from vmq.clustering.appends import (
+    Append,
+    AppendRun,
+    AskOffsets,
+    Define,
+    Held,
+    Hold,
+    Offsets,
+    Rows,
+)
 from vmq.clustering.fences import Fence, Passed
 from vmq.clustering.message import Message
 from vmq.clustering.moves import Move
@@ -18,7 +28,23 @@ from vmq.clustering.publishes import Publish, Run
 from vmq.clustering.replica_messages import ReplicaMessage
 from vmq.clustering.stores import StoreName
 
-AnyMessage = Publish | Run | Fence | Passed | StoreName | Move | ReplicaMessage
+AnyMessage = (
+    Publish
+    | Run
+    | Fence
+    | Passed
+    | StoreName
+    | Move
+    | ReplicaMessage
+    | Append
+    | AppendRun
+    | AskOffsets
+    | Define
+    | Held
+    | Hold
+    | Offsets
+    | Rows
+)
 
 #: In one parcel.
 MAX_MESSAGES: Final = 100_000
@@ -84,7 +110,11 @@ def close(parcel: bytearray, place: tuple[int, int, int], count: int) -> bytes:
 
 def without(parcel: Parcel, count: int) -> bytes:
     """A parcel of this broker's own without so many of its messages; nothing if that is all of them."""
-    left = parcel.messages[count:]
+    return with_only(parcel, parcel.messages[count:])
+
+
+def with_only(parcel: Parcel, left: list[AnyMessage]) -> bytes:
+    """The same with these of its messages only."""
     if not left:
         return b""
     raw = bytearray(HEAD)

@@ -57,6 +57,13 @@ class Appender:
         self.known: dict[bytes | str, int] = {}
         self.by_client = options.key == "client_id"
 
+    def take_over(self, before: "Appender") -> None:
+        """Counts on where another one ended."""
+        self.messages += before.messages
+        self.dropped += before.dropped
+        self.refused += before.refused
+        self.left_out += before.left_out
+
     def append(
         self,
         topic: bytes,
@@ -103,7 +110,7 @@ class Appender:
         gathering.clients.append(client_id)
         return 0 if self.early else self.commits.number
 
-    def has_room(self, topic: bytes, payload: bytes) -> bool:
+    def has_room(self, topic: bytes, payload: bytes, _client_id: str) -> bool:
         """Whether the next message is taken, if it is this one."""
         added = len(payload) + len(topic) + ROW
         return self.size + added <= self.room or self.commits.make_room(self, added)
@@ -133,6 +140,10 @@ class Appender:
 
     def choose(self, topic: bytes, client_id: str) -> Gathering:
         """The gathering of the partition that a message belongs to."""
+        return self.gatherings[self.partition_of(topic, client_id)]
+
+    def partition_of(self, topic: bytes, client_id: str) -> int:
+        """The number of the partition that a message belongs to."""
         depends_on = client_id if self.by_client else topic
         number = self.known.get(depends_on)
         if number is None:
@@ -140,7 +151,7 @@ class Appender:
                 self.known.clear()
             number = self.keys.partition(self.keys.of(topic, client_id))
             self.known[depends_on] = number
-        return self.gatherings[number]
+        return number
 
     def place_of(self, topic: bytes, client_id: str) -> Partition:
         """The partition that a message belongs to."""

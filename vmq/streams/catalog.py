@@ -29,6 +29,7 @@ from vmq.streams.cursor import Log
 from vmq.streams.errors import StreamError, UnknownPartitionError, UnknownStreamError
 from vmq.streams.janitor import Janitor
 from vmq.streams.partition import Partition, sync_folder
+from vmq.streams.places import Places
 
 log = logging.getLogger("vmq.streams")
 
@@ -76,6 +77,17 @@ class Stream:
             partition = Partition(folder, self.name, number, self.options, self.clock)
             partition.on_publish = self._tell
             self.partitions.append(partition)
+
+    def set_options(self, options: StreamOptions) -> None:
+        """Takes over other options, of a stream that is fed; it keeps the partitions that it has."""
+        self.options = options
+        for partition in self.partitions:
+            partition.set_options(options)
+        self._add_partitions()
+        # What is gathered already goes the way it was to go: by the old appender.
+        before = self.appender
+        self.appender = Appender(options, self.partitions, before.commits)
+        self.appender.take_over(before)
 
     def _tell(self) -> None:
         """A partition has new rows."""
@@ -144,6 +156,10 @@ class Catalog:
         self.commits = commits
         self.clock = clock
         self.on_change: Callable[[], None] = lambda: None
+        #: Told of the name of a stream that was made, changed or deleted here.
+        self.on_definition: Callable[[str], None] = lambda _name: None
+        #: Where partitions are that other nodes own; None without a cluster.
+        self.places: Places | None = None
         self.streams: dict[str, Stream] = {}
         self.lock = lock_folder(folder)
         try:
@@ -235,6 +251,26 @@ class Catalog:
             raise StreamError(f"there is a stream {name!r} already")
         stream = self._put(name, options, "command")
         self.on_change()
+        self.on_definition(name)
+        return stream
+
+    def adopt(self, name: str, options: StreamOptions, origin: Origin) -> Stream:
+        """Has a stream as the cluster defines it: makes it, or gives it other options while it is fed.
+
+        Raises:
+            StreamError: the name is unusable, or there are too many streams.
+            OSError: the disk.
+        """
+        stream = self.streams.get(name)
+        if stream is None:
+            stream = self._put(name, options, origin)
+        else:
+            if (stream.options, stream.origin) != (options, origin):
+                write_definition(stream.folder, options, origin)
+            if stream.options != options:
+                stream.set_options(options)
+            stream.origin = origin
+        self.on_change()
         return stream
 
     async def declare(self, name: str, options: StreamOptions) -> Stream:
@@ -256,6 +292,7 @@ class Catalog:
                         f"stream {name!r} has other options since the broker's start; it takes these "
                         "after a restart"
                     )
+                self.on_definition(name)
                 return before
             if options.partitions < len(before.partitions):
                 raise StreamError(
@@ -266,6 +303,7 @@ class Catalog:
             await asyncio.wrap_future(self.commits.writer.call(before.close))
         stream = self._put(name, options, "plugin")
         self.on_change()
+        self.on_definition(name)
         return stream
 
     def delete(self, name: str) -> "Future[None]":
@@ -287,6 +325,13 @@ class Catalog:
             raise StreamError(
                 f"stream {name!r} is a plugin's; take it out of the plugin's section and restart first"
             )
+        done = self.drop(name)
+        self.on_definition(name)
+        return done
+
+    def drop(self, name: str) -> "Future[None]":
+        """The same of a stream that may be deleted, whoever has made it."""
+        stream = self.get(name)
         stream.fed = False
         self.on_change()
         del self.streams[name]

@@ -64,6 +64,9 @@ class Commits:
         #: Why the disk fails; None = it does not.
         self.failure: str | None = None
         self.touched: list[Gatherer] = []
+        #: Rows that come whole, and their bytes; they are written in front of what gathers.
+        self.whole: list[Item] = []
+        self.whole_size = 0
         self.handle: asyncio.Handle | None = None
         self.due = False
         self.in_flight: int = 0
@@ -81,6 +84,15 @@ class Commits:
         if self.handle is None:
             self.handle = self.loop.call_later(self.interval, self.flush)
 
+    def add(self, item: Item, size: int) -> int:
+        """Has rows written with the commit that gathers, whatever waits already; returns its number."""
+        self.whole.append(item)
+        self.whole_size += size
+        if self.handle is None:
+            self.handle = self.loop.call_later(self.interval, self.flush)
+        self.press()
+        return self.number
+
     def flush(self) -> None:
         """Closes the gathering commit and hands it to the writer; later, if that is at one."""
         if self.handle is not None:
@@ -90,11 +102,13 @@ class Commits:
             self.due = True
             return
         self.due = False
-        if not self.touched:
+        if not self.touched and not self.whole:
             return
         touched, self.touched = self.touched, []
-        self.in_flight = sum(appender.size for appender in touched)
-        items = [item for appender in touched for item in appender.take()]
+        whole, self.whole = self.whole, []
+        self.in_flight = self.whole_size + sum(appender.size for appender in touched)
+        self.whole_size = 0
+        items = [*whole, *(item for appender in touched for item in appender.take())]
         number = self.number
         self.number = number + 1
         self.is_writing = True
@@ -116,7 +130,7 @@ class Commits:
 
     def pending(self) -> int:
         """Bytes of messages that are not durable yet."""
-        return self.in_flight + sum(appender.size for appender in self.touched)
+        return self.in_flight + self.whole_size + sum(appender.size for appender in self.touched)
 
     def make_room(self, appender: Gatherer, size: int) -> bool:
         """Whether an appender may take `size` more bytes; it asks when its room is used up."""
@@ -143,7 +157,7 @@ class Commits:
 
     async def wait(self) -> None:
         """Waits until everything that was appended before is durable."""
-        wanted = self.number if self.touched else self.number - 1
+        wanted = self.number if self.touched or self.whole else self.number - 1
         if wanted <= self.committed:
             return
         waiter: asyncio.Future[None] = self.loop.create_future()

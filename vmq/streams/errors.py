@@ -52,3 +52,21 @@ class DamagedError(StreamError):
         self.position = position
         self.offset = offset
         self.reason = reason
+
+
+class ElsewhereError(StreamError):
+    """A partition is another node's, to be read there."""
+
+    def __init__(self, stream: str, partition: int, node: str, location: str) -> None:
+        there = location or "which serves no Flight"
+        super().__init__(f"partition {partition} of stream {stream!r} is on node {node!r}: {there}")
+        self.location = location
+
+
+class AwayError(StreamError):
+    """Another node, which has part of a stream, does not answer."""
+
+    def __init__(self, stream: str, partition: int, node: str) -> None:
+        super().__init__(
+            f"node {node!r} does not answer, which has partition {partition} of stream {stream!r}: try again"
+        )

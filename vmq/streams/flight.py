@@ -19,14 +19,17 @@ from pyarrow import flight
 
 from vmq.config_values import is_loopback
 from vmq.streams.catalog import Catalog, Stream
-from vmq.streams.cursor import Reader, offset_at
+from vmq.streams.cursor import Reader
 from vmq.streams.errors import (
+    AwayError,
     DamagedError,
+    ElsewhereError,
     OutOfRangeError,
     StreamError,
     UnknownPartitionError,
     UnknownStreamError,
 )
+from vmq.streams.extents import LOOK, Extents
 from vmq.streams.far import locate
 from vmq.streams.flight_access import (
     MIDDLEWARE,
@@ -84,6 +87,8 @@ _CODES: Final[tuple[tuple[type[StreamError], str], ...]] = (
     (BadTicketError, "bad_ticket"),
     (BadPutError, "bad_put"),
     (DamagedError, "damaged"),
+    (ElsewhereError, "elsewhere"),
+    (AwayError, "away"),
     (StreamError, "refused"),
 )
 
@@ -94,7 +99,12 @@ def flight_error(error: StreamError) -> flight.FlightServerError:
     extra: dict[str, object] = {"code": code}
     if isinstance(error, OutOfRangeError):
         extra |= {"offset": error.offset, "earliest": error.earliest, "latest": error.latest}
-    return flight.FlightServerError(str(error), json.dumps(extra).encode())
+    if isinstance(error, ElsewhereError):
+        extra["location"] = error.location
+    kind = flight.FlightServerError
+    if isinstance(error, AwayError):
+        kind = flight.FlightUnavailableError
+    return kind(str(error), json.dumps(extra).encode())
 
 
 def answers(
@@ -182,6 +192,7 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         self.catalog = catalog
         self.sink = sink
         self.access: Access = access or Anybody()
+        self.extents = Extents(catalog)
         self.calls = threading.Semaphore(most_calls)
         self.waits = threading.Semaphore(MOST_WAITS)
         self.stopping = threading.Event()
@@ -254,7 +265,13 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         stream = self.catalog.get(query.stream)
         slot = Slot(self.calls, "writes")
         try:
-            put = Put(stream, self.catalog.commits.writer, self.access, user_of(context))
+            put = Put(
+                stream,
+                self.catalog.commits.writer,
+                self.access,
+                user_of(context),
+                self.catalog.places,
+            )
             for chunk in reader:
                 put.append(chunk.data)
                 writer.write(pa.py_buffer(json.dumps({"rows": chunk.data.num_rows}).encode()))
@@ -268,16 +285,14 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         if action.type in {"earliest", "latest"}:
             query = decode(body, OffsetsQuery, f"body of {action.type}")
             stream = self.readable(context, query.stream)
-            if action.type == "earliest":
-                offsets = [each.earliest for each in stream.partitions]
-            else:
-                if query.after and query.wait:
-                    self.wait(stream, query.after, query.wait)
-                offsets = [each.end for each in stream.partitions]
+            if action.type == "latest" and query.after and query.wait:
+                self.wait(stream, query.after, query.wait)
+            extents = self.extents.of_all(stream)
+            offsets = [each.earliest if action.type == "earliest" else each.end for each in extents]
         elif action.type == "by-timestamp":
             asked = decode(body, TimeQuery, "body of by-timestamp")
             stream = self.readable(context, asked.stream)
-            offsets = [offset_at(each, asked.time) for each in stream.partitions]
+            offsets = self.extents.at_time(stream, asked.time)
         elif action.type == "streams":
             user = user_of(context)
             readable = {
@@ -333,6 +348,7 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         """The partition of a ticket and the offset where it begins; waits for rows if it says so."""
         stream = self.readable(context, wanted.stream)
         partition = stream.partition(wanted.partition)
+        self.refuse_elsewhere(wanted.stream, wanted.partition)
         start = wanted.start
         if not isinstance(start, int):
             start = partition.earliest if start == "earliest" else partition.end
@@ -343,34 +359,64 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
     def info(self, stream: Stream, query: Query) -> flight.FlightInfo:
         """What is to be known of a stream: a ticket for all that each partition has now."""
         endpoints = []
-        rows = 0
-        for partition in stream.partitions:
-            start, end = partition.earliest, partition.end
-            rows += end - start
+        rows = size = 0
+        for number, found in self.extents.known(stream).items():
             ticket = Ticket(
                 stream=query.stream,
                 columns=query.columns,
                 filter=query.filter,
                 limit=query.limit,
-                partition=partition.number,
-                start=start,
-                end=end,
+                partition=number,
+                start="earliest" if found is None else found.earliest,
+                end=None if found is None else found.end,
             )
-            endpoints.append(flight.FlightEndpoint(encode(ticket), []))
-        size = sum(each.size for each in stream.partitions)
+            if found is None or rows < 0:
+                rows = size = -1
+            else:
+                rows += found.end - found.earliest
+                size += found.size
+            endpoints.append(flight.FlightEndpoint(encode(ticket), self.locations(stream, number)))
         schema = READ if query.columns is None else projected(query.columns)
         path = flight.FlightDescriptor.for_path(stream.name)
         return flight.FlightInfo(schema, path, endpoints, rows, size)
 
+    def locations(self, stream: Stream, number: int) -> list[str]:
+        """Where a partition is to be read: none, which is this server, or the owner's."""
+        places = self.catalog.places
+        owner = None if places is None else places.owner(stream.name, number)
+        location = "" if places is None or owner is None else places.location(owner)
+        return [location] if location else []
+
+    def refuse_elsewhere(self, stream: str, number: int) -> None:
+        """Only the owner serves a partition.
+
+        Raises:
+            ElsewhereError: this is another node.
+        """
+        places = self.catalog.places
+        owner = None if places is None else places.owner(stream, number)
+        if places is not None and owner is not None:
+            raise ElsewhereError(stream, number, owner, places.location(owner))
+
     def wait(self, stream: Stream, after: dict[int, int], seconds: float) -> None:
         """Waits until one of some partitions ends behind its offset, or time is up."""
-        pairs = [(stream.partition(number), offset) for number, offset in after.items()]
+        places = self.catalog.places
+        ours = {
+            number: offset
+            for number, offset in after.items()
+            if places is None or places.owner(stream.name, number) is None
+        }
+        theirs = {number: offset for number, offset in after.items() if number not in ours}
+        pairs = [(stream.partition(number), offset) for number, offset in ours.items()]
         slot = Slot(self.waits, "waiting calls")
         until = time.monotonic() + seconds
+        longest = LOOK if theirs else _SLICE
         try:
             while not self.stopping.is_set():
+                if theirs and self.extents.have_passed(stream, theirs):
+                    return
                 left = until - time.monotonic()
-                if left <= 0 or stream.wait(pairs, min(left, _SLICE)):
+                if left <= 0 or stream.wait(pairs, min(left, longest)):
                     return
         finally:
             slot.free()

@@ -13,6 +13,7 @@ from vmq.streams.catalog import Stream
 from vmq.streams.errors import StreamError
 from vmq.streams.flight_access import Access
 from vmq.streams.gathering import from_buffer, zeros
+from vmq.streams.places import Places
 from vmq.streams.schema import HEADERS, STORED
 from vmq.streams.writer import Commit, Item, Writer
 
@@ -33,8 +34,16 @@ class BadPutError(StreamError):
 class Put:
     """One put of a user to a stream. Rows get the time of their arrival, and the stream's key."""
 
-    def __init__(self, stream: Stream, writer: Writer, access: Access, user: str | None) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        writer: Writer,
+        access: Access,
+        user: str | None,
+        places: Places | None = None,
+    ) -> None:
         self.stream = stream
+        self.places = places
         self.writer = writer
         self.access = access
         self.user = user
@@ -53,17 +62,25 @@ class Put:
         now = time.time_ns() // 1000
         rows = self.rows(batch, now)
         done: Future[None] = Future()
-        items = [
-            Item(self.stream.partitions[number], part, self.stream.appender.keys)
-            for number, part in self.parts(rows)
-        ]
+        items = []
+        elsewhere: list[Future[bool]] = []
+        places, name = self.places, self.stream.name
+        for number, part in self.parts(rows):
+            if places is not None and places.owner(name, number) is not None:
+                elsewhere.append(places.append(name, number, part))
+            else:
+                items.append(Item(self.stream.partitions[number], part, self.stream.appender.keys))
         for item in items:
             item.newest = now
         self.writer.submit(Commit(items, lambda: done.set_result(None)))
+        until = time.monotonic() + PATIENCE
         try:
             done.result(PATIENCE)
+            taken = [each.result(max(0.0, until - time.monotonic())) for each in elsewhere]
         except FutureTimeoutError:
             raise flight.FlightUnavailableError("the disk does not take the rows") from None
+        if not all(taken):
+            raise flight.FlightUnavailableError("another node does not take its rows")
 
     def rows(self, batch: pa.RecordBatch, now: int) -> pa.RecordBatch:
         """The rows with every stored column, checked."""

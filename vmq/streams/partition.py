@@ -33,6 +33,8 @@ BATCH_ROWS: Final = 16_384
 BATCH_BYTES: Final = 4 << 20
 
 CHECKPOINT: Final = "checkpoint"
+#: Stands beside segments that are a copy of another node's, which still owns the partition.
+COPY: Final = "copy"
 
 
 class Sealed(NamedTuple):
@@ -101,6 +103,7 @@ class Partition:
         #: The stream is being deleted: nothing more is written, and every sealed segment may go.
         self.gone = False
         self.closed = False
+        self.is_copy = (folder / COPY).exists()
         #: Readers see offsets below `end`, and bytes of the active segment below `visible`.
         self.end = 0
         self.visible = 0
@@ -272,6 +275,65 @@ class Partition:
             self.visible = fresh.index.size
             self.end = fresh.index.end
         os.close(active.fd)
+
+    def begin_at(self, base: int, is_copy: bool) -> None:
+        """Has a partition without rows, or with a copy that counts for nothing, begin with an offset.
+
+        One with rows of its own goes on as it is.
+
+        Raises:
+            OSError: the disk; call it again before anything else is written.
+        """
+        before = self.active
+        is_empty = self.earliest == before.index.end
+        if not is_empty and not self.is_copy:
+            return
+        if is_copy:
+            self.become_copy()
+        if is_empty and base == before.index.end:
+            return
+        self._forget_sealed()
+        before.path.unlink(missing_ok=True)  # first: two segments would have to join
+        fresh = self._begin(base)
+        with self.changed:
+            self.active = fresh
+            self.shown = fresh.index.mark()
+            self.visible = fresh.index.size
+            self.end = base
+        os.close(before.fd)
+
+    def become_copy(self) -> None:
+        """These rows count for nothing from now on: another node has them."""
+        if not self.is_copy:
+            (self.folder / COPY).touch()
+            self.is_copy = True
+
+    def accept_copy(self) -> None:
+        """What was a copy is the partition from now on."""
+        if self.is_copy:
+            (self.folder / COPY).unlink(missing_ok=True)
+            self.is_copy = False
+
+    def clear(self, end: int) -> bool:
+        """Deletes all rows if there are none from an offset on; they are on another node.
+
+        Raises:
+            OSError: the disk.
+        """
+        if self.active.index.end != end or self.closed:
+            return self.closed
+        if self.active.index.frames:
+            self.roll()
+        self._forget_sealed()
+        self.accept_copy()
+        return True
+
+    def _forget_sealed(self) -> None:
+        with self.changed:
+            gone, self.sealed, self.unmerged = self.sealed, (), []
+        for each in gone:
+            each.path.unlink(missing_ok=True)
+            index_path(each.path).unlink(missing_ok=True)
 
     def close(self) -> None:
         """Closes the files; what was published stays."""

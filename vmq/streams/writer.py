@@ -38,6 +38,10 @@ class Item:
         self.keys = keys
         self.newest = 0
         self.left_out = 0
+        #: Where a copy of a partition begins that these are the first rows of; -1: they go on with what is there.
+        self.first = -1
+        #: The copy counts for nothing yet.
+        self.is_copy = False
 
     def batch(self) -> pa.RecordBatch:
         """The rows as Arrow has them."""
@@ -142,19 +146,26 @@ class Writer:
         """
         self.clean()
         commit.items = [item for item in commit.items if not item.partition.gone]
+        while commit.items:
+            self.attempt_some(commit, distinct(commit.items))
+
+    def attempt_some(self, commit: Commit, items: list[Item]) -> None:
+        """Writes the first items of a commit, each of a partition of its own; else as `attempt`."""
         sealed = 0
         try:
-            for item in commit.items:
+            for item in items:
                 partition = item.partition
                 self.unclean.add(partition)
+                if item.first >= 0:
+                    partition.begin_at(item.first, item.is_copy)
                 before = partition.active
                 partition.append(item.batch(), item.newest)
                 sealed += partition.active is not before
-            for item in commit.items:
+            for item in items:
                 if item.partition.options.acks == "fsync":
                     item.partition.sync()
-            while commit.items:
-                partition = commit.items[0].partition
+            for item in items:
+                partition = item.partition
                 partition.publish()
                 self.unclean.discard(partition)
                 del commit.items[0]
@@ -196,3 +207,13 @@ class Writer:
             log.error("streams cannot be written: %s; nothing is acknowledged until they can", text)
         self.failing = True
         self.failed(text)
+
+
+def distinct(items: list[Item]) -> list[Item]:
+    """The first items, up to one of a partition that comes again: a segment is sealed behind shown rows only."""
+    seen: set[Partition] = set()
+    for number, item in enumerate(items):
+        if item.partition in seen:
+            return items[:number]
+        seen.add(item.partition)
+    return items[:]

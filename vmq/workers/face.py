@@ -18,14 +18,10 @@ from vmq.listeners.sockets import bind
 from vmq.workers.asking import Client
 from vmq.workers.tracing import Traces
 from vmq.workers.views import Views
-from vmq.workers.ways import NO_STREAMS, Ways
+from vmq.workers.ways import Ways
 
 if TYPE_CHECKING:
     from vmq.workers.supervisor import Supervisor
-
-
-async def _no_streams(_request: web.Request) -> web.StreamResponse:
-    raise RefusedError(NO_STREAMS)
 
 
 class Face:
@@ -41,7 +37,7 @@ class Face:
         self.ways = Ways(supervisor, self)
         self._live = {
             "/trace": Traces(supervisor, self.client).stream,
-            "/stream/tail": _no_streams,
+            "/stream/tail": self._refuse_tail,
         }
         self._folder = folder
         self._admin: AdminSocket | None = None
@@ -104,6 +100,12 @@ class Face:
         """Closes a listener of HTTP."""
         listener = self.listeners.pop(name)
         await listener.finish()
+
+    async def _refuse_tail(self, _request: web.Request) -> web.StreamResponse:
+        where = self._supervisor.plan.own_folder(1).parent
+        raise RefusedError(
+            f"each worker shows the partitions that it owns: use --data-dir {where}/N (`vmq stream show` tells which)"
+        )
 
     # --- for those who watch
 

@@ -107,7 +107,7 @@ def listeners_of(reports: Iterable[Report]) -> dict[str, ListenerReport]:
         for name, each in report.listeners.items():
             found = merged.get(name)
             merged[name] = ListenerReport(
-                each.url,
+                each.url if found is None else found.url,
                 each.accepting and (found is None or found.accepting),
                 each.connections + (0 if found is None else found.connections),
             )

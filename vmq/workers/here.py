@@ -12,6 +12,7 @@ from vmq.admin.listeners import ListenerRow
 from vmq.admin.listing import Listing, Selection
 from vmq.admin.metrics import MetricRow
 from vmq.admin.plugins import PluginRow
+from vmq.admin.streams import StreamRow
 from vmq.broker import StartError
 from vmq.config_text import toml_value
 from vmq.http.operations import Result
@@ -43,6 +44,7 @@ class Here:
             "enable_plugin": lambda wanted: self._plugin("enable_plugin", wanted.name, True),
             "disable_plugin": lambda wanted: self._plugin("disable_plugin", wanted.name, False),
             "reload_plugin": lambda wanted: self._plugin("reload_plugin", wanted.name, None),
+            "list_streams": self._list_streams,
             "list_metrics": self._list_metrics,
             "list_options": lambda wanted: Listing(
                 options.OptionRow, options.list_options(supervisor), wanted
@@ -191,6 +193,16 @@ class Here:
             )
         return await self._crew.ask(self._crew.running()[0], BY_NAME["remove_member"], wanted)
 
+    # --- streams, whose partitions they share
+
+    async def _list_streams(self, wanted: Selection) -> Listing[Any]:
+        rows: dict[str, StreamRow] = {}
+        for reported in (await self._crew.listed("list_streams", StreamRow)).values():
+            for row in reported:
+                found = rows.get(row.stream)
+                rows[row.stream] = row if found is None else _sum(found, row)
+        return Listing(StreamRow, [rows[name] for name in sorted(rows)], wanted)
+
     # --- figures and options
 
     async def _list_metrics(self, wanted: Selection) -> Listing[Any]:
@@ -218,3 +230,12 @@ def _together(one: PluginRow, other: PluginRow) -> PluginRow:
         errors=one.errors + other.errors,
         timeouts=one.timeouts + other.timeouts,
     )
+
+
+def _sum(one: StreamRow, other: StreamRow) -> StreamRow:
+    """A stream of which two workers have a part each."""
+    added = {
+        name: (getattr(one, name) or 0) + (getattr(other, name) or 0)
+        for name in ("owned", "messages", "bytes", "gathered", "dropped", "refused")
+    }
+    return msgspec.structs.replace(one, **added)

@@ -14,8 +14,14 @@ from typing import Final
 
 import msgspec
 
-from vmq.config import MOST_WORKERS, ClusterOptions, Config, ConfigError, Problem
-from vmq.config_checks import ONE_FOR_STREAMS
+from vmq.config import (
+    MOST_WORKERS,
+    ClusterOptions,
+    Config,
+    ConfigError,
+    ListenerOptions,
+    Problem,
+)
 from vmq.memory import default_limit
 from vmq.overrides import LiveConfig
 from vmq.share import Share
@@ -53,20 +59,26 @@ class Plan:
             raise ConfigError(problems)
 
     def _problems(self, config: Config) -> Iterator[Problem]:
-        made = sorted(each.name for each in self.folder.glob("streams/*/"))
-        if self.count > 1 and made:
-            what = f"{ONE_FOR_STREAMS} ({self.folder}/streams has {', '.join(made)}; `vmq stream delete`)"
-            yield Problem("broker.workers", what)
         longest = self.own_folder(max(self.numbers())) / _SOCKET
         if len(os.fsencode(longest)) > _LONGEST_SOCKET:
             what = f"too long for workers: {longest} would have more than {_LONGEST_SOCKET} bytes"
             yield Problem("broker.data_dir", what)
         for option in ("listen", "advertise"):
             address: str = getattr(config.cluster, option)
-            port = address.rpartition(":")[2]
-            if address.startswith("tcp://") and not 0 < int(port) <= 65_536 - max(self.numbers()):
-                what = f"{address}: each worker has a port of its own, this one and those above it"
-                yield Problem(f"cluster.{option}", what)
+            if address.startswith("tcp://"):
+                yield from self._port_problems(f"cluster.{option}", address)
+        for name, listener in config.listeners.items():
+            if self.count > 1 and listener.endpoint.is_flight:
+                yield from self._port_problems(f"listeners.{name}.url", listener.url)
+                if listener.advertise:
+                    yield from self._port_problems(
+                        f"listeners.{name}.advertise", listener.advertise
+                    )
+
+    def _port_problems(self, option: str, address: str) -> Iterator[Problem]:
+        if not 0 < int(address.rpartition(":")[2]) <= 65_536 - max(self.numbers()):
+            what = f"{address}: each worker has a port of its own, this one and those above it"
+            yield Problem(option, what)
 
     # --- who they are
 
@@ -130,7 +142,8 @@ class Plan:
         listeners = {
             name: replace(
                 options,
-                url=self.urls.get(name, options.url),
+                url=self._listener_url(number, name, options),
+                advertise=_shifted(options.advertise, number),
                 max_connections=_part(options.max_connections, len(self.servers(name, config))),
             )
             for name, options in config.listeners.items()
@@ -144,6 +157,12 @@ class Plan:
             limits=replace(config.limits, max_memory=memory),
             cluster=self._cluster(number, config.cluster),
         )
+
+    def _listener_url(self, number: int, name: str, options: ListenerOptions) -> str:
+        """Where one worker listens: readers of streams have to come to the one that has what they read."""
+        if options.endpoint.is_flight:
+            return _shifted(options.url, number)
+        return self.urls.get(name, options.url)
 
     def _cluster(self, number: int, options: ClusterOptions) -> ClusterOptions:
         return msgspec.structs.replace(
@@ -163,8 +182,15 @@ class Plan:
             return f"ipc://{self.own_folder(number) / _SOCKET}"
         if not first.startswith("tcp://"):
             return f"{first}-{number}"
-        host, _, port = first.rpartition(":")
-        return f"{host}:{int(port) + number - 1}"
+        return _shifted(first, number)
+
+
+def _shifted(address: str, number: int) -> str:
+    """The address of a worker, where that of worker 1 is this; empty stays empty."""
+    if not address:
+        return ""
+    host, _, port = address.rpartition(":")
+    return f"{host}:{int(port) + number - 1}"
 
 
 def workers_folder(data_dir: Path) -> Path:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from vmq.admin.errors import NotFoundError, RefusedError
+from vmq.admin.errors import NotFoundError
 from vmq.admin.listing import Listing, Selection
 from vmq.http.operations import Operation
 from vmq.workers.asking import UnreachableError
@@ -33,11 +33,7 @@ class Way(Enum):
     ANY = auto()
     #: The supervisor, which may ask the workers for parts of it.
     HERE = auto()
-    #: Nobody: it cannot be had with several workers.
-    NOBODY = auto()
 
-
-NO_STREAMS: Final = "streams are kept by one process; accepted: broker.workers = 1"
 
 WAYS: Final[Mapping[str, Way]] = {
     "list_sessions": Way.ALL,
@@ -60,9 +56,9 @@ WAYS: Final[Mapping[str, Way]] = {
     "enable_plugin": Way.HERE,
     "disable_plugin": Way.HERE,
     "reload_plugin": Way.HERE,
-    "list_streams": Way.ANY,
+    "list_streams": Way.HERE,
     "show_stream": Way.ANY,
-    "create_stream": Way.NOBODY,
+    "create_stream": Way.ANY,
     "delete_stream": Way.ANY,
     "list_metrics": Way.HERE,
     "list_options": Way.HERE,
@@ -99,8 +95,6 @@ class Ways:
                 return self._any(operation, wanted)
             case Way.HERE:
                 return self._here.operations[operation.name](wanted)
-            case Way.NOBODY:
-                raise RefusedError(NO_STREAMS)
 
     async def _any(self, operation: Operation, wanted: Any) -> msgspec.Raw:
         return await self._crew.ask(self._crew.running()[0], operation, wanted)

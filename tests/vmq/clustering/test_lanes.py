@@ -18,6 +18,7 @@ from tests.vmq.clustering.nodes import clustering, config, together, until
 from tests.vmq.support import split_packets
 from vmq.admin import cluster
 from vmq.broker import Broker
+from vmq.clustering.appends import Append
 from vmq.clustering.clustering import Clustering
 from vmq.clustering.lanes import BUFFER_FULL, NODE_REMOVED, Lanes, M
 from vmq.clustering.publishes import Publish
@@ -133,6 +134,11 @@ class Side:
         assert committer is not None
         committer.commit()
 
+    def commits_of_streams(self) -> None:
+        core = self.running._core
+        assert core is not None
+        core.outbox.release_streams(core.outbox.streams_committed + 1)
+
     def suspend_commits(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(self.running._committer, "commit", lambda: None)
 
@@ -150,9 +156,18 @@ class Recording(Lanes):
         side = BY_NAME[node.name]
         super().on(Publish, lambda _, publish: side.take(publish))
 
-    def on(self, kind: type[M], handle: Callable[[str, M], None]) -> None:
-        if kind is not Publish:
-            super().on(kind, handle)
+    def on(
+        self, kind: type[M], handle: Callable[[str, M], None], *, for_streams: bool = False
+    ) -> None:
+        if kind is Append:
+            super().on(Append, self.append, for_streams=for_streams)
+        elif kind is not Publish:
+            super().on(kind, handle, for_streams=for_streams)
+
+    def append(self, _: str, message: Append) -> None:
+        """As a stream that never commits in this life."""
+        BY_NAME[self._node.name].got.append(message.payload)
+        self.confirming.stream_barrier = self._core.outbox.streams_committed + 1
 
 
 async def nothing() -> None:
@@ -215,6 +230,25 @@ async def test_a_message_is_kept_until_the_peer_has_committed_what_it_made_of_it
         assert b.got == [b"1", b"1"]
         assert len(b.records(b"rgot/")) == 1
         assert len(b.records(b"t")) == 1
+
+
+async def test_what_the_streams_had_not_committed_is_handled_again_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with sides(tmp_path) as (a, b):
+        a.send(b"1")
+        a.lanes.send("b", Append("s", b"t", b"2", 1, "p", 0), a.done.append)
+        a.send(b"3")
+        await until(lambda: b.got == payloads(1, 3))
+        await until(lambda: [len(value) for _, value in b.records(b"t")] == [72])
+        await rounds(a, b)
+        assert a.done == []
+        await b.kill(monkeypatch)
+        await b.start()
+        await until(lambda: b.got == [*payloads(1, 3), b"2"])
+        b.commits_of_streams()
+        await until(lambda: a.done == [True, True, True])
+        await until(lambda: [len(value) for _, value in b.records(b"t")] == [24])
 
 
 async def rounds(a: Side, b: Side) -> None:
@@ -425,6 +459,7 @@ async def test_without_a_start_there_are_no_lanes(tmp_path: Path) -> None:
             committer,
             broker.registries,
             broker.registry,
+            lambda: broker.open_streams().catalog,
         )
         with pytest.raises(ClusterError, match="not started"):
             _ = idle.lanes

@@ -98,6 +98,59 @@ def test_each_place_is_taken_once_whatever_is_repeated(steps: list[tuple[int, in
     assert got == sent
 
 
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.sampled_from(["streams", "commit", "crash", ""])),
+        max_size=30,
+    )
+)
+def test_what_the_streams_lost_in_a_crash_they_are_given_again(
+    steps: list[tuple[int, str]],
+) -> None:
+    """The store commits what became of parcels before the streams do, or behind them, and the process dies anywhere."""
+    store = Store(Db(), "os", lambda: None)
+    taken = Taken(store)
+    number = 0
+    confirmed = (7, 1, 0)
+    handled: list[int] = []  # what is in the store, of those whose commit was done
+    in_store: list[int] = []
+    gathered: list[int] = []
+    streams: set[int] = set()
+    for count, event in [*steps, (0, "commit"), (0, "crash")]:
+        for _ in range(count):
+            number += 1
+            assert taken.is_new("a", Parcel(7, 1, number, [PUBLISH]))
+            in_store.append(number)
+            gathered.append(number)
+        taken.save(streams_lack=bool(gathered))
+        if event == "commit":
+            taken_again(store)
+            handled += in_store
+            in_store = []
+        elif event == "streams":
+            streams |= {*gathered}
+            gathered = []
+            taken.streamed("a", (7, 1, number))
+        elif event == "crash":
+            store.dirty.clear()
+            taken = Taken(store)
+            in_store, gathered = [], []
+            for again in range(confirmed[2] + 1, number + 1):
+                parcel = Parcel(7, 1, again, [PUBLISH])
+                if taken.is_new("a", parcel):
+                    in_store.append(again)
+                    gathered.append(again)
+                elif taken.is_lacking("a", parcel):
+                    gathered.append(again)
+                assert not taken.is_lacking("a", parcel)
+            taken.save(streams_lack=bool(gathered))
+            streams |= {*gathered}  # they commit in the end
+            gathered = []
+            taken.streamed("a", (7, 1, number))
+    assert handled + in_store == list(range(1, number + 1))
+    assert streams == set(range(1, number + 1))
+
+
 def test_origins_do_not_mix(store: Store) -> None:
     taken = Taken(store)
     parcel = Parcel(7, 1, 5, [PUBLISH])

@@ -10,7 +10,8 @@ import pytest
 
 from tests.vmq.streams.flight_support import Running
 from tests.vmq.streams.support import options
-from vmq.config import StreamOptions
+from vmq.config import ListenerOptions, StreamOptions
+from vmq.config_listeners import problems_of
 from vmq.streams.flight import StreamServer
 
 PAGE = Path(__file__).parents[3] / "docs" / "streams.md"
@@ -21,8 +22,10 @@ def blocks(language: str) -> list[str]:
 
 
 def test_the_options_are_valid() -> None:
-    (text,) = blocks("toml")
-    assert msgspec.convert(tomllib.loads(text)["streams"]["sensors"], StreamOptions).partitions == 4
+    found, clustered = map(tomllib.loads, blocks("toml"))
+    assert msgspec.convert(found["streams"]["sensors"], StreamOptions).partitions == 4
+    listener = msgspec.convert(clustered["listeners"]["flight"], ListenerOptions)
+    assert list(problems_of(listener, listener.endpoint)) == []
 
 
 def test_the_programs_run(tmp_path: Path) -> None:

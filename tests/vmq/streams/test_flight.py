@@ -280,7 +280,7 @@ def test_a_mistake_of_ours_is_logged_and_not_sent(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("vmq.streams.flight.offset_at", lambda *_: 1 // 0)
+    monkeypatch.setattr("vmq.streams.extents.offset_at", lambda *_: 1 // 0)
     with pytest.raises(flight.FlightInternalError) as caught:
         act(client, "by-timestamp", stream="temp", time=5)
     assert "Traceback" not in str(caught.value)

@@ -306,3 +306,51 @@ def test_options_change_for_what_comes_next(tmp_path: Path) -> None:
     assert read_all(partition) == rows_from(0, 6)
     assert isinstance(partition, Partition)
     partition.close()
+
+
+# --- copies for and of other nodes
+
+
+def test_an_empty_partition_begins_anywhere_once(tmp_path: Path) -> None:
+    partition = make(tmp_path)
+    partition.begin_at(1000, is_copy=False)
+    assert (partition.earliest, partition.end, partition.is_copy) == (1000, 1000, False)
+    put(partition, rows_from(0, 3))
+    partition.begin_at(5000, is_copy=False)  # it has rows of its own
+    assert (partition.earliest, partition.end) == (1000, 1003)
+    partition.close()
+    again = make(tmp_path)
+    assert (again.earliest, again.end) == (1000, 1003)
+    assert read_all(again) == rows_from(0, 3)
+
+
+def test_a_copy_begins_anew_until_it_is_accepted(tmp_path: Path) -> None:
+    partition = make(tmp_path, segment_bytes=1)
+    for base in (10, 10, 4):
+        partition.begin_at(base, is_copy=True)
+        put(partition, rows_from(0, 3))
+        put(partition, rows_from(3, 3))
+        assert (partition.earliest, partition.end) == (base, base + 6)
+    partition.close()
+    partition = make(tmp_path, segment_bytes=1)
+    assert partition.is_copy
+    assert read_all(partition) == rows_from(0, 6)
+    partition.accept_copy()
+    partition.begin_at(50, is_copy=True)
+    assert (partition.earliest, partition.end) == (4, 10)
+    assert not make(tmp_path / "other").is_copy
+
+
+def test_what_another_node_has_is_deleted_unless_there_is_more(tmp_path: Path) -> None:
+    partition = make(tmp_path, segment_bytes=1)
+    put(partition, rows_from(0, 3))
+    put(partition, rows_from(3, 3))
+    partition.become_copy()
+    assert not partition.clear(3)
+    assert read_all(partition) == rows_from(0, 6)
+    assert partition.is_copy
+    assert partition.clear(6)
+    assert (partition.earliest, partition.end, partition.is_copy) == (6, 6, False)
+    assert len(list(tmp_path.glob("*.arrows"))) == 1
+    put(partition, rows_from(6, 1))
+    assert read_all(partition) == rows_from(6, 1)

@@ -77,3 +77,21 @@ def test_old_segments_are_sealed_although_nobody_writes(tmp_path: Path) -> None:
     writer.roll_due()
     assert [each.end for each in partition.sealed] == [3]
     assert tidied == [1]
+
+
+def test_a_commit_may_have_rows_of_a_partition_from_several_sides(tmp_path: Path) -> None:
+    """Each is shown before the next is written, for which a new segment may have to begin."""
+    one, other = make(tmp_path / "1", segment_bytes=1), make(tmp_path / "2")
+    writer = Writer()
+    reports: list[str | None] = []
+    writer.failed = reports.append
+    done = threading.Event()
+    parts = [(one, 0), (other, 0), (one, 3), (one, 6), (other, 3)]
+    items = [Item(each, batch_of(rows_from(first, 3)), KEYS) for each, first in parts]
+    writer.start()
+    writer.submit(Commit(items, done.set))
+    assert done.wait(30)
+    writer.stop()
+    assert (read_all(one), read_all(other)) == (rows_from(0, 9), rows_from(0, 6))
+    assert len(one.sealed) == 2
+    assert reports == []

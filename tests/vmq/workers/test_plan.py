@@ -119,10 +119,33 @@ def test_each_node_needs_a_port(tmp_path: Path, port: int) -> None:
         Plan(config_of(tmp_path, cluster=cluster), 2)
 
 
-def test_streams_that_lie_there_are_for_one_process_too(tmp_path: Path) -> None:
-    (tmp_path / "streams" / "made-once").mkdir(parents=True)
-    with pytest.raises(ConfigError, match=r"broker\.workers: .*made-once"):
-        Plan(config_of(tmp_path), 2)
+def with_flight(folder: Path, url: str, advertise: str = "") -> Config:
+    flight = ListenerOptions(url=url, advertise=advertise)
+    return msgspec.structs.replace(config_of(folder), listeners={"flight": flight})
+
+
+def test_each_worker_serves_streams_at_a_port_of_its_own(tmp_path: Path) -> None:
+    config = with_flight(tmp_path, "grpc://127.0.0.1:8815", "grpc://broker.example.com:9000")
+    plan = Plan(config, 3)
+    found = [plan.config_of(number, config).listeners["flight"] for number in (1, 2, 3)]
+    assert [each.url for each in found] == [f"grpc://127.0.0.1:881{n}" for n in (5, 6, 7)]
+    assert [each.advertise[-4:] for each in found] == ["9000", "9001", "9002"]
+    assert "flight" in plan.opens(3, config)
+
+
+@pytest.mark.parametrize(
+    ("url", "advertise", "option"),
+    [
+        ("grpc://127.0.0.1:0", "", "url"),
+        ("grpc://127.0.0.1:65535", "", "url"),
+        ("grpc://127.0.0.1:8815", "grpc://a:65535", "advertise"),
+    ],
+)
+def test_there_must_be_as_many_ports(tmp_path: Path, url: str, advertise: str, option: str) -> None:
+    config = with_flight(tmp_path, url, advertise)
+    with pytest.raises(ConfigError, match=rf"listeners\.flight\.{option}: .*a port of its own"):
+        Plan(config, 2)
+    Plan(config, 1)
 
 
 def test_a_path_that_is_too_long_for_sockets_is_named(tmp_path: Path) -> None:

@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from pyarrow import flight
 
+from tests.cluster_processes.cluster import lasting_port
 from tests.conftest import BrokerFactory
 from tests.support.broker_process import BrokerProcess
 from tests.support.wire import Wire, connect_packet
@@ -250,16 +252,6 @@ def test_the_cluster_of_the_workers_is_their_own(shared: Several) -> None:
     assert "broker.workers" in answer["error"]
 
 
-def test_streams_cannot_be_had(shared: Several) -> None:
-    for method, path, parameters in (
-        ("POST", "/stream", {"name": "s", "filters": ["a"]}),
-        ("GET", "/stream/tail", {"stream": "s"}),
-    ):
-        status, answer = shared.api(method, path, **parameters)
-        assert status == 409
-        assert "broker.workers = 1" in answer["error"]
-
-
 def test_api_keys_are_asked_for_by_the_one_listener(shared: Several) -> None:
     assert shared.get("/api/v1/sessions")[0] == 401
     _, key = shared.api("POST", "/api-key", name="k")
@@ -477,6 +469,72 @@ def test_sessions_go_from_one_process_to_several_to_elsewhere_and_back(
     assert not (moved / "workers").exists()
     assert len(Several(broker).api("GET", "/queue", client_id="was-there")[1]["rows"]) == 2
     assert len(Several(broker).api("GET", "/queue", client_id="of-the-second")[1]["rows"]) == 1
+
+
+def two_ports() -> int:
+    """The first of two free ports side by side."""
+    while True:
+        port = lasting_port()
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port + 1))
+            except OSError:
+                continue
+        return port
+
+
+def read(location: str) -> list[bytes]:
+    """What a plain Arrow client reads of stream s, which knows one address."""
+    with flight.connect(location) as client:
+        info = client.get_flight_info(flight.FlightDescriptor.for_path("s"))
+        found: list[bytes] = []
+        for each in info.endpoints:
+            [place] = each.locations or [location]
+            with flight.connect(place) as owner:
+                found += owner.do_get(each.ticket).read_all().column("payload").to_pylist()
+    return sorted(found)
+
+
+def test_workers_share_streams_and_give_them_back(
+    fresh_broker: BrokerFactory, tmp_path: Path
+) -> None:
+    first = two_ports()
+    places = [f"grpc://127.0.0.1:{port}" for port in (first, first + 1)]
+    listen = (LISTEN[0], places[0])
+    broker = fresh_broker(listen=listen, data_dir=tmp_path, args=ARGS)
+    several = Several(broker)
+    assert broker.urls[1] == places[0]
+    given = {"filters": ["s/#"], "partitions": 8, "key": "topic"}
+    assert several.api("POST", "/stream", name="s", **given)[0] == 200
+    for number in (1, 2):
+        reach(partial(several.worker_api, number, "GET", "/stream", name="s"))
+        wire = several.client_on(number, f"p{number}")
+        for topic in range(20):
+            wire.publish(f"s/{topic}", f"{number} {topic}".encode(), qos=1)
+        wire.close()
+    expected = sorted(f"{number} {topic}".encode() for number in (1, 2) for topic in range(20))
+
+    def row() -> dict[str, Any]:
+        [found] = several.api("GET", "/streams")[1]["rows"]
+        return dict(found)
+
+    reach(lambda: row()["messages"] == len(expected))
+    assert (row()["owned"], row()["gathered"]) == (8, len(expected))
+    assert {part["owner"] for part in several.api("GET", "/stream", name="s")[1]["partitions"]} == {
+        "n-1",
+        "n-2",
+    }
+    assert read(places[0]) == read(places[1]) == expected
+    status, answer = several.api("GET", "/stream/tail", stream="s")
+    assert (status, "workers/N" in answer["error"]) == (409, True)
+    assert broker.terminate() == 0
+    # The second worker is one too many now; its partitions go to the first, and then one process is enough.
+    broker = fresh_broker(data_dir=tmp_path, args=("--node-name", "n"))
+    reach(lambda: not (tmp_path / "workers" / "2").exists())
+    assert broker.terminate() == 0
+    broker = fresh_broker(listen=listen, data_dir=tmp_path)
+    assert not (tmp_path / "workers").exists()
+    assert read(places[0]) == expected
 
 
 def test_workers_that_leave_the_cluster_give_all_to_the_others_and_stop(

@@ -1,0 +1,85 @@
+"""A stream of a cluster while nodes join, leave, die and come back, under traffic at QoS 1 and 2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from time import monotonic, sleep
+
+from pyarrow import flight
+
+from tests.cluster_processes.cluster import TIMEOUT, LinkedCluster, Node
+from tests.cluster_processes.devices import Message, message_of, traffic
+from tests.vmq.cli.program import run
+
+STREAM = {
+    "VMQ_STREAMS__LOG__FILTERS": '["log/#"]',
+    "VMQ_STREAMS__LOG__PARTITIONS": "6",
+    "VMQ_STREAMS__LOG__KEY": "topic",
+}
+#: Seconds between two looks at what is in the stream.
+LOOK = 0.2
+
+
+def read(node: Node) -> list[list[Message]]:
+    """What a plain Arrow client reads, partition by partition, that is told of one node."""
+    with flight.connect(node.flight) as client:
+        info = client.get_flight_info(flight.FlightDescriptor.for_path("log"))
+        found = []
+        for each in info.endpoints:
+            [place] = each.locations or [node.flight]
+            with flight.connect(place) as owner:
+                table = owner.do_get(each.ticket).read_all()
+            assert table.num_rows == len(set(table.column("offset").to_pylist()))
+            found.append([message_of(raw) for raw in table.column("payload").to_pylist()])
+    return found
+
+
+def wait_for(node: Node, wanted: Iterable[Message]) -> list[list[Message]]:
+    """Reads until all of these are there."""
+    deadline = monotonic() + TIMEOUT
+    missing = set(wanted)
+    while True:
+        found = read(node)
+        missing -= {message for each in found for message in each}
+        if not missing:
+            return found
+        assert monotonic() < deadline, (
+            f"{len(missing)} are not in the stream: {sorted(missing)[:8]}"
+        )
+        sleep(LOOK)
+
+
+def test_nothing_acknowledged_is_lost_while_nodes_join_leave_and_die() -> None:
+    with (
+        LinkedCluster(("a", "b", "c"), STREAM, ["grpc://127.0.0.1:0"], later=["d"]) as cluster,
+        traffic(cluster, "log", ["a", "ba", "c"], []) as devices,
+    ):
+        devices.flow()
+        cluster.start("d")
+        devices.flow()
+        at_d = devices.publish_at("d")
+        devices.flow()
+        there = ("--data-dir", str(cluster["b"].data_dir))
+        done = run("cluster", "leave", "--timeout", "30", *there)
+        assert (done.code, done.err) == (0, "")
+        cluster["b"].close()
+        devices.flow()
+        cluster["c"].kill()
+        cluster.wait_down("c")
+        devices.flow(20, "log-pub-a", "log-pub-b", "log-pub-d")
+        cluster.start("c")
+        devices.flow()
+        for publisher in devices.publishers:
+            publisher.finish()
+        found = wait_for(cluster["d"], devices.sent())
+        assert read(cluster["a"]) == read(cluster["c"]) == found
+        # Theirs were the same nodes throughout: their messages are in order, though a death may have repeated some.
+        for client_id in ("log-pub-a", at_d.client_id):
+            for partition in found:
+                for qos in (1, 2):
+                    numbers = [
+                        each.number
+                        for each in dict.fromkeys(partition)
+                        if (each.publisher, each.qos) == (client_id, qos)
+                    ]
+                    assert numbers == sorted(numbers)

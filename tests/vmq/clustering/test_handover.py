@@ -1,0 +1,296 @@
+"""Partitions of streams that change their owners: nodes that join, leave, are removed, and come back."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+from tests.vmq.clustering.device import Device
+from tests.vmq.clustering.nodes import (
+    address,
+    clustering,
+    is_subscribed,
+    together,
+    until,
+)
+from tests.vmq.clustering.nodes import knows as knows_session
+from tests.vmq.clustering.stream_nodes import (
+    TOPICS,
+    agree,
+    fill,
+    flight_of,
+    has_addresses,
+    kept,
+    leave,
+    nodes,
+    offsets,
+    owners,
+    read,
+    stream,
+    total,
+    with_streams,
+)
+from tests.vmq.streamed import payloads_of
+from tests.vmq.streams.support import options, read_all
+from vmq.admin import cluster as admin
+from vmq.broker import Broker
+
+
+async def test_a_node_that_leaves_gives_its_partitions_with_their_offsets(tmp_path: Path) -> None:
+    given = options(filters=["x/#"], partitions=6, key="topic")
+    async with nodes(tmp_path, "a", "b", s=given) as (a, b):
+        await fill(a, TOPICS, 1, "one")
+        await until(lambda: kept([a, b], "s") == len(TOPICS))
+        had = {
+            number: [(each["payload"], each["timestamp"]) for each in read_all(partition)]
+            for broker in (a, b)
+            for number, partition in enumerate(stream(broker, "s").partitions)
+            if partition.end
+        }
+        await leave(b)
+        await until(lambda: set(owners(a, "s")) == {"a"})
+        await fill(a, TOPICS, 1, "two")
+        await until(lambda: kept([a], "s") == 2 * len(TOPICS))
+        for number, partition in enumerate(stream(a, "s").partitions):
+            rows = [(each["payload"], each["timestamp"]) for each in read_all(partition)]
+            assert rows[: len(had.get(number, []))] == had.get(number, [])
+        assert kept([b], "s") == 0
+        expected = sorted(f"{word} {each}".encode() for word in ("one", "two") for each in TOPICS)
+        assert await asyncio.to_thread(read, flight_of(a), "s") == expected
+
+
+async def keep_publishing(
+    broker: Broker, word: str, stop: asyncio.Event, sent: list[bytes]
+) -> None:
+    """Publishes on some topics until told to stop, without waiting for each acknowledgement."""
+    pending: set[asyncio.Task[None]] = set()
+    for number in range(1_000_000):
+        if stop.is_set() and number >= 100:
+            break
+        payload = f"{word} {number:06}".encode()
+        sent.append(payload)
+        pending.add(asyncio.create_task(broker.publish(f"x/{number % 7}", payload, qos=1)))
+        if len(pending) > 20:
+            _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.sleep(0)
+    await asyncio.gather(*pending)
+
+
+async def assert_in_order(brokers: list[Broker], name: str) -> None:
+    """Each publisher's messages of each topic stand as they were published."""
+    for broker in brokers:
+        for partition in stream(broker, name).partitions:
+            last: dict[tuple[str, bytes], bytes] = {}
+            for row in read_all(partition):
+                key = row["topic"], row["payload"][:1]
+                assert last.get(key, b"") < row["payload"], f"partition {partition.number}"
+                last[key] = row["payload"]
+
+
+async def test_nothing_is_lost_nor_out_of_order_while_nodes_come_and_go(tmp_path: Path) -> None:
+    given = options(filters=["x/#"], partitions=4, key="topic")
+    async with nodes(tmp_path, "a", "b", "c", s=given) as (a, b, c):
+        sent: list[bytes] = []
+        stops = asyncio.Event(), asyncio.Event()
+        publishers = [
+            asyncio.create_task(keep_publishing(each, word, stop, sent))
+            for each, word, stop in ((a, "a", stops[0]), (c, "c", stops[1]))
+        ]
+        await until(lambda: kept([a, b, c], "s") > 200)
+        for _ in range(2):
+            await leave(b)
+            await until(lambda: "b" not in owners(a, "s"))
+            await until(lambda: len(clustering(b).node.members) == 1)
+            await clustering(b).join(address(a), 10)
+            await together(a, b, c)
+            await until(lambda: has_addresses(c, "b") and has_addresses(b, "a", "c"))
+        assert await clustering(c).streams.leave(10)
+        stops[1].set()
+        await publishers[1]
+        await leave(c)
+        stops[0].set()
+        await publishers[0]
+        await until(lambda: kept([a, b, c], "s") >= len(sent))
+        assert await total([a, b, c], "s") == sorted(sent)
+        await assert_in_order([a, b, c], "s")
+
+
+async def test_a_partition_comes_back_with_its_offsets(tmp_path: Path) -> None:
+    given = options(filters=["x/#"])
+    async with nodes(tmp_path, "a", "b", s=given) as (a, b):
+        [first] = owners(a, "s")
+        owner, other = (a, b) if first == "a" else (b, a)
+        await fill(other, TOPICS, 1, "one")
+        await until(lambda: kept([owner], "s") == len(TOPICS))
+        await leave(owner)
+        await until(lambda: kept([other], "s") == len(TOPICS))
+        await until(lambda: len(clustering(owner).node.members) == 1)
+        await fill(other, TOPICS, 1, "two")
+        await clustering(owner).join(address(other), 10)
+        await together(a, b)
+        await until(lambda: has_addresses(other, "a", "b"))
+        await leave(other)
+        await until(lambda: kept([owner], "s") == 2 * len(TOPICS))
+        words = [f"{word} {each}".encode() for word in ("one", "two") for each in TOPICS]
+        partition = stream(owner, "s").partitions[0]
+        assert (partition.earliest, partition.end) == (0, len(words))
+        assert [each["payload"] for each in read_all(partition)] == words
+
+
+async def test_what_two_nodes_had_before_they_joined_is_kept(tmp_path: Path) -> None:
+    given = options(filters=["x/#"], partitions=2, key="topic")
+    async with (
+        Broker(with_streams(tmp_path, "a", s=given)) as a,
+        Broker(with_streams(tmp_path, "b", s=given)) as b,
+    ):
+        await fill(a, TOPICS, 1, "a")
+        await fill(b, TOPICS, 1, "b")
+        await clustering(b).join(address(a), 10)
+        await together(a, b)
+        await until(lambda: agree(a, b, streams=["s"]))
+        expected = sorted(f"{word} {each}".encode() for word in "ab" for each in TOPICS)
+        [owner, *others] = sorted(set(owners(a, "s")))
+        assert not others, "they stay where they are, with the node that had them first"
+        first, second = (a, b) if owner == "a" else (b, a)
+        await until(lambda: kept([first], "s") == len(expected) and not kept([second], "s"))
+        assert await total([first], "s") == expected
+
+
+async def test_messages_wait_for_an_owner_that_is_down(tmp_path: Path) -> None:
+    async with nodes(tmp_path, "a", "b", s=options(filters=["x/#"])) as (a, b):
+        [owner] = owners(a, "s")
+        gone, here = (a, b) if owner == "a" else (b, a)
+        place = address(gone)
+        await fill(here, TOPICS[:1], 1, "one")
+        await until(lambda: kept([gone], "s") == 1)
+        await gone.stop()
+        await fill(here, TOPICS[1:], 1, "one")
+        async with Broker(
+            with_streams(tmp_path, owner, listen=place, s=options(filters=["x/#"]))
+        ) as again:
+            await until(lambda: kept([again], "s") == len(TOPICS))
+            assert await payloads_of(again, "s") == [f"one {each}".encode() for each in TOPICS]
+        assert kept([here], "s") == 0
+
+
+async def test_what_waits_for_an_owner_that_is_removed_goes_to_the_next_one(tmp_path: Path) -> None:
+    given = options(filters=["x/#"], partitions=6, key="topic")
+    async with nodes(tmp_path, "a", "b", "c", s=given) as (a, b, c):
+        await fill(a, TOPICS, 1, "one")
+        await until(lambda: kept([a, b, c], "s") == len(TOPICS))
+        lost = {
+            n: stream(c, "s").partitions[n].end for n, o in enumerate(owners(a, "s")) if o == "c"
+        }
+        assert any(lost.values())
+        had = kept([c], "s")
+        await c.stop()
+        await fill(a, TOPICS, 1, "two")
+        await fill(b, TOPICS, 2, "six")
+        await until(lambda: "c" not in clustering(a).node.up)
+        clustering(a).node.remove("c")
+        await until(lambda: set(owners(b, "s")) == {"a", "b"} and agree(a, b, streams=["s"]))
+        await until(lambda: kept([a, b], "s") == 3 * len(TOPICS) - had)
+        words = [payload[:3] for payload in await total([a, b], "s")]
+        assert (words.count(b"two"), words.count(b"six")) == (len(TOPICS), len(TOPICS))
+        # No offset of the lost log is given out again.
+        latest = await asyncio.to_thread(offsets, flight_of(a), "latest", stream="s")
+        earliest = await asyncio.to_thread(offsets, flight_of(b), "earliest", stream="s")
+        for number, end in lost.items():
+            assert latest[str(number)] >= earliest[str(number)] > end
+
+
+async def test_what_is_left_of_a_cluster_begins_anew_with_what_the_other_had(
+    tmp_path: Path,
+) -> None:
+    given = options(filters=["x/#"])
+    async with nodes(tmp_path, "a", "b", s=given) as (a, b):
+        [owner] = owners(a, "s")
+        gone, here = (a, b) if owner == "a" else (b, a)
+        await fill(here, TOPICS, 1, "one")
+        await until(lambda: kept([gone], "s") == len(TOPICS))
+        await gone.stop()
+        await until(lambda: not clustering(here).node.up)
+        clustering(here).node.remove(owner)
+        await until(lambda: set(owners(here, "s")) == {clustering(here).node.name})
+        await fill(here, TOPICS, 1, "two")
+        partition = stream(here, "s").partitions[0]
+        await until(lambda: partition.end - partition.earliest == len(TOPICS))
+        assert partition.earliest > 1_000_000_000
+
+
+async def test_a_node_that_leaves_passes_on_what_waits_for_one_that_is_down(tmp_path: Path) -> None:
+    given = options(filters=["x/#"], partitions=6, key="topic")
+    async with nodes(tmp_path, "a", "b", "c", s=given) as (a, b, c):
+        theirs = [n for n, owner in enumerate(owners(a, "s")) if owner == "c"]
+        place = address(c)
+        await c.stop()
+        await until(lambda: not {"c"} & {*clustering(a).node.up, *clustering(b).node.up})
+        await fill(b, TOPICS, 1, "one")
+        expected = sorted(f"one {each}".encode() for each in TOPICS)
+        assert await clustering(b).leave(10)
+        await b.stop()
+        async with Broker(with_streams(tmp_path, "c", listen=place, s=given)) as again:
+            await until(lambda: kept([a, again], "s") == len(TOPICS))
+            assert await total([a, again], "s") == expected
+            assert any(stream(again, "s").partitions[n].end for n in theirs)
+
+
+async def test_a_node_leaves_with_its_streams_and_its_sessions(tmp_path: Path) -> None:
+    given = options(filters=["x/#"], partitions=6, key="topic")
+    async with nodes(tmp_path, "a", "b", s=given) as (a, b):
+        async with Device("sleeper") as sleeper:
+            await sleeper.connect(b)
+            await sleeper.subscribe(("x/#", 1))
+        await until(lambda: is_subscribed(a, "sleeper", "b"))
+        await fill(a, TOPICS, 1, "one")
+        await until(lambda: kept([a, b], "s") == len(TOPICS))
+        assert await admin.leave(b, 20) == admin.LeftCluster("b", complete=True)
+        assert set(owners(a, "s")) == {"a"}
+        assert kept([a], "s") == len(TOPICS)
+        assert knows_session(a, "sleeper", "a")
+        async with Device("sleeper") as sleeper:
+            assert await sleeper.connect(a)
+            await sleeper.until(lambda: len(sleeper.log) == len(TOPICS))
+            assert sleeper.log == [f"one {each}" for each in TOPICS]
+
+
+async def test_an_owner_that_restarts_under_load_loses_nothing(tmp_path: Path) -> None:
+    given = options(filters=["x/#"], partitions=4, key="topic")
+    async with nodes(tmp_path, "a", "b", s=given) as (a, b):
+        sent: list[bytes] = []
+        stop = asyncio.Event()
+        publisher = asyncio.create_task(keep_publishing(a, "a", stop, sent))
+        place = address(b)
+        await until(lambda: kept([b], "s") > 100)
+        await b.stop()
+        for _ in range(3):
+            before = len(sent)
+            async with Broker(with_streams(tmp_path, "b", listen=place, s=given)) as again:
+                await until(lambda start=before: len(sent) > start + 100)  # type: ignore[misc]
+                await until(lambda node=again: kept([node], "s") > 100)  # type: ignore[misc]
+        async with Broker(with_streams(tmp_path, "b", listen=place, s=given)) as again:
+            stop.set()
+            await publisher
+            await until(lambda: kept([a, again], "s") >= len(sent))
+            assert await total([a, again], "s") == sorted(sent)
+            await assert_in_order([a, again], "s")
+
+
+async def test_an_owner_that_has_lost_its_disk_gives_no_offset_out_again(tmp_path: Path) -> None:
+    given = options(filters=["x/#"])
+    async with nodes(tmp_path, "a", "b", s=given) as (a, b):
+        [owner] = owners(a, "s")
+        gone, here = (a, b) if owner == "a" else (b, a)
+        await fill(here, TOPICS, 1, "one")
+        await until(lambda: kept([gone], "s") == len(TOPICS))
+        place = address(gone)
+        await gone.stop()
+        await fill(here, TOPICS, 1, "two")
+        shutil.rmtree(tmp_path / owner)
+        again = with_streams(tmp_path, owner, address(here), place, s=given)
+        async with Broker(again) as empty:
+            await until(lambda: kept([empty], "s") == len(TOPICS))
+            partition = stream(empty, "s").partitions[0]
+            assert partition.earliest > 1_000_000_000
+            assert await payloads_of(empty, "s") == [f"two {each}".encode() for each in TOPICS]

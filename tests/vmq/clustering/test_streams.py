@@ -1,0 +1,286 @@
+"""Streams across the nodes of a cluster: definitions, messages on their way to owners, readers who look for them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import flight
+from pyspark_vmq.client import Client
+from pyspark_vmq.options import Connection
+
+from tests.vmq.clustering.nodes import address, clustering, together, until
+from tests.vmq.clustering.stream_nodes import (
+    TOPICS,
+    agree,
+    create,
+    fill,
+    flight_of,
+    kept,
+    knows,
+    nodes,
+    offsets,
+    owners,
+    read,
+    stream,
+    total,
+    with_streams,
+)
+from tests.vmq.streamed import rows_of, streams_of
+from tests.vmq.streams.flight_support import ticket
+from tests.vmq.streams.support import options
+from vmq.admin import streams as admin
+from vmq.broker import Broker
+
+# --- definitions
+
+
+async def test_a_stream_is_made_and_deleted_everywhere(tmp_path: Path) -> None:
+    async with nodes(tmp_path, "a", "b", given=options(filters=["g/#"])) as (a, b):
+        await create(a, "fresh", filters=["f/#"], partitions=3)
+        await until(lambda: knows(b, "fresh") and len(stream(b, "fresh").partitions) == 3)
+        assert stream(b, "fresh").matches("f/1")
+        streams_of(b).catalog.delete("fresh")
+        await until(lambda: not knows(a, "fresh"))
+        assert knows(a, "given")
+
+
+async def test_a_node_that_was_down_learns_of_both(tmp_path: Path) -> None:
+    async with Broker(with_streams(tmp_path, "a", old=options(filters=["o/#"]))) as a:
+        await create(a, "gone", filters=["g/#"])
+        b = Broker(with_streams(tmp_path, "b", address(a)))
+        await b.start()
+        await until(lambda: knows(b, "gone") and knows(b, "old"))
+        place = address(b)
+        await b.stop()
+        streams_of(a).catalog.delete("gone")
+        await create(a, "new", filters=["n/#"])
+        async with Broker(with_streams(tmp_path, "b", listen=place)) as again:
+            await until(lambda: knows(again, "new") and not knows(again, "gone"))
+            assert stream(again, "old").fed
+
+
+async def test_what_a_configuration_says_counts_when_it_is_new(tmp_path: Path) -> None:
+    first, second = options(filters=["x/#"]), options(filters=["y/#"])
+    async with nodes(tmp_path, "a", "b", s=first) as (a, b):
+        places = address(a), address(b)
+        await b.stop()
+        changed = Broker(with_streams(tmp_path, "b", listen=places[1], s=second))
+        await changed.start()
+        await until(lambda: stream(a, "s").options.filters == ["y/#"])
+        assert stream(a, "s").matches("y/1")
+        assert not stream(a, "s").matches("x/1")
+        # The old words of a are no news.
+        await a.stop()
+        async with Broker(with_streams(tmp_path, "a", listen=places[0], s=first)) as again:
+            assert stream(again, "s").options.filters == ["y/#"]
+            await together(again, changed)
+            assert stream(changed, "s").options.filters == ["y/#"]
+        await changed.stop()
+
+
+async def test_a_stream_grows_everywhere(tmp_path: Path) -> None:
+    async with nodes(tmp_path, "a", "b", s=options(filters=["x/#"])) as (a, b):
+        place = address(b)
+        await b.stop()
+        grown = options(filters=["x/#"], partitions=3)
+        async with Broker(with_streams(tmp_path, "b", listen=place, s=grown)) as again:
+            await until(lambda: len(stream(a, "s").partitions) == 3)
+            await until(lambda: agree(a, again, streams=["s"]))
+
+
+# --- owners and messages
+
+
+async def test_each_message_is_in_the_log_of_its_owner_once(tmp_path: Path) -> None:
+    given = options(filters=["x/#"], partitions=6, key="topic")
+    async with nodes(tmp_path, "a", "b", "c", s=given) as brokers:
+        assert len(set(owners(brokers[0], "s"))) > 1
+        for each in brokers:
+            name = clustering(each).node.name
+            for qos in (0, 1, 2):
+                await fill(each, TOPICS, qos, f"{name}{qos}")
+        expected = sorted(
+            f"{name}{qos} {topic}".encode()
+            for name in "abc"
+            for qos in (0, 1, 2)
+            for topic in TOPICS
+        )
+        await until(lambda: kept(brokers, "s") == len(expected))
+        assert await total(brokers, "s") == expected
+        for each in brokers:
+            name = clustering(each).node.name
+            for number, partition in enumerate(stream(each, "s").partitions):
+                assert partition.end == 0 or owners(each, "s")[number] == name
+            for row in await rows_of(each, "s"):
+                assert row["qos"] == int(row["payload"][1:2])
+                assert row["client_id"].startswith("embedded-")
+
+
+async def test_an_operator_sees_who_has_what(tmp_path: Path) -> None:
+    given = options(filters=["x/#"], partitions=6, key="topic")
+    async with nodes(tmp_path, "a", "b", s=given) as (a, b):
+        await fill(a, TOPICS, 1, "m")
+        await until(lambda: kept([a, b], "s") == len(TOPICS))
+        names = owners(a, "s")
+        for each in (a, b):
+            [row] = admin.list_streams(each)
+            assert row.owned == names.count(clustering(each).node.name)
+            shown = await admin.show_stream(each, "s")
+            assert shown.messages == len(TOPICS)
+            assert [part.owner for part in shown.partitions] == names
+            assert sum(part.end or 0 for part in shown.partitions) == len(TOPICS)
+            assert figures_of(each, "cluster_stream_partitions") == row.owned
+        assert sum(figures_of(each, "cluster_stream_messages_sent") for each in (a, b)) == kept(
+            [b], "s"
+        )
+        await b.stop()
+        shown = await admin.show_stream(a, "s")
+        away = [part for part in shown.partitions if part.owner == "b"]
+        assert {(part.earliest, part.end, part.bytes) for part in away} == {(None, None, None)}
+        assert shown.messages == kept([a], "s")
+
+
+def figures_of(broker: Broker, name: str) -> float:
+    """The sum of a figure of the cluster."""
+    found = {family.name: family for family in clustering(broker).families()}
+    return sum(sample.value for sample in found[name].samples)
+
+
+async def test_a_message_may_come_before_the_news_of_its_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with nodes(tmp_path, "a", "b", given=options(filters=["g/#"])) as (a, b):
+        late = clustering(b).streams
+        with monkeypatch.context() as patch:
+            patch.setattr(late._records, "get", lambda *_: None)
+            await create(a, "fresh", filters=["x/#"], partitions=8, key="topic")
+            await fill(a, TOPICS, 1, "m")
+            await until(lambda: knows(b, "fresh") and kept([b], "fresh") > 0)
+        late._look_again()
+        await until(lambda: agree(a, b, streams=["fresh"]))
+        await until(lambda: kept([a, b], "fresh") == len(TOPICS))
+        assert await total([a, b], "fresh") == sorted(f"m {each}".encode() for each in TOPICS)
+
+
+# --- readers
+
+
+async def test_a_reader_finds_the_owners_at_any_node(tmp_path: Path) -> None:
+    given = options(filters=["x/#"], partitions=6, key="topic")
+    async with nodes(tmp_path, "a", "b", s=given) as (a, b):
+        await fill(a, TOPICS, 1, "m")
+        await until(lambda: kept([a, b], "s") == len(TOPICS))
+        expected = sorted(f"m {topic}".encode() for topic in TOPICS)
+        for each in (a, b):
+            place = flight_of(each)
+            assert await asyncio.to_thread(read, place, "s") == expected
+            latest = await asyncio.to_thread(offsets, place, "latest", stream="s")
+            assert sum(latest.values()) == len(TOPICS)
+            assert len(latest) == 6
+            earliest = await asyncio.to_thread(offsets, place, "earliest", stream="s")
+            assert set(earliest.values()) == {0}
+            timed = await asyncio.to_thread(offsets, place, "by-timestamp", stream="s", time=0)
+            assert timed == earliest
+
+
+async def test_a_node_tells_where_what_it_does_not_have_is(tmp_path: Path) -> None:
+    async with nodes(tmp_path, "a", "b", s=options(filters=["x/#"])) as (a, b):
+        [owner] = owners(a, "s")
+        here, there = (a, b) if owner == "b" else (b, a)
+
+        def get() -> dict[str, Any]:
+            caught: pytest.ExceptionInfo[flight.FlightServerError]
+            with (
+                flight.connect(flight_of(here)) as client,
+                pytest.raises(flight.FlightServerError, match="is on node") as caught,
+            ):
+                client.do_get(ticket("s")).read_all()
+            found: dict[str, Any] = json.loads(caught.value.extra_info)
+            return found
+
+        assert await asyncio.to_thread(get) == {"code": "elsewhere", "location": flight_of(there)}
+
+
+async def test_offsets_of_a_node_that_is_down_are_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vmq.streams.extents._LONG", 0.2)
+    monkeypatch.setattr("vmq.streams.extents._SHORT", 0.2)
+    async with nodes(tmp_path, "a", "b", s=options(filters=["x/#"])) as (a, b):
+        [name] = owners(a, "s")
+        gone, here = (a, b) if name == "a" else (b, a)
+        await fill(here, TOPICS, 1, "m")
+        await gone.stop()
+        for kind, more in (("latest", {}), ("earliest", {}), ("by-timestamp", {"time": 0})):
+            with pytest.raises(
+                flight.FlightUnavailableError, match=f"'{name}' does not answer"
+            ) as caught:
+                await asyncio.to_thread(offsets, flight_of(here), kind, stream="s", **more)
+            assert json.loads(caught.value.extra_info) == {"code": "away"}
+        assert await asyncio.to_thread(endpoints, flight_of(here)) == (1, -1)
+
+
+def endpoints(location: str) -> tuple[int, int]:
+    """How many endpoints a stream has, and rows."""
+    with flight.connect(location) as client:
+        info = client.get_flight_info(flight.FlightDescriptor.for_path("s"))
+        return len(info.endpoints), info.total_records
+
+
+async def test_a_reader_waits_for_news_of_another_node(tmp_path: Path) -> None:
+    async with nodes(tmp_path, "a", "b", s=options(filters=["x/#"])) as (a, b):
+        [owner] = owners(a, "s")
+        here = a if owner == "b" else b
+        asked: dict[str, Any] = {"stream": "s", "after": {"0": 0}, "wait": 20.0}
+        waiting = asyncio.create_task(
+            asyncio.to_thread(offsets, flight_of(here), "latest", **asked)
+        )
+        await here.publish("x/1", b"news", qos=1)
+        assert await waiting == {"0": 1}
+
+
+async def test_rows_that_a_program_puts_go_to_the_owners(tmp_path: Path) -> None:
+    given = options(filters=["x/#"], partitions=6, key="topic")
+    async with nodes(tmp_path, "a", "b", s=given) as (a, b):
+
+        def put() -> None:
+            topics = pa.array(TOPICS)
+            payloads = pa.array([each.encode() for each in TOPICS])
+            rows = pa.RecordBatch.from_arrays([topics, payloads], names=["topic", "payload"])
+            with flight.connect(flight_of(a)) as client:
+                path = flight.FlightDescriptor.for_path("s")
+                writer, reader = client.do_put(path, rows.schema)
+                writer.write_batch(rows)
+                assert json.loads(reader.read().to_pybytes()) == {"rows": len(TOPICS)}
+                writer.close()
+
+        await asyncio.to_thread(put)
+        assert await total([a, b], "s") == sorted(each.encode() for each in TOPICS)
+        for each in (a, b):
+            name = clustering(each).node.name
+            for number, partition in enumerate(stream(each, "s").partitions):
+                assert partition.end == 0 or owners(each, "s")[number] == name
+
+
+async def test_spark_reads_each_partition_at_its_owner(tmp_path: Path) -> None:
+    given = options(filters=["x/#"], partitions=6, key="topic")
+    async with nodes(tmp_path, "a", "b", s=given) as (a, b):
+        await fill(a, TOPICS, 1, "m")
+        await until(lambda: kept([a, b], "s") == len(TOPICS))
+
+        def collect() -> list[bytes]:
+            client = Client(Connection(flight_of(b)))
+            found = []
+            for number, end in client.latest("s").items():
+                asked = {"stream": "s", "partition": number, "start": 0, "end": end}
+                for batch, _ in client.read(asked):
+                    found += batch.column("payload").to_pylist()
+            assert len(client.owners) == owners(b, "s").count("a")
+            return sorted(found)
+
+        assert await asyncio.to_thread(collect) == sorted(f"m {each}".encode() for each in TOPICS)
