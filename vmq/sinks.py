@@ -231,6 +231,7 @@ class Sinks:
         before = 0 if store is None else store.writes
         known = self.tapped.get(query)
         done = known[2] if known is not None and known[:2] == (batch, end) else 0
+        self.core.publisher = step
         try:
             for route, message in routed[done:]:
                 if route.taps:
@@ -240,10 +241,11 @@ class Sinks:
         except StoreError as error:
             raise BusyError(f"{error}; the batch stays staged") from None
         finally:
+            self.core.publisher = None
             self.tapped[query] = (batch, end, done)
         if store is not None and store.writes != before:
             step.barrier = store.barrier()  # other nodes keep some, and get them from the store
-        if step.stream_barrier or step.barrier:
+        if step.stream_barrier or step.barrier or step.wait is not None:
             await settled(step)
 
     def tap(self, query: str, route: Route, message: Message) -> int:
