@@ -35,9 +35,6 @@ LONGEST_DELAY: Final = 5.0
 #: Nodes that a read follows, one naming the next: a partition may move meanwhile.
 MOST_HOPS: Final = 4
 
-#: Batches come in few large frames; gRPC's 16 KiB would cost both ends a look at each.
-LARGEST_FRAME: Final = 1 << 20
-
 #: What Flight makes of a handshake that finds no broker, or one whose certificate it does not trust.
 HANDSHAKE_BROKE_OFF: Final = "Could not finish writing before closing"
 
@@ -243,7 +240,7 @@ def connect(connection: Connection) -> "flight.FlightClient":
     """A client of the server; nothing is sent yet."""
     from pyarrow import flight
 
-    kept: dict[str, Any] = {"generic_options": [("grpc.http2.max_frame_size", LARGEST_FRAME)]}
+    kept: dict[str, Any] = {}
     if connection.cafile:
         kept["tls_root_certs"] = _read_file(connection.cafile)
     if connection.certfile:
