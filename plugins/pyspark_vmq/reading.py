@@ -1,10 +1,8 @@
 """What a task does: fetch its ranges, batch after batch, across restarts of the broker."""
 
-import gc
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
@@ -13,6 +11,7 @@ from pyspark_vmq.client import Client, client_of
 from pyspark_vmq.errors import DataLossError, Unauthenticated, Unavailable
 from pyspark_vmq.options import SourceOptions
 from pyspark_vmq.planning import Range
+from pyspark_vmq.process import prepare
 from pyspark_vmq.unpacking import BULK, Unpacker, arrow_schema
 
 if TYPE_CHECKING:
@@ -42,19 +41,9 @@ def read_task(
     if not isinstance(task, Task):
         return
     client = client_of(options.connection)
-    spare_collector()
+    prepare()
     for each in task.ranges:
         yield from read_range(client, each, options, columns)
-
-
-@cache
-def spare_collector() -> None:
-    """Takes what is loaded by now out of the garbage collector's sight, once in a process.
-
-    Spark's workers collect garbage after each task, and go through all modules for it: some 30 ms.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 def read_range(

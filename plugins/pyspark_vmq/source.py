@@ -25,6 +25,7 @@ from pyspark_vmq.offsets import EARLIEST, LATEST, Offsets, from_checkpoint, to_c
 from pyspark_vmq.options import SourceOptions, sink_options, source_options
 from pyspark_vmq.planning import Range, falls_back, limited, ranges_between, tasks_of
 from pyspark_vmq.positions import at, checked, end_of, start_of, streams_to_read
+from pyspark_vmq.process import prepare
 from pyspark_vmq.reading import Task, read_task
 from pyspark_vmq.schema import DDL, projection
 from pyspark_vmq.writing import BatchWriter, StreamWriter
@@ -51,6 +52,7 @@ class DefaultSource(DataSource):
         return DDL
 
     def reader(self, schema: "StructType") -> "Reader":
+        prepare()
         return Reader(source_options(self.options, "batch"), projection(schema))
 
     def streamReader(self, schema: "StructType") -> "StreamReader":

@@ -80,8 +80,9 @@ class Depositing:
         self.keepers = keepers
         #: Made when something waits.
         self.wishes: Wishes | None = None
-        #: The last parcel that they were asked to keep.
+        #: The last parcel that they were asked to keep, and the last that all of them do.
         self.last = b""
+        self.safe = b""
         #: Parcels that not all of them have, and their bytes.
         self.open: deque[Parcel] = deque()
         self.size = 0
@@ -194,7 +195,7 @@ class Deposits:
         depositing.former.update(depositing.keepers)
         depositing.keepers = self._choose(peer)
         depositing.former.difference_update(depositing.keepers)
-        depositing.last = b""
+        depositing.last = depositing.safe = b""
         depositing.open.clear()
         depositing.size = 0
         depositing.turn += 1
@@ -246,14 +247,13 @@ class Deposits:
 
     def _settle(self, peer: str, depositing: Depositing) -> None:
         """Nobody waits any more for what is kept."""
-        last = b""
         while depositing.open and not depositing.open[0].open:
             entry = depositing.open.popleft()
             depositing.size -= entry.size
-            last = entry.key
+            depositing.safe = entry.key
         lane = self._lanes.find_lane(peer)
-        if last and lane is not None:
-            lane.settle_up_to(last)
+        if lane is not None:
+            lane.settle_up_to(depositing.safe)  # also who sent again what is kept long since
         if depositing.former and not depositing.open and lane is not None:
             if next(iter(lane.parcels(depositing.last)), None) is None:
                 former, depositing.former = sorted(depositing.former), set()

@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import msgspec
@@ -38,8 +38,8 @@ from vmq.streams.tickets import BadTicketError, Ticket, decode, encode
 
 log = logging.getLogger("vmq.streams")
 
-#: The priority where the scheduler knows no idle policy.
-NICENESS: Final = 19
+#: Steps behind the broker: it gets about ten times the share where both want the same processor.
+NICENESS: Final = 10
 #: Seconds that calls under way have to end.
 PATIENCE: Final = 3.0
 
@@ -217,15 +217,15 @@ def tell(news: News) -> None:
 
 
 def step_back() -> None:
-    """Has whoever else wants a processor get it at once.
+    """Has the broker go first: what is read can wait a little, a message on its way should not.
 
-    What is read is read when there is time: a message on its way waits for no batch. It starves nowhere, the
-    idle policy has a share of its own; and who waits for rows uses no processor meanwhile.
+    The idle policy (SCHED_IDLE) would have others go first without any delay, but leaves readers three thousandths
+    of a processor that somebody else is busy on.
     """
-    try:
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    except (AttributeError, OSError):
+    with suppress(OSError, AttributeError):  # a container may forbid it, another system lack it
         os.nice(NICENESS)
+        # A batch that becomes ready interrupts nobody.
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def main() -> None:

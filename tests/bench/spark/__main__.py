@@ -1,9 +1,10 @@
 """Spark's side, measured: python -m tests.bench.spark [--messages 1000000] [--rounds 6] [--turns 10]
 
 Reading: rows per second and core-seconds of `spark.read.format("vmq")` against Spark's own Parquet reader on
-the same rows, all columns, both into the noop sink, in turn, in one session, by the best rounds. Core-seconds
-are of the JVM, its Python workers and the broker. `ready` is a source in Python that has its batches in
-memory: what Spark takes for rows from Python, and the least that any such source costs.
+the same rows, all columns, both into the noop sink, in turn, in one session, planning included; the ratios are
+medians of the rounds'. Core-seconds are of the JVM, all its Python processes and the broker. What the first reading
+of each took stands beside. `ready` is a source in Python that has its batches in memory: what Spark takes for rows
+from Python, and the least that any such source costs.
 
 Latency: see `tests.bench.spark.latency`, which is also a program of its own.
 
@@ -19,11 +20,10 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import TYPE_CHECKING
-
-import psutil
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tests.bench.spark import latency
+from tests.bench.spark.meter import Meter
 from tests.bench.spark.ready import Ready
 from tests.bench.spark.session import LISTEN, Bar, session
 from tests.spark.support import Bridge, stream_environment
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 
 WINDOW = 2000
+#: Rounds that come before those that are measured: Java compiles what it runs often.
+WARM_ROUNDS = 2
 
 
 def fill(broker: BrokerProcess, messages: int, devices: int = 4) -> None:
@@ -60,24 +62,18 @@ def fill(broker: BrokerProcess, messages: int, devices: int = 4) -> None:
         wire.stream.close()
 
 
-def core_seconds() -> float:
-    """CPU of all that this process has started, and of itself."""
-    me = psutil.Process()
-    spent = 0.0
-    for process in [me, *me.children(recursive=True)]:
-        try:
-            times = process.cpu_times()
-        except psutil.NoSuchProcess:
-            continue
-        spent += times.user + times.system + times.children_user + times.children_system
-    return spent
+class Scan(NamedTuple):
+    """What one reading of all rows took."""
+
+    seconds: float
+    cores: float
 
 
-def scan(rows: DataFrame) -> tuple[float, float]:
-    """Seconds and core-seconds of reading all rows."""
-    cores, start = core_seconds(), perf_counter()
-    rows.write.format("noop").mode("overwrite").save()
-    return perf_counter() - start, core_seconds() - cores
+def scan(meter: Meter, rows: Callable[[], DataFrame]) -> Scan:
+    """Plans and reads all rows."""
+    cores, start = meter.core_seconds(), perf_counter()
+    rows().write.format("noop").mode("overwrite").save()
+    return Scan(perf_counter() - start, meter.core_seconds() - cores)
 
 
 def reading(bridge: Bridge, folder: Path, rounds: int) -> list[Bar]:
@@ -91,25 +87,33 @@ def reading(bridge: Bridge, folder: Path, rounds: int) -> list[Bar]:
         "parquet": lambda: bridge.spark.read.parquet(parquet),
         "ready": lambda: bridge.spark.read.format("ready").option("rows", count).load(),
     }
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in frames}
-    for _ in range(rounds + 1):
-        for name, frame in frames.items():
-            found[name].append(scan(frame()))
-    print(f"{count:,} rows {'rows/s':>12} {'core-seconds':>14} {'median':>8}")
-    best = {}
-    for name, runs in found.items():
-        wall, cores = (min(each[at] for each in runs[1:]) for at in (0, 1))
-        best[name] = wall, cores
-        middle = median(each[1] for each in runs[1:])
-        print(f"{name:14} {count / wall:12,.0f} {cores:14.2f} {middle:8.2f}", flush=True)
-    (wall, cores), (wall_there, cores_there) = best["vmq"], best["parquet"]
-    ready = best["ready"]
+    found: dict[str, list[Scan]] = {name: [] for name in frames}
+    with Meter() as meter:
+        for _ in range(WARM_ROUNDS + rounds):
+            for name, frame in frames.items():
+                found[name].append(scan(meter, frame))
+    print(f"{count:,} rows {'rows/s':>12} {'core-seconds':>14} {'first: s':>9} {'core-s':>7}")
+    for name, (first, *_) in found.items():
+        found[name] = found[name][WARM_ROUNDS:]
+        seconds = median(each.seconds for each in found[name])
+        cores = median(each.cores for each in found[name])
+        print(
+            f"{name:14} {count / seconds:12,.0f} {cores:14.2f} {first.seconds:9.2f} {first.cores:7.2f}",
+            flush=True,
+        )
+    vmq, there, ready = found["vmq"], found["parquet"], found["ready"]
     return [
-        Bar("rate, vmq to parquet", wall_there / wall, 0.9, least=True),
-        Bar("core-seconds, vmq to parquet", cores / cores_there, 1.3),
-        Bar("rate, ready to parquet", wall_there / ready[0], None),
-        Bar("core-seconds, ready to parquet", ready[1] / cores_there, None),
+        Bar("rate, vmq to parquet", 1 / middle(vmq, there, "seconds"), 0.9, least=True),
+        Bar("core-seconds, vmq to parquet", middle(vmq, there, "cores"), 1.3),
+        Bar("rate, ready to parquet", 1 / middle(ready, there, "seconds"), None),
+        Bar("core-seconds, ready to parquet", middle(ready, there, "cores"), None),
     ]
+
+
+def middle(these: list[Scan], those: list[Scan], what: Literal["seconds", "cores"]) -> float:
+    """The median of the ratios within the rounds: neighbours in time share the machine's mood."""
+    at = Scan._fields.index(what)
+    return median(a[at] / b[at] for a, b in zip(these, those, strict=True))
 
 
 def main() -> None:

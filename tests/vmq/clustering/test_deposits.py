@@ -97,6 +97,14 @@ async def test_what_waits_for_a_node_that_is_down_survives_the_publishers(
         await publish(nodes["a"], *NUMBERS)
         assert deposits(nodes, "a").deposited == len(NUMBERS)
         assert kept(nodes, "c")
+        async with peer_of(
+            nodes["a"]
+        ) as peer:  # a repetition waits for what is kept already, and not for more
+            await peer.connect("again", clean=False)
+            peer.send(publish_packet("u", b"x", qos=2, packet_id=1))
+            assert (await peer.packet()).type == PUBREC
+            peer.send(publish_packet("u", b"x", qos=2, packet_id=1, dup=True))
+            assert (await peer.packet()).type == PUBREC
         await nodes.lose("a", monkeypatch)
         if comes_back == "wiped":
             await until(lambda: clustering(nodes["c"]).node.up == [])

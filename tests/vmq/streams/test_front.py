@@ -15,7 +15,7 @@ from tests.vmq.streams.support import options
 from vmq.flight_process import COMMAND, environment
 from vmq.streams.flight import StreamServer
 from vmq.streams.flight_access import Access, Anybody
-from vmq.streams.front import Front, News, Orders
+from vmq.streams.front import NICENESS, Front, News, Orders, step_back
 
 
 @pytest.fixture
@@ -68,7 +68,8 @@ def test_it_serves_until_its_input_ends(running: Running) -> None:
         process(Orders(inner, "127.0.0.1", 0), folder) as front,
     ):
         port = heard(front).port
-        assert os.sched_getscheduler(front.pid) == os.SCHED_IDLE
+        assert os.sched_getscheduler(front.pid) == os.SCHED_BATCH
+        assert os.getpriority(os.PRIO_PROCESS, front.pid) == min(19, os.nice(0) + NICENESS)
         with flight.connect(("127.0.0.1", port)) as client:
             assert client.do_get(ticket("s")).read_all().num_rows == 1
         # A signal is for the broker, which closes the input when it is done.
@@ -78,6 +79,16 @@ def test_it_serves_until_its_input_ends(running: Running) -> None:
         assert front.stdin is not None
         front.stdin.close()
         assert front.wait(30) == 0
+
+
+def test_a_system_that_knows_no_priorities_is_served_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_steps: int) -> int:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "nice", refuse)
+    step_back()
 
 
 def test_a_port_that_is_taken_is_news(running: Running) -> None:

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = """
+import ctypes, gc, resource
+from pyspark_vmq.process import keep_memory, prepare
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+def churn():
+    # As gRPC does: a large piece of the heap is taken, touched and freed, again and again.
+    before = faults()
+    for _ in range(50):
+        pieces = [ctypes.c_void_p(libc.malloc(1 << 20)) for _ in range(8)]
+        for piece in pieces:
+            ctypes.memset(piece, 1, 1 << 20)
+        for piece in pieces:
+            libc.free(piece)
+    return faults() - before
+
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+before = churn()
+prepare()
+churn()
+after = churn()
+frozen = gc.get_freeze_count()
+prepare()
+print(before, after, frozen, gc.get_freeze_count() == frozen, hasattr(libc, "mallopt"))
+"""
+
+
+def test_the_heap_is_kept_and_the_collector_spared() -> None:
+    """In a process of its own: both last as long as the process does."""
+    folder = str(Path(__file__).parents[3] / "plugins")
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={"PYTHONPATH": folder},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    before, after, frozen, once, glibc = run.stdout.split()
+    assert int(frozen) > 1000
+    assert once == "True"
+    if glibc == "True":
+        assert int(after) < int(before) / 10, run.stdout
