@@ -251,7 +251,7 @@ def test_a_node_that_hears_of_a_session_that_came_long_ago_tells_nobody() -> Non
     world = World(10, nodes=2, others=False)
     node = world.nodes["b"]
     node.view = NOTHING
-    node.is_recent = lambda _record: False  # type: ignore[method-assign]
+    node.is_recent = lambda record: False  # type: ignore[method-assign]
     world.change(node, Stamped((200, "a"), Record("a", 200, False, FILTERS, source="b")))
     world.change(node, Stamped((201, "a"), Record("a", 201, False, FILTERS, source="b")))
     assert not world.lanes["b", "a"]
