@@ -197,7 +197,8 @@ class Directory:
         before = self._current(key)
         if before is None or before.node != self._node.name:
             return
-        after = msgspec.structs.replace(before, node=node, since=before.since + 1)
+        since = max(self._now(), before.since + 1)
+        after = msgspec.structs.replace(before, node=node, since=since, source=self._node.name)
         self._write(key, before, after)
 
     def keys(
@@ -527,7 +528,7 @@ def _key_of(registry: Registry, subscriber: Subscriber) -> bytes:
 
 
 def _with(record: Record, filters: Filters, online: bool, pieces: str) -> Record:
-    return Record(record.node, record.since, record.clean, filters, online, pieces)
+    return Record(record.node, record.since, record.clean, filters, online, pieces, record.source)
 
 
 def _kind(record: Record | None) -> tuple[str, bool, bool, str] | None:

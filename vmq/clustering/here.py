@@ -46,6 +46,9 @@ class Here(Protocol):
     def record(self, who: Who) -> Record | None:
         """The record of a session, as this node knows it."""
 
+    def is_recent(self, record: Record) -> bool:
+        """Whether a record is so new that its session may still be on its way to its owner."""
+
     def give(self, who: Who, node: str) -> int:
         """Makes another node the owner; returns since when. This node's own publishes go by it from now on."""
 

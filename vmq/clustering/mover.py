@@ -117,7 +117,7 @@ class Mover(Sessions):
         for who in self.durable():
             record = self.record(who)
             if record is not None and record.node != self.name:
-                self.moving.on_owner(who, None, record, self._now())
+                self.moving.on_owner(who, record, record, self._now())
         self._tick()
 
     def stop(self) -> None:
@@ -242,6 +242,10 @@ class Mover(Sessions):
     def record(self, who: Who) -> Record | None:
         """The record of a session, as this node knows it."""
         return self._directory.record(*who)
+
+    def is_recent(self, record: Record) -> bool:
+        """Whether the session of a record may still be on its way."""
+        return record.is_recent(int(self._core.wall_clock() * 1000))
 
     def give(self, who: Who, node: str) -> int:
         """Makes another node the owner; returns since when."""

@@ -18,6 +18,9 @@ which X published it. A new owner learns that it is one from O's `State`, from X
 whichever comes first, and each of them says what to subscribe to. N's own clients are such an X, whose messages have
 the origin "".
 
+A node that hears of the session only now, as one that has just joined does, routes it from now on, and marks that by
+what the record says of the owner before. The ghost waits for it as for the others, once it is up.
+
 A node that goes down meanwhile is no longer waited for. Then a message may come twice or out of its order, but none is
 lost that is not lost with the node: a ghost stays until those that were down have come back and marked, too.
 
@@ -279,20 +282,25 @@ class Moving:
     def _on_moved(self, peer: str, moved: Moved) -> None:
         here, who = self._here, moved.who
         record = here.record(who)
-        if record is not None and (record.since, record.node) < (moved.since, moved.node):
+        if record is None or (record.since, record.node) < (moved.since, moved.node):
             self._owed.setdefault(who, []).append((peer, moved, self._now + PATIENCE))
-            return
-        # By no record nothing goes anywhere.
-        route = Record(moved.node, moved.since, False, {}) if record is None else record
+        else:
+            self._answer(peer, moved, record)
+
+    def _answer(self, peer: str, moved: Moved, route: Record) -> None:
+        here, who = self._here, moved.who
         mark = Mark(*who, route.since, route.node, peer, route.subscriptions, again=True)
         for node in sorted({peer, moved.node} - {here.name}):
             self._say(node, mark)
 
     def _put_marks(self, who: Who, before: Record | None, after: Record) -> None:
         """The record has changed: old owner and new are told what is routed by it."""
-        if before is not None and before.node != after.node:
-            mark = Mark(*who, after.since, after.node, before.node, after.subscriptions)
-            for node in sorted({before.node, after.node} - {self._here.name}):
+        source = after.source if before is None else before.node
+        if before is None and not self._here.is_recent(after):
+            source = ""
+        if source not in ("", after.node):
+            mark = Mark(*who, after.since, after.node, source, after.subscriptions)
+            for node in sorted({source, after.node} - {self._here.name}):
                 self._say(node, mark)
         owed = self._owed.pop(who, None)
         for peer, moved, _ in owed or ():
@@ -584,3 +592,7 @@ class Moving:
                 self._owed[who] = left
             else:
                 del self._owed[who]
+            if self._here.record(who) is None:  # by no record nothing goes anywhere
+                for peer, moved, deadline in owed:
+                    if now >= deadline:
+                        self._answer(peer, moved, Record(moved.node, moved.since, False, {}))

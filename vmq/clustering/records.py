@@ -18,6 +18,8 @@ _NUL: Final = b"\0"
 _PIECE_WORDS: Final = 4
 #: The digits of a piece's number, with which its key ends.
 NUMBER: Final = 8
+#: Milliseconds: those for which a session may be on its way to its owner, and those by which clocks may differ.
+RECENT: Final = 120_000
 
 
 class RecordError(ValueError):
@@ -37,6 +39,12 @@ class Record(Struct, array_like=True, frozen=True):
     #: Which pieces (`vmq.clustering.pieces`) hold the rest of the subscriptions, if one piece does not hold all. It is
     #: another each time a node begins to write them: so the pieces of one side of a split never count on the other.
     pieces: Annotated[str, Meta(max_length=300)] = ""
+    #: The owner before, which may still have something of the session; empty if there was none, or not of late.
+    source: Annotated[str, Meta(max_length=255)] = ""
+
+    def is_recent(self, now: int) -> bool:
+        """Whether it became what it is so lately that the session may still be on its way."""
+        return now - self.since < RECENT
 
     def like(self, subscriptions: dict[str, int]) -> "Record":
         """A session of the same owner and kind that subscribes to just this."""
@@ -135,4 +143,10 @@ def taken_over(
 ) -> Record:
     """The record with which a node becomes the owner of a session that had the record `before`."""
     since = now if before is None else max(now, before.since + 1)
-    return Record(node, since, clean, subscriptions, online)
+    if before is None or clean or before.clean:
+        source = ""
+    elif before.node != node:
+        source = before.node
+    else:
+        source = before.source if before.is_recent(now) else ""
+    return Record(node, since, clean, subscriptions, online, source=source)

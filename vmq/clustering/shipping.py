@@ -40,6 +40,7 @@ class Shipping:
         outgoing.left = (since, node)
         outgoing.awaited = set(self._here.up())
         outgoing.missed = set(self._here.down())
+        outgoing.known = outgoing.awaited | outgoing.missed
         self._aim(who, outgoing, node, since, now)
 
     def go_on(self, who: Who) -> None:
@@ -219,6 +220,11 @@ class Shipping:
     def peer_up(self, peer: str) -> None:
         """A member can be reached."""
         for who, outgoing in list(self.outgoing.items()):
+            if peer not in outgoing.known and outgoing.step is not Step.DONE:
+                # It has joined since, and may hear first what others have not heard to be over.
+                outgoing.known.add(peer)
+                outgoing.awaited.add(peer)
+                self._busy.add(who)
             self._ask_for_marks(who, outgoing)
             if outgoing.target == peer:
                 self._ship(who, outgoing)

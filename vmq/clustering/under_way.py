@@ -69,6 +69,8 @@ class Outgoing:
         #: Nodes that are up, and those that are down, whose mark has not come.
         self.awaited: set[str] = set()
         self.missed: set[str] = set()
+        #: All whose mark was ever waited for.
+        self.known: set[str] = set()
         #: Those of them who were asked for it, once `ask_at` has come.
         self.asked: set[str] = set()
         self.ask_at = 0.0

@@ -16,6 +16,7 @@ from tests.vmq.support import House, stored_house
 from vmq.clustering.directory import Directory
 from vmq.clustering.pieces import PIECE
 from vmq.clustering.records import (
+    RECENT,
     SUBSCRIBERS,
     Record,
     decode,
@@ -150,7 +151,7 @@ def test_who_takes_over_is_later_than_the_owner_whatever_its_clock_says(durable:
     assert setting.directory.record("", "c") == Record("a", NOW + 501, True, {})
     # So does who begins anew in the same pass.
     setting.session("c", clean=False)
-    assert setting.directory.record("", "c") == Record("a", NOW + 501, False, {})
+    assert setting.directory.record("", "c") == Record("a", NOW + 501, False, {}, source="b")
     setting.directory.flush()
     setting.session("c")
     assert setting.directory.record("", "c") == Record("a", NOW + 502, True, {})
@@ -193,9 +194,20 @@ def test_the_owner_gives_a_session_away(durable: Setting) -> None:
     setting.session("c", clean=False)
     setting.subscribe("c", "t", 1)
     setting.directory.give("", "c", "b")
-    assert setting.directory.record("", "c") == Record("b", NOW + 1, False, {"t": 1})
+    given = Record("b", NOW + 1, False, {"t": 1}, source="a")
+    assert setting.directory.record("", "c") == given
     setting.directory.flush()
-    assert setting.stored("c") == Record("b", NOW + 1, False, {"t": 1})
+    assert setting.stored("c") == given
+
+
+def test_a_session_that_is_given_away_is_the_other_nodes_from_now_on(durable: Setting) -> None:
+    setting = durable
+    setting.session("c", clean=False)
+    setting.now += RECENT
+    setting.directory.give("", "c", "b")
+    given = setting.directory.record("", "c")
+    assert given is not None
+    assert given.is_recent(setting.now)
 
 
 def test_a_session_whose_record_went_has_it_again_with_its_next_subscription(

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from tests.vmq.clustering.world import FILTERS, WHO, Stamped, World, entry_of
-from vmq.clustering.moves import Batch, Claim, Moved
+from tests.vmq.clustering.world import FILTERS, NOTHING, WHO, Stamped, World, entry_of
+from vmq.clustering.moves import Batch, Claim, Mark, Moved
 from vmq.clustering.moving import CLAIM_PATIENCE, MAX_HOPS
 from vmq.clustering.records import Record
 from vmq.clustering.shipping import PATIENCE
@@ -18,12 +18,12 @@ SEEDS = range(100)
 def act(world: World, connects: float, publishes: float) -> None:
     choice = world.random.random()
     names = [name for name, node in world.nodes.items() if node.is_alive]
-    if choice < connects and names:
-        world.connect(world.random.choice(names))
+    # Nobody lets clients in before it has heard what the others know.
+    heard = [name for name in names if world.nodes[name].view.record is not None]
+    if choice < connects and heard:
+        world.connect(world.random.choice(heard))
     elif choice < connects + publishes and names:
-        node = world.nodes[world.random.choice(names)]
-        if not node.is_new:
-            node.publish()
+        world.nodes[world.random.choice(names)].publish()
     else:
         world.work()
 
@@ -43,7 +43,7 @@ def check_owner(world: World) -> None:
 
 
 def check_none_lost(world: World) -> None:
-    assert sorted(set(world.mids) - set(world.client.log) - world.lost) == []
+    assert sorted(set(world.mids) - set(world.client.log) - world.lost - world.unrouted) == []
 
 
 def check_none_twice(world: World) -> None:
@@ -166,6 +166,29 @@ def test_lost_disks_lose_what_was_on_them_and_nothing_else(others: bool) -> None
     assert taken_out > 10
 
 
+@pytest.mark.parametrize("others", [False, True])
+def test_nodes_that_join_while_a_session_moves_lose_nothing_of_what_they_route(
+    others: bool,
+) -> None:
+    for seed in SEEDS:
+        world = World(seed, nodes=2 + seed % 2, others=others)
+        for index in range(300):
+            if index % 60 == 30:
+                world.join(f"n{index}")
+            if world.random.random() < 0.4:
+                act(world, 0.1, 0.5)
+            else:
+                world.step()
+        world.finish()
+        try:
+            check_owner(world)
+            check_none_lost(world)
+            check_none_twice(world)
+            check_order(world)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}") from error
+
+
 def test_an_owner_that_says_nothing_is_waited_for_no_longer_than_that() -> None:
     world = World(1, nodes=2, others=False)
     world.nodes["a"].publish()
@@ -200,6 +223,51 @@ def test_a_node_that_never_marks_is_not_waited_for_forever() -> None:
             world.random.choice(events)()
     assert not world.nodes["a"].ghosts
     assert not world.nodes["b"].moving.incoming
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_what_a_node_publishes_that_has_just_heard_of_a_session_on_its_way_comes(
+    others: bool,
+) -> None:
+    world = World(9, nodes=3, others=others)
+    world.connect("b")
+    while world.lanes["b", "a"]:
+        world.run_lane("b", "a")
+    while world.lanes["a", "b"]:
+        world.run_lane("a", "b")
+    assert world.at() is not None
+    assert world.nodes["b"].moving.incoming  # there is no mark of the third node
+    world.join("d")
+    world.change(world.nodes["d"], world.nodes["b"].view)
+    world.nodes["d"].publish()
+    for lane in (("d", "b"), ("d", "a")):
+        while world.lanes[lane]:
+            world.run_lane(*lane)
+    world.finish()
+    assert world.client.log == [("d", 1)]
+
+
+def test_a_node_that_hears_of_a_session_that_came_long_ago_tells_nobody() -> None:
+    world = World(10, nodes=2, others=False)
+    node = world.nodes["b"]
+    node.view = NOTHING
+    node.is_recent = lambda record: False  # type: ignore[method-assign]
+    world.change(node, Stamped((200, "a"), Record("a", 200, False, FILTERS, source="b")))
+    world.change(node, Stamped((201, "a"), Record("a", 201, False, FILTERS, source="b")))
+    assert not world.lanes["b", "a"]
+
+
+def test_a_mark_that_is_asked_of_a_node_without_the_record_waits_for_it() -> None:
+    world = World(11, nodes=3, others=False)
+    moving = world.nodes["c"].moving
+    world.nodes["c"].view = NOTHING
+    moving.receive("a", Moved(*WHO, 200, "b"), 0.0)
+    moving.tick(PATIENCE - 1)
+    assert not world.lanes["c", "a"]
+    moving.tick(PATIENCE)  # there is none any more
+    [(mark, _)] = world.lanes["c", "a"]
+    assert mark == Mark(*WHO, 200, "b", "a", {}, again=True)
+    assert not moving._owed
 
 
 def test_of_two_clients_on_one_node_the_later_one_waits_on() -> None:

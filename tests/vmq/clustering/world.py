@@ -17,7 +17,7 @@ from vmq.clustering.here import Kind, Verdict
 from vmq.clustering.moves import Batch, Entry, Inherited, Mark, Move, Who
 from vmq.clustering.moving import Moving
 from vmq.clustering.publishes import Publish
-from vmq.clustering.records import Record
+from vmq.clustering.records import Record, taken_over
 from vmq.clustering.spool import Known
 from vmq.clustering.stretches import Stretches
 
@@ -37,6 +37,10 @@ class Stamped(NamedTuple):
 
     stamp: tuple[int, str]
     record: Record | None
+
+
+#: What a node knows that has no records yet.
+NOTHING = Stamped((0, ""), None)
 
 
 def entry_of(mid: Mid, packet_id: int = 0) -> Entry:
@@ -84,10 +88,8 @@ class Node:
         self.world = world
         self.name = name
         self.is_alive = True
-        #: It has lost its disk. Who never routed a session marks nothing, so it does not publish here.
-        self.is_new = False
         self.reachable: set[str] = set()
-        self.view = Stamped((0, ""), None)
+        self.view = NOTHING
         self.sessions: dict[Who, Session] = {}
         self.ghosts: dict[Who, Session] = {}
         self.published = 0
@@ -116,11 +118,14 @@ class Node:
     def record(self, who: Who) -> Record | None:
         return self.view.record
 
+    def is_recent(self, record: Record) -> bool:
+        return True
+
     def give(self, who: Who, node: str) -> int:
         before = self.view.record
         assert before is not None
         assert before.node == self.name
-        after = Record(node, before.since + 1, False, before.subscriptions)
+        after = Record(node, before.since + 1, False, before.subscriptions, source=self.name)
         self.write(after)
         return after.since
 
@@ -234,8 +239,7 @@ class Node:
         session = self.sessions.setdefault(WHO, self.world.new_session())
         session.client = ticket
         before = self.view.record
-        since = self.world.stamp if before is None else max(self.world.stamp, before.since + 1)
-        self.write(Record(self.name, since, False, FILTERS))
+        self.write(taken_over(before, self.name, self.world.stamp, False, FILTERS))
         for packet_id, mid in session.inflight.items():
             self.world.hand(session, packet_id, mid)
 
@@ -244,9 +248,11 @@ class Node:
         mid = (self.name, self.published)
         self.world.mids.append(mid)
         record = self.view.record
-        assert record is not None
         targets = set(self.world.nodes) if self.world.others else set()
-        targets.add(record.node)  # as long as it has the record, also if it is gone
+        if record is None:
+            self.world.unrouted.add(mid)
+        else:
+            targets.add(record.node)  # as long as it has the record, also if it is gone
         for target in sorted(targets):
             if target == self.name:
                 self.take("", mid)
@@ -282,7 +288,7 @@ class Node:
             session.has_gate = False
             session.waiting.extend(mid for _, mid in session.held)
             session.held.clear()
-        self.moving.on_owner(WHO, None, self.view.record, self.world.now)
+        self.moving.on_owner(WHO, self.view.record, self.view.record, self.world.now)
 
 
 class World:
@@ -309,6 +315,8 @@ class World:
         self.gossip: list[tuple[str, str, Stamped]] = []
         self.cuts: set[frozenset[str]] = set()
         self.mids: list[Mid] = []
+        #: What was published where nothing was known of the session: it may come or not.
+        self.unrouted: set[Mid] = set()
         #: What was on disks that are lost.
         self.lost: set[Mid] = set()
         #: Nodes that are no members any more, for which something may still wait.
@@ -480,17 +488,17 @@ class World:
         self.forget(name)
         node = self.nodes[name]
         others = [each for each in self.nodes.values() if each is not node]
-        node.view = max((each.view for each in others), key=lambda view: view.stamp)
+        latest = max((each.view for each in others), key=lambda view: view.stamp)
+        node.view = NOTHING
         node.is_alive = True
-        node.is_new = True
         node.reachable = set()
         node.moving = Moving(node)
-        for other in others:
-            self.change(other, node.view)
+        for each in self.nodes.values():
+            self.change(each, latest)
         record = node.view.record
         if record is not None and record.node == name:
             node.build(WHO, record.subscriptions)
-            node.write(Record(name, record.since + 1, False, record.subscriptions))
+            node.write(taken_over(record, name, 0, False, record.subscriptions))
         for other in others:
             self.inherit(other.name, name, [], keeps=True)
 
@@ -499,12 +507,15 @@ class World:
         self.forget(name)
         del self.nodes[name]
         self.gossip = [each for each in self.gossip if each[1] != name]
-        for (_origin, target), lane in self.lanes.items():
+        for (origin, target), lane in self.lanes.items():
             if target == name:
                 for message, done in list(lane):
                     if done is not None:
                         lane.remove((message, done))
                         done(False)
+                for done in list(self.confirmations[origin, target]):
+                    done(False)
+                self.confirmations[origin, target].clear()
         for node in self.nodes.values():
             if name in node.reachable:
                 node.reachable.discard(name)
@@ -519,7 +530,7 @@ class World:
         record = heir.view.record
         if record is not None and record.node in self.gone:
             heir.moving.adopt(WHO, record)
-            heir.write(Record(heir.name, record.since + 1, False, record.subscriptions))
+            heir.write(taken_over(record, heir.name, 0, False, record.subscriptions))
 
     def settle_estates(self) -> None:
         """All know who has the session."""
@@ -544,6 +555,19 @@ class World:
                     moving.receive(origin, Inherited(WHO[0], clients, entry), self.now)
             elif isinstance(message, Batch | Inherited) and not keeps:
                 moving.receive(origin, message, self.now)
+
+    def join(self, name: str) -> None:
+        """A node that was never there: it knows nothing, and learns what some other knows, the latest or not."""
+        node = self.nodes[name] = Node(self, name)
+        others = sorted(each for each in self.nodes if each != name)
+        for other in others:
+            for lane in ((name, other), (other, name)):
+                self.lanes.setdefault(lane, deque())
+                self.confirmations.setdefault(lane, deque())
+            self.notice(name, other)
+            self.notice(other, name)
+        self.gossip += [(other, name, self.nodes[other].view) for other in others]
+        assert node.view is NOTHING
 
     def split(self) -> None:
         names = sorted(self.nodes)
