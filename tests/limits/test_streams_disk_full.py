@@ -141,7 +141,7 @@ def test_a_full_disk_holds_acknowledgements_back_until_there_is_room(disk: Small
                 wait_until_well(broker)
                 broker.wait_logs(
                     "the streams can write again",
-                    lambda lines: sum("streams can write again" in each for each in lines) > turn,  # noqa: B023
+                    lambda lines: sum("streams can write again" in each for each in lines) > turn,  # noqa: B023 - at once
                 )
             assert waiting(broker) == 0
         assert broker.terminate() == 0
