@@ -56,7 +56,7 @@ build: $(BUILT) ## compile the core and install vmq into .venv
 test: build $(VENV)/.dev $(NODE_TESTS)/node_modules/.package-lock.json ## run the whole suite
 	@$(MAKE) mosquitto haproxy chromium curl databases java
 	@echo "==> test: the whole suite, $(if $(VMQ_PURE),interpreted,compiled)"
-	@CI=1 $(BIN)/python -m pytest --benchmark-disable --numprocesses $(JOBS) --dist loadgroup $(PYTEST_ARGS)
+	@CI=1 $(BIN)/python -m pytest --benchmark-disable --numprocesses $(JOBS) --dist loadfile $(PYTEST_ARGS)
 
 check: $(VENV)/.dev ## format, lint, types, layers
 	@echo "==> check: ruff format, ruff check, mypy --strict, import-linter"
@@ -228,5 +228,5 @@ define suite_of_wheel
 		&& tar --create --exclude=__pycache__ --exclude=node_modules tests config pyproject.toml $(wildcard docs) | tar --extract --directory "$$folder" \
 		&& python=$$PWD/build/$(1)/venv/bin/python && cd "$$folder" \
 		&& "$$python" -c 'import sys, vmq; sys.exit(vmq.is_compiled() != (sys.argv[1] == "0"))' $(2) \
-		&& "$$python" -m pytest --benchmark-disable --numprocesses $(JOBS) --dist loadgroup $(3) $(PYTEST_ARGS)
+		&& "$$python" -m pytest --benchmark-disable --numprocesses $(JOBS) --dist loadfile $(3) $(PYTEST_ARGS)
 endef

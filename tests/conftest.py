@@ -7,11 +7,16 @@ import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
 from tests.support.broker_process import BrokerProcess
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+
+    from tests.support.spreading import ByFile
 
 # On a bare checkout the programs that tests start find the packages of the shelves as the tests do.
 _SHELVES = [Path(__file__).parents[1] / name for name in ("hooks", "cluster")]
@@ -20,15 +25,11 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where tests are spread over processes (`--dist loadgroup`), a file stays in one: its tests share brokers.
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:
+    from tests.support.spreading import ByFile
 
-    All of Spark's tests stay together, since they share a session that takes long to start.
-    """
-    spark = Path(__file__).with_name("spark")
-    for item in items:
-        group = "spark" if spark in item.path.parents else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
+    return ByFile(config, log)
 
 
 # A suite that a shell runs in its background has SIGINT ignored, and so would the programs that tests interrupt.

@@ -76,6 +76,7 @@ def test_what_is_deleted_between_plan_and_read_is_noticed(bridge: Bridge) -> Non
         wanted = StructType().add("offset", LongType())
         return Reader(source_options(given, "batch"), projection(wanted))
 
+    send(bridge.broker, [("short/x", b"1")])
     strict, lenient = reader("true"), reader("false")
     plans = strict.partitions(), lenient.partitions()
     planned_end = ends(bridge)[1]

@@ -129,6 +129,7 @@ class Clustering:
         options = self.options
         self._key = None if options.key_file is None else read_key(Path(options.key_file))
         self._storage = LevelStorage(self._folder)
+        node: ClusterNode | None = None
         try:
             node = ClusterNode(
                 node_name(options),
@@ -154,11 +155,12 @@ class Clustering:
             self._streams = Streams(node, self._core, lanes, self._open_catalog)
             await self._save_life()
             await node.start()
-        except StoreError as error:
+        except BaseException as error:
+            if node is not None:
+                await node.stop()
             self._close_storage()
-            raise ClusterError(str(error)) from None
-        except BaseException:
-            self._close_storage()
+            if isinstance(error, StoreError):
+                raise ClusterError(str(error)) from None
             raise
         self._node = node
         self._take_part(node, lanes, self._routing)

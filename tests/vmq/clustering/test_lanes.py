@@ -447,7 +447,10 @@ async def test_a_store_that_cannot_write_is_waited_for(
         assert next(failures, None) is None
 
 
-async def test_without_a_start_there_are_no_lanes(tmp_path: Path) -> None:
+async def test_without_a_start_there_are_no_lanes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vmq.clustering.clustering.Lanes", Lanes)
     async with Broker(config(tmp_path, "a")) as broker:
         core, committer = broker._core, broker._committer
         assert core is not None

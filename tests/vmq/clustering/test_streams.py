@@ -10,8 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyarrow import flight
-from pyspark_vmq.client import Client
-from pyspark_vmq.options import Connection
 
 from tests.vmq.clustering.nodes import address, clustering, together, until
 from tests.vmq.clustering.stream_nodes import (
@@ -265,22 +263,3 @@ async def test_rows_that_a_program_puts_go_to_the_owners(tmp_path: Path) -> None
             name = clustering(each).node.name
             for number, partition in enumerate(stream(each, "s").partitions):
                 assert partition.end == 0 or owners(each, "s")[number] == name
-
-
-async def test_spark_reads_each_partition_at_its_owner(tmp_path: Path) -> None:
-    given = options(filters=["x/#"], partitions=6, key="topic")
-    async with nodes(tmp_path, "a", "b", s=given) as (a, b):
-        await fill(a, TOPICS, 1, "m")
-        await until(lambda: kept([a, b], "s") == len(TOPICS))
-
-        def collect() -> list[bytes]:
-            client = Client(Connection(flight_of(b)))
-            found = []
-            for number, end in client.latest("s").items():
-                asked = {"stream": "s", "partition": number, "start": 0, "end": end}
-                for batch, _ in client.read(asked):
-                    found += batch.column("payload").to_pylist()
-            assert len(client.owners) == owners(b, "s").count("a")
-            return sorted(found)
-
-        assert await asyncio.to_thread(collect) == sorted(f"m {each}".encode() for each in TOPICS)

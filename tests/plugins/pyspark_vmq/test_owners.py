@@ -1,0 +1,32 @@
+"""The client in a cluster: each partition is read at the node that owns it. No JVM is needed to see it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from pyspark_vmq.client import Client
+from pyspark_vmq.options import Connection
+
+from tests.vmq.clustering.nodes import until
+from tests.vmq.clustering.stream_nodes import TOPICS, fill, flight_of, kept, nodes, owners
+from tests.vmq.streams.support import options
+
+
+async def test_each_partition_is_read_at_its_owner(tmp_path: Path) -> None:
+    given = options(filters=["x/#"], partitions=6, key="topic")
+    async with nodes(tmp_path, "a", "b", s=given) as (a, b):
+        await fill(a, TOPICS, 1, "m")
+        await until(lambda: kept([a, b], "s") == len(TOPICS))
+
+        def collect() -> list[bytes]:
+            client = Client(Connection(flight_of(b)))
+            found = []
+            for number, end in client.latest("s").items():
+                asked = {"stream": "s", "partition": number, "start": 0, "end": end}
+                for batch, _ in client.read(asked):
+                    found += batch.column("payload").to_pylist()
+            assert len(client.owners) == owners(b, "s").count("a")
+            return sorted(found)
+
+        assert await asyncio.to_thread(collect) == sorted(f"m {each}".encode() for each in TOPICS)
