@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from vmq_spark import status
+from vmq_spark.checkpoints import drop_unfinished
 from vmq_spark.driver import GRACE, HOPELESS
 from vmq_spark.errors import PipelineError
 from vmq_spark.locks import take_lock
@@ -126,6 +127,9 @@ class Runner:
         work = self.folder / "scratch"
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir()
+        checkpoint = local_path(self.settings.checkpoint)
+        if checkpoint is not None:
+            drop_unfinished(checkpoint)
         status.write(self.folder, Progress())
         self._tell("starting")
         process = await asyncio.create_subprocess_exec(

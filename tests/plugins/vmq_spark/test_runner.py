@@ -70,6 +70,15 @@ async def lives(course: Course, count: int) -> None:
     await until(lambda: len(course.lives) >= count)
 
 
+async def test_what_a_killed_driver_left_unfinished_is_gone(tmp_path: Path) -> None:
+    course = Course(tmp_path, "end")
+    offsets = course.folder / "checkpoints" / "alerts" / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / ".0.566d75c1.tmp").touch()
+    assert await course.runner.run() == 0
+    assert not list(offsets.iterdir())
+
+
 async def test_a_driver_that_fails_is_started_again_until_it_has_finished(tmp_path: Path) -> None:
     course = Course(tmp_path, "fail,kill,end")
     assert await course.runner.run() == 0
