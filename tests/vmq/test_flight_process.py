@@ -87,7 +87,7 @@ def test_what_it_has_to_say_stands_in_the_log(caplog: pytest.LogCaptureFixture) 
 
 def test_one_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flight_process, "GRACE", 0.05)
-    with running(SERVES + "\nimport time\ntime.sleep(600)") as process:
+    with running(SERVES + "\nimport threading\nthreading.Event().wait()") as process:
         process.began.result(30)
     assert process.process is not None
     assert process.process.returncode < 0

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.tools import missing
+
 SCRIPT = """
 import json, sys
 import pyspark.sql.datasource, pyspark.sql.streaming.datasource
@@ -43,7 +45,7 @@ def test_spark_finds_the_package_where_vmq_is_installed(tmp_path: Path) -> None:
     try:
         distribution("vmq")
     except PackageNotFoundError:
-        pytest.skip("vmq is not installed here")
+        missing("vmq")
     bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
         [sys.executable, "-P", "-c", SEEN], cwd=tmp_path, env=bare, capture_output=True, check=True

@@ -3,32 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.nodes import clustering, is_subscribed, knows, together, until
-from tests.vmq.clustering.test_moves_and_deaths import Life
+from tests.vmq.clustering.test_moves_and_deaths import Life, lives
 from vmq.admin import cluster
 from vmq.clustering import inheritance, lane, lanes
-
-
-@asynccontextmanager
-async def trio(folder: Path) -> AsyncIterator[tuple[Life, Life, Life]]:
-    a = Life(folder, "a", [])
-    b, c = (Life(folder, name, [a.address]) for name in "bc")
-    try:
-        for each in (a, b, c):
-            await each.start()
-        await together(a.broker, b.broker, c.broker)
-        yield a, b, c
-    finally:
-        for each in (a, b, c):
-            if each.broker.clustering is not None:
-                await each.broker.stop()
 
 
 async def dead(b: Life, *others: Life, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +37,7 @@ async def test_what_waits_for_a_node_that_is_taken_out_goes_to_its_heirs_once_wh
     monkeypatch.setattr(inheritance, "STEP_BYTES", 200)
     monkeypatch.setattr(lane, "PARCEL", 2000)
     async with AsyncExitStack() as stack:
-        a, b, c = await stack.enter_async_context(trio(tmp_path))
+        a, b, c = await stack.enter_async_context(lives(tmp_path))
         device = await stack.enter_async_context(Device("d"))
         publisher = await stack.enter_async_context(Device("p", clean=True))
         await device.connect(b.broker)
@@ -89,7 +73,7 @@ async def test_share_groups_choose_anew_and_what_nobody_wants_any_more_is_droppe
 ) -> None:
     told: list[tuple[str, bytes, str]] = []
     async with AsyncExitStack() as stack:
-        a, b, c = await stack.enter_async_context(trio(tmp_path))
+        a, b, c = await stack.enter_async_context(lives(tmp_path))
         member = await stack.enter_async_context(Device("m"))
         clean = await stack.enter_async_context(Device("clean", clean=True))
         publisher = await stack.enter_async_context(Device("p", clean=True))
@@ -121,7 +105,7 @@ async def test_a_node_without_its_disk_has_its_sessions_again_and_gets_what_wait
 ) -> None:
     """Of two sessions one is taken over while the node is dead; its part goes there, and the rest to the node."""
     async with AsyncExitStack() as stack:
-        a, b, c = await stack.enter_async_context(trio(tmp_path))
+        a, b, c = await stack.enter_async_context(lives(tmp_path))
         stays, goes = [await stack.enter_async_context(Device(name)) for name in ("stays", "goes")]
         publisher = await stack.enter_async_context(Device("p", clean=True))
         for device in (stays, goes):

@@ -88,7 +88,8 @@ async def lives(folder: Path) -> AsyncIterator[tuple[Life, Life, Life]]:
         yield a, b, c
     finally:
         for each in (a, b, c):
-            await each.broker.stop()
+            if each.broker.clustering is not None:
+                await each.broker.stop()
 
 
 async def fill(device: Device, publisher: Device, a: Life, c: Life) -> None:
