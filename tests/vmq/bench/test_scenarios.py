@@ -86,7 +86,8 @@ def test_messages_are_measured_in_a_storm(broker: BrokerProcess) -> None:
     assert result.connects.came == 200
     assert result.latency_us is not None
     assert result.quiet_latency_us is not None
-    assert result.sent == result.received > 0
+    # What was under way when the storm began is received in it.
+    assert result.received >= result.sent > 0
     assert result.is_sound, result.faults_text()
 
 
