@@ -29,6 +29,8 @@ LONGEST_DELAY: Final = 60.0
 STEADY: Final = 60.0
 #: Seconds that what a driver has started may go on without it.
 LINGER: Final = 10.0
+#: Seconds that what was killed is waited for; what nobody reaps, as in some containers, seems to be there for ever.
+DYING: Final = 1.0
 
 
 class Runner:
@@ -169,12 +171,12 @@ async def _end_group(group: int) -> None:
 
     The next driver must not meet a JVM that still writes to the same checkpoint.
     """
-    deadline = time.monotonic() + LINGER
     with contextlib.suppress(ProcessLookupError):
-        while time.monotonic() < deadline:
-            os.killpg(group, 0)
-            await asyncio.sleep(0.05)
-        os.killpg(group, signal.SIGKILL)
+        for number, seconds in ((0, LINGER), (signal.SIGKILL, DYING)):
+            deadline = time.monotonic() + seconds
+            while time.monotonic() < deadline:
+                os.killpg(group, number)
+                await asyncio.sleep(0.05)
 
 
 def environment(settings: Settings, work: Path) -> dict[str, str]:

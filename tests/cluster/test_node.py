@@ -15,6 +15,7 @@ import pytest
 
 import vmq_cluster
 from tests.cluster.program import OPTIONS
+from tests.support.ports import lasting_port
 from vmq_cluster.addresses import generate_key
 from vmq_cluster.effects import Acknowledged, Arrived, Changed, Delivered, PeerDown, PeerUp
 from vmq_cluster.errors import ClusterError, StorageError
@@ -100,7 +101,8 @@ class Process:
 @pytest.fixture
 async def three(tmp_path: Path) -> AsyncIterator[list[Process]]:
     """A cluster of three processes: two on TCP, one on a socket of this machine."""
-    listens = [LOOPBACK, LOOPBACK, f"ipc://{tmp_path}/socket"]
+    ports = [f"tcp://127.0.0.1:{lasting_port()}" for _ in range(2)]  # those who die come back there
+    listens = [*ports, f"ipc://{tmp_path}/socket"]
     found = [
         Process(name, listen, tmp_path / name) for name, listen in zip("abc", listens, strict=True)
     ]

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import random
 import re
 import shutil
 import signal
-import socket
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,6 +16,7 @@ from typing import Any, Final, Literal, Self
 
 from tests.cluster_processes.links import Links
 from tests.support.broker_process import BrokerProcess
+from tests.support.ports import lasting_port
 from vmq.clustering.key import write_key
 
 #: Seconds for nodes to hear of each other, on a machine that has much else to do.
@@ -32,18 +31,6 @@ ENV: Final = {
 }
 
 _SEEN: Final = re.compile(r"node (up|down) name=(\S+)")
-
-
-def lasting_port() -> int:
-    """A free port that a node can have again after its death: below those that the system hands out for a while."""
-    while True:
-        port = random.randrange(10_000, 32_000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        return port
 
 
 class Node:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import re
 import shlex
-import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 from tests.cluster_processes.cluster import ENV
 from tests.support.broker_process import BrokerProcess
+from tests.support.ports import lasting_ports
 from tests.vmq.cli.program import Finished, run
 from vmq.config_cluster import ClusterOptions
 
@@ -23,20 +23,11 @@ def text() -> str:
     return PAGE.read_text(encoding="utf-8")
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody has at the moment."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
 def commands(folder: Path) -> Iterator[list[str]]:
     """The arguments of each `vmq` of the page, with other ports, and with files below a folder."""
     blocks = "".join(re.findall(r"```sh\n(.*?)```", text(), re.DOTALL))
     ports = sorted(set(re.findall(r"(?<=-p )\d+|(?<=127\.0\.0\.1:)\d+", blocks)))
-    free = dict(zip(ports, map(str, free_ports(len(ports))), strict=True))
+    free = dict(zip(ports, map(str, lasting_ports(len(ports))), strict=True))
     for port, other in free.items():
         blocks = re.sub(rf"\b{port}\b", other, blocks)
     for line in blocks.splitlines():

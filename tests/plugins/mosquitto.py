@@ -9,14 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
 
+from tests.support.ports import lasting_port
+
 START_TIMEOUT = 15.0
 
 
 @contextmanager
 def mosquitto(folder: Path, *options: str) -> Iterator[int]:
     """A mosquitto on loopback; yields its port. `options` are lines of its configuration."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = lasting_port()
     config = folder / "mosquitto.conf"
     # As root it would become the user mosquitto, who cannot read a test's folder.
     lines = (f"listener {port} 127.0.0.1", "user root", "persistence false", *options)

@@ -39,8 +39,9 @@ import psutil
 
 from tests.spark.devices import Device, Subscriber
 from tests.spark.driver import is_ordered
-from tests.spark.support import executors_environment, free_port
+from tests.spark.support import executors_environment
 from tests.support.broker_process import BrokerProcess
+from tests.support.ports import lasting_port
 
 DEVICES = 6
 #: Seconds without any progress after which a run has failed. Spark gives a worker ten seconds to start; where
@@ -127,7 +128,7 @@ class Run:
         self.total = self.each * DEVICES
         self.kills = kills
         self.limit = max(2500, self.total // 40)
-        self.listen = ("tcp://127.0.0.1:0", f"grpc://127.0.0.1:{free_port()}")
+        self.listen = ("tcp://127.0.0.1:0", f"grpc://127.0.0.1:{lasting_port()}")
         self.changed = threading.Condition()
         self.sent = 0
         self.broker = self.start_broker()

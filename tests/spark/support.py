@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ import pytest
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.wire import PUBACK, Wire, publish_packet
+from tests.vmq.workers.several import Several, reach
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,10 +40,11 @@ STREAMS = {
 }
 
 #: A stream that keeps some 200 kB, by whole segments.
+RETAINED = 200_000
 SHORT = {
     "VMQ_STREAMS__SHORT__FILTERS": '["short/#"]',
     "VMQ_STREAMS__SHORT__SEGMENT_BYTES": "65536",
-    "VMQ_STREAMS__SHORT__RETENTION_BYTES": "200000",
+    "VMQ_STREAMS__SHORT__RETENTION_BYTES": str(RETAINED),
 }
 
 #: Seconds for a query to do what it is to do; far more than it takes.
@@ -79,13 +80,6 @@ TWICE = {
 }
 
 
-def free_port() -> int:
-    """A port for a broker that comes back under the same address."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
 def send(
     broker: BrokerProcess,
     messages: Iterable[tuple[str, bytes]],
@@ -114,7 +108,10 @@ def send(
 
 
 def outrun(broker: BrokerProcess, offset: int) -> None:
-    """Publishes to stream `short` until what lies there up to an offset is deleted by the retention."""
+    """Publishes to stream `short` until what lies there up to an offset is deleted by the retention.
+
+    Which then has nothing left to do: what is there stays until something is published.
+    """
     random = Random(offset)
     deleted = re.compile(r"deleted .*/short/0/(\d+)\.arrows by the retention")
 
@@ -124,7 +121,9 @@ def outrun(broker: BrokerProcess, offset: int) -> None:
 
     for _ in range(8):  # a commit is never in two segments, so one of all would be one segment
         send(broker, [("short/x", random.randbytes(5000)) for _ in range(20)])
-    broker.wait_logs(f"offset {offset} is deleted", is_gone)
+    broker.wait_logs(f"offset {offset} is deleted", is_gone, PATIENCE)
+    api = Several(broker).api
+    reach(lambda: api("GET", "/stream", name="short")[1]["bytes"] <= RETAINED)
 
 
 class Bridge:

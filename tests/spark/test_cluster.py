@@ -73,6 +73,8 @@ def test_any_node_leads_to_all_partitions(
     assert run("cluster", "leave", "--timeout", "30", *there).code == 0
     cluster["b"].close()
     fill(cluster, "a", "two")
+    reader = spark.read.format("vmq").option("server", cluster["a"].flight)
+    wait_for(reader.option("stream", "log").load(), 3 * len(TOPICS))
     assert go_on() == 3 * len(TOPICS)
     rows = spark.read.parquet(str(tmp_path / "rows"))
     assert rows.select("partition", "offset").distinct().count() == 3 * len(TOPICS)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.spark.support import Bridge, free_port, send
+from tests.spark.support import Bridge, send
+from tests.support.ports import lasting_port
 from tests.support.wire import Wire
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def test_sensors(bridge: Bridge, session: SparkSession, tmp_path: Path) -> None:
 
     tables = tmp_path / "p" / "tables"
     with Wire.connect_tcp(bridge.broker.tcp) as wire:
-        wire.connect("watch")
+        wire.connect("watch", keep_alive=0)
         wire.subscribe(("alerts/#", 2))
         at_fifteen = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(BASE + 15))
         messages = [
@@ -260,7 +261,7 @@ def test_queries_that_fail_say_whether_to_try_again(
 
     path = tmp_path / "p.py"
     path.write_text(built(text))
-    server = {"server": f"grpc://127.0.0.1:{free_port()}"}
+    server = {"server": f"grpc://127.0.0.1:{lasting_port()}"}
     course = driver(bridge, tmp_path / "p", path, connection=server)
     with pytest.raises(QueryError, match=said) as caught:
         run(session, course)

@@ -14,10 +14,10 @@ from tests.spark.support import (
     PATIENCE,
     Bridge,
     fails,
-    free_port,
     send,
     stream_environment,
 )
+from tests.support.ports import lasting_port
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -158,7 +158,7 @@ def test_wrong_options_end_the_query(
 
 
 def test_broker_that_is_away_is_named(bridge: Bridge, tmp_path: Path) -> None:
-    url = f"grpc://127.0.0.1:{free_port()}"
+    url = f"grpc://127.0.0.1:{lasting_port()}"
     with fails("option 'server'", url):
         bridge.load(stream="walk", server=url, retryTimeout="1").count()
     frame = bridge.stream(stream="walk", server=url, retryTimeout="1")
@@ -171,7 +171,7 @@ Start = Callable[..., Bridge]
 
 def test_stream_made_anew_is_data_loss(own_broker: Start, tmp_path: Path) -> None:
     out, check = tmp_path / "out", tmp_path / "check"
-    listen = ("tcp://127.0.0.1:0", f"grpc://127.0.0.1:{free_port()}")
+    listen = ("tcp://127.0.0.1:0", f"grpc://127.0.0.1:{lasting_port()}")
     bridge = own_broker(listen=listen, **stream_environment({"anew": 1}))
     send(bridge.broker, numbered("anew/x", 50))
     options = {"stream": "anew", "startingOffsets": "earliest"}
@@ -198,7 +198,7 @@ def test_query_outlives_its_broker(own_broker: Start, tmp_path: Path) -> None:
     editing.add(tmp_path / "passwd", "ann", b"secret")
     config = tmp_path / "vmq.toml"
     config.write_text(f'[plugins.passwd]\nfile = "{tmp_path}/passwd"\n')
-    listen = ("tcp://127.0.0.1:0", f"grpc://127.0.0.1:{free_port()}")
+    listen = ("tcp://127.0.0.1:0", f"grpc://127.0.0.1:{lasting_port()}")
     args = ("--config", str(config))
     user = {"username": "ann", "password": "secret"}
     bridge = own_broker(listen=listen, args=args, **stream_environment({"long": 2}))

@@ -86,9 +86,13 @@ class _Lines:
                 self._changed.wait(remaining)
         return True
 
+    def wait_end(self) -> None:
+        """Wait for the end of the pipe; the process is gone."""
+        self._thread.join(STOP_TIMEOUT)
+
     def close(self) -> None:
         """Wait for the end of the pipe (the process is gone) and close it."""
-        self._thread.join(STOP_TIMEOUT)
+        self.wait_end()
         self._pipe.close()
 
 
@@ -194,7 +198,9 @@ class BrokerProcess:
         raise LookupError(f"no {scheme} listener among {self.urls}")
 
     def stderr_text(self) -> str:
-        """What the broker has logged so far."""
+        """What the broker has logged so far; all of it once it has ended."""
+        if not self.is_running():
+            self._err.wait_end()
         return self._err.text()
 
     def wait_log(self, pattern: str, timeout: float = 10.0) -> re.Match[str]:

@@ -70,6 +70,7 @@ async def _serve(sock: socket.socket) -> bool:
     try:
         is_started = await unless(stopping, broker.start())
     except StartError as problem:
+        hearing.cancel()  # the end of the channel is ours: the supervisor is still there
         channel.send(Failed(str(problem)))
         await channel.close()
         return False

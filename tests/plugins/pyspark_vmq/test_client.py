@@ -13,8 +13,8 @@ from pyspark_vmq.client import Client
 from pyspark_vmq.options import connection_of
 
 from tests.spark.devices import Subscriber
-from tests.spark.support import free_port
 from tests.support.broker_process import BrokerProcess
+from tests.support.ports import lasting_port
 
 MESSAGE = pa.schema(
     [("topic", pa.string()), ("payload", pa.binary()), ("qos", pa.int32()), ("retain", pa.bool_())]
@@ -32,7 +32,7 @@ class Stage:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.listen = ("tcp://127.0.0.1:0", f"grpc://127.0.0.1:{free_port()}")
+        self.listen = ("tcp://127.0.0.1:0", f"grpc://127.0.0.1:{lasting_port()}")
         self.broker = self.start()
         self.changed = threading.Condition()
         self.subscriber = Subscriber(lambda: self.broker.tcp, self.changed)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from time import monotonic
 from typing import IO, Any
+
+from tests.support.ports import lasting_port
 
 START_TIMEOUT = 15.0
 
@@ -18,8 +19,7 @@ class Mosquitto:
     """A mosquitto on loopback that remembers its sessions."""
 
     def __init__(self, folder: Path, *options: str) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self.port = int(probe.getsockname()[1])
+        self.port = lasting_port()
         folder.mkdir(exist_ok=True)
         self.log = folder / "mosquitto.log"
         self._config = folder / "mosquitto.conf"
@@ -80,7 +80,7 @@ class Link:
     """A TCP proxy. `cut` resets what goes through it, perhaps in the middle of a packet."""
 
     def __init__(self, to_port: int) -> None:
-        self.port = 0
+        self.port = lasting_port()
         #: Bytes that pass before it cuts by itself; None: it does not.
         self.budget: int | None = None
         self.accepted = 0
@@ -90,9 +90,8 @@ class Link:
         self._server: asyncio.Server | None = None
 
     async def open(self) -> None:
-        """Accepts, on the port of before if it had one."""
+        """Accepts, on the port of before if it was open before."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
         """Accepts no more, and cuts."""

@@ -10,7 +10,8 @@ import pytest
 from vmq_graphite import GraphiteConfig, GraphitePlugin
 from vmq_hooks.testing import FakeBroker, FakeCounter, Figure
 
-from tests.plugins.vmq_graphite.test_sender import graphite
+from tests.plugins.vmq_graphite.test_sender import TIMEOUT, graphite
+from tests.support.ports import lasting_port
 
 
 async def test_figures_arrive_again_and_again(tmp_path: Path) -> None:
@@ -31,9 +32,8 @@ async def test_without_graphite_the_broker_goes_on(tmp_path: Path) -> None:
         def add(self, amount: int = 1) -> None:
             dropped.set()
 
-    async with graphite() as server:
-        port = server.port
-    async with FakeBroker(tmp_path) as broker, asyncio.timeout(10):
+    port = lasting_port()  # where nobody listens
+    async with FakeBroker(tmp_path) as broker, asyncio.timeout(TIMEOUT):
         broker.counters["graphite_dropped"] = Counter("graphite_dropped", "")
         broker.figures = [Figure(f"x{index}", 1) for index in range(1000)]
         config = GraphiteConfig("127.0.0.1", port, interval=0.0001, buffer_bytes=65536)

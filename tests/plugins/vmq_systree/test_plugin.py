@@ -56,9 +56,8 @@ async def test_a_failure_is_told_once_and_tried_again(
         start(broker)
         for _ in range(3):
             await broker.rounds.get()
-        assert [record.message for record in caplog.records] == [
-            "the figures were not published: the store is full"
-        ]
+        told = [each.message for each in caplog.records if each.name.startswith("vmq.")]
+        assert told == ["the figures were not published: the store is full"]
         broker.publish_error = None
         for _ in range(2):
             await broker.rounds.get()

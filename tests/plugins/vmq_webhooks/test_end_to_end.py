@@ -132,6 +132,7 @@ async def test_information_comes_in_order_and_nobody_waits_for_it(
             for number in range(3):
                 await both.publish(f"a/{number}", b"", qos=1)
                 assert (await next_of(both))[0] == f"a/{number}"
+            await server.wait_asked("on_register")
             assert [hook for hook, _ in server.asked] == ["on_register"]
             release.set()
             await server.wait_asked("on_publish", 3)

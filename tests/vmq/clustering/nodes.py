@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from tests.support.ports import lasting_port
 from vmq.broker import Broker
 from vmq.clustering.clustering import Clustering
 from vmq.config import BrokerOptions, ClusterOptions, Config, ListenerOptions, StoreOptions
@@ -22,7 +23,7 @@ def config(folder: Path, name: str, join: Sequence[str] = (), listen: str = "") 
         store=StoreOptions(durability="memory"),
         cluster=ClusterOptions(
             node_name=name,
-            listen=listen or "tcp://127.0.0.1:0",
+            listen=listen or f"tcp://127.0.0.1:{lasting_port()}",
             join=list(join),
             heartbeat_interval=0.1,
             heartbeat_timeout=2,

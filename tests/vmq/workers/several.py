@@ -17,7 +17,7 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.wire import Wire
 from vmq.admin.paths import socket_of, within_limit
 
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 
 
 def reach(holds: Callable[[], Any]) -> Any:
@@ -89,7 +89,7 @@ class Several:
 
     def kill(self, number: int) -> None:
         """Ends a worker with SIGKILL; returns when another process serves in its place."""
-        before = self.pid(number)
+        before = reach(lambda: self.pid(number))
         os.kill(before, signal.SIGKILL)
         reach(lambda: self.pid(number) not in (0, before))
 
