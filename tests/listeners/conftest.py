@@ -29,22 +29,27 @@ class ListenerFactory(Protocol):
 def start(tmp_path: Path) -> Iterator[ListenerFactory]:
     """A factory of brokers that a configuration file describes; `rest` is more of it."""
     with ExitStack() as stack:
+        yield factory(stack, tmp_path)
 
-        def make(
-            listeners: Mapping[str, Mapping[str, object]],
-            data_dir: Path | None = None,
-            rest: str = "",
-        ) -> BrokerProcess:
-            lines = []
-            for name, options in listeners.items():
-                lines.append(f"[listeners.{name}]")
-                lines += [f"{key} = {toml_value(_plain(value))}" for key, value in options.items()]
-            file = tmp_path / "vmq.toml"
-            file.write_text("\n".join([*lines, rest, ""]))
-            args = ("--config", str(file))
-            return stack.enter_context(BrokerProcess.start((), data_dir, None, args))
 
-        yield make
+def factory(stack: ExitStack, folder: Path) -> ListenerFactory:
+    """Starts brokers that end with the stack; their configuration is in the folder."""
+
+    def make(
+        listeners: Mapping[str, Mapping[str, object]],
+        data_dir: Path | None = None,
+        rest: str = "",
+    ) -> BrokerProcess:
+        lines = []
+        for name, options in listeners.items():
+            lines.append(f"[listeners.{name}]")
+            lines += [f"{key} = {toml_value(_plain(value))}" for key, value in options.items()]
+        file = folder / "vmq.toml"
+        file.write_text("\n".join([*lines, rest, ""]))
+        args = ("--config", str(file))
+        return stack.enter_context(BrokerProcess.start((), data_dir, None, args))
+
+    return make
 
 
 def _plain(value: object) -> object:

@@ -8,6 +8,8 @@ import socket
 import sqlite3
 import ssl
 import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
@@ -17,15 +19,15 @@ from paho.mqtt.enums import CallbackAPIVersion
 from vmq_passwd import editing
 from vmq_passwd.hashes import make_hash
 
-from tests.listeners.conftest import ListenerFactory, authority, server, start, tls
+from tests.listeners.conftest import ListenerFactory, factory, start, tls
 from tests.plugins.examples.test_sql_auth import SCHEMA
 from tests.support.authority import Authority, Issued
 from tests.support.broker_process import BrokerProcess, BrokerStartError
 from vmq.cli.main import main
 
-__all__ = ["authority", "server", "start"]
+__all__ = ["start"]
 
-TIMEOUT = 15.0
+TIMEOUT = 60.0
 USERS = {"alice": b"1", "bob": b"2"}
 ACL = """\
 user alice
@@ -49,22 +51,46 @@ reload_interval = 0.05
 """
 
 
-@pytest.fixture
-def files(tmp_path: Path) -> Path:
+TCP = {"url": "tcp://127.0.0.1:0"}
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("ca"))
+
+
+@pytest.fixture(scope="module")
+def server(authority: Authority) -> Issued:
+    return authority.issue("localhost", ["localhost"])
+
+
+def with_files(folder: Path) -> Path:
     """The folder with the files of users and rules."""
     for name, password in USERS.items():
-        editing.add(tmp_path / "passwd", name, password)
-    (tmp_path / "acl").write_text(ACL)
-    return tmp_path
+        editing.add(folder / "passwd", name, password)
+    (folder / "acl").write_text(ACL)
+    return folder
 
 
 @pytest.fixture
-def guarded(start: ListenerFactory, server: Issued, files: Path) -> BrokerProcess:
-    """A broker on TCP and TLS that asks both plugins."""
-    return start(
-        {"tcp": {"url": "tcp://127.0.0.1:0"}, "tls": tls(server)},
-        rest=PLUGINS.format(folder=files),
-    )
+def files(tmp_path: Path) -> Path:
+    return with_files(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory, server: Issued) -> Iterator[BrokerProcess]:
+    """A broker on TCP and TLS that asks both plugins, whose files stay as they are."""
+    folder = with_files(tmp_path_factory.mktemp("shared"))
+    with ExitStack() as stack:
+        yield factory(stack, folder)(
+            {"tcp": TCP, "tls": tls(server)}, rest=PLUGINS.format(folder=folder)
+        )
+
+
+@pytest.fixture
+def guarded(start: ListenerFactory, files: Path) -> BrokerProcess:
+    """A broker of a test's own that asks both plugins."""
+    return start({"tcp": TCP}, rest=PLUGINS.format(folder=files))
 
 
 class Client:
@@ -153,7 +179,7 @@ REFUSED = 128
 
 @pytest.mark.parametrize("secure", [False, True])
 def test_who_knows_the_password_gets_what_the_rules_grant(
-    guarded: BrokerProcess, authority: Authority, secure: bool
+    shared: BrokerProcess, authority: Authority, secure: bool
 ) -> None:
     cafile = authority.cafile if secure else None
     for name, password, code in (
@@ -162,11 +188,11 @@ def test_who_knows_the_password_gets_what_the_rules_grant(
         ("mallory", b"1", BAD_CREDENTIALS),
         (None, None, NOT_AUTHORISED),
     ):
-        with Client(guarded, name, password, cafile=cafile) as refused:
+        with Client(shared, name, password, cafile=cafile) as refused:
             assert refused.code == code, name
     with (
-        Client(guarded, "alice", cafile=cafile) as alice,
-        Client(guarded, "bob", client_id="lamp", cafile=cafile) as bob,
+        Client(shared, "alice", cafile=cafile) as alice,
+        Client(shared, "bob", client_id="lamp", cafile=cafile) as bob,
     ):
         assert (alice.code, bob.code) == (ACCEPTED, ACCEPTED)
         asked = ("news/#", "#", "home/alice/#", "$share/g/news/1", "$share/g/#")
@@ -193,18 +219,18 @@ def mosquitto_pub(
 
 @pytest.mark.parametrize("secure", [False, True])
 def test_mosquittos_client_is_let_in_or_told_why_not(
-    guarded: BrokerProcess, authority: Authority, secure: bool
+    shared: BrokerProcess, authority: Authority, secure: bool
 ) -> None:
     tls_options = ["--cafile", str(authority.cafile), "--insecure"] if secure else []
-    allowed = mosquitto_pub(guarded, "news/1", "-u", "bob", "-P", "2", *tls_options)
+    allowed = mosquitto_pub(shared, "news/1", "-u", "bob", "-P", "2", *tls_options)
     assert allowed.returncode == 0, allowed.stderr
-    wrong = mosquitto_pub(guarded, "news/1", "-u", "bob", "-P", "1", *tls_options)
+    wrong = mosquitto_pub(shared, "news/1", "-u", "bob", "-P", "1", *tls_options)
     assert wrong.returncode != 0
     assert b"bad user name or password" in wrong.stderr
-    nobody = mosquitto_pub(guarded, "news/1", *tls_options)
+    nobody = mosquitto_pub(shared, "news/1", *tls_options)
     assert b"not authorised" in nobody.stderr
     will = ["--will-topic", "news/1", "--will-payload", "gone"]
-    refused = mosquitto_pub(guarded, "home/alice/1", "-u", "alice", "-P", "1", *will, *tls_options)
+    refused = mosquitto_pub(shared, "home/alice/1", "-u", "alice", "-P", "1", *will, *tls_options)
     assert b"not authorised" in refused.stderr
 
 
@@ -267,7 +293,7 @@ def test_they_are_reloaded_while_clients_are_connected(
 
 def test_passwords_alone_leave_topics_free(start: ListenerFactory, files: Path) -> None:
     rest = f'[plugins.vmq_passwd]\nfile = "{files}/passwd"\n'
-    broker = start({"tcp": {"url": "tcp://127.0.0.1:0"}}, rest=rest)
+    broker = start({"tcp": TCP}, rest=rest)
     with Client(broker, "bob") as bob:
         assert bob.subscribe("#") == [1]
         bob.publish("anything")
@@ -318,13 +344,13 @@ def test_nor_does_a_broker_start_with_it(
 ) -> None:
     (files / name).write_text(text)
     with pytest.raises(BrokerStartError, match=problem):
-        start({"tcp": {"url": "tcp://127.0.0.1:0"}}, rest=PLUGINS.format(folder=files))
+        start({"tcp": TCP}, rest=PLUGINS.format(folder=files))
 
 
 def test_rules_that_changed_while_the_broker_was_down_end_durable_subscriptions(
     start: ListenerFactory, files: Path, tmp_path: Path
 ) -> None:
-    listeners = {"tcp": {"url": "tcp://127.0.0.1:0"}}
+    listeners = {"tcp": TCP}
     data, rest = tmp_path / "data", PLUGINS.format(folder=files)
     broker = start(listeners, data, rest)
     with Client(broker, "alice", client_id="a", clean=False) as alice:
@@ -343,9 +369,7 @@ def test_rules_that_changed_while_the_broker_was_down_end_durable_subscriptions(
 
 
 def test_the_brokers_figures_are_messages(start: ListenerFactory) -> None:
-    broker = start(
-        {"tcp": {"url": "tcp://127.0.0.1:0"}}, rest="[plugins.vmq_systree]\ninterval = 0.1"
-    )
+    broker = start({"tcp": TCP}, rest="[plugins.vmq_systree]\ninterval = 0.1")
     with Client(broker, None) as client:
         client.subscribe("$SYS/+/mqtt/connect/received")
         topic, payload = client.receive()
@@ -353,14 +377,14 @@ def test_the_brokers_figures_are_messages(start: ListenerFactory) -> None:
         assert int(payload) >= 1
 
 
-def test_a_session_that_changes_hands_is_judged_by_its_new_user(guarded: BrokerProcess) -> None:
-    with Client(guarded, "bob", client_id="shared", clean=False) as bob:
+def test_a_session_that_changes_hands_is_judged_by_its_new_user(shared: BrokerProcess) -> None:
+    with Client(shared, "bob", client_id="shared", clean=False) as bob:
         assert bob.subscribe("bobs", "end") == [1, 1]
     with (
-        Client(guarded, "alice", client_id="shared", clean=False) as alice,
-        Client(guarded, "bob") as bob,
+        Client(shared, "alice", client_id="shared", clean=False) as alice,
+        Client(shared, "bob") as bob,
     ):
-        guarded.wait_log("subscriptions ended client=shared count=1")
+        shared.wait_log("subscriptions ended client=shared count=1")
         bob.publish("bobs")
         bob.publish("end")
         assert alice.receive()[0] == "end"
@@ -377,7 +401,7 @@ def test_an_example_plugin_in_a_broker(start: ListenerFactory, tmp_path: Path) -
     connection.commit()
     connection.close()
     rest = f'[plugins.sql]\npath = "{example}"\ndatabase = "sqlite:{database}"\n'
-    broker = start({"tcp": {"url": "tcp://127.0.0.1:0"}}, rest=rest)
+    broker = start({"tcp": TCP}, rest=rest)
     with Client(broker, "bob", b"1") as refused:
         assert refused.code == BAD_CREDENTIALS
     with Client(broker, "bob") as bob:
@@ -411,7 +435,7 @@ def test_graphite_gets_the_brokers_figures(start: ListenerFactory) -> None:
         graphite.settimeout(TIMEOUT)
         port = graphite.getsockname()[1]
         rest = f'[plugins.vmq_graphite]\nhost = "127.0.0.1"\nport = {port}\ninterval = 0.1\n'
-        start({"tcp": {"url": "tcp://127.0.0.1:0"}}, rest=rest)
+        start({"tcp": TCP}, rest=rest)
         connection, _ = graphite.accept()
         with connection, connection.makefile("rb") as lines:
             line = next(each for each in lines if b".mqtt.publish.received " in each)

@@ -16,8 +16,9 @@ from types import TracebackType
 from typing import IO, Self
 from urllib.parse import urlsplit
 
-START_TIMEOUT = 30.0
-STOP_TIMEOUT = 20.0
+START_TIMEOUT = 60.0
+STOP_TIMEOUT = 60.0
+LOG_TIMEOUT = 60.0
 READY = "vmq ready:"
 
 
@@ -203,7 +204,7 @@ class BrokerProcess:
             self._err.wait_end()
         return self._err.text()
 
-    def wait_log(self, pattern: str, timeout: float = 10.0) -> re.Match[str]:
+    def wait_log(self, pattern: str, timeout: float = LOG_TIMEOUT) -> re.Match[str]:
         """Wait until a line of the log matches the regular expression, and return the match."""
         found = self._err.wait(pattern, timeout)
         if found is None:
@@ -211,7 +212,7 @@ class BrokerProcess:
         return found
 
     def wait_logs(
-        self, what: str, holds: Callable[[Sequence[str]], bool], timeout: float = 10.0
+        self, what: str, holds: Callable[[Sequence[str]], bool], timeout: float = LOG_TIMEOUT
     ) -> None:
         """Wait until something holds of all lines of the log so far; `what` names it."""
         if not self._err.wait_until(holds, timeout):

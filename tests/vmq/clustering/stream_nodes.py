@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 from pyarrow import flight
 
-from tests.vmq.clustering.nodes import address, clustering, config, together, until
+from tests.vmq.clustering.nodes import PATIENCE, address, clustering, config, together, until
 from tests.vmq.streamed import payloads_of, streams_of
 from tests.vmq.streams.flight_support import act
 from tests.vmq.streams.support import options
@@ -159,6 +159,6 @@ def flight_of(broker: Broker) -> str:
 
 async def leave(broker: Broker) -> None:
     """What `vmq cluster leave` does, without waiting until the others have said that they know all."""
-    assert await clustering(broker).streams.leave(10)
-    assert await clustering(broker).streams.send_rest(10)
+    assert await clustering(broker).streams.leave(PATIENCE)
+    assert await clustering(broker).streams.send_rest(PATIENCE)
     await clustering(broker).node.leave(0.2)

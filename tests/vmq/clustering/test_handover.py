@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.nodes import (
+    PATIENCE,
     address,
     clustering,
     is_subscribed,
@@ -102,10 +103,10 @@ async def test_nothing_is_lost_nor_out_of_order_while_nodes_come_and_go(tmp_path
             await leave(b)
             await until(lambda: "b" not in owners(a, "s"))
             await until(lambda: len(clustering(b).node.members) == 1)
-            await clustering(b).join(address(a), 10)
+            await clustering(b).join(address(a), PATIENCE)
             await together(a, b, c)
             await until(lambda: has_addresses(c, "b") and has_addresses(b, "a", "c"))
-        assert await clustering(c).streams.leave(10)
+        assert await clustering(c).streams.leave(PATIENCE)
         stops[1].set()
         await publishers[1]
         await leave(c)
@@ -127,7 +128,7 @@ async def test_a_partition_comes_back_with_its_offsets(tmp_path: Path) -> None:
         await until(lambda: kept([other], "s") == len(TOPICS))
         await until(lambda: len(clustering(owner).node.members) == 1)
         await fill(other, TOPICS, 1, "two")
-        await clustering(owner).join(address(other), 10)
+        await clustering(owner).join(address(other), PATIENCE)
         await together(a, b)
         await until(lambda: has_addresses(other, "a", "b"))
         await leave(other)
@@ -146,7 +147,7 @@ async def test_what_two_nodes_had_before_they_joined_is_kept(tmp_path: Path) -> 
     ):
         await fill(a, TOPICS, 1, "a")
         await fill(b, TOPICS, 1, "b")
-        await clustering(b).join(address(a), 10)
+        await clustering(b).join(address(a), PATIENCE)
         await together(a, b)
         await until(lambda: agree(a, b, streams=["s"]))
         expected = sorted(f"{word} {each}".encode() for word in "ab" for each in TOPICS)
@@ -228,7 +229,7 @@ async def test_a_node_that_leaves_passes_on_what_waits_for_one_that_is_down(tmp_
         await until(lambda: not {"c"} & {*clustering(a).node.up, *clustering(b).node.up})
         await fill(b, TOPICS, 1, "one")
         expected = sorted(f"one {each}".encode() for each in TOPICS)
-        assert await clustering(b).leave(10)
+        assert await clustering(b).leave(PATIENCE)
         await b.stop()
         async with Broker(with_streams(tmp_path, "c", listen=place, s=given)) as again:
             await until(lambda: kept([a, again], "s") == len(TOPICS))
@@ -245,7 +246,7 @@ async def test_a_node_leaves_with_its_streams_and_its_sessions(tmp_path: Path) -
         await until(lambda: is_subscribed(a, "sleeper", "b"))
         await fill(a, TOPICS, 1, "one")
         await until(lambda: kept([a, b], "s") == len(TOPICS))
-        assert await admin.leave(b, 20) == admin.LeftCluster("b", complete=True)
+        assert await admin.leave(b, PATIENCE) == admin.LeftCluster("b", complete=True)
         assert set(owners(a, "s")) == {"a"}
         assert kept([a], "s") == len(TOPICS)
         assert knows_session(a, "sleeper", "a")

@@ -53,9 +53,13 @@ class Several:
         return _ask(self.folder, method, path, parameters)
 
     def worker_api(self, number: int, method: str, path: str, **parameters: Any) -> Any:
-        status, answer = _ask(self.folder / "workers" / str(number), method, path, parameters)
+        status, answer = self.ask_worker(number, method, path, **parameters)
         assert status == 200, answer
         return answer
+
+    def ask_worker(self, number: int, method: str, path: str, **parameters: Any) -> tuple[int, Any]:
+        """Status and answer of an operation that may fail."""
+        return _ask(self.folder / "workers" / str(number), method, path, parameters)
 
     def pid(self, number: int) -> int:
         """The process of a worker that serves; 0 if it does not."""

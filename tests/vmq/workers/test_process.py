@@ -61,7 +61,7 @@ HANGS = (
 asyncio.run(main())
 """
 )
-TIMEOUT = 20
+TIMEOUT = 60
 
 SETTINGS = Settings.of(LiveConfig.of(Config()))
 BEGIN = Begin(SETTINGS, Share(number=2, listeners=frozenset(), folder="/"))

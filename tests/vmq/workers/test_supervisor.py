@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -22,7 +22,7 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.ports import lasting_port
 from tests.support.wire import Wire, connect_packet
 from tests.vmq.cli.program import run
-from tests.vmq.workers.several import Several, is_gone, reach
+from tests.vmq.workers.several import TIMEOUT, Several, is_gone, reach
 
 LISTEN = ("tcp://127.0.0.1:0", "ws://127.0.0.1:0/mqtt", "http://127.0.0.1:0")
 ARGS = ("--allow-anonymous", "--workers", "2", "--node-name", "n")
@@ -295,18 +295,67 @@ def test_a_trace_follows_a_client_to_any_worker(shared: Several) -> None:
 # --- start, stop and signals
 
 
-def test_a_stop_leaves_nothing_running(fresh_broker: BrokerFactory) -> None:
-    several = fresh(fresh_broker)
-    pids = [several.pid(number) for number in (1, 2)]
-    wire = several.client_on(2, "durable", clean=False)
-    assert several.broker.terminate() == 0
-    wire.expect_closed()
-    wire.close()
-    assert all(is_gone(pid) for pid in pids)
-    assert not (several.folder / "admin.sock").exists()
-    text = several.broker.stderr_text()
+class Ended(NamedTuple):
+    """A broker that was told to stop: what it was, and what is left."""
+
+    broker: BrokerProcess
+    pids: list[int]
+    code: int
+    #: Whether the client of the Unix socket was a session of the first worker.
+    was_firsts: bool
+    socket: Path
+    #: What the service manager was told.
+    told: list[str]
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ended]:
+    folder = tmp_path_factory.mktemp("ended")
+    path = folder / "mqtt.sock"
+    env = {"NOTIFY_SOCKET": str(folder / "notify"), "WATCHDOG_USEC": "60000000"}
+    listen = (LISTEN[0], LISTEN[2], f"unix://{path}")
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager,
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client,
+    ):
+        manager.bind(env["NOTIFY_SOCKET"])
+        manager.settimeout(TIMEOUT)
+        client.settimeout(TIMEOUT)
+        with BrokerProcess.start(listen, folder / "data", env, ARGS) as broker:
+            several = Several(broker)
+            pids = [several.pid(number) for number in (1, 2)]
+            client.connect(str(path))
+            client.sendall(connect_packet("u"))
+            assert client.recv(4) == b"\x20\x02\x00\x00"
+            was_firsts = several.worker_api(1, "GET", "/session", client_id="u")["is_online"]
+            wire = several.client_on(2, "durable", clean=False)
+            code = broker.terminate()
+            wire.expect_closed()
+            wire.close()
+            told: list[str] = []
+            while "STOPPING=1" not in told:
+                told += manager.recv(4096).decode().splitlines()
+            yield Ended(broker, pids, code, was_firsts, path, told)
+
+
+def test_a_stop_leaves_nothing_running(ended: Ended) -> None:
+    assert ended.code == 0
+    assert all(is_gone(pid) for pid in ended.pids)
+    assert not (ended.broker.data_dir / "admin.sock").exists()
+    text = ended.broker.stderr_text()
     assert text.count(" stopped") == 3
     assert all(f"info worker={number} stopped" in text for number in (1, 2))
+
+
+def test_a_unix_socket_is_that_of_the_first(ended: Ended) -> None:
+    assert ended.was_firsts
+    assert not ended.socket.exists()
+
+
+def test_the_service_manager_hears_of_one_service(ended: Ended) -> None:
+    assert ended.told.count("READY=1") == 1
+    assert f"STATUS={' '.join(ended.broker.urls)}" in ended.told
+    assert "WATCHDOG=1" in ended.told
 
 
 def test_a_worker_that_hangs_is_named_and_a_second_signal_ends_all_at_once(
@@ -356,24 +405,6 @@ def test_signals_reach_all(fresh_broker: BrokerFactory, tmp_path: Path) -> None:
     assert broker.stderr_text() == ""
 
 
-def test_the_service_manager_hears_of_one_service(
-    fresh_broker: BrokerFactory, tmp_path: Path
-) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        manager.bind(str(tmp_path / "notify"))
-        manager.settimeout(20)
-        broker = fresh_broker(
-            args=ARGS, env={"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "60000000"}
-        )
-        assert broker.terminate() == 0
-        said = []
-        while "STOPPING=1" not in said:
-            said += manager.recv(4096).decode().splitlines()
-    assert said.count("READY=1") == 1
-    assert f"STATUS={broker.urls[0]}" in said
-    assert "WATCHDOG=1" in said
-
-
 def test_a_worker_that_cannot_start_is_an_error_of_the_start(
     tmp_path: Path, fresh_broker: BrokerFactory
 ) -> None:
@@ -415,66 +446,8 @@ def test_one_worker_is_one_process(fresh_broker: BrokerFactory) -> None:
     assert children.read_text() == ""
 
 
-def test_a_unix_socket_is_that_of_the_first(fresh_broker: BrokerFactory, tmp_path: Path) -> None:
-    path = tmp_path / "mqtt.sock"
-    broker = fresh_broker(listen=(LISTEN[0], LISTEN[2], f"unix://{path}"), args=ARGS)
-    several = Several(broker)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-        sock.connect(str(path))
-        sock.sendall(connect_packet("u"))
-        assert sock.recv(4) == b"\x20\x02\x00\x00"
-        assert several.worker_api(1, "GET", "/session", client_id="u")["is_online"]
-    assert broker.terminate() == 0
-    assert not path.exists()
-
-
-def test_sessions_go_from_one_process_to_several_to_elsewhere_and_back(
-    fresh_broker: BrokerFactory, tmp_path: Path
-) -> None:
-    folder = tmp_path / "data"
-    with BrokerProcess.start(data_dir=folder) as alone:
-        wire = Wire.connect_tcp(alone.tcp)
-        wire.connect("was-there", clean=False)
-        wire.subscribe(("a", 1))
-        wire.close()
-        assert alone.terminate() == 0
-    broker = fresh_broker(data_dir=folder, args=ARGS)
-    several = Several(broker)
-    wire = several.client_on(2, "publisher")
-    wire.publish("a", b"1", qos=1)
-    wire.close()
-    reach(lambda: several.worker_api(1, "GET", "/queue", client_id="was-there")["rows"])
-    assert broker.terminate() == 0
-    moved = folder.rename(tmp_path / "moved")
-    broker = fresh_broker(data_dir=moved, args=ARGS)
-    several = Several(broker)
-
-    def members() -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = several.api("GET", "/cluster/members")[1]["rows"]
-        return rows
-
-    # For a moment an address that is to be joined may stand there without a name.
-    reach(lambda: {row["node"]: row["is_up"] for row in members()} == {"n-1": True, "n-2": True})
-    assert all(row["address"].startswith(f"ipc://{moved}/") for row in members())
-    wire = several.client_on(2, "publisher")
-    wire.publish("a", b"2", qos=1)
-    wire.close()
-    reach(lambda: len(several.worker_api(1, "GET", "/queue", client_id="was-there")["rows"]) == 2)
-    wire = several.client_on(2, "of-the-second", clean=False)
-    wire.subscribe(("b", 1))
-    wire.close()
-    wire = several.client_on(2, "publisher")
-    wire.publish("b", b"3", qos=1)
-    wire.close()
-    assert broker.terminate() == 0
-    # The second worker is one too many now; its sessions go to the first, and then one process is enough.
-    broker = fresh_broker(data_dir=moved, args=("--node-name", "n"))
-    reach(lambda: not (moved / "workers" / "2").exists())
-    assert broker.terminate() == 0
-    broker = fresh_broker(data_dir=moved)
-    assert not (moved / "workers").exists()
-    assert len(Several(broker).api("GET", "/queue", client_id="was-there")[1]["rows"]) == 2
-    assert len(Several(broker).api("GET", "/queue", client_id="of-the-second")[1]["rows"]) == 1
+def knows_stream(several: Several, number: int) -> bool:
+    return several.ask_worker(number, "GET", "/stream", name="s")[0] == 200
 
 
 def read(location: str) -> list[bytes]:
@@ -489,46 +462,77 @@ def read(location: str) -> list[bytes]:
     return sorted(found)
 
 
-def test_workers_share_streams_and_give_them_back(
+def test_sessions_and_streams_go_from_one_process_to_several_to_elsewhere_and_back(
     fresh_broker: BrokerFactory, tmp_path: Path
 ) -> None:
     first = lasting_port(2)
     places = [f"grpc://127.0.0.1:{port}" for port in (first, first + 1)]
-    listen = (LISTEN[0], places[0])
-    broker = fresh_broker(listen=listen, data_dir=tmp_path, args=ARGS)
-    several = Several(broker)
+    folder = tmp_path / "data"
+    with BrokerProcess.start(data_dir=folder) as alone:
+        wire = Wire.connect_tcp(alone.tcp)
+        wire.connect("was-there", clean=False)
+        wire.subscribe(("a", 1))
+        wire.close()
+        assert alone.terminate() == 0
+
+    broker = fresh_broker(listen=(LISTEN[0], places[0]), data_dir=folder, args=ARGS)
     assert broker.urls[1] == places[0]
+    several = Several(broker)
+    publish_from_second(several, "a")
+    reach(lambda: several.worker_api(1, "GET", "/queue", client_id="was-there")["rows"])
+    wire = several.client_on(2, "of-the-second", clean=False)
+    wire.subscribe(("b", 1))
+    wire.close()
+    publish_from_second(several, "b")
+    expected = fill_stream(several)
+    assert read(places[0]) == read(places[1]) == expected
+    status, answer = several.api("GET", "/stream/tail", stream="s")
+    assert (status, "workers/N" in answer["error"]) == (409, True)
+    assert broker.terminate() == 0
+
+    # The second worker is one too many now, and they find each other where the folder is now: sessions and partitions
+    # go to the first, and then one process is enough.
+    moved = folder.rename(tmp_path / "moved")
+    broker = fresh_broker(data_dir=moved, args=("--node-name", "n"))
+    reach(lambda: not (moved / "workers" / "2").exists())
+    members = Several(broker).api("GET", "/cluster/members")[1]["rows"]
+    [address] = [row["address"] for row in members if row["node"] == "n-1"]
+    assert address.startswith(f"ipc://{moved}/")
+    assert broker.terminate() == 0
+
+    broker = fresh_broker(listen=(LISTEN[0], places[0]), data_dir=moved)
+    assert not (moved / "workers").exists()
+    for client in ("was-there", "of-the-second"):
+        assert len(Several(broker).api("GET", "/queue", client_id=client)[1]["rows"]) == 1
+    assert read(places[0]) == expected
+
+
+def publish_from_second(several: Several, topic: str) -> None:
+    wire = several.client_on(2, "publisher")
+    wire.publish(topic, b"1", qos=1)
+    wire.close()
+
+
+def fill_stream(several: Several) -> list[bytes]:
+    """Makes stream s, has clients of both workers publish to it, and returns what must be in it."""
     given = {"filters": ["s/#"], "partitions": 8, "key": "topic"}
     assert several.api("POST", "/stream", name="s", **given)[0] == 200
     for number in (1, 2):
-        reach(partial(several.worker_api, number, "GET", "/stream", name="s"))
+        reach(partial(knows_stream, several, number))
         wire = several.client_on(number, f"p{number}")
         for topic in range(20):
             wire.publish(f"s/{topic}", f"{number} {topic}".encode(), qos=1)
         wire.close()
-    expected = sorted(f"{number} {topic}".encode() for number in (1, 2) for topic in range(20))
 
     def row() -> dict[str, Any]:
         [found] = several.api("GET", "/streams")[1]["rows"]
         return dict(found)
 
-    reach(lambda: row()["messages"] == len(expected))
-    assert (row()["owned"], row()["gathered"]) == (8, len(expected))
-    assert {part["owner"] for part in several.api("GET", "/stream", name="s")[1]["partitions"]} == {
-        "n-1",
-        "n-2",
-    }
-    assert read(places[0]) == read(places[1]) == expected
-    status, answer = several.api("GET", "/stream/tail", stream="s")
-    assert (status, "workers/N" in answer["error"]) == (409, True)
-    assert broker.terminate() == 0
-    # The second worker is one too many now; its partitions go to the first, and then one process is enough.
-    broker = fresh_broker(data_dir=tmp_path, args=("--node-name", "n"))
-    reach(lambda: not (tmp_path / "workers" / "2").exists())
-    assert broker.terminate() == 0
-    broker = fresh_broker(listen=listen, data_dir=tmp_path)
-    assert not (tmp_path / "workers").exists()
-    assert read(places[0]) == expected
+    reach(lambda: row()["messages"] == 40)
+    assert (row()["owned"], row()["gathered"]) == (8, 40)
+    _, shown = several.api("GET", "/stream", name="s")
+    assert {part["owner"] for part in shown["partitions"]} == {"n-1", "n-2"}
+    return sorted(f"{number} {topic}".encode() for number in (1, 2) for topic in range(20))
 
 
 def test_workers_that_leave_the_cluster_give_all_to_the_others_and_stop(
