@@ -25,6 +25,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LISTEN = ("tcp://127.0.0.1:0", "grpc://127.0.0.1:0")
+#: Seconds that a test may take. The first one of a run starts the JVM, which takes long on a busy machine; and one that
+#: is interrupted while it waits for the JVM leaves all that follow without one.
+LIMIT = 600
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    folder = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(folder) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(LIMIT))
 
 
 @pytest.fixture(scope="session")

@@ -61,6 +61,10 @@ async def test_a_node_that_leaves_gives_its_partitions_with_their_offsets(tmp_pa
         assert await asyncio.to_thread(read, flight_of(a), "s") == expected
 
 
+#: Seconds between two publishes: nodes that come and go are to have the loop as well.
+PACE = 0.002
+
+
 async def keep_publishing(
     broker: Broker, word: str, stop: asyncio.Event, sent: list[bytes]
 ) -> None:
@@ -74,7 +78,7 @@ async def keep_publishing(
         pending.add(asyncio.create_task(broker.publish(f"x/{number % 7}", payload, qos=1)))
         if len(pending) > 20:
             _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.sleep(0)
+        await asyncio.sleep(PACE)
     await asyncio.gather(*pending)
 
 
