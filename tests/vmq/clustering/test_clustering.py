@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tests.support.wire import connect_packet, subscribe_packet
 from tests.vmq.clustering.nodes import address, clustering, config, pair, together, until
-from tests.vmq.test_broker import peer_of
+from tests.vmq.sockets import peer_of
 from vmq.admin import cluster
 from vmq.broker import Broker, StartError
 from vmq.clustering.clustering import node_name
