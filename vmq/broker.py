@@ -287,6 +287,7 @@ class Broker(Configured):
 
     async def _start_clustering(self) -> None:
         # Late: most brokers are no nodes and need no ZeroMQ.
+        from vmq.clustering.catching_up import catch_up
         from vmq.clustering.clustering import Clustering
         from vmq.clustering.discovery import Discovery
         from vmq_cluster.errors import ClusterError
@@ -308,10 +309,12 @@ class Broker(Configured):
             raise StartError(f"cluster: {error}") from error
         self.clustering = clustering
         try:
-            await clustering.catch_up({} if self.share is None else self.share.siblings)
+            await catch_up(clustering, {} if self.share is None else self.share.siblings)
         except ClusterError as error:
             raise StartError(f"cluster: {error}") from error
-        self._spawn(Discovery(clustering, lambda: self.plugins.only("discover_nodes")).run())
+        self._spawn(
+            Discovery(clustering.joining, lambda: self.plugins.only("discover_nodes")).run()
+        )
 
     async def _declare_stream(self, name: str, options: Mapping[str, Any]) -> None:
         """Keeps a stream that a plugin wants; the first may be this broker's first stream at all."""
