@@ -14,7 +14,7 @@ from tests.support.wire import Wire
 NAMES = ("a", "b", "c")
 ENV = {
     "VMQ_CLUSTER__SUBACK_AFTER": "cluster",
-    "VMQ_CLUSTER__SUBACK_TIMEOUT": "2",
+    "VMQ_CLUSTER__SUBACK_TIMEOUT": "4",
     # A node that is stopped stays up for the others as long as a test takes.
     "VMQ_CLUSTER__HEARTBEAT_TIMEOUT": "60",
 }

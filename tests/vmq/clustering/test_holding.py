@@ -150,7 +150,7 @@ async def test_messages_go_on_when_the_owner_is_silent(tmp_path: Path) -> None:
         owner, other = sides(a, b)
         await p.connect(other)
         name = clustering(owner).node.name
-        holding_of(other).on_hold(name, Hold("s", 0, 1, 0.2))
+        holding_of(other).on_hold(name, Hold("s", 0, 1, 1.0))
         p.publish("x/1", "late", 2)
         await until(lambda: paused(other) == 1)
         await p.until(lambda: not p.unfinished)

@@ -159,7 +159,6 @@ async def test_an_acknowledgement_waits_for_the_copy_and_no_longer_than_the_limi
                 peer.send(publish_packet("t", b"x", qos=1, packet_id=1))
                 replicas = nodes.replication("a").replicas
                 assert replicas is not None
-                await until(replicas.waits)
                 assert replicas.left_out == 0
                 await peer.expect(puback_packet(1))
                 assert replicas.left_out == 1
