@@ -9,7 +9,7 @@ import pytest
 from tests.support.tools import require_tool
 
 
-@pytest.mark.timeout(480)
+@pytest.mark.timeout(900)
 def test_every_message_arrives_once_whatever_is_killed(tmp_path: Path) -> None:
     require_tool("java")
     from tests.spark.exactly_once import run

@@ -288,7 +288,7 @@ class Copies:
                 if copy.head.life < message.life:
                     self.drop(copy)
         if origin.unknown:
-            self._send(owner, Unknown(message.life, list(origin.unknown)[:MAX_NAMES]))
+            self._send(owner, Unknown(message.life, sorted(origin.unknown)[:MAX_NAMES]))
             origin.unknown.clear()
 
     def _freeze(self, origin: Origin, copy: Copy) -> None:
