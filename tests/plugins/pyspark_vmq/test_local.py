@@ -291,6 +291,16 @@ def test_a_file_that_may_not_be_opened_is_left_to_flight(
     assert (near.asked, near.gets, near.has_files) == ([3], 1, False)
 
 
+def test_a_batch_of_another_offset_than_was_said_is_left_to_flight(partition: Partition) -> None:
+    def other(spot: dict[str, Any]) -> None:
+        spot["first"] -= 1
+
+    near = Near(partition)
+    near.alter = other
+    assert offsets(list(reading(near, 13, 35))) == list(range(13, 35))
+    assert near.gets == 1
+
+
 def test_without_a_boot_id_or_checksums_nobody_is_asked(
     partition: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
