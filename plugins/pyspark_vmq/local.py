@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pyspark_vmq")
 
-#: Rows that make a batch for Spark.
-BATCH_ROWS: Final = 8192
-#: Bytes of a segment that make one with fewer rows.
-BATCH_BYTES: Final = 1 << 20
+#: Rows that make a batch for Spark, as many as a merged segment has in each of its own.
+BATCH_ROWS: Final = 16_384
+#: Bytes in memory that make one with fewer rows.
+BATCH_BYTES: Final = 4 << 20
 
 #: Answers that are out of date when they come, one after the other, before it is given up.
 TRIES: Final = 3
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _MARK: Final = re.compile(
-    rb"offset=(\d{20}) rows=(\d{10}) bytes=\d{12} time=\d{20} body=(\d{12}) crc32c=([0-9a-f]{8})"
+    rb"offset=(\d{20}) rows=(\d{10}) bytes=(\d{12}) time=\d{20} body=(\d{12}) crc32c=([0-9a-f]{8})"
 )
 _CRC_LENGTH: Final = 8
 
@@ -69,12 +69,13 @@ class Spot(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """A batch of a segment: where it begins and ends, its first offset and the one behind its last."""
+    """A batch of a segment: the bytes from `position` to `limit`, the offsets from `offset` to `end`, its size in memory."""
 
     position: int
     limit: int
     offset: int
     end: int
+    nbytes: int
 
 
 class Files:
@@ -231,27 +232,28 @@ def frame_at(view: memoryview, position: int, offset: int, start: int) -> Frame 
     mark = _MARK.search(head)
     if mark is None or int(mark[1]) != offset:
         return None
-    limit = position + length + int(mark[3])
-    frame = Frame(position, limit, offset, offset + int(mark[2]))
+    limit = position + length + int(mark[4])
+    frame = Frame(position, limit, offset, offset + int(mark[2]), int(mark[3]))
     if limit > len(view) or frame.end == offset:
         return None
     if frame.end <= start:
         return frame
-    at = mark.start(4)
+    at = mark.start(5)
     blank = head[:at] + b"0" * _CRC_LENGTH + head[at + _CRC_LENGTH :]
     found = crc32c.crc32c(view[position + length : limit], crc32c.crc32c(blank))
-    return frame if found == int(mark[4], 16) else None
+    return frame if found == int(mark[5], 16) else None
 
 
 def groups(found: Iterator[Frame]) -> Iterator[list[Frame]]:
     """Consecutive batches, as many as make one for Spark."""
     group: list[Frame] = []
+    size = 0
     for frame in found:
         group.append(frame)
-        rows, size = frame.end - group[0].offset, frame.limit - group[0].position
+        rows, size = frame.end - group[0].offset, size + frame.nbytes
         if rows >= BATCH_ROWS or size >= BATCH_BYTES:
             yield group
-            group = []
+            group, size = [], 0
     if group:
         yield group
 

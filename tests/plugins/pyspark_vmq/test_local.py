@@ -179,6 +179,22 @@ def partition(tmp_path: Path) -> Iterator[Partition]:
     partition.close()
 
 
+def test_batches_for_spark_have_some_rows_and_few_bytes_in_memory() -> None:
+    """However well their bytes compress in the file."""
+
+    def sizes(*found: tuple[int, int]) -> list[int]:
+        end = 0
+        made = []
+        for number, (count, nbytes) in enumerate(found):
+            made.append(local.Frame(number, number + 1, end, end := end + count, nbytes))
+        return [len(each) for each in local.groups(iter(made))]
+
+    many, much = local.BATCH_ROWS, local.BATCH_BYTES
+    assert sizes((1, 1), (1, 1), (many, 1), (many, 1), (1, 1)) == [3, 1, 1]
+    assert sizes((1, much - 1), (1, 1), (1, much - 1), (1, 1), (1, 0)) == [2, 2, 1]
+    assert sizes() == []
+
+
 def offsets(found: Sequence[pa.RecordBatch]) -> list[int]:
     return [each["offset"] for each in rows(found)]
 
