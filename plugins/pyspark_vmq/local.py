@@ -69,7 +69,7 @@ class Spot(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """A batch of a segment: the bytes from `position` to `limit`, the offsets from `offset` to `end`, its size in memory."""
+    """A batch: bytes `position` to `limit` of its segment, offsets `offset` to `end`, and its size in memory."""
 
     position: int
     limit: int
