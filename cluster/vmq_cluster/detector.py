@@ -20,7 +20,6 @@ class Detector:
         self._heard: dict[str, float] = {}
         #: Members that are down, and since when.
         self._down: dict[str, float] = {}
-        #: When heartbeats are due; 0 = there were none yet.
         self._next_heartbeat = 0.0
         #: Members that can be reached; a new list whenever that changes.
         self.up: list[str] = []
@@ -67,10 +66,6 @@ class Detector:
         """Returns whether heartbeats are due; then it also finds who has been silent for too long."""
         if now < self._next_heartbeat:
             return False
-        late = now - self._next_heartbeat
-        if self._next_heartbeat and late > self._options.heartbeat_interval:
-            # This node was held up itself, and heard nobody meanwhile: that says nothing about the others.
-            self._heard = {peer: min(heard + late, now) for peer, heard in self._heard.items()}
         limit = now - self._options.heartbeat_timeout
         for peer in [peer for peer, heard in self._heard.items() if heard < limit]:
             self.lost(peer, f"silent for {self._options.heartbeat_timeout:g} s", now)

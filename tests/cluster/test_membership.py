@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cluster.sim import EPOCH, OPTIONS, Network, Sim, over_seeds
-from vmq_cluster.detector import Detector
 from vmq_cluster.effects import (
     Contact,
     Excluded,
@@ -38,21 +37,6 @@ def membership(storage: MemoryStorage | None = None, address: str = "here") -> M
     made.start(address)
     transaction.commit()
     return made
-
-
-def test_who_was_held_up_counts_nobody_as_silent_for_that() -> None:
-    """Stopped, swapped out or busy it has not listened; from then on silence counts as ever."""
-    detector = Detector(OPTIONS, Outbox())
-    detector.watch(["peer"], 0.0)
-    detector.heard("peer", 10.0)
-    detector.tick(10.0)
-    detector.tick(11.0)
-    for second in range(3):
-        detector.tick(100.0 + second)
-        assert detector.is_up("peer")
-    for second in range(3, 6):
-        detector.tick(100.0 + second)
-    assert not detector.is_up("peer")
 
 
 RECORDS = st.lists(

@@ -26,7 +26,7 @@ def config(folder: Path, name: str, join: Sequence[str] = (), listen: str = "") 
             listen=listen or f"tcp://127.0.0.1:{lasting_port()}",
             join=list(join),
             heartbeat_interval=0.1,
-            heartbeat_timeout=1,
+            heartbeat_timeout=2,
             sync_timeout=1,
         ),
     )
