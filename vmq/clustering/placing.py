@@ -68,7 +68,8 @@ class Placing:
         self._all_at: float | None = None
         #: Sessions whose copies are to move, and those whose copies do.
         self._movable: deque[bytes] = deque()
-        self._moving: set[bytes] = set()
+        #: The latter in their order, so that what goes out does not hang on hashes.
+        self._moving: dict[bytes, None] = {}
         #: Copies that were dropped because a better place has one.
         self.moved = 0
 
@@ -168,7 +169,7 @@ class Placing:
         leaving: dict[Peer, list[bytes]] = {}
         for session in list(self._moving):
             if self._maybe_moved(session, leaving):
-                self._moving.discard(session)
+                del self._moving[session]
         for peer, sessions in leaving.items():
             self.moved += len(sessions)
             self._drop(peer, sessions)
@@ -186,7 +187,7 @@ class Placing:
         if not new or not all(peer.is_active for peer in best):
             return
         held.peers = (*held.peers, *new)
-        self._moving.add(session)
+        self._moving[session] = None
         for peer in new:
             self._fill(session, peer)
 
