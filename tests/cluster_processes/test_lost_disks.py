@@ -15,9 +15,7 @@ NAMES = ("a", "b", "c")
 
 @pytest.fixture
 def cluster() -> Iterator[LinkedCluster]:
-    # Nobody adopts the sessions of a node that is down, unless its client comes.
-    env = {"VMQ_CLUSTER__REPLICAS": "2", "VMQ_CLUSTER__ADOPT_AFTER": "600"}
-    with LinkedCluster(NAMES, env) as found:
+    with LinkedCluster(NAMES, {"VMQ_CLUSTER__REPLICAS": "2"}) as found:
         yield found
 
 

@@ -17,10 +17,7 @@ NAMES = ("a", "b", "c")
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LinkedCluster]:
     """Whole at the start of each test, which leaves it so."""
-    # In a split that lasts, each side adopts what the other has: then every client there is on both sides, as one is
-    # that changes sides, and may get a message twice.
-    env = {"VMQ_CLUSTER__ACK_AFTER": "remote", "VMQ_CLUSTER__ADOPT_AFTER": "600"}
-    with LinkedCluster(NAMES, env) as found:
+    with LinkedCluster(NAMES, {"VMQ_CLUSTER__ACK_AFTER": "remote"}) as found:
         yield found
 
 
