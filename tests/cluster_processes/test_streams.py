@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import signal
 from collections.abc import Iterable
 from time import monotonic, sleep
 
@@ -9,7 +11,7 @@ from pyarrow import flight
 
 from tests.cluster_processes.cluster import TIMEOUT, LinkedCluster, Node
 from tests.cluster_processes.devices import Message, message_of, traffic
-from tests.vmq.cli.program import run
+from tests.vmq.cli.program import Program, run
 
 STREAM = {
     "VMQ_STREAMS__LOG__FILTERS": '["log/#"]',
@@ -49,10 +51,25 @@ def wait_for(node: Node, wanted: Iterable[Message]) -> list[list[Message]]:
         sleep(LOOK)
 
 
+def follower(node: Node) -> Program:
+    """`vmq stream tail`, from the beginning on, for as long as the node runs."""
+    where = ("--data-dir", str(node.data_dir))
+    return Program("stream", "tail", "log", "-f", "--from", "earliest", "--json", *where)
+
+
+def by_partition(lines: bytes) -> list[list[Message]]:
+    """What it has told, each partition's in its order."""
+    found: list[list[Message]] = [[] for _ in range(6)]
+    for line in map(json.loads, lines.splitlines()):
+        found[line["partition"]].append(message_of(line["payload"].encode()))
+    return found
+
+
 def test_nothing_acknowledged_is_lost_while_nodes_join_leave_and_die() -> None:
     with (
         LinkedCluster(("a", "b", "c"), STREAM, ["grpc://127.0.0.1:0"], later=["d"]) as cluster,
         traffic(cluster, "log", ["a", "ba", "c"], []) as devices,
+        follower(cluster["a"]) as tail,
     ):
         devices.flow()
         cluster.start("d")
@@ -72,6 +89,11 @@ def test_nothing_acknowledged_is_lost_while_nodes_join_leave_and_die() -> None:
         for publisher in devices.publishers:
             publisher.finish()
         found = wait_for(cluster["d"], devices.sent())
+        tail.wait_out("payload", sum(map(len, found)), TIMEOUT)
+        tail.signal(signal.SIGINT)
+        told = tail.finish()
+        assert told.code == 130
+        assert by_partition(told.out) == found
         assert read(cluster["a"]) == read(cluster["c"]) == found
         # Theirs were the same nodes throughout: their messages are in order, though a death may have repeated some.
         for client_id in ("log-pub-a", at_d.client_id):
