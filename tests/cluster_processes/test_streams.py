@@ -65,6 +65,27 @@ def by_partition(lines: bytes) -> list[list[Message]]:
     return found
 
 
+def looked_at(node: Node, found: list[list[Message]]) -> None:
+    """What commands that look into files of one node say of the stream."""
+    where = ("--data-dir", str(node.data_dir))
+    [shown] = [json.loads(run("stream", "show", "log", "--json", *where).out)["partitions"]]
+    others = {each["owner"] for each in shown} - {node.name}
+    assert others
+    done = run("stream", "verify", *where)
+    assert done.code == 1
+    for other in others:
+        assert f"of stream 'log' is on node '{other}'" in done.err
+    assert "not looked at; verify it there, or say --local" in done.err
+    done = run("stream", "verify", "--local", *where)
+    assert (done.code, done.err, done.out.splitlines()[-1]) == (0, "", b"ok")
+    target = node.data_dir / "log.parquet"
+    done = run("stream", "export", "log", "--parquet", str(target), *where)
+    assert (done.code, "nothing is written" in done.err, target.exists()) == (1, True, False)
+    done = run("stream", "export", "log", "--parquet", str(target), "--local", *where)
+    own = sum(len(found[row["partition"]]) for row in shown if row["owner"] == node.name)
+    assert (done.code, done.err, done.out) == (0, "", f"{own} messages\n".encode())
+
+
 def test_nothing_acknowledged_is_lost_while_nodes_join_leave_and_die() -> None:
     with (
         LinkedCluster(("a", "b", "c"), STREAM, ["grpc://127.0.0.1:0"], later=["d"]) as cluster,
@@ -94,6 +115,7 @@ def test_nothing_acknowledged_is_lost_while_nodes_join_leave_and_die() -> None:
         told = tail.finish()
         assert told.code == 130
         assert by_partition(told.out) == found
+        looked_at(cluster["d"], found)
         assert read(cluster["a"]) == read(cluster["c"]) == found
         # Theirs were the same nodes throughout: their messages are in order, though a death may have repeated some.
         for client_id in ("log-pub-a", at_d.client_id):

@@ -502,6 +502,12 @@ def follow(several: Several, expected: list[bytes]) -> None:
     done = run(*where, "--from", "earliest")
     told = sorted(json.loads(line)["payload"].encode() for line in done.out.splitlines())
     assert (done.code, done.err, told) == (0, "", expected)
+    folder = ("--data-dir", str(several.folder))
+    done = run("stream", "verify", *folder)
+    assert (done.code, done.err, done.out.splitlines()[-1]) == (0, "", b"ok")
+    target = several.folder / "s.parquet"
+    done = run("stream", "export", "s", "--parquet", str(target), *folder)
+    assert (done.code, done.err, done.out) == (0, "", f"{len(expected)} messages\n".encode())
     with Program(*where, "-f", "-n", "1") as program:
         program.wait_out("payload")
         several.kill(2)
