@@ -135,6 +135,8 @@ class Broker:
         self._streams: Streaming | None = None
         #: This broker as a node of a cluster, if it is one and runs.
         self.clustering: Clustering | None = None
+        #: What programs have staged is published from now on.
+        self._publishes_staged = False
         self._watches: dict[Connection, SessionWatch] = {}
         self._deadlines: Deadlines | None = None
         self._all_closed: asyncio.Future[None] | None = None
@@ -180,6 +182,10 @@ class Broker:
                 await self._start_clustering()
             elif self._core is not None and self._core.store is not None:
                 self._core.store.note_alone()
+            # Not before: it depends on the other nodes which messages go into the logs of this one.
+            self._publishes_staged = True
+            if self._streams is not None:
+                self._streams.recover()
             await self.open_listeners()
             if self._wants_admin:
                 await self._open_admin()
@@ -238,6 +244,7 @@ class Broker:
         if self._streams is not None:
             await self._streams.stop()
             self._streams = None
+        self._publishes_staged = False
         if self.clustering is not None:
             await self.clustering.stop()
             self.clustering = None
@@ -335,6 +342,8 @@ class Broker:
             raise StartError(f"cannot use the streams: {folder}: {error.strerror}") from error
         if self.clustering is not None:
             self.clustering.streams.attach(self._streams.catalog)
+        if self._publishes_staged:
+            self._streams.recover()
         return self._streams
 
     async def _start_clustering(self) -> None:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
 from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.nodes import clustering, until
 from tests.vmq.clustering.stream_nodes import kept, nodes, owners, stream, total
+from tests.vmq.streamed import streams_of
 from tests.vmq.streams.support import options
 from vmq.broker import Broker
 from vmq.clustering.appends import Append
 from vmq.clustering.publishes import MAX_HOPS
 from vmq.clustering.tap import Tap
+from vmq.streams.staging import MESSAGE as MESSAGES
+from vmq.streams.staging import BusyError
 
 ONE = options(filters=["x/#"])
 MESSAGE = Append("s", b"x/1", b"payload", 1, "device", 1_700_000_000_000_000)
@@ -129,3 +134,70 @@ async def test_a_message_is_acknowledged_when_the_store_has_it_for_the_owner(
         committer.commit()
         await p.until(lambda: not p.unfinished)
         await until(lambda: kept([owner], "s") == 1)
+
+
+# --- what a sink publishes (`vmq.sinks`)
+
+
+def stage(broker: Broker, count: int) -> list[bytes]:
+    """Stages a batch of query q, at all three QoS; returns its payloads."""
+    part = streams_of(broker).sinks.staging.part("q", 0, 0, 0)
+    plain = [
+        {"topic": f"x/{n % 24}", "payload": b"%04d" % n, "qos": n % 3, "retain": False}
+        for n in range(count)
+    ]
+    part.write(pa.RecordBatch.from_pylist(plain, schema=MESSAGES))
+    part.close()
+    return [b"%04d" % n for n in range(count)]
+
+
+def publish(broker: Broker) -> asyncio.Future[int]:
+    return asyncio.ensure_future(streams_of(broker).sinks.publish_once("q", 0, [(0, 0)]))
+
+
+async def test_a_batch_stops_where_another_node_takes_no_more_and_goes_on_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = options(filters=["x/#"], partitions=4, key="topic")
+    async with nodes(tmp_path, "a", "b", s=given) as (a, b):
+        assert set(owners(a, "s")) == {"a", "b"}
+        wanted = stage(a, 600)
+        taken = 0
+
+        def has_room(*_: object) -> bool:
+            nonlocal taken
+            taken += 1
+            return taken < 50
+
+        with monkeypatch.context() as patched:
+            patched.setattr(clustering(a).lanes, "has_room", has_room)
+            with pytest.raises(BusyError, match="another node takes no more"):
+                await publish(a)
+        store = streams_of(a).sinks.core.store
+        assert store is not None
+        noted = store.load_progress("q")
+        assert noted is not None
+        assert 49 <= noted[1] < 256
+        assert await publish(a) == len(wanted) - noted[1]
+        await until(lambda: kept([a, b], "s") == len(wanted))
+        assert await total([a, b], "s") == wanted
+
+
+async def test_a_batch_waits_for_a_partition_that_gets_another_owner(tmp_path: Path) -> None:
+    """What waits in memory must not be noted as published."""
+    given = options(filters=["x/#"], partitions=4, key="topic")
+    async with nodes(tmp_path, "a", "b", s=given) as (a, b):
+        number = owners(a, "s").index("b")
+        holding = clustering(a).streams._holding
+        holding._begin(("s", number), "b", 1, 0.0)
+        wanted = stage(a, 100)
+        work = publish(a)
+        await until(lambda: kept([a], "s") > 0)
+        store = streams_of(a).sinks.core.store
+        assert store is not None
+        assert not work.done()
+        assert store.load_progress("q") is None
+        holding._end(("s", number))
+        assert await work == len(wanted)
+        await until(lambda: kept([a, b], "s") == len(wanted))
+        assert await total([a, b], "s") == wanted
