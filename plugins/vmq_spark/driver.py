@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
@@ -18,7 +19,7 @@ import msgspec
 
 from vmq_spark import pipeline, status
 from vmq_spark.conf import conf_of
-from vmq_spark.errors import PipelineError
+from vmq_spark.errors import PipelineError, UnreadyError
 from vmq_spark.flow import Flow
 from vmq_spark.options import check
 from vmq_spark.progress import Tracker, is_final, reason
@@ -62,13 +63,22 @@ class Driver:
     def run(self) -> None:
         """Runs the pipeline in a session of its own, as `run_in` does."""
         loaded, options = self.load()
-        spark = session(self.settings)
+        started: list[SparkSession] = []
+
+        def start() -> "SparkSession":
+            try:
+                started.append(session(self.settings))
+            except Exception as problem:  # py4j's and Spark's: a JVM that does not come up
+                raise UnreadyError(reason(problem)) from problem
+            return started[0]
+
         try:
-            self.run_in(spark, loaded, options)
+            self.run_in(start, loaded, options)
         finally:
             # What failed before counts; a JVM that is gone needs no stop.
             with suppress(Exception):
-                spark.stop()
+                for spark in started:
+                    spark.stop()
 
     def load(self) -> tuple[pipeline.Pipeline, dict[str, Any]]:
         """The pipeline and its options.
@@ -80,19 +90,26 @@ class Driver:
         return loaded, check(loaded.options, self.settings.options)
 
     def run_in(
-        self, spark: "SparkSession", loaded: pipeline.Pipeline, options: dict[str, Any]
+        self,
+        start: "Callable[[], SparkSession]",
+        loaded: pipeline.Pipeline,
+        options: dict[str, Any],
     ) -> None:
         """Runs the queries until somebody wants them to stop, or, with `is_once`, until they have taken all.
 
+        `start` gives the session: late, since much of what can be wrong is found out without one.
+
         Raises:
             PipelineError: the pipeline cannot be built.
+            UnreadyError: the broker does not answer.
             QueryError: a query has failed.
         """
         if loaded.module is not None:
             from pyspark import cloudpickle
 
             cloudpickle.register_pickle_by_value(loaded.module)  # type: ignore[no-untyped-call]  # it has no types
-        flow = Flow(spark, self.settings.connection, self.settings.output)
+        settings = self.settings
+        flow = Flow(start, settings.connection, settings.output, is_new=settings.is_new)
         build(loaded, flow, options)
         for name, writer in flow.queries.items():
             if self.stopping.is_set():
@@ -181,10 +198,11 @@ def build(loaded: pipeline.Pipeline, flow: Flow, options: dict[str, Any]) -> Non
 
     Raises:
         PipelineError: it cannot, or declares none.
+        UnreadyError: it cannot now.
     """
     try:
         loaded.build(flow, **options)
-    except PipelineError:
+    except (PipelineError, UnreadyError):
         raise
     except Exception as error:
         raise PipelineError(f"cannot be built: {type(error).__name__}: {reason(error)}") from error
@@ -228,6 +246,8 @@ def main() -> int:
         text, code = str(problem), HOPELESS
     except QueryError as problem:
         text, code = str(problem), problem.code
+    except UnreadyError as problem:
+        text, code = str(problem), FAILED
     except Exception as problem:  # noqa: BLE001 - py4j's and Spark's: no session, a JVM that died
         text, code = reason(problem), FAILED
     else:

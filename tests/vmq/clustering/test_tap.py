@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 
 import pyarrow as pa
@@ -201,3 +202,47 @@ async def test_a_batch_waits_for_a_partition_that_gets_another_owner(tmp_path: P
         assert await work == len(wanted)
         await until(lambda: kept([a, b], "s") == len(wanted))
         assert await total([a, b], "s") == wanted
+
+
+async def test_a_full_disk_below_a_nodes_streams_holds_up_what_is_reliable_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As docs/streams.md has it: confirmations wait, a window of 4 MiB is handled all the same, QoS 0 goes on."""
+    async with nodes(tmp_path, "a", "b", s=ONE) as (a, b):
+        owner, other = sides(a, b)
+        name = clustering(owner).node.name
+        lanes = clustering(other).lanes
+        writer = streams_of(owner).commits.writer
+        writer.retry_after = 0.01
+        count, size = 120, 64 << 10
+        async with owner.subscribe("out/#", qos=1) as messages:
+            await until(lambda: is_routed(other, "out/1"))
+            with monkeypatch.context() as patched:
+                patched.setattr(writer, "attempt", full)
+                await other.publish("x/1", b"kept", qos=1)
+                payloads = [b"%03d" % number + bytes(size) for number in range(count)]
+                await asyncio.gather(*(other.publish("out/1", each, qos=1) for each in payloads))
+                await until(lambda: bool(owner.health()))
+                assert [(await anext(messages)).payload[:3] for _ in range(20)] == [
+                    b"%03d" % number for number in range(20)
+                ]
+                await other.publish("out/0", b"quick", qos=0)
+                # Nothing is confirmed, so the last ones are still to be sent.
+                assert lanes.waiting_for(name)[0] == count + 1
+                assert kept([owner], "s") == 0
+            rest = [(await anext(messages)).payload[:3] for _ in range(count - 20 + 1)]
+            assert b"qui" in rest
+            assert [each for each in rest if each != b"qui"] == [
+                b"%03d" % number for number in range(20, count)
+            ]
+        await until(lambda: kept([owner], "s") == 1)
+        await until(lambda: not lanes.has_any(name))
+
+
+def full(_commit: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def is_routed(broker: Broker, topic: str) -> bool:
+    """Whether a node knows that another one has a subscriber."""
+    return bool(broker.registry().route(topic.encode()).nodes)
