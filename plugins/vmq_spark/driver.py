@@ -59,6 +59,8 @@ class Driver:
         self.folder = Path(settings.folder)
         self.trackers: dict[str, Tracker] = {}
         self.running: dict[str, StreamingQuery] = {}
+        #: Spark is there, or comes up.
+        self.has_begun = False
 
     def run(self) -> None:
         """Runs the pipeline in a session of its own, as `run_in` does."""
@@ -66,6 +68,7 @@ class Driver:
         started: list[SparkSession] = []
 
         def start() -> "SparkSession":
+            self.has_begun = True
             try:
                 started.append(session(self.settings))
             except Exception as problem:  # py4j's and Spark's: a JVM that does not come up
@@ -224,12 +227,14 @@ def session(settings: Settings) -> "SparkSession":
     return found
 
 
-def watch(stopping: threading.Event) -> None:
+def watch(driver: Driver) -> None:
     """Waits for the end of standard input: the runner wants a stop, or is dead. Who hangs then is killed."""
     # The bare descriptor: blocked in `sys.stdin`, a thread would hold a lock that the interpreter wants at exit.
     while os.read(0, 4096):
         continue
-    stopping.set()
+    if not driver.has_begun:
+        os._exit(0)  # there is nothing to be ended, but a broker that is away may be waited for
+    driver.stopping.set()
     threading.Event().wait(GRACE)
     os.killpg(0, signal.SIGKILL)
 
@@ -238,8 +243,8 @@ def main() -> int:
     """One life of a driver; returns its exit code."""
     settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=Settings)
     stopping = threading.Event()
-    threading.Thread(target=watch, args=(stopping,), daemon=True).start()
     driver = Driver(settings, stopping)
+    threading.Thread(target=watch, args=(driver,), daemon=True).start()
     try:
         driver.run()
     except PipelineError as problem:

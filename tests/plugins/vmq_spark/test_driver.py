@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +20,19 @@ from vmq.config_streams import StreamOptions
 from vmq.streams.flight import StreamServer
 
 
+def settings_of(folder: Path, source: Path, connection: Mapping[str, str]) -> dict[str, object]:
+    return {
+        "name": "p",
+        "source": str(source),
+        "connection": connection,
+        "master": "local",
+        "folder": str(folder),
+        "checkpoint": str(folder / "checkpoints"),
+        "output": str(folder / "tables"),
+        "trigger": "1 second",
+    }
+
+
 def driver(
     folder: Path,
     source: Path,
@@ -28,19 +42,17 @@ def driver(
     is_new: bool = True,
 ) -> tuple[int, bytes]:
     """Exit code and output of one life of a driver, whose runner waits for its end."""
-    settings = {
-        "name": "p",
-        "source": str(source),
-        "options": options or {},
-        "connection": connection or {"server": "grpc://127.0.0.1:1"},
-        "is_new": is_new,
-        "master": "local",
-        "folder": str(folder),
-        "checkpoint": str(folder / "checkpoints"),
-        "output": str(folder / "tables"),
-        "trigger": "1 second",
-    }
-    with subprocess.Popen(
+    given = connection or {"server": "grpc://127.0.0.1:1"}
+    settings = settings_of(folder, source, given) | {"options": options or {}, "is_new": is_new}
+    with started(folder, settings) as process:
+        assert process.stdout is not None
+        output = process.stdout.read()
+        return process.wait(60), output
+
+
+def started(folder: Path, settings: Mapping[str, object]) -> subprocess.Popen[bytes]:
+    """A driver that has its settings."""
+    process = subprocess.Popen(
         [sys.executable, "-m", "vmq_spark.driver"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -48,13 +60,11 @@ def driver(
         # Without Java Spark does not come up: nothing here needs it.
         env=executors_environment() | {"JAVA_HOME": str(folder / "nowhere")},
         start_new_session=True,  # it kills its group if it hangs
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(json.dumps(settings).encode() + b"\n")
-        process.stdin.flush()
-        output = process.stdout.read()
-        return process.wait(60), output
+    )
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(settings).encode() + b"\n")
+    process.stdin.flush()
+    return process
 
 
 @pytest.mark.parametrize(
@@ -152,3 +162,17 @@ def test_what_is_right_comes_to_spark(tmp_path: Path, server: str) -> None:
     given = {"server": server, "username": "bob", "password": "secret"}
     assert driver(tmp_path, path, given)[0] == FAILED
     assert "JAVA_GATEWAY_EXITED" in status.read(tmp_path).progress.error
+
+
+def test_a_stop_does_not_wait_for_a_broker_that_is_away(tmp_path: Path) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        silent.settimeout(60)
+        away = {"server": f"grpc://127.0.0.1:{silent.getsockname()[1]}"}
+        with started(tmp_path, settings_of(tmp_path, find("sensors"), away)) as process:
+            asking, _ = silent.accept()
+            assert process.stdin is not None
+            process.stdin.close()
+            assert process.wait(60) == 0  # who hangs is killed
+            asking.close()
