@@ -115,8 +115,6 @@ class Broker(Configured):
         self._streams: Streaming | None = None
         #: This broker as a node of a cluster, if it is one and runs.
         self.clustering: Clustering | None = None
-        #: What programs have staged is published from now on.
-        self._publishes_staged = False
         #: The MQTT connections that came through listeners, once started.
         self.connections: Connections | None = None
         self._background: set[asyncio.Task[None]] = set()
@@ -155,10 +153,8 @@ class Broker(Configured):
                 await self._start_clustering()
             elif self._core is not None and self._core.store is not None:
                 self._core.store.note_alone()
-            # Not before: it depends on the other nodes which messages go into the logs of this one.
-            self._publishes_staged = True
             if self._streams is not None:
-                self._streams.recover()
+                self._streams.recover()  # what goes into the logs of this node depends on the others
             await self.open_listeners()
             if self._wants_admin:
                 await self._open_admin()
@@ -213,7 +209,6 @@ class Broker(Configured):
         if self._streams is not None:
             await self._streams.stop()
             self._streams = None
-        self._publishes_staged = False
         if self.clustering is not None:
             await self.clustering.stop()
             self.clustering = None
@@ -290,8 +285,6 @@ class Broker(Configured):
         self._streams = open_streaming(core, self.registry(), self.config)
         if self.clustering is not None:
             self.clustering.streams.attach(self._streams.catalog)
-        if self._publishes_staged:
-            self._streams.recover()
         return self._streams
 
     async def _start_clustering(self) -> None:

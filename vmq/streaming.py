@@ -66,7 +66,7 @@ class Streaming:
         self.recovery: asyncio.Task[None] | None = None
 
     def recover(self) -> None:
-        """Goes on with the batches of sinks that the end of a broker cut off."""
+        """Goes on with the batches of sinks that the end of a broker cut off; once it knows who owns what."""
         self.recovery = asyncio.create_task(self.sinks.recover())
 
     async def listen(self, name: str, config: Config, hooks: Hooks) -> FlightListener:
