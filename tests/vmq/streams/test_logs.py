@@ -17,7 +17,7 @@ from tests.vmq.streams.support import Clock, options, put, read_all, row
 from vmq.mqtt.topics import matches
 from vmq.streams.cursor import Reader
 from vmq.streams.errors import AwayError, StreamError
-from vmq.streams.logs import COLUMNS, LogsAnywhere, page_of
+from vmq.streams.logs import COLUMNS, LogsAnywhere, Span, page_of
 from vmq.streams.message import TailQuery
 from vmq.streams.partition import Partition
 from vmq.streams.places import Extent, Page, PageQuery
@@ -284,3 +284,27 @@ def test_a_stream_that_grows_is_followed_whole(tmp_path: Path) -> None:
     assert tail.wait(0)
     assert [each.partition for each in tail.messages()] == [2]
     nodes.close()
+
+
+def test_what_goes_to_another_node_while_it_is_read_here_is_read_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here it is deleted then, which must not look like retention."""
+    for method, ask, wanted in (
+        ("page", lambda logs: len(logs.page(1, PageQuery(0, 1, 9, 9)).messages), 1),
+        ("span", lambda logs: logs.spans([1], 1.0)[1].earliest, 0),
+        ("time_of", lambda logs: logs.at_time([1], 1, 1.0)[1], 0),
+        ("last", lambda logs: len(list(logs.last(1, Span(0, 1), 1, None))), 1),
+    ):
+        nodes = TwoNodes(tmp_path / method)
+        nodes.put(1, 0)
+        logs = logs_of(nodes)
+        read = getattr(logs._here, method)
+
+        def moved(*given: Any, nodes: TwoNodes = nodes, read: Any = read) -> Any:
+            nodes.move(1)
+            return read(*given)
+
+        monkeypatch.setattr(logs._here, method, moved)
+        assert ask(logs) == wanted, method
+        nodes.close()
