@@ -91,7 +91,7 @@ def test_sensors(bridge: Bridge, session: SparkSession, tmp_path: Path) -> None:
 
     tables = tmp_path / "p" / "tables"
     with Wire.connect_tcp(bridge.broker.tcp) as wire:
-        wire.connect("watch")
+        wire.connect("watch", keep_alive=0)  # Spark may take long where others work
         wire.subscribe(("alerts/#", 2))
         at_fifteen = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(BASE + 15))
         messages = [
