@@ -16,6 +16,7 @@ from pyarrow import flight
 from tests.cluster_processes.cluster import ENV, TIMEOUT
 from tests.cluster_processes.test_streams import STREAM
 from tests.support.broker_process import BrokerProcess, BrokerStartError
+from tests.support.ports import lasting_port
 from tests.vmq.workers.several import reach
 from vmq.cli.admin_client import AdminClient
 from vmq.sinks import STEP
