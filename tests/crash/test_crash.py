@@ -12,7 +12,8 @@ from tests.crash.campaign import Campaign, DrainCampaign, Plan
 from tests.crash.referee import judge
 
 # Enough for every run on a slow machine; a run takes a fraction of it.
-LIMIT = 120.0
+LIMIT = 280.0
+pytestmark = pytest.mark.timeout(LIMIT + 20)
 
 
 def play(plan: Plan, data_dir: Path, course: type[Campaign] = Campaign) -> Campaign:

@@ -16,6 +16,7 @@ ROUNDS = 75
 START = Figures(0, 0, 0, 0, 0, sockets=6, files=15, memory=50 << 20, disk=90_000)
 
 
+@pytest.mark.timeout(300)
 def test_nothing_grows() -> None:
     """Some 11,000 connections, 1,000 durable sessions and 3,500 retained messages come and go."""
     with soak(WARM_UP) as found:

@@ -16,8 +16,9 @@ from types import TracebackType
 from typing import IO, Self
 from urllib.parse import urlsplit
 
-START_TIMEOUT = 30.0
-STOP_TIMEOUT = 20.0
+START_TIMEOUT = 60.0
+STOP_TIMEOUT = 60.0
+LOG_TIMEOUT = 30.0
 READY = "vmq ready:"
 
 
@@ -57,6 +58,11 @@ class _Lines:
         """Everything read so far."""
         with self._changed:
             return "".join(self._lines)
+
+    def has_ended(self) -> bool:
+        """Whether nothing more can come."""
+        with self._changed:
+            return self._ended
 
     def wait(self, pattern: str, timeout: float) -> re.Match[str] | None:
         """The first match of `pattern` in a line; None when the pipe ended or time is up."""
@@ -154,13 +160,10 @@ class BrokerProcess:
             self.urls = ready[1].split()
             return
         returncode: int | None = None
-        try:
-            # Its output has ended: the exit code is there, or will be at once.
-            returncode = self._process.wait(timeout=1)
+        message = f"broker not ready after {timeout} s"
+        if self._out.has_ended():
             message = "broker ended before it was ready"
-        except subprocess.TimeoutExpired:
-            message = f"broker not ready after {timeout} s"
-        if returncode is not None:
+            returncode = self._process.wait(STOP_TIMEOUT)
             self._err.close()
         raise BrokerStartError(message, returncode, self.stderr_text())
 
@@ -197,15 +200,24 @@ class BrokerProcess:
         """What the broker has logged so far."""
         return self._err.text()
 
-    def wait_log(self, pattern: str, timeout: float = 10.0) -> re.Match[str]:
+    def wait_log(self, pattern: str, timeout: float = LOG_TIMEOUT) -> re.Match[str]:
         """Wait until a line of the log matches the regular expression, and return the match."""
         found = self._err.wait(pattern, timeout)
         if found is None:
             raise AssertionError(f"no log line matches {pattern!r}; {self._last_lines()}")
         return found
 
+    def wait_count(self, count: int, pattern: str) -> None:
+        """Wait until so many lines of the log match the regular expression."""
+        wanted = re.compile(pattern)
+
+        def told(lines: Sequence[str]) -> bool:
+            return sum(wanted.search(each) is not None for each in lines) >= count
+
+        self.wait_logs(f"{count} times {pattern}", told)
+
     def wait_logs(
-        self, what: str, holds: Callable[[Sequence[str]], bool], timeout: float = 10.0
+        self, what: str, holds: Callable[[Sequence[str]], bool], timeout: float = LOG_TIMEOUT
     ) -> None:
         """Wait until something holds of all lines of the log so far; `what` names it."""
         if not self._err.wait_until(holds, timeout):

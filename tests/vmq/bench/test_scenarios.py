@@ -195,9 +195,9 @@ def test_who_is_refused_hears_why() -> None:
     assert "3 not let in" in result.faults_text()
 
 
-def test_nobody_there_is_an_error(unused_tcp_port: int) -> None:
+def test_nobody_there_is_an_error(deaf_port: int) -> None:
     with pytest.raises(BenchError, match="refused"):
-        run(flow_options(f"mqtt://127.0.0.1:{unused_tcp_port}", count=10))
+        run(flow_options(f"mqtt://127.0.0.1:{deaf_port}", count=10))
 
 
 # The wish to stop

@@ -13,7 +13,7 @@ from time import monotonic
 from types import TracebackType
 from typing import IO, NamedTuple, Self
 
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 
 
 class Finished(NamedTuple):

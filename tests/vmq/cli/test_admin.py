@@ -70,7 +70,9 @@ def table_of(done: Finished) -> list[list[str]]:
 def test_sessions_are_listed_and_chosen(shared: BrokerProcess, connect: Connect) -> None:
     here = connect("list-here")
     here.subscribe(("list/#", 1))
-    connect("list-away", clean=False).send(b"\xe0\x00")
+    away = connect("list-away", clean=False)
+    away.send(b"\xe0\x00")
+    away.expect_closed()
     where = ("--where", 'client_id ~ "^list-"', "--sort", "-client_id")
     header, *rows = table_of(vmq(shared, "session", "list", *where))
     assert header[:3] == ["client_id", "is_online", "user"]

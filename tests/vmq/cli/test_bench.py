@@ -96,8 +96,8 @@ def test_a_wrong_command_line_is_refused(arguments: tuple[str, ...], reason: str
     assert done.out == b""
 
 
-def test_a_broker_that_is_not_there_is_an_error(unused_tcp_port: int) -> None:
-    done = run("bench", "pair", "-L", f"mqtt://127.0.0.1:{unused_tcp_port}")
+def test_a_broker_that_is_not_there_is_an_error(deaf_port: int) -> None:
+    done = run("bench", "pair", "-L", f"mqtt://127.0.0.1:{deaf_port}")
     assert done.code == 1
     assert "cannot connect: connection refused" in done.err
 

@@ -35,7 +35,7 @@ def test_whoever_says_nothing_is_closed(fresh_broker: BrokerFactory, tmp_path: P
 def test_whoever_has_asked_may_ask_again_later(fresh_broker: BrokerFactory, tmp_path: Path) -> None:
     """The time is that of the first head: a connection that was of use stays for the next."""
     broker = web(fresh_broker, tmp_path, "http_request_timeout = 0.3")
-    connection = HTTPConnection(urlsplit(broker.http).netloc, timeout=20)
+    connection = HTTPConnection(urlsplit(broker.http).netloc, timeout=60)
     with contextlib.closing(connection), connect_tcp(broker.http) as silent:
         connection.request("GET", "/health/ping")
         assert connection.getresponse().read()
