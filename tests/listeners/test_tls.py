@@ -9,6 +9,7 @@ import ssl
 import subprocess
 import threading
 from pathlib import Path
+from random import Random
 from time import monotonic
 from typing import Literal
 
@@ -228,7 +229,7 @@ def test_plain_bytes_at_a_tls_listener_are_refused_with_one_line(
     for data in (
         connect_packet("plain"),
         b"GET / HTTP/1.0\r\n\r\n",
-        os.urandom(70_000),
+        Random(1).randbytes(70_000),
         ENDLESS_HELLO,
     ):
         before = len(lines_of(broker, "refused"))
