@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import BrokerFactory
 from tests.vmq.cli.program import here, run
 
@@ -42,6 +44,7 @@ def test_plugins_are_listed_disabled_enabled_and_reloaded(
     assert json.loads(vmq("reload", "mine", "--json")[1])["hooks"] == "on_register"
 
 
+@pytest.mark.timeout(300)
 def test_a_new_project_passes_its_own_test(tmp_path: Path) -> None:
     folder = tmp_path / "vmq-rooms"
     done = run("plugin", "new", "rooms", "--folder", str(folder))
@@ -53,7 +56,7 @@ def test_a_new_project_passes_its_own_test(tmp_path: Path) -> None:
         env={**os.environ},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=250,
         check=False,
     )
     assert tested.returncode == 0, tested.stdout + tested.stderr
