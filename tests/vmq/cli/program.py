@@ -151,7 +151,7 @@ def here(*arguments: str) -> Finished:
     err = StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         code = main(arguments)
-    data = out.buffer.getvalue()  # type: ignore[attr-defined]  # it is the BytesIO
+    data = out.buffer.getvalue()
     return Finished(code, data, err.getvalue())
 
 
