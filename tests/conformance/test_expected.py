@@ -230,10 +230,8 @@ def test_expected_connect_in_time(
 
 
 def test_expected_any_packet_is_a_sign_of_life(peers: Peers) -> None:
-    """Any packet puts off the end of the keep alive, not only PINGREQ.
-
-    Each of them goes on for as long as it takes the broker to end who came later and is silent.
-    """
+    """Any packet puts off the end of the keep alive, not only PINGREQ."""
+    # Each kind goes on for as long as it takes the broker to end who came later and is silent.
     signs = (publish_packet(peers.topic("a"), b"x"), b"\x40\x02\x00\x01", PINGREQ_BYTES)
     wires = [peers.client(keep_alive=1) for _ in signs]
     silent = peers.client(keep_alive=1)
