@@ -326,6 +326,9 @@ class Whence(Struct, array_like=True, frozen=True):
     #: The commit of the owner's, in that life of its store, as of which the copy was.
     life: Number
     at: Number
+    #: The places behind the last that waited in the copy, and that was in flight: what came later has others.
+    waiting: Number = (1 << 64) - 1
+    inflight: Number = (1 << 64) - 1
 
 
 class IsWhence(Message, frozen=True, tag=46):

@@ -14,7 +14,7 @@ from vmq.clustering.copies import Copies, Copy
 from vmq.clustering.directory import Directory
 from vmq.clustering.keeping import Keeping
 from vmq.clustering.lanes import Lanes
-from vmq.clustering.marks import EVERYTHING, Place
+from vmq.clustering.marks import EVERYTHING
 from vmq.clustering.message import Message
 from vmq.clustering.moves import Batch
 from vmq.clustering.promotion import contents, note_whence, promote, whence
@@ -438,9 +438,7 @@ class Replication:
         session = subscriber.queue.session
         if origin is None or (origin.owner, origin.session) != (self._node.name, session):
             return
-        lacks: Place | None = EVERYTHING
-        if self.replicas is not None:
-            lacks = self.replicas.lacks(session, origin.node, origin.life, origin.at)
+        lacks = EVERYTHING if self.replicas is None else self.replicas.lacks(session, origin)
         strip(self._core, subscriber, lacks)
 
     def _on_ask_whence(self, peer: str, message: AskWhence) -> None:
