@@ -1,7 +1,7 @@
 """An owner that was given up for dead comes back: what others have of its sessions already must not come twice.
 
 Its sessions have other owners now, to which it hands them over (`vmq.clustering.moving`). What the copy had of which
-such an owner made its session is taken out first: the owner says whose copy it was and how far it reached, and the marks
+such an owner made its session is taken out first: the owner says whose copy it was and how far it reached, the marks
 say what that one may have lacked (`vmq.clustering.marks`). Without an answer nothing is taken out: better twice than
 never.
 """
