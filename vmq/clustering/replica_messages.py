@@ -258,10 +258,11 @@ class IsTaken(Message, frozen=True, tag=39):
 
 
 class Ask(Message, frozen=True, tag=40):
-    """Which copies are there of these clients' sessions?"""
+    """Which copies are there of these clients' sessions at `owner`? There may be others, of who had them before."""
 
     ticket: Number
     clients: Annotated[list[Scoped], Meta(min_length=1, max_length=MAX_NAMES)]
+    owner: Annotated[str, Meta(max_length=255)] = ""
 
 
 class Offer(Struct, array_like=True, frozen=True):
