@@ -203,6 +203,7 @@ class Clustering:
         )
         replication.start()
         mover.replication = replication
+        replication.take_back = mover.take_back
         self._mover = mover
         mover.start()
         self._inheritance = inheritance = Inheritance(

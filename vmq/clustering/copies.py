@@ -424,11 +424,13 @@ class Copies:
 
     # --- what is there
 
-    def offer(self, scoped_id: str) -> Offer | None:
-        """The best copy of a client's session."""
+    def offer(self, scoped_id: str, owner: str = "") -> Offer | None:
+        """The best copy of a client's session at `owner`; lives of different owners say nothing of each other."""
         best: Offer | None = None
         for copy in self._by_client.get(scoped_id, ()):
             head = copy.head
+            if owner not in ("", head.owner):
+                continue
             at = self.at(copy)
             offer = Offer(head.owner, head.session, head.complete, head.life, at, copy.number)
             if best is None or rank(offer) > rank(best):

@@ -258,10 +258,11 @@ class IsTaken(Message, frozen=True, tag=39):
 
 
 class Ask(Message, frozen=True, tag=40):
-    """Which copies are there of these clients' sessions?"""
+    """Which copies are there of these clients' sessions at `owner`? There may be others, of who had them before."""
 
     ticket: Number
     clients: Annotated[list[Scoped], Meta(min_length=1, max_length=MAX_NAMES)]
+    owner: Annotated[str, Meta(max_length=255)] = ""
 
 
 class Offer(Struct, array_like=True, frozen=True):
@@ -326,6 +327,9 @@ class Whence(Struct, array_like=True, frozen=True):
     #: The commit of the owner's, in that life of its store, as of which the copy was.
     life: Number
     at: Number
+    #: The places behind the last that waited in the copy, and that was in flight: what came later has others.
+    waiting: Number = (1 << 64) - 1
+    inflight: Number = (1 << 64) - 1
 
 
 class IsWhence(Message, frozen=True, tag=46):

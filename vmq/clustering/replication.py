@@ -14,7 +14,7 @@ from vmq.clustering.copies import Copies, Copy
 from vmq.clustering.directory import Directory
 from vmq.clustering.keeping import Keeping
 from vmq.clustering.lanes import Lanes
-from vmq.clustering.marks import EVERYTHING, Place
+from vmq.clustering.marks import EVERYTHING
 from vmq.clustering.message import Message
 from vmq.clustering.moves import Batch
 from vmq.clustering.promotion import contents, note_whence, promote, whence
@@ -115,6 +115,8 @@ class Replication:
         self._purge_is_due = asyncio.Event()
         #: Clients whose copies are being looked for or made sessions, which somebody may wait for.
         self._searches: dict[str, asyncio.Future[None]] = {}
+        #: Makes what is here of a session on its way to another node the session again; False: there is nothing.
+        self.take_back: Callable[[tuple[str, str]], bool] = lambda _: False
         self.adopted = 0
         #: What other nodes are asked about their sessions.
         self._ticket = 0
@@ -355,6 +357,9 @@ class Replication:
         mountpoint, client_id = _split(copy.head.scoped_id)
         registry = self._find_registry(mountpoint)
         subscriber = registry.subscribers.get(client_id)
+        if subscriber is None and self.take_back((mountpoint, client_id)):
+            subscriber = registry.subscribers[client_id]
+            self._directory.claim(registry, subscriber)
         if subscriber is not None:
             await self._merge(registry, subscriber, copy, node)
             return
@@ -438,9 +443,7 @@ class Replication:
         session = subscriber.queue.session
         if origin is None or (origin.owner, origin.session) != (self._node.name, session):
             return
-        lacks: Place | None = EVERYTHING
-        if self.replicas is not None:
-            lacks = self.replicas.lacks(session, origin.node, origin.life, origin.at)
+        lacks = EVERYTHING if self.replicas is None else self.replicas.lacks(session, origin)
         strip(self._core, subscriber, lacks)
 
     def _on_ask_whence(self, peer: str, message: AskWhence) -> None:
