@@ -21,11 +21,12 @@ from vmq_cluster.messages import MAX_PAYLOAD
 #: What a parcel has behind its messages once it is addressed.
 _TRAILER: Final = 9
 
+# Not final, for tests set them lower: a compiled module has constants in its code.
 #: A parcel is closed when it has so many bytes, but for one message that is longer.
-PARCEL: Final = 256 * 1024
+PARCEL = 256 * 1024
 
 #: Bytes that are in memory at most, but for one parcel; the backlog is loaded when half of it is free.
-WINDOW: Final = 4 * 1024 * 1024
+WINDOW = 4 * 1024 * 1024
 
 Done = Callable[[bool], None]
 

@@ -26,6 +26,7 @@ from collections.abc import Callable, Set
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
+from mypy_extensions import mypyc_attr
 from vmq_hooks.types import DropReason, SubscriberId
 from vmq_hooks.types import Message as SeenMessage
 
@@ -81,6 +82,7 @@ class StandIn(Protocol):
         """More for a peer can be read from the disk."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # those of tests
 class Lanes:
     """The lanes from and to this node. The node is given before its start, and tells of its members."""
 
@@ -343,8 +345,11 @@ class Lanes:
         """
         key = lane.key
         self._changed.add(lane)
-        self.checkpoint.after(partial(self._on_safe, lane, key))
-        self._disk.after(partial(self._on_written, lane, key))
+        if self._store.acknowledge_early:
+            self.checkpoint.after(partial(self._on_safe, lane, key))
+            self._disk.after(partial(self._on_written, lane, key))
+        else:  # what is safe is written
+            self.checkpoint.after(partial(self._on_written, lane, key))
 
     def _on_safe(self, lane: Lane, key: bytes) -> None:
         lane.seal()  # where nobody waits for commits
@@ -352,6 +357,8 @@ class Lanes:
         self._hand_over(lane)
 
     def _on_written(self, lane: Lane, key: bytes) -> None:
+        if not self._store.acknowledge_early:
+            lane.safe(key)
         lane.written(key)
         self._hand_over(lane)
         if self.stand_in is not None and lane.peer not in self._up:

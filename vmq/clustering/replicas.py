@@ -27,9 +27,7 @@ from vmq.clustering.marks import ANY, Marks, Place
 from vmq.clustering.placing import Held, Placing
 from vmq.clustering.promotion import WHENCE
 from vmq.clustering.replica_messages import (
-    ENTRIES,
     MAX_NAMES,
-    RECORDS,
     Begin,
     Changes,
     Confirm,
@@ -41,6 +39,7 @@ from vmq.clustering.replica_messages import (
     Unknown,
 )
 from vmq.clustering.replica_peer import OVERHEAD, Peer
+from vmq.clustering.replica_records import ENTRIES, RECORDS
 from vmq.store import Store, scan
 
 log = logging.getLogger("vmq.cluster")
