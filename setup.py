@@ -35,6 +35,7 @@ COMPILED = (
     "vmq/watch.py",
     "vmq/clustering/lane.py",
     "vmq/clustering/lanes.py",
+    "vmq/clustering/arrivals.py",
     "vmq/clustering/routing.py",
     "vmq/clustering/replica_records.py",
     "vmq/clustering/replica_peer.py",

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-import vmq.broker
 from tests.support.authority import Authority, Issued
 from tests.support.streams import SocketStream, connect_tcp, connect_tls, tls_wire
 from tests.support.wire import Wire, connect_packet
 from vmq.broker import Broker
 from vmq.config import BrokerOptions, Config, ListenerOptions
+from vmq.listeners import renewing
 from vmq.listeners.listener import Listener
 
 
@@ -111,7 +111,7 @@ async def test_changed_files_are_noticed_by_themselves_and_others_left_alone(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "vmq.listeners")
-    monkeypatch.setattr(vmq.broker, "CERTIFICATE_INTERVAL", 0.01)
+    monkeypatch.setattr(renewing, "INTERVAL", 0.01)
     async with serving(tmp_path, server) as broker:
         (url,) = broker.addresses
         await asyncio.to_thread(shown, url, authority)

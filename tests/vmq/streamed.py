@@ -32,8 +32,8 @@ def config_in(folder: Path, *urls: str, **streams: Any) -> Config:
 
 
 def streams_of(broker: Broker) -> Streaming:
-    assert broker._streams is not None
-    return broker._streams
+    assert broker.streaming is not None
+    return broker.streaming
 
 
 async def rows_of(broker: Broker, name: str) -> list[Row]:

@@ -1,28 +1,23 @@
-"""The broker as a whole and its embedding API, in this process and over real sockets."""
+"""The broker as a whole: how it starts and stops, and what it does with its options."""
 
 import asyncio
-import contextlib
 import socket
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
-from vmq_hooks import Refuse
 
 from tests.support.wire import (
     DISCONNECT_BYTES,
     PINGREQ_BYTES,
     PINGRESP_BYTES,
-    Packet,
     Will,
     connect_packet,
     publish_packet,
     subscribe_packet,
 )
-from tests.vmq.support import check_packet
+from tests.vmq.sockets import TIMEOUT, config_in, peer_of, take
 from vmq.broker import Broker, StartError
 from vmq.client_ids import new_client_id
 from vmq.config import (
@@ -33,18 +28,6 @@ from vmq.config import (
     SessionOptions,
 )
 from vmq.core_options import options_of
-from vmq.embedded import ReceivedMessage
-from vmq.store_open import ended_sessions
-
-TIMEOUT = 10.0
-TCP = {"tcp": ListenerOptions(url="tcp://127.0.0.1:0")}
-
-
-def config_in(folder: Path, listeners: dict[str, ListenerOptions] | None = None) -> Config:
-    return Config(
-        broker=msgspec.structs.replace(Config().broker, data_dir=str(folder / "data")),
-        listeners=TCP if listeners is None else listeners,
-    )
 
 
 @pytest.fixture
@@ -52,67 +35,6 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     """A broker with one TCP listener."""
     async with Broker(config_in(tmp_path)) as broker:
         yield broker
-
-
-class Peer:
-    """A client on a real socket."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self.writer = writer
-
-    def send(self, *data: bytes) -> None:
-        self.writer.write(b"".join(data))
-
-    async def packet(self) -> Packet:
-        """The next packet; its length fits one byte."""
-        async with asyncio.timeout(TIMEOUT):
-            head = await self.reader.readexactly(2)
-            assert head[1] < 128
-            found = Packet(head[0], await self.reader.readexactly(head[1]))
-        check_packet(found)
-        return found
-
-    async def expect(self, *wanted: bytes) -> None:
-        for each in wanted:
-            assert (await self.packet()).raw == each
-
-    async def rest(self) -> bytes:
-        """What comes until the end of the stream."""
-        async with asyncio.timeout(TIMEOUT):
-            return await self.reader.read()
-
-    async def connect(self, client_id: str, **fields: Any) -> Packet:
-        self.send(connect_packet(client_id, **fields))
-        return await self.packet()
-
-
-@asynccontextmanager
-async def peer_of(broker: Broker, listener: int = 0) -> AsyncIterator[Peer]:
-    host, port = broker.addresses[listener].split("://")[1].split("/")[0].rsplit(":", 1)
-    reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
-    try:
-        yield Peer(reader, writer)
-    finally:
-        writer.close()
-        with contextlib.suppress(ConnectionError):
-            await writer.wait_closed()
-
-
-async def take(messages: AsyncIterator[ReceivedMessage], count: int) -> list[bytes]:
-    """The payloads of the next messages."""
-    async with asyncio.timeout(TIMEOUT):
-        return [(await anext(messages)).payload for _ in range(count)]
-
-
-async def purged(broker: Broker) -> None:
-    """Waits until nothing is left in the store of the sessions that ended."""
-    assert broker._core is not None
-    store = broker._core.store
-    assert store is not None
-    async with asyncio.timeout(TIMEOUT):
-        while list(store.db.iterator(prefix=b"q")) or ended_sessions(store):  # noqa: ASYNC110
-            await asyncio.sleep(0)  # nothing tells of the last step
 
 
 # --- start and stop
@@ -249,149 +171,6 @@ async def test_two_brokers_in_one_process_share_nothing(tmp_path: Path) -> None:
             assert await take(later, 1) == [b"3"]
 
 
-async def test_an_ended_session_is_deleted_from_the_store(broker: Broker) -> None:
-    async with peer_of(broker) as peer:
-        await peer.connect("c", clean=False)
-        peer.send(subscribe_packet(1, ("a", 1)), DISCONNECT_BYTES)
-        await peer.rest()
-    for number in range(20):
-        await broker.publish("a", b"%d" % number, qos=1)
-    async with peer_of(broker) as peer:
-        await peer.connect("c", clean=True)
-    await purged(broker)
-
-
-async def test_stopping_while_an_ended_session_is_deleted_goes_on_after_the_start(
-    tmp_path: Path,
-) -> None:
-    config = config_in(tmp_path)
-    async with Broker(config) as broker:
-        async with peer_of(broker) as peer:
-            await peer.connect("c", clean=False)
-            peer.send(subscribe_packet(1, ("a", 1)), DISCONNECT_BYTES)
-            await peer.rest()
-        await broker.publish("a", b"x", qos=1)
-        async with peer_of(broker) as peer:
-            await peer.connect("c", clean=True)
-            await broker.stop()
-    async with Broker(config) as broker:
-        await purged(broker)
-
-
-# --- the embedding API
-
-
-@pytest.mark.parametrize("qos", (0, 1, 2))
-async def test_publish_and_subscribe_within_the_process(broker: Broker, qos: int) -> None:
-    async with broker.subscribe("a/#", "b", qos=2) as messages:
-        await broker.publish("a/1", b"x", qos=qos)
-        await broker.publish("b", b"y", qos=qos, retain=True)
-        async with asyncio.timeout(TIMEOUT):
-            one, two = await anext(messages), await anext(messages)
-    assert (one.topic, one.payload, one.qos, one.retain) == ("a/1", b"x", qos, False)
-    assert (two.topic, two.payload, two.qos, two.retain) == ("b", b"y", qos, False)
-
-
-async def test_embedded_and_real_clients_hear_each_other(broker: Broker) -> None:
-    async with peer_of(broker) as peer, broker.subscribe("up") as messages:
-        await peer.connect("c")
-        peer.send(subscribe_packet(1, ("down", 0)))
-        await peer.packet()
-        await broker.publish("down", b"x", qos=2)
-        await peer.expect(publish_packet("down", b"x"))
-        peer.send(publish_packet("up", b"y"))
-        assert await take(messages, 1) == [b"y"]
-
-
-async def test_leaving_the_block_ends_the_subscription(broker: Broker) -> None:
-    registry = broker.registry()
-    async with broker.subscribe("a") as messages:
-        assert registry.trie.count == 1
-    assert registry.trie.count == 0
-    assert [message async for message in messages] == []
-
-
-async def test_an_error_in_the_block_ends_the_subscription(broker: Broker) -> None:
-    registry = broker.registry()
-    with pytest.raises(ZeroDivisionError):
-        async with broker.subscribe("a"):
-            raise ZeroDivisionError
-    assert registry.trie.count == 0
-
-
-async def test_several_subscriptions_get_a_copy_each(broker: Broker) -> None:
-    async with broker.subscribe("a") as one, broker.subscribe("a", "+") as two:
-        await broker.publish("a", b"x")
-        assert await take(one, 1) == [b"x"]
-        assert await take(two, 1) == [b"x"]
-
-
-async def test_a_slow_reader_is_held_to_its_limit(tmp_path: Path) -> None:
-    config = msgspec.structs.replace(
-        config_in(tmp_path), queue=QueueOptions(max_online_messages=10)
-    )
-    async with Broker(config) as broker, broker.subscribe("a", limit=5) as messages:
-        for number in range(40):
-            await broker.publish("a", b"%d" % number, qos=1)
-        received = await take(messages, 5)
-        assert received == [b"%d" % number for number in range(5)]
-        core = broker._core
-        assert core is not None
-        assert core.counters.queue_message_drop > 0
-
-
-@pytest.mark.parametrize(
-    ("act", "text"),
-    (
-        (lambda broker: broker.publish("a/+", b""), "wildcard"),
-        (lambda broker: broker.publish("", b""), "empty"),
-        (lambda broker: broker.publish("a", b"", qos=3), "QoS 3"),
-        (lambda broker: broker.subscribe("a#").__aenter__(), "misplaced #"),
-        (lambda broker: broker.subscribe().__aenter__(), "no topic filter"),
-        (lambda broker: broker.subscribe("a", qos=-1).__aenter__(), "QoS -1"),
-    ),
-)
-async def test_wrong_arguments_are_value_errors(
-    broker: Broker, act: Callable[[Broker], Any], text: str
-) -> None:
-    with pytest.raises(ValueError, match=text):
-        await act(broker)
-    registry = broker.registry()
-    assert registry.trie.count == 0
-    await broker.publish("a", b"x", qos=1)
-
-
-async def test_publishing_from_inside_asks_no_plugin(broker: Broker) -> None:
-    broker.hooks.auth_on_publish = lambda *_arguments: Refuse("no")
-    broker.hooks.resolve()
-    async with broker.subscribe("a") as messages:
-        await broker.publish("a", b"x", qos=1)
-        assert (await anext(messages)).payload == b"x"
-
-
-async def test_a_publish_that_is_too_large_is_an_error_and_does_not_end_publishing(
-    tmp_path: Path,
-) -> None:
-    config = msgspec.structs.replace(
-        config_in(tmp_path), session=SessionOptions(max_packet_size=1000)
-    )
-    async with Broker(config) as broker:
-        with pytest.raises((ValueError, ConnectionError)):
-            await broker.publish("a", b"x" * 2000)
-        await broker.publish("a", b"x", qos=1)
-
-
-async def test_stopping_ends_the_iterators_of_embedded_subscribers(tmp_path: Path) -> None:
-    broker = Broker(config_in(tmp_path))
-    await broker.start()
-    async with broker.subscribe("a") as messages:
-        await broker.publish("a", b"x", qos=1)
-        assert await take(messages, 1) == [b"x"]
-        await broker.stop()
-        async with asyncio.timeout(1):
-            assert [message async for message in messages] == []
-
-
 async def test_a_broker_can_be_started_again(tmp_path: Path) -> None:
     broker = Broker(config_in(tmp_path))
     for _ in range(2):
@@ -460,7 +239,8 @@ async def test_the_write_buffer_is_the_configured_one(tmp_path: Path) -> None:
     config = msgspec.structs.replace(config, network=network)
     async with Broker(config) as broker, peer_of(broker) as peer:
         await peer.connect("c")
-        [connection] = broker._watches
+        assert broker.connections is not None
+        [connection] = broker.connections
         assert connection.transport.get_write_buffer_limits()[1] == 4096
         assert connection.reply_limit == 4 * 4096
 

@@ -25,10 +25,10 @@ from tests.support.wire import (
     pubrel_packet,
     subscribe_packet,
 )
+from tests.vmq.sockets import peer_of, take
 from tests.vmq.streamed import config_in, payloads_of, rows_of, streams_of, until
 from tests.vmq.streams.support import options
 from tests.vmq.support import Client, House, stored_house
-from tests.vmq.test_broker import peer_of, take
 from vmq.broker import Broker, StartError
 from vmq.config import ListenerOptions
 from vmq.streams.catalog import lock_folder

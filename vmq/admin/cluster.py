@@ -126,8 +126,8 @@ async def join(broker: "Broker", address: str) -> Joined:
 
     clustering = _clustering_of(broker)
     try:
-        joined = await clustering.join(address, JOIN_TIMEOUT)
-        reason = None if joined else await clustering.why_not_joined(address)
+        joined = await clustering.joining.join(address, JOIN_TIMEOUT)
+        reason = None if joined else await clustering.joining.why_not(address)
         await broker.open_listeners()  # a node that has left has closed them
     except (ClusterError, RuntimeError) as error:
         raise AdminError(str(error)) from None

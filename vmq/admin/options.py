@@ -5,20 +5,15 @@ the broker stops.
 """
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
+from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
 from vmq.admin.errors import AdminError, NotFoundError, RefusedError
 from vmq.config import ConfigError, value_of
 from vmq.config_text import HIDDEN, SECRETS, toml_value, without_secrets
+from vmq.configured import Configured
 from vmq.reload import ReloadError, live_keys
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from vmq.config import Config
-    from vmq.overrides import LiveConfig
 
 Value = Annotated[
     str | int | float | bool | None, Meta(description="Lists and tables as the file writes them")
@@ -46,23 +41,6 @@ class OptionChanged(Struct, frozen=True, kw_only=True):
     before: Value
     value: Value
     configured: Value
-
-
-class Configured(Protocol):
-    """What has a configuration that may change: a broker, or those who are one together."""
-
-    live: "LiveConfig"
-    on_change: "Callable[[list[str]], None] | None"
-
-    @property
-    def config(self) -> "Config":
-        """The configuration in force."""
-
-    def set_option(self, key: str, text: str) -> list[str]:
-        """As `vmq.broker.Broker` has it."""
-
-    def reset_option(self, key: str) -> list[str]:
-        """As `vmq.broker.Broker` has it."""
 
 
 def list_options(broker: Configured) -> list[OptionRow]:

@@ -4,15 +4,16 @@ import asyncio
 import logging
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from vmq.clustering.catching_up import LOOK, has_heard
 from vmq.clustering.directory import Directory
 from vmq.clustering.fencing import Fencing
 from vmq.clustering.figures import link_families
 from vmq.clustering.inheritance import Inheritance
-from vmq.clustering.joining import namesake, why_silent
+from vmq.clustering.joining import Joining
 from vmq.clustering.key import read_key
 from vmq.clustering.lanes import Lanes
 from vmq.clustering.mover import Mover
@@ -28,17 +29,13 @@ from vmq.hooks import Pending
 from vmq.metrics import Family, Sample
 from vmq.registry import Registry, Subscriber
 from vmq.store import StoreError
-from vmq_cluster.addresses import check_address
 from vmq_cluster.effects import (
     ClockAhead,
-    Excluded,
     MembersChanged,
-    NameTaken,
     PeerDown,
     PeerUp,
 )
 from vmq_cluster.errors import ClusterError
-from vmq_cluster.exchange import ASKED_AT_ONCE
 from vmq_cluster.leveldb import LevelStorage
 from vmq_cluster.node import ClusterNode
 from vmq_cluster.options import Options
@@ -47,11 +44,6 @@ if TYPE_CHECKING:
     from vmq.streams.catalog import Catalog
 
 log = logging.getLogger("vmq.cluster")
-
-#: Seconds between two looks whether other nodes have answered.
-_LOOK: Final = 0.05
-#: Addresses that are asked at a time, of those that somebody else has found.
-_MOST_CONTACTS: Final = 100
 
 
 def node_name(options: ClusterOptions) -> str:
@@ -101,13 +93,10 @@ class Clustering:
         self._replication: Replication | None = None
         self._inheritance: Inheritance | None = None
         self._restoring: asyncio.Task[None] | None = None
-        self._key: str | None = None
         self._node: ClusterNode | None = None
         self._storage: LevelStorage | None = None
-        #: Who has taken this node out of the cluster, if somebody has.
-        self._excluded = ""
-        #: Where there are other nodes of this one's name, some of them at least.
-        self._namesakes: set[str] = set()
+        #: Asks other nodes to take this one in.
+        self.joining = Joining(node_name(options), lambda: self.node)
         #: Where the members were when they last changed.
         self._addresses: dict[str, str] = {}
         #: A member that was up is down, and not all are up again since.
@@ -127,7 +116,9 @@ class Clustering:
             ClusterError: the key, the folder or the address cannot be used.
         """
         options = self.options
-        self._key = None if options.key_file is None else read_key(Path(options.key_file))
+        self.joining.key = key = (
+            None if options.key_file is None else read_key(Path(options.key_file))
+        )
         self._storage = LevelStorage(self._folder)
         node: ClusterNode | None = None
         try:
@@ -135,7 +126,7 @@ class Clustering:
                 node_name(options),
                 options.listen,
                 self._storage,
-                key=self._key,
+                key=key,
                 advertise=options.advertise,
                 options=Options(
                     heartbeat_interval=options.heartbeat_interval,
@@ -167,7 +158,7 @@ class Clustering:
         self._streams.start(catalog)
         self._tell_who_is_up()
         log.info("cluster node name=%s address=%s", node.name, node.address)
-        self._join_configured(node)
+        self.joining.join_configured(options.join)
 
     def _take_part(self, node: ClusterNode, lanes: Lanes, routing: Routing) -> None:
         """Sessions are known everywhere, and publishes go where they are wanted; no client is here yet."""
@@ -235,9 +226,9 @@ class Clustering:
 
     async def _restore(self, mover: Mover, replication: Replication) -> None:
         while self._node is not None and self._node.is_running:
-            if self._node.up and self._has_heard(frozenset()):
+            if self._node.up and has_heard(self._node, frozenset()):
                 break
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(LOOK)
         try:
             await mover.bring_back()
         except (
@@ -350,92 +341,10 @@ class Clustering:
         if self._core.store.failing:
             raise ClusterError("the store cannot be written")
 
-    async def catch_up(self, siblings: Mapping[str, str]) -> bool:
-        """Returns when this node has heard what others know; whether that was within `cluster.sync_timeout`.
-
-        Until then nobody is to be let in: another node may have sessions of this one since it was here last, and a
-        CONNECT would make what is left of them the newer ones; and what clients published would miss whoever subscribed
-        elsewhere. `siblings`, by name and address, become members and are all waited for; of other members, those that
-        are up, and one at least.
-        """
-        for name, address in siblings.items():
-            # It may have moved since they last met, with the folder that its address is in.
-            if not self.node.machine.membership.belongs or self.node.members.get(name) != address:
-                self.node.join(address)
-        loop = asyncio.get_running_loop()
-        timeout = self.options.sync_timeout
-        deadline = loop.time() + timeout
-        while not self._has_heard(siblings.keys()):
-            if loop.time() >= deadline:
-                await self._tell_who_is_silent(timeout)
-                return False
-            await asyncio.sleep(_LOOK)
-        return True
-
-    async def _tell_who_is_silent(self, seconds: float) -> None:
-        node = self.node
-        log.warning(
-            "not in touch with others after %g s: clients are let in, and it goes on trying",
-            seconds,
-        )
-        for name, address in node.members.items():
-            if name not in (node.name, *node.up):
-                log.warning("node silent name=%s address=%s", name, address)
-        for address in node.machine.contacts:
-            reason = await self.why_not_joined(address)
-            log.warning('not joined address=%s reason="%s": it is asked on', address, reason)
-
-    def _has_heard(self, siblings: Set[str]) -> bool:
-        node, machine = self.node, self.node.machine
-        heard = machine.exchange.complete
-        # Of many only some are asked at once; what they know, the others have told them.
-        if not siblings:
-            up = set(node.up)
-            alone = not machine.membership.others and not machine.contacts
-            return alone or (bool(up) and len(heard & up) >= min(len(up), ASKED_AT_ONCE))
-        return siblings <= set(node.up) and len(heard & siblings) >= min(
-            len(siblings), ASKED_AT_ONCE
-        )
-
     def _close_storage(self) -> None:
         if self._storage is not None:
             self._storage.close()
             self._storage = None
-
-    def _join_configured(self, node: ClusterNode) -> None:
-        """Joins as configured, unless this node has others, or had to go: a restart does not undo that."""
-        wanted = [each for each in self.options.join if each not in (node.address, node.name)]
-        if not wanted or node.machine.membership.others:
-            return
-        if not self.may_join:
-            log.warning("not joined: the node was taken out of its cluster; use `vmq cluster join`")
-            return
-        for address in wanted:
-            node.join(address)
-
-    @property
-    def may_join(self) -> bool:
-        """Whether the node is alone, and has not been taken out of its cluster."""
-        node = self._node
-        if node is None or not node.is_running:
-            return False
-        membership = node.machine.membership
-        return membership.belongs and not membership.others
-
-    def join_nowait(self, address: str) -> None:
-        """Asks the node at an address to take this one in, if that is another one and was not asked yet.
-
-        Raises:
-            ClusterError: it is no address, or too many were asked and have not answered.
-        """
-        node = self.node
-        check_address(address, self._key)
-        contacts = node.machine.contacts
-        if address == node.address or address in contacts:
-            return
-        if len(contacts) >= _MOST_CONTACTS:
-            raise ClusterError(f"{address}: {_MOST_CONTACTS} others were asked and do not answer")
-        node.join(address)
 
     # --- what happens to it
 
@@ -443,8 +352,7 @@ class Clustering:
         node.on(PeerUp, self._on_up)
         node.on(PeerDown, self._on_down)
         node.on(MembersChanged, self._on_members)
-        node.on(Excluded, self._on_excluded)
-        node.on(NameTaken, self._on_name_taken)
+        self.joining.listen_to(node)
         node.on(ClockAhead, self._on_clock)
 
     def _on_up(self, effect: PeerUp) -> None:
@@ -499,15 +407,6 @@ class Clustering:
             self._is_split = False
             self._heals += 1
 
-    def _on_excluded(self, effect: Excluded) -> None:
-        self._excluded = effect.by
-        log.error("this node was taken out of the cluster by=%s", effect.by)
-
-    def _on_name_taken(self, effect: NameTaken) -> None:
-        if effect.address not in self._namesakes and len(self._namesakes) < _MOST_CONTACTS:
-            self._namesakes.add(effect.address)
-            log.error("name taken: %s", namesake(self.name, effect.address))
-
     def _on_clock(self, effect: ClockAhead) -> None:
         log.warning("clock ahead node=%s by_ms=%d", effect.peer, effect.milliseconds)
 
@@ -537,36 +436,6 @@ class Clustering:
             failure = None if self._node is None else self._node.failure
             raise ClusterError(f"the cluster node does not run: {failure or 'it is stopped'}")
         return self._node
-
-    async def join(self, address: str, timeout: float) -> bool:  # noqa: ASYNC109 - a limit, not an error
-        """Asks the node at an address to take this one in; returns whether it has answered in time.
-
-        It is asked on and on, also after the time is over.
-
-        Raises:
-            ClusterError: it is no address, or this node's own.
-        """
-        node = self.node
-        check_address(address, self._key)
-        if address == node.address:
-            raise ClusterError(f"{address} is this node itself")
-        if address in node.members.values():
-            return True
-        node.join(address)
-        self._excluded = ""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout
-        while address in self.node.machine.contacts:
-            if loop.time() >= deadline:
-                return False
-            await asyncio.sleep(_LOOK)
-        return True
-
-    async def why_not_joined(self, address: str) -> str:
-        """Why the node at an address has not taken this one in."""
-        if address in self._namesakes:
-            return namesake(self.name, address)
-        return await why_silent(address)
 
     async def leave(self, timeout: float) -> bool:  # noqa: ASYNC109 - a limit, not an error
         """Leaves the cluster; returns whether the others have all that this node had.
@@ -598,8 +467,8 @@ class Clustering:
         node = self._node
         if node is not None and node.failure is not None:
             yield f"the cluster node stopped: {node.failure}"
-        elif self._excluded:
-            yield f"this node was taken out of the cluster by {self._excluded}"
+        elif self.joining.excluded_by:
+            yield f"this node was taken out of the cluster by {self.joining.excluded_by}"
         if self._streams is not None and self._streams.failure:
             yield f"other nodes keep streams, and this one cannot: {self._streams.failure}"
 

@@ -25,13 +25,13 @@ def link_families(node: ClusterNode, lanes: Lanes) -> Iterator[Family]:
             "cluster_bytes_dropped",
             "counter",
             "Bytes for other nodes that were dropped.",
-            dropped + lanes.dropped_bytes,
+            dropped + lanes.dropped.bytes,
         ),
         (
             "cluster_messages_dropped",
             "counter",
             "Messages of QoS 1 and 2 for other nodes that were dropped: too many waited, or the node is no more.",
-            lanes.dropped,
+            lanes.dropped.messages,
         ),
         (
             "cluster_nodes",

@@ -246,7 +246,7 @@ class Holding:
         for each in held.waiting:
             commit = each.tap.place(each)
             if each.wait is not None:
-                confirming = self._lanes.confirming
+                confirming = self._lanes.arrivals.confirming
                 confirming.stream_barrier = max(confirming.stream_barrier, commit)
                 confirming.after(each.wait.settle)
         self._stop(held)

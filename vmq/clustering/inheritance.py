@@ -24,6 +24,7 @@ import plyvel
 
 from vmq.clustering.appends import Append
 from vmq.clustering.directory import Directory
+from vmq.clustering.dropped import NODE_REMOVED
 from vmq.clustering.lane import Lane
 from vmq.clustering.lanes import Lanes
 from vmq.clustering.moves import Batch, Entry, Inherited, Mark, Move, Who
@@ -261,7 +262,7 @@ class Inheritance:
                 size += len(message.payload)
                 commit = 0 if index in here else self._streams.take_back(message)
                 if commit is None:
-                    self._lanes.drop(peer, len(message.payload), [message])
+                    self._lanes.dropped.add(peer, [message], len(message.payload), NODE_REMOVED)
                 elif commit:
                     await self._streams.written()  # its owner became this node just now
             else:
@@ -331,7 +332,7 @@ class Inheritance:
             if message.group and peer not in self._lanes.left:
                 self._share(peer, message)
                 return size
-            self._lanes.drop(peer, size, [message])
+            self._lanes.dropped.add(peer, [message], size, NODE_REMOVED)
             return size
         # Of those of this life the sender has heard that they do not arrive.
         if isinstance(message, Inherited) or (

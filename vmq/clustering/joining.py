@@ -1,9 +1,23 @@
-"""Why a node that is to be joined does not answer, in words that an operator can act on."""
+"""Joining: other nodes are asked to take this one in; why one does not, in words that an operator can act on."""
 
 import asyncio
+import logging
 import os
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final
+
+from vmq_cluster.addresses import check_address
+from vmq_cluster.effects import Excluded, NameTaken
+from vmq_cluster.errors import ClusterError
+from vmq_cluster.node import ClusterNode
+
+log = logging.getLogger("vmq.cluster")
+
+#: Seconds between two looks whether a node has answered.
+_LOOK: Final = 0.05
+#: Addresses that are asked at a time, of those that somebody else has found.
+_MOST_CONTACTS: Final = 100
 
 #: Seconds that an address has to take a connection.
 _PATIENCE: Final = 2.0
@@ -13,6 +27,105 @@ _OTHER: Final = (
     "who listens there does not answer: its cluster.key_file is not this node's, it runs another version of vmq, or it "
     "is no node of vmq (its log says which)"
 )
+
+
+class Joining:
+    """What this node asks of others, and what it hears of its own place among them.
+
+    Args:
+        name: the node's.
+        find_node: the node; raises ClusterError unless it runs.
+    """
+
+    def __init__(self, name: str, find_node: Callable[[], ClusterNode]) -> None:
+        self._name = name
+        self._find_node = find_node
+        #: The cluster's key, if it has one; known at the start.
+        self.key: str | None = None
+        #: Who has taken this node out of the cluster, if somebody has.
+        self.excluded_by = ""
+        #: Where there are other nodes of this one's name, some of them at least.
+        self.namesakes: set[str] = set()
+
+    def listen_to(self, node: ClusterNode) -> None:
+        """Hears what a node that has not started yet is told."""
+        node.on(Excluded, self._on_excluded)
+        node.on(NameTaken, self._on_name_taken)
+
+    def _on_excluded(self, effect: Excluded) -> None:
+        self.excluded_by = effect.by
+        log.error("this node was taken out of the cluster by=%s", effect.by)
+
+    def _on_name_taken(self, effect: NameTaken) -> None:
+        if effect.address not in self.namesakes and len(self.namesakes) < _MOST_CONTACTS:
+            self.namesakes.add(effect.address)
+            log.error("name taken: %s", namesake(self._name, effect.address))
+
+    @property
+    def may_join(self) -> bool:
+        """Whether the node is alone, and has not been taken out of its cluster."""
+        try:
+            membership = self._find_node().machine.membership
+        except ClusterError:
+            return False
+        return membership.belongs and not membership.others
+
+    def join_configured(self, addresses: Iterable[str]) -> None:
+        """Joins as configured, unless this node has others, or had to go: a restart does not undo that."""
+        node = self._find_node()
+        wanted = [each for each in addresses if each not in (node.address, node.name)]
+        if not wanted or node.machine.membership.others:
+            return
+        if not self.may_join:
+            log.warning("not joined: the node was taken out of its cluster; use `vmq cluster join`")
+            return
+        for address in wanted:
+            node.join(address)
+
+    def join_nowait(self, address: str) -> None:
+        """Asks the node at an address to take this one in, if that is another one and was not asked yet.
+
+        Raises:
+            ClusterError: it is no address, or too many were asked and have not answered.
+        """
+        node = self._find_node()
+        check_address(address, self.key)
+        contacts = node.machine.contacts
+        if address == node.address or address in contacts:
+            return
+        if len(contacts) >= _MOST_CONTACTS:
+            raise ClusterError(f"{address}: {_MOST_CONTACTS} others were asked and do not answer")
+        node.join(address)
+
+    async def join(self, address: str, timeout: float) -> bool:  # noqa: ASYNC109 - a limit, not an error
+        """Asks the node at an address to take this one in; returns whether it has answered in time.
+
+        It is asked on and on, also after the time is over.
+
+        Raises:
+            ClusterError: it is no address, or this node's own.
+        """
+        node = self._find_node()
+        check_address(address, self.key)
+        if address == node.address:
+            raise ClusterError(f"{address} is this node itself")
+        if address in node.members.values():
+            return True
+        node.join(address)
+        self.excluded_by = ""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        while address in self._find_node().machine.contacts:
+            if loop.time() >= deadline:
+                return False
+            await asyncio.sleep(_LOOK)
+        return True
+
+    async def why_not(self, address: str) -> str:
+        """Why the node at an address has not taken this one in."""
+        if address in self.namesakes:
+            return namesake(self._name, address)
+        return await why_silent(address)
 
 
 async def why_silent(address: str) -> str:

@@ -101,7 +101,7 @@ class Keeping:
             else:
                 self._lanes.send(peer, Settled(self._lanes.store_name, []))
             return
-        place = self._lanes.last_taken(message.origin, message.store)
+        place = self._lanes.arrivals.last_taken(message.origin, message.store)
         self._lanes.send_quick(peer, IsTaken(message.origin, message.store, *place))
 
     def families(self) -> Iterator[Family]:

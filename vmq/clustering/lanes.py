@@ -10,63 +10,50 @@ again if it had been.
 
 **Bounds.** What waits for one peer is limited in bytes, of which a window is in memory (`vmq.clustering.lane`). What
 does not fit is dropped, counted, and told to plugins; or publishers read no more until there is room, as they do for a
-full queue, if the peer is up and the options say so. A node whose own store is behind or cannot write takes nothing
-from its peers until it can: what is under way to it then is limited by the channel's window, and waits at its sender.
+full queue, if the peer is up and the options say so.
 
 **Lost disks.** What waits is for one store of the peer. A peer with another one has lost that and everything in it; and
 of one that is no member any more nobody knows whether it has not. Then `vmq.clustering.inheritance` looks through what
-waits, while the lane takes messages and sends none. A node whose own store is new takes nothing before it is `open`.
+waits, while the lane takes messages and sends none.
 """
 
 import asyncio
 import logging
 import sys
-from collections import deque
 from collections.abc import Callable, Set
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, Protocol
 
 from mypy_extensions import mypyc_attr
-from vmq_hooks.types import DropReason, SubscriberId
-from vmq_hooks.types import Message as SeenMessage
 
 from vmq.checkpoint import Checkpoint
+from vmq.clustering.arrivals import Arrivals, M
+from vmq.clustering.dropped import BUFFER_FULL, Dropped
 from vmq.clustering.lane import Done, Lane
-from vmq.clustering.message import Message
-from vmq.clustering.publishes import Publish
 from vmq.clustering.spool import (
     LIFE,
     Known,
-    Place,
-    Taken,
     begin_life,
     forget_known,
-    full_place_of,
     put_known,
     stored_known,
     stored_lanes,
 )
 from vmq.clustering.stores import StoreName
-from vmq.clustering.wire import AnyMessage, WireError, address, decode, decode_parcel, encode
+from vmq.clustering.wire import AnyMessage, address, encode
 from vmq.core import Core
 from vmq.output import Output, Wait
 from vmq.queue import LONGEST_PAUSE
 from vmq_cluster.clocks import NodeClock
-from vmq_cluster.effects import Acknowledged, Arrived, MembersChanged, PeerDown, PeerUp
+from vmq_cluster.effects import Acknowledged, MembersChanged, PeerDown, PeerUp
 from vmq_cluster.errors import ClusterError
 from vmq_cluster.membership import Status
 from vmq_cluster.node import ClusterNode
 
 log = logging.getLogger("vmq.cluster")
 
-# The reasons of on_message_drop.
-BUFFER_FULL: Final = "cluster_buffer_full"
-NODE_REMOVED: Final = "cluster_node_removed"
-
 #: Seconds until the store is read again that could not be.
 READ_AGAIN: Final = 1.0
-
-M = TypeVar("M", bound=Message)
 
 
 class StandIn(Protocol):
@@ -106,8 +93,6 @@ class Lanes:
         self._node = node
         self._buffer_bytes = buffer_bytes
         self._ack_remote = ack_remote
-        self._handlers: dict[type[Message], Callable[[str, Any], None]] = {}
-        self._for_streams: set[type[Message]] = set()
         self._lanes: dict[str, Lane] = {}
         #: Those with something that the next commit has to have whole.
         self._changed: set[Lane] = set()
@@ -122,12 +107,8 @@ class Lanes:
         self.left: dict[str, bytes] = {}
         #: Told of each that is added to `searched`.
         self.on_searched: Callable[[str], None] = lambda peer: None
-        #: Whether what comes is taken, and what this node knew when that began.
-        self._is_open = False
+        #: What this node knew when it began to take what comes.
         self._clock: NodeClock | None = None
-        #: What came while the store could take nothing, in order.
-        self._untaken: deque[Arrived] = deque()
-        self._taken = Taken(store)
         #: Whether the store has not been a node's before.
         self.is_new = store.get(LIFE) is None
         self._name, self._life = begin_life(store, int(core.wall_clock() * 1000), core.choose)
@@ -136,18 +117,13 @@ class Lanes:
             store.next_session = max(store.next_session, self._life << 20)
         #: The last parcel's number: one for all lanes, so that a peer that comes back sees it rise, too.
         self._number = 0
-        #: Runs what has to wait for the store, the streams' and the replicas' gates included.
-        self.checkpoint = Checkpoint(core.outbox, store, self._go_on)
+        #: What has to wait for the store, the streams' and the replicas' gates included; and for the disk.
+        self._safe = Checkpoint(core.outbox, store)
         self._disk = Checkpoint(core.outbox, store, on_disk=True)
-        #: The same of what is confirmed to peers, which may wait for the streams, too; they hold up nothing else.
-        self.confirming = Checkpoint(core.outbox, store, self._go_on)
-        #: Nothing more is taken from peers: this broker ends, and what comes is for its next life.
-        self.is_closed = False
+        self.arrivals = Arrivals(core, node, self._name, self._tell_store)
         #: Has others keep what waits for peers that are down, if anybody does.
         self.stand_in: StandIn | None = None
-        #: Messages for lanes that were dropped since the start, and their bytes.
-        self.dropped = 0
-        self.dropped_bytes = 0
+        self.dropped = Dropped(core)
         for peer, last, messages, size in stored_lanes(store):
             self._lane(peer).restore(last, messages, size)
         for peer, known in self._known.items():
@@ -158,15 +134,13 @@ class Lanes:
         node.on(MembersChanged, self._on_members)
         node.on(PeerUp, lambda effect: self._on_up(effect.peer))
         node.on(PeerDown, self._on_down)
-        node.on(Arrived, self._on_arrived)
         node.on(Acknowledged, self._on_acknowledged)
         self.on(StoreName, self._on_store)
 
     def open(self) -> None:
         """What comes is taken from now on: the sessions that it is for are here."""
-        self._is_open = True
         self._clock = self._node.machine.metadata.clock.copy()
-        self._go_on()
+        self.arrivals.open()
 
     # --- for those who have something to say
 
@@ -176,12 +150,10 @@ class Lanes:
         """Gives a kind of message its handler, which is called with the peer's name and the message.
 
         It is synchronous: what it writes to the store is committed together with the fact that it was called. One that
-        writes to streams instead has `confirming` wait for their commit, and is called again for what a crash took.
+        writes to streams instead has `arrivals.confirming` wait for their commit, and is called again for what a crash
+        took.
         """
-        assert kind not in self._handlers, f"{kind.__name__} has a handler"
-        self._handlers[kind] = handle
-        if for_streams:
-            self._for_streams.add(kind)
+        self.arrivals.on(kind, handle, for_streams=for_streams)
 
     def send(self, peer: str, message: AnyMessage, done: Done | None = None) -> bool:
         """Sends a message; returns whether it was taken, and will be handled once and in order.
@@ -198,9 +170,10 @@ class Lanes:
             if lane.key is not before:
                 self._begin(lane)
         if lane is None or size <= 0:
-            self._count_dropped(1, -size)
             if size:
-                self._tell_dropped(peer, message, BUFFER_FULL)
+                self.dropped.add(peer, [message], -size, BUFFER_FULL)
+            else:
+                self.dropped.messages += 1  # nobody is meant, so there is nobody to tell of
             if done is not None:
                 done(False)
             return False
@@ -313,10 +286,6 @@ class Lanes:
         """The name of this broker's store."""
         return self._name
 
-    def last_taken(self, origin: str, store: int) -> tuple[int, int]:
-        """The life and number of the last parcel that was taken of a store of another node."""
-        return self._taken.last(origin, store)
-
     def find_lane(self, peer: str) -> Lane | None:
         """What waits for a peer."""
         return self._lanes.get(peer)
@@ -346,10 +315,10 @@ class Lanes:
         key = lane.key
         self._changed.add(lane)
         if self._store.acknowledge_early:
-            self.checkpoint.after(partial(self._on_safe, lane, key))
+            self._safe.after(partial(self._on_safe, lane, key))
             self._disk.after(partial(self._on_written, lane, key))
         else:  # what is safe is written
-            self.checkpoint.after(partial(self._on_written, lane, key))
+            self._safe.after(partial(self._on_written, lane, key))
 
     def _on_safe(self, lane: Lane, key: bytes) -> None:
         lane.seal()  # where nobody waits for commits
@@ -403,26 +372,12 @@ class Lanes:
         """Whether somebody will say that he has what waits for a peer."""
         return peer in self._up or (self.stand_in is not None and self.stand_in.keeps(peer))
 
-    def _count_dropped(self, messages: int, size: int) -> None:
-        self.dropped += messages
-        self.dropped_bytes += size
-
-    def _tell_dropped(self, peer: str, message: Message, reason: DropReason) -> None:
-        core = self._core
-        hook = core.hooks.on_message_drop
-        if hook is None or not isinstance(message, Publish):
-            return
-        seen = SeenMessage(message.topic.decode(), message.payload, message.qos, message.retain)
-        # The subscriber is the node: who of its clients misses the message only that one knows.
-        subscriber = SubscriberId(client_id=peer, mountpoint=message.mountpoint)
-        core.tell("on_message_drop", hook, subscriber, lambda: seen, reason)
-
     # --- members
 
     def _on_members(self, effect: MembersChanged) -> None:
         others = set(effect.members) - {self._node.name}
         belongs = self._node.machine.membership.belongs
-        self._untaken = deque(each for each in self._untaken if each.peer in others)
+        self.arrivals.keep(others)
         for peer in sorted(self._lanes.keys() - others - self.lost):
             lane = self._lanes[peer]
             self._up.discard(peer)
@@ -474,9 +429,9 @@ class Lanes:
 
     def ask_store(self, peer: str) -> None:
         """Asks which store a peer has."""
-        self._tell_store(peer, asks=True)
+        self._tell_store(peer, True)
 
-    def _tell_store(self, peer: str, *, asks: bool = False) -> None:
+    def _tell_store(self, peer: str, asks: bool = False) -> None:
         clock = None if self._clock is None else self._clock.runs
         self.send_quick(peer, StoreName(self._name, asks, clock))
 
@@ -535,12 +490,6 @@ class Lanes:
         """What waits is another: the next commit has to know how much it is."""
         self._changed.add(lane)
 
-    def drop(self, peer: str, parcel_bytes: int, messages: list[AnyMessage]) -> None:
-        """Nobody wants these."""
-        self._count_dropped(len(messages), parcel_bytes)
-        for each in messages:
-            self._tell_dropped(peer, each, NODE_REMOVED)
-
     async def on_disk(self) -> None:
         """Returns when all that waits can be read from the disk."""
         is_there = asyncio.Event()
@@ -576,105 +525,3 @@ class Lanes:
         if lane is not None and not is_kept:
             lane.settle()
         self._core.outbox.flush()
-
-    # --- receiving
-
-    def _on_arrived(self, effect: Arrived) -> None:
-        if effect.reliable:
-            if self._untaken or not self._is_open:
-                self._untaken.append(effect)
-            else:
-                self._take(effect)
-        else:
-            self._take_quick(effect)
-        self._core.outbox.flush()
-
-    def _take_quick(self, effect: Arrived) -> None:
-        for raw in effect.payloads:
-            try:
-                self._handle(effect.peer, [decode(raw)])
-            except WireError as error:
-                self._node.drop(effect.peer, str(error))
-                return
-
-    def _take(self, effect: Arrived) -> None:
-        """Handles parcels, as far as the store has room for what becomes of them."""
-        peer = effect.peer
-        faults = []
-        taken, place = self._taken, None
-        for at, raw in enumerate(effect.payloads):
-            if self._is_behind():
-                rest = effect.payloads[at:]
-                self._untaken.appendleft(Arrived(peer, True, rest, effect.receipt))
-                self._wait_for_room()
-                break
-            try:
-                parcel, fault = decode_parcel(raw)
-                if parcel.target != self._name:
-                    self._tell_store(peer)
-                if parcel.target not in (0, self._name):
-                    break  # it stays where it is, and what is behind it as well, until the peer knows
-                place = full_place_of(parcel)
-                if taken.is_new(peer, parcel):
-                    self._handle(peer, parcel.messages)
-                elif taken.is_lacking(peer, parcel):
-                    again = [each for each in parcel.messages if type(each) in self._for_streams]
-                    self._handle(peer, again)
-            except WireError as error:
-                fault = str(error)
-            if (
-                fault
-            ):  # it is passed over: it would come again and again, and hold up what is behind it
-                faults.append(fault)
-        else:
-            self.confirming.after(partial(self._confirm, effect, place))
-        streams = self._core.outbox.streams_committed
-        taken.save(streams_lack=self.confirming.stream_barrier > streams)
-        if faults:
-            self._node.drop(peer, faults[0])
-
-    def _is_behind(self) -> bool:
-        """Whether publishers would have to wait for the store, or for the streams."""
-        store, core = self._store, self._core
-        return (
-            self.is_closed
-            or store.failing
-            or core.streams_are_behind
-            or store.gathered > core.options.max_uncommitted_writes
-        )
-
-    def _wait_for_room(self) -> None:
-        core = self._core
-        if core.streams_are_behind:
-            core.waiting_for_streams.append(self.checkpoint)
-        else:
-            core.waiting_for_store.append(self.checkpoint)
-
-    def _go_on(self) -> None:
-        """The store has committed something."""
-        if not self._is_open:
-            return
-        untaken, self._untaken = self._untaken, deque()
-        while untaken and not self._untaken:
-            self._take(untaken.popleft())
-        self._untaken += untaken
-        self._core.outbox.flush()
-
-    def _handle(self, peer: str, messages: list[AnyMessage]) -> None:
-        handlers = self._handlers
-        for message in messages:
-            handle = handlers.get(type(message))
-            if handle is None:
-                log.error("nobody handles a %s of %s", type(message).__name__, peer)
-                continue
-            try:
-                handle(peer, message)
-            except Exception:  # a defect here, which the peer must not pay for
-                log.exception("cannot handle a %s of %s", type(message).__name__, peer)
-
-    def _confirm(self, effect: Arrived, place: Place | None) -> None:
-        """This store and the streams have all that was made of it: the peer may forget it."""
-        if place is not None:
-            self._taken.streamed(effect.peer, place)
-        if self._node.is_running:
-            self._node.confirm(effect)

@@ -133,7 +133,7 @@ class Streams:
 
     def detach(self) -> None:
         """The streams close: what other nodes send is left to the next life."""
-        self._lanes.is_closed = True
+        self._lanes.arrivals.is_closed = True
         self._holding.close()
         catalog = self.catalog
         if catalog is not None:
@@ -335,7 +335,7 @@ class Streams:
         commit = self.tap(stream).take(message)
         if commit and self.handover is not None and not self._owners.owns_all(stream.name):
             self.handover.look_later()  # should it have come here though it is another's
-        confirming = self._lanes.confirming
+        confirming = self._lanes.arrivals.confirming
         confirming.stream_barrier = max(confirming.stream_barrier, commit)
 
     def _on_run(self, peer: str, run: AppendRun) -> None:
@@ -355,7 +355,7 @@ class Streams:
 
     def _on_rows(self, peer: str, rows: Rows) -> None:
         if self.places is not None and self._stream(peer, rows.stream) is not None:
-            confirming = self._lanes.confirming
+            confirming = self._lanes.arrivals.confirming
             commit = self.places.take_rows(peer, rows)
             if self.handover is not None and self.owner(rows.stream, rows.partition) is not None:
                 self.handover.look_later()

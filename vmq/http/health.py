@@ -40,7 +40,7 @@ async def show_listeners(request: web.Request) -> web.Response:
         }
         for name, listener in broker.listeners.items()
     }
-    return verdict(broker.listener_problems(), listeners=listeners)
+    return verdict(broker.listeners.problems(), listeners=listeners)
 
 
 def routes() -> list[web.AbstractRouteDef]:

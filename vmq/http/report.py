@@ -1,5 +1,6 @@
 """`/report` on the admin socket: all figures of a broker in one answer, for the face of several that are one."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -8,6 +9,7 @@ from msgspec import Struct
 
 from vmq.http.keys import BROKER
 from vmq.http.status import status_of
+from vmq.listeners.state import AnyListener
 from vmq.metrics import Family, Sample
 
 if TYPE_CHECKING:
@@ -49,12 +51,17 @@ def report_of(broker: "Broker") -> Report:
     return Report(
         [_family(each) for each in broker.metrics.families()],
         broker.health(),
-        {
-            name: ListenerReport(each.url, each.is_open, each.connections)
-            for name, each in broker.listeners.items()
-        },
+        reports_of(broker.listeners),
         status_of(broker),
     )
+
+
+def reports_of(listeners: Mapping[str, AnyListener]) -> dict[str, ListenerReport]:
+    """Open listeners by name."""
+    return {
+        name: ListenerReport(each.url, each.is_open, each.connections)
+        for name, each in listeners.items()
+    }
 
 
 def _family(family: Family) -> FamilyReport:

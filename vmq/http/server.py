@@ -1,8 +1,7 @@
-"""Serves the HTTP application on a listening socket."""
+"""A listener that serves the HTTP application."""
 
 import asyncio
 import logging
-import socket
 from typing import Final
 
 from aiohttp import web
@@ -12,6 +11,7 @@ from vmq.config_values import Endpoint
 from vmq.core import Counters
 from vmq.http.guard import KEEP_ALIVE, Guards
 from vmq.http.keys import BODY_TIMEOUT
+from vmq.listeners.sockets import bind
 
 #: Seconds that a request under way has to end when the broker stops.
 STOP_TIMEOUT: Final = 1.0
@@ -21,7 +21,7 @@ log = logging.getLogger("vmq.http")
 
 
 class HttpListener:
-    """A listener for HTTP that serves. Made by `serve`."""
+    """A listener for HTTP that serves. Made by `open_http`."""
 
     #: Those of MQTT, which has none here.
     connections: Final = 0
@@ -55,15 +55,15 @@ class HttpListener:
         await self._runner.cleanup()
 
 
-async def serve(
-    name: str,
-    options: ListenerOptions,
-    sock: socket.socket,
-    app: web.Application,
-    counters: Counters,
-    backlog: int,
+async def open_http(
+    name: str, options: ListenerOptions, app: web.Application, counters: Counters, backlog: int
 ) -> HttpListener:
-    """Serves an HTTP application on a listening socket; `counters` are told of who was too slow."""
+    """Opens a listener that serves an HTTP application; `counters` are told of who was too slow.
+
+    Raises:
+        OSError: its address cannot be had.
+    """
+    sock = bind(options.endpoint.host, options.endpoint.port, backlog)
     app[BODY_TIMEOUT] = options.http_request_timeout
     guards = Guards(name, options, counters)
     app.middlewares.insert(0, guards.on_request)

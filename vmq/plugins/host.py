@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from vmq_hooks import BridgeSession, Message, RegisterModifiers, SubscriberId
 
 from vmq.connection import Connection
 from vmq.embedded import LocalClient
+from vmq.local_clients import LocalClients
 from vmq.metrics import Metrics
 from vmq.plugins.bridging import BridgeClient, LocalBridge
 from vmq.plugins.handle import Figure
@@ -19,8 +19,6 @@ from vmq.registry import Registry
 
 #: Messages held for a plugin that reads slowly, before its queue's limits apply.
 HELD = 1000
-
-Publish = Callable[[str, bytes, int, bool, str], "object"]
 
 
 class PluginHost:
@@ -33,7 +31,7 @@ class PluginHost:
         registry: the topic tree of a mountpoint, made when first asked for.
         metrics: the broker's figures.
         declare_stream: has the broker keep a stream of these options.
-        clients: where clients inside the process are kept, to be closed at the end.
+        clients: those that plugins have inside the process.
         worker: which of several processes that are one broker, from 1.
     """
 
@@ -45,7 +43,7 @@ class PluginHost:
         registry: Callable[[str], Registry],
         metrics: Callable[[], Metrics],
         declare_stream: Callable[[str, Mapping[str, Any]], Awaitable[None]],
-        clients: set[LocalClient],
+        clients: LocalClients,
         worker: int = 1,
     ) -> None:
         self.node_name = node_name
@@ -56,16 +54,11 @@ class PluginHost:
         self._metrics = metrics
         self._declare_stream = declare_stream
         self._clients = clients
-        self._publishers: dict[str, LocalClient] = {}
 
     async def publish(
         self, topic: str, payload: bytes, qos: int = 0, retain: bool = False, mountpoint: str = ""
     ) -> None:
-        publisher = self._publishers.get(mountpoint)
-        if publisher is None or publisher.is_closed:
-            publisher = self._client(mountpoint, "plugin-" + uuid4().hex, 1)
-            self._publishers[mountpoint] = publisher
-        await publisher.publish(topic, payload, qos, retain)
+        await self._clients.publish(topic, payload, qos, retain, mountpoint)
 
     @asynccontextmanager
     async def subscribe_for_plugin(
@@ -73,12 +66,10 @@ class PluginHost:
     ) -> AsyncIterator[AsyncIterator[Message]]:
         if not clean and not client_id:
             raise ValueError("a durable session needs a client id")
-        client = self._client(mountpoint, client_id or "plugin-" + uuid4().hex, HELD, clean=clean)
-        try:
-            await client.subscribe(filters, qos)
+        async with self._clients.subscribe(
+            filters, qos, HELD, mountpoint, client_id, clean=clean
+        ) as client:
             yield _seen(client)
-        finally:
-            client.close()
 
     @asynccontextmanager
     async def bridge(
@@ -96,21 +87,13 @@ class PluginHost:
                 max_offline_messages=max_offline_messages,
             )
             options = registry.core.own_options(limits)
-        client = BridgeClient(registry, client_id, HELD, self._clients.discard, options)
-        self._clients.add(client)
+        client = self._clients.kept(
+            lambda closed: BridgeClient(registry, client_id, HELD, closed, options)
+        )
         try:
             yield LocalBridge(client)
         finally:
             client.close()
-
-    def _client(
-        self, mountpoint: str, client_id: str, limit: int, *, clean: bool = True
-    ) -> LocalClient:
-        client = LocalClient(
-            self._registry(mountpoint), client_id, limit, self._clients.discard, clean=clean
-        )
-        self._clients.add(client)
-        return client
 
     async def disconnect(self, subscriber_id: SubscriberId, cleanup: bool) -> bool:
         registry = self._registries.get(subscriber_id.mountpoint)

@@ -7,14 +7,14 @@ from aiohttp import web
 
 from vmq.admin.errors import RefusedError
 from vmq.admin.keys import ApiKeys
-from vmq.broker import StartError
+from vmq.config import ListenerOptions
 from vmq.core import Counters
 from vmq.http.admin_socket import AdminSocket, SocketError
 from vmq.http.api import add_api
 from vmq.http.app import bare_app
-from vmq.http.report import ListenerReport
-from vmq.http.server import HttpListener, serve
-from vmq.listeners.sockets import bind
+from vmq.http.server import HttpListener, open_http
+from vmq.open_listeners import OpenListeners
+from vmq.start_error import StartError
 from vmq.workers.asking import Client
 from vmq.workers.tracing import Traces
 from vmq.workers.views import Views
@@ -42,12 +42,7 @@ class Face:
         self._folder = folder
         self._admin: AdminSocket | None = None
         #: The open listeners of HTTP by name.
-        self.listeners: dict[str, HttpListener] = {}
-
-    @property
-    def urls(self) -> dict[str, str]:
-        """The addresses of the open listeners of HTTP."""
-        return {name: each.url for name, each in self.listeners.items()}
+        self.listeners = OpenListeners(self._listen)
 
     async def open(self) -> None:
         """Opens the listeners, then the admin socket.
@@ -82,44 +77,21 @@ class Face:
         Raises:
             StartError: its address cannot be had.
         """
-        config = self._supervisor.config
-        options, backlog = config.listeners[name], config.network.backlog
-        endpoint = options.endpoint
-        try:
-            sock = bind(endpoint.host, endpoint.port, backlog)
-        except OSError as error:
-            raise StartError(
-                f"listeners.{name}: cannot listen on {options.url}: {error.strerror or error}"
-            ) from error
+        await self.listeners.open(name, self._supervisor.config.listeners[name])
+
+    async def _listen(self, name: str, options: ListenerOptions) -> HttpListener:
         app = bare_app(allow_remote=options.allow_remote)
         app.add_routes(self.views.routes())
         add_api(app, self.ways.do, self._live, self.keys)
-        self.listeners[name] = await serve(name, options, sock, app, self._counters, backlog)
+        backlog = self._supervisor.config.network.backlog
+        return await open_http(name, options, app, self._counters, backlog)
 
     async def close_listener(self, name: str) -> None:
         """Closes a listener of HTTP."""
-        listener = self.listeners.pop(name)
-        await listener.finish()
+        await self.listeners.close(name).finish()
 
     async def _refuse_tail(self, _request: web.Request) -> web.StreamResponse:
         where = self._supervisor.plan.own_folder(1).parent
         raise RefusedError(
             f"each worker shows the partitions that it owns: use --data-dir {where}/N (`vmq stream show` tells which)"
         )
-
-    # --- for those who watch
-
-    def reports(self) -> dict[str, ListenerReport]:
-        """The listeners of HTTP, as workers report theirs."""
-        return {
-            name: ListenerReport(each.url, each.is_open, each.connections)
-            for name, each in self.listeners.items()
-        }
-
-    def problems(self) -> list[str]:
-        """Which of them do not accept."""
-        return [
-            f"listener {name} ({each.url}) does not accept connections"
-            for name, each in self.listeners.items()
-            if not each.is_open
-        ]

@@ -13,9 +13,9 @@ from vmq.admin.listing import Listing, Selection
 from vmq.admin.metrics import MetricRow
 from vmq.admin.plugins import PluginRow
 from vmq.admin.streams import StreamRow
-from vmq.broker import StartError
 from vmq.config_text import toml_value
 from vmq.http.operations import Result
+from vmq.start_error import StartError
 from vmq.workers import figures
 from vmq.workers.crew import BY_NAME, Crew, rows_in
 
@@ -71,11 +71,11 @@ class Here:
         for name, listener in config.listeners.items():
             servers = self._supervisor.plan.servers(name, config)
             if not servers:
-                url = self._face.urls.get(name)
+                running = self._face.listeners.get(name)
                 rows[name] = ListenerRow(
                     name=name,
-                    status="stopped" if url is None else "running",
-                    url=url or listener.url,
+                    status="stopped" if running is None else "running",
+                    url=listener.url if running is None else running.url,
                     connections=0,
                     mountpoint=None,
                     allow_anonymous=None,

@@ -2,16 +2,14 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from vmq.broker import StartError
 from vmq.config import Config
-from vmq.config_checks import check
+from vmq.configured import Configured
 from vmq.overrides import LiveConfig
-from vmq.reload import changes, check_live
+from vmq.start_error import StartError
 from vmq.workers.control import Begin, Settings
 from vmq.workers.face import Face
 from vmq.workers.leaving import dissolve
@@ -26,7 +24,7 @@ log = logging.getLogger("vmq.workers")
 _LOOK: Final = 1.0
 
 
-class Supervisor:
+class Supervisor(Configured):
     """The workers of one start, with one face to the world.
 
     Args:
@@ -46,11 +44,8 @@ class Supervisor:
         silence: float | None = None,
         command: Sequence[str] = COMMAND,
     ) -> None:
-        self.live = LiveConfig.of(config)
-        check(config)
+        super().__init__(config)
         self.plan = Plan(config, count)
-        #: Told of the options that changed, when they are in force here; for what surrounds the supervisor.
-        self.on_change: Callable[[list[str]], None] | None = None
         #: Told when all workers have left their cluster, for whoever keeps the supervisor running.
         self.on_left: Callable[[], None] | None = None
         self.workers: dict[int, Worker] = {
@@ -65,15 +60,11 @@ class Supervisor:
         self._delivery: asyncio.Task[None] | None = None
 
     @property
-    def config(self) -> Config:
-        """The configuration in force."""
-        return self.live.config
-
-    @property
     def addresses(self) -> list[str]:
         """The URLs of the listeners with their real ports."""
+        face = self.face.listeners
         return [
-            self.face.urls.get(name) or self.plan.urls.get(name, options.url)
+            face[name].url if name in face else self.plan.urls.get(name, options.url)
             for name, options in self.config.listeners.items()
         ]
 
@@ -179,47 +170,11 @@ class Supervisor:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    # --- changes while it runs: as `vmq.broker.Broker` has them
+    # --- changes while it runs
 
-    def reload(self, config: Config) -> list[str]:
-        """Takes over a new configuration, all of it or nothing; returns the keys that changed.
-
-        Raises:
-            ConfigError: the configuration is impossible or not safe.
-            ReloadError: an option changed that cannot change live.
-        """
-        check(config)
-        return self.take_over(self.live.on(config))
-
-    def set_option(self, key: str, text: str) -> list[str]:
-        """Sets an option until the configuration that is read says something new of it; returns the keys that changed.
-
-        Raises:
-            ConfigError: there is no such option, or it does not accept the value.
-            ReloadError: it cannot change live.
-        """
-        return self.take_over(self.live.with_option(key, text, time.time()))
-
-    def reset_option(self, key: str) -> list[str]:
-        """Takes back what was set; returns the keys that changed.
-
-        Raises:
-            KeyError: the option was not set.
-            ConfigError: the configuration is impossible without it.
-        """
-        return self.take_over(self.live.without(key))
-
-    def take_over(self, live: LiveConfig) -> list[str]:
-        """Has a configuration in force here, and soon (see `delivered`) in the workers."""
-        check(live.config)
-        found = changes(self.config, live.config)
-        check_live(found)
-        self.live = live
-        changed = [change.key for change in found]
+    def _follow(self, live: LiveConfig, changed: list[str]) -> None:
+        """Soon (see `delivered`) it is in force in the workers too."""
         self._delivery = self._spawn(self._deliver(live, self._delivery))
-        if changed and self.on_change is not None:
-            self.on_change(changed)
-        return changed
 
     async def delivered(self) -> None:
         """Returns when every worker goes by the configuration in force."""

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from vmq import process
 from vmq.core import Counters
 from vmq.http.health import show_ping, verdict
-from vmq.http.report import FamilyReport, Report
+from vmq.http.report import FamilyReport, Report, reports_of
 from vmq.metrics import Sample
 from vmq.workers import figures
 from vmq.workers.asking import Client, UnreachableError
@@ -58,7 +58,7 @@ class Views:
     async def health(self) -> tuple[dict[int, Report], list[str]]:
         """The reports, and every reason why the broker cannot do its work."""
         reports, reasons = await self.reports()
-        reasons += self._supervisor.face.problems()
+        reasons += self._supervisor.face.listeners.problems()
         for number, report in reports.items():
             reasons += [f"worker {number}: {reason}" for reason in report.reasons]
         return reports, reasons
@@ -119,11 +119,11 @@ class Views:
     async def show_listeners(self, _request: web.Request) -> web.Response:
         """Each listener, with the connections of all workers."""
         reports, problems = await self.reports()
-        found = figures.listeners_of(reports.values()) | self._supervisor.face.reports()
+        found = figures.listeners_of(reports.values()) | reports_of(self._supervisor.face.listeners)
         listeners = {
             name: found[name] for name in self._supervisor.config.listeners if name in found
         }
-        problems += self._supervisor.face.problems()
+        problems += self._supervisor.face.listeners.problems()
         problems += [
             f"listener {name} ({each.url}) does not accept connections"
             for name, each in listeners.items()

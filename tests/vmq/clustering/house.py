@@ -22,7 +22,7 @@ from tests.support.wire import (
     subscribe_packet,
 )
 from tests.vmq.clustering.nodes import address, clustering, config, together, until
-from tests.vmq.test_broker import Peer, peer_of
+from tests.vmq.sockets import Peer, peer_of
 from vmq.broker import Broker
 from vmq.clustering.replicas import Replicas
 from vmq.clustering.replication import Replication

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tests.support.wire import connect_packet, subscribe_packet
+from tests.support.wire import connect_packet
 from tests.vmq.clustering.nodes import address, clustering, config, pair, together, until
-from tests.vmq.test_broker import peer_of
-from vmq.admin import cluster
+from tests.vmq.sockets import peer_of
 from vmq.broker import Broker, StartError
 from vmq.clustering.clustering import node_name
 from vmq.config import ClusterOptions, StoreOptions
@@ -79,51 +78,6 @@ async def test_a_node_that_starts_alone_knows_whom_it_misses(tmp_path: Path) -> 
         await together(a, b)
     async with Broker(config(tmp_path, "b")) as b:
         assert b.registry().core.cluster_is_split
-
-
-async def test_a_node_that_was_away_knows_what_it_missed_before_it_has_clients(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with Broker(config(tmp_path, "a")) as a:
-        async with Broker(config(tmp_path, "b", [address(a)])) as b:
-            await together(a, b)
-            there = address(b)
-        async with peer_of(a) as peer:
-            await peer.connect("c")
-            peer.send(subscribe_packet(1, ("t", 1)))
-            await peer.expect(b"\x90\x03\x00\x01\x01")
-            for again in (
-                config(tmp_path, "b", listen=there),
-                config(tmp_path, "new", [address(a)]),
-            ):
-                async with Broker(again) as b:
-                    assert [each.node for each in b.registry().route(b"t").nodes] == ["a"]
-                    assert "not in touch with others" not in caplog.text
-    # Who misses all others does not wait for ever.
-    async with Broker(config(tmp_path, "b", listen=there)):
-        assert "not in touch with others" in caplog.text
-
-
-async def test_who_was_removed_stays_out_after_a_restart(tmp_path: Path) -> None:
-    async with Broker(config(tmp_path, "a")) as a:
-        seed = address(a)
-        async with Broker(config(tmp_path, "b", [seed])) as b:
-            await together(a, b)
-            cluster.remove(a, "b", force=True)
-            await until(lambda: clustering(b).node.up == [])
-            await until(lambda: b.health() == ["this node was taken out of the cluster by a"])
-        async with Broker(config(tmp_path, "b", [seed])) as b:
-            assert clustering(b).node.machine.contacts == []
-            assert b.health() == ["this node was taken out of the cluster by an earlier decision"]
-            assert await clustering(b).join(seed, 30)
-            await together(a, b)
-            assert b.health() == []
-
-
-async def test_its_own_address_among_those_to_join_is_passed_over(tmp_path: Path) -> None:
-    listen = f"ipc://{tmp_path}/a.socket"
-    async with Broker(config(tmp_path, "a", [listen], listen)) as a:
-        assert clustering(a).node.machine.contacts == []
 
 
 async def test_a_folder_of_another_node_is_refused(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tests.vmq.clustering.house import (
     subscribed,
 )
 from tests.vmq.clustering.nodes import clustering, until
-from tests.vmq.test_broker import peer_of
+from tests.vmq.sockets import peer_of
 from vmq.clustering.deposits import Deposits
 from vmq.clustering.safekeeping import KEPT
 

@@ -113,18 +113,3 @@ async def test_a_bad_address_is_told_once_and_keeps_no_other_back(
         await discovery.look()
     assert node.joined == ["good", "good"]
     assert caplog.text.count("discovered address not joined: bad is no address") == 1
-
-
-async def test_own_known_and_too_many_addresses_are_passed_over(tmp_path: Path) -> None:
-    async with Broker(config(tmp_path, "a")) as a:
-        node = clustering(a)
-        assert node.may_join
-        node.join_nowait(address(a))
-        assert node.node.machine.contacts == []
-        for number in range(100):
-            node.join_nowait(f"ipc://{tmp_path}/{number}")
-        node.join_nowait(f"ipc://{tmp_path}/0")
-        with pytest.raises(ClusterError, match="100 others were asked"):
-            node.join_nowait(f"ipc://{tmp_path}/100")
-        with pytest.raises(ClusterError, match="is no address"):
-            node.join_nowait("http://x:1")

@@ -123,7 +123,7 @@ async def test_a_node_that_is_down_is_not_waited_for(tmp_path: Path) -> None:
     async with nodes(tmp_path, "a", "b", s=ONE) as (a, b):
         owner, other = sides(a, b)
         up = clustering(owner).streams.up
-        clustering(other).lanes._handlers[Hold] = lambda *_: None
+        clustering(other).lanes.arrivals._handlers[Hold] = lambda *_: None
         with holding_of(owner).own("s", 0, up) as number:
             waiting = asyncio.create_task(holding_of(owner).quiet("s", 0, number, up))
             await until(lambda: number in holding_of(owner)._asked)
@@ -138,7 +138,7 @@ async def test_who_does_not_answer_is_not_waited_for_long(
     monkeypatch.setattr(holding, "PATIENCE", 0.1)
     async with nodes(tmp_path, "a", "b", s=ONE) as (a, b):
         owner, other = sides(a, b)
-        clustering(other).lanes._handlers[Hold] = lambda *_: None
+        clustering(other).lanes.arrivals._handlers[Hold] = lambda *_: None
         up = clustering(owner).streams.up
         with holding_of(owner).own("s", 0, up) as number:
             await holding_of(owner).quiet("s", 0, number, up)

@@ -12,7 +12,8 @@ from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.nodes import clustering, is_subscribed, knows, together, until
 from tests.vmq.clustering.test_moves_and_deaths import Life, lives
 from vmq.admin import cluster
-from vmq.clustering import inheritance, lane, lanes
+from vmq.clustering import inheritance, lane
+from vmq.clustering.dropped import NODE_REMOVED
 
 
 async def dead(b: Life, *others: Life, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +95,7 @@ async def test_share_groups_choose_anew_and_what_nobody_wants_any_more_is_droppe
         cluster.remove(c.broker, "b", force=True)
         publisher.publish("t", "later", 1)
         await until(lambda: waits(c) == 0 and not clustering(c.broker).lanes.lost)
-        assert told == [("b", b"for nobody", lanes.NODE_REMOVED)]
+        assert told == [("b", b"for nobody", NODE_REMOVED)]
         heir = a if knows(a.broker, "m", "a") else c
         await member.connect(heir.broker)
         await member.until(lambda: sorted(member.log) == ["later", "shared"])

@@ -1,4 +1,4 @@
-"""Why a node that is to be joined does not answer."""
+"""Nodes that are to be joined, and why one does not answer."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.vmq.clustering.nodes import address, clustering, config, pair, until
+from tests.vmq.clustering.nodes import address, clustering, config, pair, together, until
+from vmq.admin import cluster
 from vmq.broker import Broker
 from vmq.clustering.joining import why_silent
+from vmq_cluster.errors import ClusterError
 
 
 async def test_nobody_listens(tmp_path: Path) -> None:
@@ -44,9 +46,11 @@ async def test_a_name_that_another_node_has_is_told_on_both_sides(
         Broker(config(tmp_path / "two", "a")) as two,
     ):
         clustering(two).node.join(address(one))
-        await until(lambda: bool(clustering(one)._namesakes and clustering(two)._namesakes))
+        await until(
+            lambda: bool(clustering(one).joining.namesakes and clustering(two).joining.namesakes)
+        )
         for asked, other in ((one, two), (two, one)):
-            reason = await clustering(asked).why_not_joined(address(other))
+            reason = await clustering(asked).joining.why_not(address(other))
             assert f"the node at {address(other)} has this node's name, 'a'" in reason
             assert "cluster.node_name" in reason
         assert list(clustering(one).node.members) == ["a"]
@@ -60,3 +64,40 @@ async def test_a_member_whose_name_another_takes_is_told_of(
         clustering(other).node.join(address(b))
         await until(lambda: clustering(b).node.members["a"] == address(other))
         assert f"node moved name=a from={address(a)} to={address(other)}" in caplog.text
+
+
+async def test_who_was_removed_stays_out_after_a_restart(tmp_path: Path) -> None:
+    async with Broker(config(tmp_path, "a")) as a:
+        seed = address(a)
+        async with Broker(config(tmp_path, "b", [seed])) as b:
+            await together(a, b)
+            cluster.remove(a, "b", force=True)
+            await until(lambda: clustering(b).node.up == [])
+            await until(lambda: b.health() == ["this node was taken out of the cluster by a"])
+        async with Broker(config(tmp_path, "b", [seed])) as b:
+            assert clustering(b).node.machine.contacts == []
+            assert b.health() == ["this node was taken out of the cluster by an earlier decision"]
+            assert await clustering(b).joining.join(seed, 30)
+            await together(a, b)
+            assert b.health() == []
+
+
+async def test_its_own_address_among_those_to_join_is_passed_over(tmp_path: Path) -> None:
+    listen = f"ipc://{tmp_path}/a.socket"
+    async with Broker(config(tmp_path, "a", [listen], listen)) as a:
+        assert clustering(a).node.machine.contacts == []
+
+
+async def test_own_known_and_too_many_addresses_are_passed_over(tmp_path: Path) -> None:
+    async with Broker(config(tmp_path, "a")) as a:
+        joining = clustering(a).joining
+        assert joining.may_join
+        joining.join_nowait(address(a))
+        assert clustering(a).node.machine.contacts == []
+        for number in range(100):
+            joining.join_nowait(f"ipc://{tmp_path}/{number}")
+        joining.join_nowait(f"ipc://{tmp_path}/0")
+        with pytest.raises(ClusterError, match="100 others were asked"):
+            joining.join_nowait(f"ipc://{tmp_path}/100")
+        with pytest.raises(ClusterError, match="is no address"):
+            joining.join_nowait("http://x:1")

@@ -309,7 +309,7 @@ async def test_two_sessions_of_one_client_become_the_newer_one_with_the_messages
         await newer.subscribe(("t", 2), ("new", 1))
         await b.publish("t", b"new", 2)
         await newer.until(lambda: newer.log == ["new"])
-        assert await clustering(b).join(address(a), 30)
+        assert await clustering(b).joining.join(address(a), 30)
         await older.until(lambda: not older.is_connected)
         await newer.until(lambda: len(newer.log) == 31)
         # In flight was the first that it had not acknowledged; the rest follows in order.

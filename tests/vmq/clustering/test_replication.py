@@ -19,7 +19,7 @@ from tests.vmq.clustering.house import (
     subscribed,
 )
 from tests.vmq.clustering.nodes import clustering, together, until
-from tests.vmq.test_broker import peer_of
+from tests.vmq.sockets import peer_of
 from vmq.broker import Broker
 from vmq.clustering.promotion import whence
 from vmq.clustering.rendezvous import ranked

@@ -23,7 +23,9 @@ async def test_what_is_for_another_store_is_not_taken_and_not_lost(tmp_path: Pat
     async with pair(tmp_path) as (a, b):
         lanes = clustering(a).lanes
         got: list[bytes] = []
-        clustering(b).lanes._handlers[Publish] = lambda _, publish: got.append(publish.payload)
+        clustering(b).lanes.arrivals._handlers[Publish] = lambda _, publish: got.append(
+            publish.payload
+        )
         lanes.send("b", Publish(b"t", b"1", 1))
         await until(lambda: got == [b"1"] and lanes.waiting() == (0, 0))
         name = lanes.known("b").name

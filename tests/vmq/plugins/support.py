@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from vmq_hooks import Plugin
 
-from tests.vmq.test_broker import TIMEOUT, Peer, config_in, peer_of
+from tests.vmq.sockets import TIMEOUT, Peer, config_in, peer_of
 from vmq.broker import Broker
 from vmq.config import AuthOptions, ListenerOptions, PluginOptions
 

@@ -371,8 +371,8 @@ async def test_a_connection_that_ends_while_it_waits_is_forgotten(tmp_path: Path
             async with asyncio.timeout(TIMEOUT):
                 while not guard.under_way:  # noqa: ASYNC110 - nothing tells of it
                     await asyncio.sleep(0)
-                for connection in list(broker._watches):
-                    connection.close("the test says so")
+                assert broker.connections is not None
+                broker.connections.close("the test says so")
                 await guard.wait_idle()
         plugin.gate.set()
         assert plugin.calls == []

@@ -1,0 +1,197 @@
+"""Two real brokers that are nodes, through all their lives, with what their lanes brought."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from msgspec.structs import replace
+
+from tests.support.peer import Peer
+from tests.vmq.clustering.nodes import clustering, config, together, until
+from vmq.broker import Broker
+from vmq.clustering.appends import Append
+from vmq.clustering.arrivals import M
+from vmq.clustering.lanes import Lanes
+from vmq.clustering.publishes import Publish
+from vmq.clustering.wire import count_of
+from vmq.config import StoreOptions
+from vmq.core import Core
+from vmq.store import Store
+from vmq_cluster.node import ClusterNode
+
+
+class Side:
+    """One broker through all its lives, with what its lanes brought."""
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        durability: Literal["os", "memory"] = "os",
+        overflow: Literal["drop", "pause_publisher"] = "drop",
+        **options: Any,
+    ) -> None:
+        base = config(folder, name, listen=f"ipc://{folder}/{name}.socket")
+        self.config = replace(
+            base,
+            store=StoreOptions(durability=durability, flush_interval=0.2),
+            queue=replace(base.queue, overflow=overflow),
+            cluster=replace(base.cluster, **options),
+        )
+        self.folder = folder
+        self.name = name
+        self.got: list[bytes] = []
+        self.done: list[bool] = []
+        #: Called by the handler.
+        self.trouble: Callable[[], None] = lambda: None
+        self.broker: Broker | None = None
+
+    async def start(self) -> None:
+        BY_NAME[self.name] = self
+        self.broker = Broker(self.config)
+        await self.broker.start()
+
+    async def stop(self) -> None:
+        broker, self.broker = self.broker, None
+        if broker is not None:
+            await broker.stop()
+
+    async def kill(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What a killed process leaves is on the disk now; what a stop would add is undone."""
+        data, left = self.folder / self.name, self.folder / f"{self.name}.left"
+        shutil.copytree(data, left)
+        with monkeypatch.context() as patch:
+            patch.setattr(self.running._committer, "finish_all", nothing)
+            await self.stop()
+        shutil.rmtree(data)
+        left.rename(data)
+
+    @property
+    def running(self) -> Broker:
+        assert self.broker is not None
+        return self.broker
+
+    @property
+    def node(self) -> ClusterNode:
+        return clustering(self.running).node
+
+    @property
+    def lanes(self) -> Lanes:
+        return clustering(self.running).lanes
+
+    @property
+    def store(self) -> Store:
+        core = self.running._core
+        assert core is not None
+        assert core.store is not None
+        return core.store
+
+    def records(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
+        """What is committed."""
+        return list(self.store.db.iterator(prefix=prefix))
+
+    def spooled(self) -> int:
+        """How many messages for peers are committed."""
+        parcels = [raw for key, raw in self.records(b"o") if not self.is_total(key)]
+        return sum(map(count_of, parcels))
+
+    @staticmethod
+    def is_total(key: bytes) -> bool:
+        """Whether a key has no place behind the name of the peer; places may end in NUL as well."""
+        return key.index(b"\0") == len(key) - 1
+
+    def take(self, publish: Publish) -> None:
+        """Handles a message: writes what a retained message would."""
+        self.got.append(publish.payload)
+        self.store.put(b"rgot/" + publish.payload, b"\0x")
+        self.trouble()
+
+    def send(self, payload: bytes, peer: str = "b") -> bool:
+        return self.lanes.send(peer, Publish(b"t", payload, 1), self.done.append)
+
+    def client(self, name: str = "p", clean: bool = True) -> Peer:
+        return Peer(self.running.registry(), name, clean=clean)
+
+    async def wants(self, a: Side, topic: str = "t") -> None:
+        """This node has a subscriber of a topic, and `a` knows it."""
+        self.client("s").subscribe((topic, 2))
+        route = a.running.registry().route
+        await until(lambda: bool(route(topic.encode()).nodes))
+
+    def commit(self) -> None:
+        committer = self.running._committer
+        assert committer is not None
+        committer.commit()
+
+    def commits_of_streams(self) -> None:
+        core = self.running._core
+        assert core is not None
+        core.outbox.release_streams(core.outbox.streams_committed + 1)
+
+    def suspend_commits(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(self.running._committer, "commit", lambda: None)
+
+
+BY_NAME: dict[str, Side] = {}
+
+
+class Recording(Lanes):
+    """Lanes whose publishes end in the test, and nowhere else."""
+
+    def __init__(
+        self, core: Core, node: ClusterNode, buffer_bytes: int, ack_remote: bool = False
+    ) -> None:
+        super().__init__(core, node, buffer_bytes, ack_remote)
+        side = BY_NAME[node.name]
+        super().on(Publish, lambda _, publish: side.take(publish))
+
+    def on(
+        self, kind: type[M], handle: Callable[[str, M], None], *, for_streams: bool = False
+    ) -> None:
+        if kind is Append:
+            super().on(Append, self.append, for_streams=for_streams)
+        elif kind is not Publish:
+            super().on(kind, handle, for_streams=for_streams)
+
+    def append(self, _: str, message: Append) -> None:
+        """As a stream that never commits in this life."""
+        BY_NAME[self._node.name].got.append(message.payload)
+        self.arrivals.confirming.stream_barrier = self._core.outbox.streams_committed + 1
+
+
+async def nothing() -> None:
+    pass
+
+
+@asynccontextmanager
+async def sides(folder: Path, **options: Any) -> AsyncIterator[tuple[Side, Side]]:
+    """Two nodes; the options are those of `a`, which sends."""
+    a = Side(folder, "a", **options)
+    b = Side(folder, "b", join=[f"ipc://{folder}/a.socket"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vmq.clustering.clustering.Lanes", Recording)
+        try:
+            await a.start()
+            await b.start()
+            await together(a.running, b.running)
+            yield a, b
+        finally:
+            await a.stop()
+            await b.stop()
+
+
+def payloads(first: int, last: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, last + 1)]
+
+
+async def rounds(a: Side, b: Side) -> None:
+    """Some time in which other things go to and fro."""
+    for number in range(5):
+        before = len(a.got)
+        assert b.lanes.send_quick(a.name, Publish(b"t", b"%d" % number, 0))
+        await until(lambda: len(a.got) > before)  # noqa: B023

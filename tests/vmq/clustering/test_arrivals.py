@@ -1,0 +1,171 @@
+"""What a node takes of its peers: once, and confirmed when it is safe, whatever fails."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.vmq.clustering.nodes import until
+from tests.vmq.clustering.sides import payloads, rounds, sides
+from vmq.clustering.appends import Append
+from vmq.store import Store
+from vmq_cluster import link
+
+
+async def test_a_message_is_kept_until_the_peer_has_committed_what_it_made_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with sides(tmp_path) as (a, b):
+        with monkeypatch.context() as patch:
+            b.suspend_commits(patch)
+            a.send(b"1")
+            await until(lambda: b.got == [b"1"])
+            await rounds(a, b)
+            assert a.done == []
+            assert a.spooled() == 1
+            await b.kill(patch)
+        # What it had handled died with it, uncommitted: it is handled anew.
+        await b.start()
+        assert b.records(b"rgot/") == []
+        await until(lambda: a.done == [True])
+        assert b.got == [b"1", b"1"]
+        assert len(b.records(b"rgot/")) == 1
+        assert len(b.records(b"t")) == 1
+
+
+async def test_what_the_streams_had_not_committed_is_handled_again_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with sides(tmp_path) as (a, b):
+        a.send(b"1")
+        a.lanes.send("b", Append("s", b"t", b"2", 1, "p", 0), a.done.append)
+        a.send(b"3")
+        await until(lambda: b.got == payloads(1, 3))
+        await until(lambda: [len(value) for _, value in b.records(b"t")] == [72])
+        await rounds(a, b)
+        assert a.done == []
+        await b.kill(monkeypatch)
+        await b.start()
+        await until(lambda: b.got == [*payloads(1, 3), b"2"])
+        b.commits_of_streams()
+        await until(lambda: a.done == [True, True, True])
+        await until(lambda: [len(value) for _, value in b.records(b"t")] == [24])
+
+
+async def test_a_receiver_that_starts_again_takes_nothing_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with sides(tmp_path) as (a, b):
+        a.send(b"1")
+        await until(lambda: a.done == [True])
+        monkeypatch.setattr(b.node, "confirm", lambda _: None)
+        for payload in payloads(2, 5):
+            a.send(payload)
+        await until(lambda: b.got == payloads(1, 5) and len(b.records(b"rgot/")) == 5)
+        await b.kill(monkeypatch)
+        a.send(b"6")
+        await b.start()
+        await until(lambda: len(a.done) == 6)
+        assert b.got == payloads(1, 6)
+
+
+async def test_nonsense_drops_the_link_for_a_while_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(link, "_DEAF_SECONDS", 0.3)
+    async with sides(tmp_path) as (a, b):
+        for bad in (a.node.send, a.node.send_unreliable):
+            caplog.clear()
+            bad("b", b"nonsense")
+            await until(lambda: "dropped the link of a: no " in caplog.text)
+            assert b.node.is_running
+            a.send(b"1")
+            await until(lambda: a.done == [True])
+            a.done.clear()
+        assert b.got == [b"1", b"1"]
+        assert a.node.machine.channels.waiting("b") == (0, 0)
+
+
+async def test_a_handler_that_fails_is_logged_and_holds_up_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def trouble() -> None:
+        raise RuntimeError("a defect")
+
+    async with sides(tmp_path) as (a, b):
+        b.trouble = trouble
+        for payload in payloads(1, 2):
+            a.send(payload)
+        await until(lambda: a.done == [True, True])
+        assert b.got == payloads(1, 2)
+        assert "cannot handle a Publish of a" in caplog.text
+
+
+async def test_a_store_that_cannot_write_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vmq.commits.RETRY_AFTER", 0.05)
+    async with sides(tmp_path) as (a, b):
+        failures = iter([True] * 3)
+
+        def write(store: Store) -> None:
+            if next(failures, False):
+                raise OSError("no space left")
+            store.write()
+
+        monkeypatch.setattr(b.running._committer, "write", write)
+        a.send(b"1")
+        await until(lambda: a.done == [True])
+        assert b.got == [b"1"]
+        assert next(failures, None) is None
+
+
+async def test_a_node_whose_store_cannot_write_takes_nothing_until_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vmq.commits.RETRY_AFTER", 0.05)
+    async with sides(tmp_path) as (a, b):
+        with monkeypatch.context() as patch:
+            patch.setattr(b.running._committer, "write", full)
+            a.send(b"1")
+            await until(lambda: b.store.failing)
+            for payload in payloads(2, 50):
+                a.send(payload)
+                await asyncio.sleep(0)
+            await until(lambda: len(b.lanes.arrivals._untaken) > 0)
+            assert b.got == [b"1"]
+            assert a.done == []
+            await rounds(a, b)
+        await until(lambda: len(a.done) == 50)
+        assert b.got == payloads(1, 50)
+        assert not b.lanes.arrivals._untaken
+
+
+def full(_: Store) -> None:
+    raise OSError("no space left")
+
+
+async def test_a_node_that_is_behind_takes_as_much_as_its_clients_would_be_let(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with sides(tmp_path) as (a, b):
+        core = b.running._core
+        assert core is not None
+        core.options.max_uncommitted_writes = 5
+        most = 0
+
+        def write_much() -> None:
+            nonlocal most
+            b.store.put(b"rmuch/%d" % len(b.got), b"\0" * 10_000)
+            most = max(most, b.store.gathered)
+
+        b.trouble = write_much
+        with monkeypatch.context() as patch:
+            patch.setattr("vmq.clustering.lane.PARCEL", 10)
+            for payload in payloads(1, 50):
+                a.send(payload)
+        await until(lambda: len(a.done) == 50)
+        assert b.got == payloads(1, 50)
+        assert most < 30  # one message counts 10 or so

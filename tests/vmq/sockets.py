@@ -1,0 +1,77 @@
+"""A broker in this process, and clients of it on real sockets."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tests.support.wire import Packet, connect_packet
+from tests.vmq.support import check_packet
+from vmq.broker import Broker
+from vmq.config import Config, ListenerOptions
+from vmq.embedded import ReceivedMessage
+
+TIMEOUT = 10.0
+TCP = {"tcp": ListenerOptions(url="tcp://127.0.0.1:0")}
+
+
+def config_in(folder: Path, listeners: dict[str, ListenerOptions] | None = None) -> Config:
+    return Config(
+        broker=msgspec.structs.replace(Config().broker, data_dir=str(folder / "data")),
+        listeners=TCP if listeners is None else listeners,
+    )
+
+
+class Peer:
+    """A client on a real socket."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    def send(self, *data: bytes) -> None:
+        self.writer.write(b"".join(data))
+
+    async def packet(self) -> Packet:
+        """The next packet; its length fits one byte."""
+        async with asyncio.timeout(TIMEOUT):
+            head = await self.reader.readexactly(2)
+            assert head[1] < 128
+            found = Packet(head[0], await self.reader.readexactly(head[1]))
+        check_packet(found)
+        return found
+
+    async def expect(self, *wanted: bytes) -> None:
+        for each in wanted:
+            assert (await self.packet()).raw == each
+
+    async def rest(self) -> bytes:
+        """What comes until the end of the stream."""
+        async with asyncio.timeout(TIMEOUT):
+            return await self.reader.read()
+
+    async def connect(self, client_id: str, **fields: Any) -> Packet:
+        self.send(connect_packet(client_id, **fields))
+        return await self.packet()
+
+
+@asynccontextmanager
+async def peer_of(broker: Broker, listener: int = 0) -> AsyncIterator[Peer]:
+    host, port = broker.addresses[listener].split("://")[1].split("/")[0].rsplit(":", 1)
+    reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    try:
+        yield Peer(reader, writer)
+    finally:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def take(messages: AsyncIterator[ReceivedMessage], count: int) -> list[bytes]:
+    """The payloads of the next messages."""
+    async with asyncio.timeout(TIMEOUT):
+        return [(await anext(messages)).payload for _ in range(count)]

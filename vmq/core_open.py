@@ -1,0 +1,45 @@
+"""Opening the core over its store: with the clocks, the event loop and the group commit of this process."""
+
+import asyncio
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+from vmq.commits import Committer
+from vmq.config import Config
+from vmq.core import Core
+from vmq.core_options import options_of
+from vmq.start_error import StartError
+from vmq.store import StoreError
+from vmq.store_open import open_database, open_store
+
+
+def store_folder(config: Config) -> Path:
+    """Where a broker keeps its sessions and retained messages."""
+    return Path(config.broker.data_dir) / "store"
+
+
+def open_core(config: Config) -> tuple[Core, Committer]:
+    """A core with an open store, and what commits it.
+
+    Raises:
+        StartError: the store cannot be used.
+    """
+    committer = Committer(config.store.flush_interval)
+    path = store_folder(config)
+    sizes = (config.store.write_buffer_size, config.store.cache_size)
+
+    def reopen() -> Any:
+        return open_database(path, *sizes)
+
+    try:
+        store = open_store(path, config.store.durability, committer.schedule, *sizes)
+    except StoreError as error:
+        raise StartError(str(error)) from error
+    except OSError as error:
+        raise StartError(f"cannot use the data directory: {path}: {error.strerror}") from error
+    core = Core(options_of(config), store, time.monotonic, time.time, random.Random().randrange)
+    core.call_later = asyncio.get_running_loop().call_later
+    committer.attach(core, store, reopen)
+    return core, committer

@@ -1,0 +1,31 @@
+"""Certificates that change while the broker runs: listeners take their files anew, and drop no connection for it."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from vmq.listeners.listener import Listener
+
+#: Seconds between two looks at the files.
+INTERVAL = 10
+
+
+def renew(listeners: Iterable[Listener]) -> bool:
+    """Reads the TLS files of listeners anew, for the handshakes to come.
+
+    A listener whose files are broken keeps what it has, and the log says why.
+
+    Returns:
+        Whether every listener could use its files.
+    """
+    good = True
+    for listener in listeners:
+        good = listener.reload_certificates() and good
+    return good
+
+
+async def watch(listeners: Callable[[], Iterable[Listener]]) -> None:
+    """Has the listeners of the time take files that changed."""
+    while True:
+        await asyncio.sleep(INTERVAL)
+        for listener in listeners():
+            listener.reload_changed_certificates()
