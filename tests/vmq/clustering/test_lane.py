@@ -60,6 +60,7 @@ class Sender:
         self.take()
 
     def write(self) -> None:
+        self.lane.tidy()
         self.lane.seal()
         self.lane.save_total()
         self.store.begin_commit()
@@ -232,6 +233,22 @@ def test_who_wanted_to_know_is_told_in_order(a: Sender) -> None:
     assert told == [(0, True), (1, True)]
     a.lane.lose()
     assert told[2:] == [(2, False), (3, False)]
+
+
+def test_what_is_gone_is_deleted_with_the_next_commit_and_waits_for_nobody_until_then(
+    a: Sender,
+) -> None:
+    for number in range(3):
+        a.add(b"%d" % number)
+        a.commit()
+    first, second, third = a.keys
+    a.confirm()
+    a.confirm()
+    assert not a.store.dirty
+    assert [key for key, _ in a.lane.parcels(b"")] == [third]
+    a.write()
+    assert [key for key, _ in a.store.db.iterator(prefix=first[:-1])] == [third]
+    assert second not in a.store.dirty
 
 
 def test_an_entry_that_is_not_the_next_is_none_of_this_lane(a: Sender) -> None:
