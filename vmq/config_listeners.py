@@ -95,6 +95,13 @@ class ListenerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             extra={"accepts": "empty, grpc://HOST:PORT or grpc+tls://HOST:PORT"},
         ),
     ] = ""
+    local_reads: Annotated[
+        bool,
+        Meta(
+            description="For grpc and grpc+tls: programs on this machine that may read a stream are told its files, "
+            "and read those that their user may open; false = everything is sent.",
+        ),
+    ] = True
     auth_plugins: Annotated[
         list[str] | None,
         Meta(

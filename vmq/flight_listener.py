@@ -79,7 +79,13 @@ class FlightListener:
         # By the folder's descriptor: a socket's path may have some hundred bytes only. The folder is this
         # process' own, so whatever has the name was left by one that is gone.
         inner = f"/proc/self/fd/{self.folder}/.flight-{next(_numbers)}.sock"
-        self.server = StreamServer(self.catalog, access=self.access, sink=self.sink, socket=inner)
+        self.server = StreamServer(
+            self.catalog,
+            access=self.access,
+            sink=self.sink,
+            local_reads=self.options.local_reads,
+            socket=inner,
+        )
         Path(inner).chmod(0o600)
         orders = Orders(inner, self.endpoint.host, self.endpoint.port, tls)
         self.process = FlightProcess(self.name, orders, self.folder)

@@ -35,6 +35,9 @@ LONGEST_DELAY: Final = 5.0
 #: Nodes that a read follows, one naming the next: a partition may move meanwhile.
 MOST_HOPS: Final = 4
 
+#: How a broker says that it names no files to this process: by itself, or because it knows no such question.
+NO_FILES: Final = frozenset({"not_local", "bad_ticket"})
+
 #: What Flight makes of a handshake that finds no broker, or one whose certificate it does not trust.
 HANDSHAKE_BROKE_OFF: Final = "Could not finish writing before closing"
 
@@ -48,6 +51,8 @@ class Client:
         self.call_options: flight.FlightCallOptions | None = None
         #: The nodes of a cluster that have partitions which this one does not have, as it said.
         self.owners: dict[tuple[str, int], Client] = {}
+        #: Whether its files may be had; not asked again once they may not.
+        self.has_files = True
         if connection.username:
             self.patiently(self.authenticate)
 
@@ -89,11 +94,23 @@ class Client:
 
         Each partition of a cluster's stream is read at the node that has it.
         """
+        yield from self._at_owner(ticket, Client.read_here)
+
+    def file(self, ticket: Mapping[str, Any]) -> "Iterator[tuple[Client, dict[str, Any]]]":
+        """Where the rows of a ticket begin, as the node says that has them: once, or never if it tells nobody."""
+        yield from self._at_owner(ticket, Client.file_here)
+
+    def _at_owner(
+        self,
+        ticket: Mapping[str, Any],
+        call: "Callable[[Client, Mapping[str, Any]], Iterator[T]]",
+    ) -> Iterator[T]:
+        """Makes a call where the partition of a ticket is."""
         key = (str(ticket["stream"]), int(ticket.get("partition", 0)))
         owner = self.owners.get(key, self)
         for _ in range(MOST_HOPS):
             try:
-                yield from owner.read_here(ticket)
+                yield from call(owner, ticket)
             except Elsewhere as error:
                 if not error.location:
                     raise
@@ -121,6 +138,19 @@ class Client:
             for chunk in reader:
                 yield chunk.data, json.loads(chunk.app_metadata.to_pybytes())
 
+    def file_here(self, ticket: Mapping[str, Any]) -> "Iterator[tuple[Client, dict[str, Any]]]":
+        """The same, of a partition that this very node has."""
+        if not self.has_files:
+            return
+        try:
+            with translated(self.connection):
+                found = self._act("file", ticket)
+        except ServerError as error:
+            if error.code in NO_FILES:
+                self.has_files = False
+            raise
+        yield self, found
+
     def stage(self, part: Mapping[str, Any], batches: "Iterable[pa.RecordBatch]") -> None:
         """Lays messages down at the broker, which publishes them when they are committed.
 
@@ -142,16 +172,16 @@ class Client:
 
     def ask(self, action: str, body: Mapping[str, Any]) -> Any:
         """One action with a JSON body and a JSON answer, repeated while the broker is away."""
+        return self.patiently(lambda: self._act(action, body))
+
+    def _act(self, action: str, body: Mapping[str, Any]) -> Any:
         from pyarrow import flight
 
-        def call() -> Any:
-            results = self.client.do_action(
-                flight.Action(action, json.dumps(body).encode()), self.call_options
-            )
-            text = b"".join(result.body.to_pybytes() for result in results)
-            return json.loads(text) if text else None
-
-        return self.patiently(call)
+        results = self.client.do_action(
+            flight.Action(action, json.dumps(body).encode()), self.call_options
+        )
+        text = b"".join(result.body.to_pybytes() for result in results)
+        return json.loads(text) if text else None
 
     def patiently(self, call: Callable[[], T]) -> T:
         """Makes a call that may be repeated, until the broker answers or time is up."""
@@ -212,8 +242,12 @@ def translated(connection: Connection) -> Iterator[None]:
         if code_of(error) == "elsewhere":
             location = str(json.loads(error.extra_info)["location"])
             raise Elsewhere(f"vmq: {connection.server}: {said(error)}", location) from None
-        kind = DataLossError if code_of(error) == "offset_out_of_range" else ServerError
-        raise kind(f"vmq: {connection.server}: {said(error)}") from None
+        text = f"vmq: {connection.server}: {said(error)}"
+        if code_of(error) == "offset_out_of_range":
+            raise DataLossError(text) from None
+        refused = ServerError(text)
+        refused.code = code_of(error)
+        raise refused from None
 
 
 def code_of(error: "flight.FlightError") -> str:

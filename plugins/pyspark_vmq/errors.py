@@ -30,6 +30,9 @@ class DataLossError(VmqError):
 class ServerError(VmqError):
     """The broker refused, or cannot be reached."""
 
+    #: What the broker says to programs; empty = nothing.
+    code = ""
+
 
 class Unavailable(ServerError):  # noqa: N818 - a state more than an error: it may pass
     """The broker cannot be reached now."""

@@ -31,6 +31,7 @@ SOURCE: Final = (
     "maxOffsetsPerTrigger",
     "minPartitions",
     "failOnDataLoss",
+    "localReads",
 )
 SINK: Final = ("topic", "qos", "retain")
 #: What Spark hands over besides: its own options, in lower case.
@@ -78,6 +79,8 @@ class SourceOptions:
     #: Tasks to make at least; None: as many as pay.
     min_partitions: int | None
     fail_on_data_loss: bool
+    #: Read the files of a broker on the same machine instead of having them sent.
+    local_reads: bool = True
 
 
 @dataclass(frozen=True)
@@ -160,6 +163,7 @@ def source_options(given: Mapping[str, str], use: Use) -> SourceOptions:
         _number(given, "maxOffsetsPerTrigger", 0, least=1) or None,
         _number(given, "minPartitions", 0, least=1) or None,
         _truth(given, "failOnDataLoss", default=True),
+        _truth(given, "localReads", default=True),
     )
 
 

@@ -9,6 +9,7 @@ from pyspark.sql.datasource import InputPartition
 
 from pyspark_vmq.client import Client, client_of
 from pyspark_vmq.errors import DataLossError, Unauthenticated, Unavailable
+from pyspark_vmq.local import Files
 from pyspark_vmq.options import SourceOptions
 from pyspark_vmq.planning import Range
 from pyspark_vmq.process import prepare
@@ -64,8 +65,16 @@ def read_range(
     unpacker = Unpacker(wanted, schema)
     if options.topic:
         ticket["filter"] = options.topic
+    files = Files(client, ticket, Unpacker(wanted, schema, options.topic))
     while start < wanted.end:
         try:
+            if options.local_reads:
+                for rows, following in files.read(start):
+                    start = following
+                    if rows.num_rows:
+                        yield rows
+            if start == wanted.end:
+                return
             for batch, told in client.read({**ticket, "start": start}):
                 if ticket["packed"]:
                     yield unpacker.unpacked(batch, told)

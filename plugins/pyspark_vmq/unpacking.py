@@ -1,13 +1,15 @@
-"""From what the broker sends to the columns of a Spark schema, without a loop over rows.
+"""From stored columns to those of a Spark schema, without a loop over rows.
 
 The broker sends batches as they lie in its segments: an Arrow IPC stream each, compressed, with the stored
-columns. Decoding them here spares it the work, and the network most of the bytes.
+columns. Decoding them here spares it the work, and the network most of the bytes. Or they come from the segments
+themselves (`pyspark_vmq.local`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_vmq.planning import Range
+from pyspark_vmq.topics import TopicFilter
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 
 #: A column that is worth fetching with all the others. Without it the broker had better choose.
 BULK = "payload"
+
+NARROWEST: Final = "retain"
 
 #: Rows for which a column is made at once where batches have fewer.
 RAMP: Final = 1 << 15
@@ -45,46 +49,62 @@ def arrow_schema(columns: Mapping[str, bool]) -> "pa.Schema":
 
 
 class Unpacker:
-    """Makes columns of a Spark schema out of the packed batches of one range."""
+    """Makes columns of a Spark schema out of the stored batches of one range.
 
-    def __init__(self, wanted: Range, schema: "pa.Schema") -> None:
+    Args:
+        wanted: the range.
+        schema: the columns.
+        topic: a filter of topics that is still to be applied; empty = none.
+    """
+
+    def __init__(self, wanted: Range, schema: "pa.Schema", topic: str = "") -> None:
         import pyarrow as pa
 
         self.schema = schema
+        self.topics = TopicFilter(topic) if topic else None
+        #: What is to be decoded.
+        self.needed = {*schema.names, *(["topic"] if topic else [])}
         #: Columns that have one value in the whole range.
         self.same = {
             name: Repeated(pa.scalar(value, schema.field(name).type))
             for name, value in (("stream", wanted.stream), ("partition", wanted.partition))
             if name in schema.names
         }
-        #: The stored columns that are wanted, and how to read them, by the schema in front of a batch.
-        self.known: dict[bytes, tuple[list[str], Any]] = {}
+        #: How to read the needed columns, by the schema in front of a batch.
+        self.known: dict[bytes, ipc.IpcReadOptions] = {}
 
     def unpacked(self, batch: "pa.RecordBatch", told: Mapping[str, Any]) -> "pa.RecordBatch":
         """The rows that count in a batch of a packed get."""
-        import pyarrow as pa
         from pyarrow import ipc
 
         stream = only_value(batch.column(0))
-        there, options = self._found_in(stream)
-        with ipc.open_stream(stream, options=options) as reader:
+        with ipc.open_stream(stream, options=self.options_for(stream)) as reader:
             parts = list(reader)
+        return self.rows_of(parts, told["skip"], told["rows"], told["first"])
+
+    def rows_of(
+        self, parts: "Sequence[pa.RecordBatch]", skip: int, count: int, first: int
+    ) -> "pa.RecordBatch":
+        """Some rows of consecutive batches, from a row on; `first` is its offset, if they do not bring their own."""
+        import pyarrow as pa
+
         # Few large batches cost Spark less than many small ones.
         rows = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
-        count = told["rows"]
         if rows.num_rows != count:
-            rows = rows.slice(told["skip"], count)
-        columns = dict(zip(there, rows.columns, strict=True))
-        if "offset" not in columns:
-            columns["offset"] = _consecutive(told["first"], count)
+            rows = rows.slice(skip, count)
+        columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+        if "offset" in self.schema.names and "offset" not in columns:
+            columns["offset"] = _consecutive(first, count)
         for name, repeated in self.same.items():
             columns[name] = repeated.times(count)
-        return pa.RecordBatch.from_arrays(
+        found = pa.RecordBatch.from_arrays(
             [columns[name] for name in self.schema.names], schema=self.schema
         )
+        mask = None if self.topics is None else self.topics.mask(columns["topic"])
+        return found if mask is None else found.filter(mask)
 
-    def _found_in(self, stream: "pa.Buffer") -> "tuple[list[str], ipc.IpcReadOptions]":
-        """Which wanted columns a stream has. One partition's streams all begin with the same schema."""
+    def options_for(self, stream: "pa.Buffer") -> "ipc.IpcReadOptions":
+        """How to read the needed columns of a stream. One partition's streams all begin with the same schema."""
         from pyarrow import ipc
 
         view = memoryview(stream)
@@ -93,9 +113,10 @@ class Unpacker:
         if found is None:
             with ipc.open_stream(stream) as reader:
                 stored = reader.schema.names
-            there = [name for name in stored if name in self.schema.names]
-            fields = [stored.index(name) for name in there]
-            found = there, ipc.IpcReadOptions(included_fields=fields, use_threads=False)
+            fields = [number for number, name in enumerate(stored) if name in self.needed]
+            # None would be all. Where every column is made here, the narrowest one says how many rows there are.
+            fields = fields or [stored.index(NARROWEST)]
+            found = ipc.IpcReadOptions(included_fields=fields, use_threads=False)
             self.known[head] = found
         return found
 

@@ -26,6 +26,15 @@ def test_format_is_found_without_registration(filled: Bridge) -> None:
     assert filled.load(stream="batch").count() == 600
 
 
+def test_files_of_the_broker_and_what_it_sends_are_the_same_rows(filled: Bridge) -> None:
+    for topic in ("#", "batch/s1/+"):
+        here = filled.load(stream="batch", topic=topic)
+        sent = filled.load(stream="batch", topic=topic, localReads="false")
+        assert sorted(here.collect()) == sorted(sent.collect())
+    with fails("option 'localReads'", "'maybe' is not accepted; expected true or false"):
+        filled.load(stream="batch", localReads="maybe").count()
+
+
 def test_register_makes_format_known_to_sql(filled: Bridge) -> None:
     from pyspark_vmq import register
 

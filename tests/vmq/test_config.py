@@ -16,6 +16,7 @@ LISTENER_DEFAULTS: dict[str, object] = {
     "allow_anonymous": None,
     "allow_remote": False,
     "advertise": "",
+    "local_reads": True,
     "max_connections": 0,
     "http_request_timeout": 10.0,
     "allowed_protocol_versions": [3, 4],

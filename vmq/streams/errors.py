@@ -63,6 +63,10 @@ class ElsewhereError(StreamError):
         self.location = location
 
 
+class NotLocalError(StreamError):
+    """Files are named to programs of this machine only, and not to them where the operator says so."""
+
+
 class AwayError(StreamError):
     """Another node, which has part of a stream, does not answer."""
 

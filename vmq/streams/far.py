@@ -3,7 +3,7 @@
 The process that writes says where to read (`locate`), by the rules that its own readers follow: rows that are
 not published are in no answer. Whoever reads opens the file there, and has it open from then on: it may be
 merged or deleted under him. What he cannot do is open it in the moment of the answer, so that names the
-file itself, its inode, and another one in its place makes him ask again.
+file itself, by device and inode, and another one in its place makes him ask again.
 """
 
 import os
@@ -25,11 +25,12 @@ TRIES: Final = 10
 class Spot(msgspec.Struct, frozen=True, kw_only=True):
     """Where a row lies.
 
-    In the file `path` of inode `inode`, in the batch that begins at byte `position` with offset `first`, or in
-    one behind it. The file may be read up to byte `limit`, which is behind offset `last`.
+    In the file `path`, which is `inode` of `device`, in the batch that begins at byte `position` with offset
+    `first`, or in one behind it. The file may be read up to byte `limit`, which is behind offset `last`.
     """
 
     path: str
+    device: int
     inode: int
     position: int
     first: int
@@ -60,9 +61,11 @@ def locate(partition: Log, start: int) -> Located:
             return Located(start=start, earliest=earliest, end=end)
         place = cursor.open()
         limit, last = cursor.limits(place)
+        file = os.fstat(place.fd)
         spot = Spot(
-            path=str(place.path),
-            inode=os.fstat(place.fd).st_ino,
+            path=str(place.path.absolute()),
+            device=file.st_dev,
+            inode=file.st_ino,
             position=cursor.position,
             first=cursor.first,
             limit=limit,
@@ -136,7 +139,8 @@ def opened(spot: Spot) -> int | None:
         fd = os.open(spot.path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
-    if os.fstat(fd).st_ino == spot.inode:
+    file = os.fstat(fd)
+    if (file.st_dev, file.st_ino) == (spot.device, spot.inode):
         return fd
     os.close(fd)
     return None

@@ -19,18 +19,21 @@ from pyarrow import flight
 
 from vmq.config_values import is_loopback
 from vmq.streams.catalog import Catalog, Stream
+from vmq.streams.checkpoint import boot_id
+from vmq.streams.columns import Projection
 from vmq.streams.cursor import Reader
 from vmq.streams.errors import (
     AwayError,
     DamagedError,
     ElsewhereError,
+    NotLocalError,
     OutOfRangeError,
     StreamError,
     UnknownPartitionError,
     UnknownStreamError,
 )
 from vmq.streams.extents import LOOK, Extents
-from vmq.streams.far import locate
+from vmq.streams.far import Located, locate
 from vmq.streams.flight_access import (
     MIDDLEWARE,
     Access,
@@ -46,6 +49,7 @@ from vmq.streams.partition import Partition
 from vmq.streams.schema import READ, projected
 from vmq.streams.tickets import (
     BadTicketError,
+    FileQuery,
     OffsetsQuery,
     Query,
     Ticket,
@@ -77,6 +81,8 @@ Body: {"query": NAME, "batch": NUMBER, "parts": [[PART, ATTEMPT], ...]}""",
 "after": {PARTITION: OFFSET}, "wait": SECONDS}, the last two optional: wait until one is passed""",
     "by-timestamp": """The first offset of each partition whose timestamp is not before a time. \
 Body: {"stream": NAME, "time": MICROSECONDS since 1970}""",
+    "file": """The file that the rows of a ticket begin in, told to programs of the same machine. \
+Body: a ticket, and "machine": the boot id, in 32 hexadecimal digits""",
 }
 #: A front asks where the rows of a ticket lie; whoever is not one has no use for it.
 LOCATE: Final = "locate"
@@ -89,6 +95,7 @@ _CODES: Final[tuple[tuple[type[StreamError], str], ...]] = (
     (DamagedError, "damaged"),
     (ElsewhereError, "elsewhere"),
     (AwayError, "away"),
+    (NotLocalError, "not_local"),
     (StreamError, "refused"),
 )
 
@@ -166,6 +173,7 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         tls: certificate and key (PEM); None = no TLS.
         most_calls: gets and puts at a time.
         sink: publishes staged messages; None = there is no broker.
+        local_reads: programs of this machine may be told which files to read.
         socket: the path of a Unix socket to listen on instead, for a front (`vmq.streams.front`).
 
     Raises:
@@ -182,6 +190,7 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         tls: tuple[bytes, bytes] | None = None,
         most_calls: int = MOST_CALLS,
         sink: Sink | None = None,
+        local_reads: bool = True,
         socket: str = "",
     ) -> None:
         if access is None and not is_loopback(host):
@@ -196,6 +205,9 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         self.calls = threading.Semaphore(most_calls)
         self.waits = threading.Semaphore(MOST_WAITS)
         self.stopping = threading.Event()
+        machine = boot_id()
+        #: What callers of `file` have to know; empty = nobody does.
+        self.machine = machine.hex() if local_reads and any(machine) else ""
         self.is_inner = bool(socket)
         try:
             super().__init__(
@@ -304,6 +316,9 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         elif action.type == LOCATE and self.is_inner:
             partition, start = self.begin(context, decode(body, Ticket, "ticket"))
             return [msgspec.json.encode(locate(partition, start))]
+        elif action.type == "file":
+            found = self.file(context, decode(body, FileQuery, "body of file"))
+            return [msgspec.json.encode(found)]
         elif action.type in {"publish", "discard"}:
             return [json.dumps(self.settle(user_of(context), action.type, body)).encode()]
         else:
@@ -355,6 +370,21 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         if start == partition.end and wanted.wait:
             self.wait(stream, {wanted.partition: start}, wanted.wait)
         return partition, start
+
+    def file(self, context: Any, asked: FileQuery) -> Located:
+        """Where the rows of a ticket begin, for a caller that opens the file itself.
+
+        It has to run on this machine, and the file's permissions have the last word.
+        """
+        partition, start = self.begin(context, asked)
+        if asked.machine != self.machine:
+            raise NotLocalError("files are read here by programs of this machine, if at all")
+        Projection(asked.columns, asked.filter)  # refuses what a get would refuse
+        slot = Slot(self.calls, "reads")
+        try:
+            return locate(partition, start)
+        finally:
+            slot.free()
 
     def info(self, stream: Stream, query: Query) -> flight.FlightInfo:
         """What is to be known of a stream: a ticket for all that each partition has now."""

@@ -49,6 +49,15 @@ class Ticket(Query, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     packed: bool = False
 
 
+class FileQuery(Ticket, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The body of the action `file`: the ticket of a get, and the machine's boot id.
+
+    Only who runs on a machine knows that.
+    """
+
+    machine: Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")]
+
+
 class OffsetsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of the actions `earliest` and `latest`.
 

@@ -3,8 +3,9 @@
 Reading: rows per second and core-seconds of `spark.read.format("vmq")` against Spark's own Parquet reader on
 the same rows, all columns, both into the noop sink, in turn, in one session, planning included; the ratios are
 medians of the rounds'. Core-seconds are of the JVM, all its Python processes and the broker. What the first reading
-of each took stands beside. `ready` is a source in Python that has its batches in memory: what Spark takes for rows
-from Python, and the least that any such source costs.
+of each took stands beside. `vmq` reads the broker's files, as it does on one machine; `flight` has their rows sent
+(`localReads` = false). `ready` is a source in Python that has its batches in memory: what Spark takes for rows from
+Python, and the least that any such source costs.
 
 Latency: see `tests.bench.spark.latency`, which is also a program of its own.
 
@@ -84,6 +85,7 @@ def reading(bridge: Bridge, folder: Path, rounds: int) -> list[Bar]:
     bridge.spark.dataSource.register(Ready)
     frames: dict[str, Callable[[], DataFrame]] = {
         "vmq": lambda: bridge.load(stream="bulk"),
+        "flight": lambda: bridge.load(stream="bulk", localReads="false"),
         "parquet": lambda: bridge.spark.read.parquet(parquet),
         "ready": lambda: bridge.spark.read.format("ready").option("rows", count).load(),
     }
@@ -101,10 +103,13 @@ def reading(bridge: Bridge, folder: Path, rounds: int) -> list[Bar]:
             f"{name:14} {count / seconds:12,.0f} {cores:14.2f} {first.seconds:9.2f} {first.cores:7.2f}",
             flush=True,
         )
-    vmq, there, ready = found["vmq"], found["parquet"], found["ready"]
+    vmq, flight, there, ready = found.values()
     return [
         Bar("rate, vmq to parquet", 1 / middle(vmq, there, "seconds"), 0.9, least=True),
         Bar("core-seconds, vmq to parquet", middle(vmq, there, "cores"), 1.3),
+        Bar("rate, flight to parquet", 1 / middle(flight, there, "seconds"), None),
+        Bar("core-seconds, flight to parquet", middle(flight, there, "cores"), None),
+        Bar("core-seconds, vmq to flight", middle(vmq, flight, "cores"), None),
         Bar("rate, ready to parquet", 1 / middle(ready, there, "seconds"), None),
         Bar("core-seconds, ready to parquet", middle(ready, there, "cores"), None),
     ]

@@ -152,7 +152,7 @@ def test_loss_beside_a_small_batch_is_still_noticed(running: Running, server: St
 def test_reads_given_up_hold_no_place_at_the_server(running: Running, server: StreamServer) -> None:
     for _ in range(12):
         running.append("s/x", os.urandom(MOST_BYTES))
-    options = reader_of(server).options
+    options = reader_of(server, localReads="false").options
     task = Task([Range("s", 0, 0, 12)])
     for _ in range(6):  # it has room for two at a time
         assert rows_of(task, options, COLUMNS) is None

@@ -14,6 +14,7 @@ def test_the_least_that_a_source_needs() -> None:
     assert options.streams == ()
     assert options.starting is None
     assert options.fail_on_data_loss
+    assert options.local_reads
     assert options.connection.server == "grpc://localhost:8815"
 
 
@@ -29,6 +30,7 @@ def test_everything_that_a_source_takes() -> None:
             "maxOffsetsPerTrigger": "100",
             "minPartitions": "3",
             "failOnDataLoss": "FALSE",
+            "localReads": "false",
         },
         "stream",
     )
@@ -36,6 +38,7 @@ def test_everything_that_a_source_takes() -> None:
     assert options.starting == EARLIEST
     assert (options.max_offsets, options.min_partitions) == (100, 3)
     assert not options.fail_on_data_loss
+    assert not options.local_reads
     assert options.connection.retry_timeout == 5
 
 

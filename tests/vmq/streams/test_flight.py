@@ -119,6 +119,7 @@ def test_offsets_by_action(client: flight.FlightClient) -> None:
         "earliest",
         "latest",
         "by-timestamp",
+        "file",
     }
 
 
