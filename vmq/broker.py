@@ -153,6 +153,8 @@ class Broker(Configured):
                 await self._start_clustering()
             elif self._core is not None and self._core.store is not None:
                 self._core.store.note_alone()
+            if self._streams is not None:
+                self._streams.recover()  # what goes into the logs of this node depends on the others
             await self.open_listeners()
             if self._wants_admin:
                 await self._open_admin()

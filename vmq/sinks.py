@@ -3,7 +3,9 @@
 A batch goes out in steps. How far it came is noted in the store by the commit that holds what the step
 gave to durable sessions and retained messages, so a broker that dies in the middle goes on behind the
 last step that is safe: those get every message once. Clients with a clean session may see the
-messages of the interrupted step again. Streams get none of it twice: what they have of it is looked up in them.
+messages of the interrupted step again. Streams get none of it twice. What other nodes of a cluster are to have of it
+is in that same commit of the store. The logs of this node have commits of their own, before it: what they have of the
+interrupted step is looked up in them.
 """
 
 import asyncio
@@ -11,15 +13,14 @@ import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from vmq.core import Core
 from vmq.message import Message
 from vmq.mqtt.packets import ProtocolError
 from vmq.registry import Registry
 from vmq.step import Step
-from vmq.store import StoreError
-from vmq.streams.appender import REFUSED, Appender
+from vmq.streams.appender import REFUSED, Way
 from vmq.streams.catalog import Catalog
 from vmq.streams.earlier import Earlier, marks_of
 from vmq.streams.staging import BusyError, Marks, Staging, StagingError, messages_of
@@ -32,6 +33,9 @@ STEP: Final = 256
 
 #: Seconds until a step that the store refused is tried again.
 RETRY_AFTER: Final = 1.0
+
+#: Seconds until it is looked again whether a partition has its next owner.
+HELD_AGAIN: Final = 0.05
 
 #: Seconds that streams get to write what came before a batch.
 PATIENCE: Final = 10.0
@@ -54,8 +58,8 @@ class Sinks:
         #: Batch under way by query, and how many of its messages are published, safe or not: what the
         #: store notes counts after a restart only.
         self.progress: dict[str, tuple[int, int]] = {}
-        #: The step that streams were given last by query: batch, its end, and how many of its messages.
-        self.tapped: dict[str, tuple[int, int, int]] = {}
+        #: By query, what streams have been given of its batch that is not published yet.
+        self.given: dict[str, Given] = {}
         #: By query, what streams had of its batch when this broker took it up.
         self.earlier: dict[str, Earlier] = {}
         self.works: set[asyncio.Task[int]] = set()
@@ -131,18 +135,20 @@ class Sinks:
         files = await asyncio.to_thread(self.staging.decide, query, batch, parts, marks)
         if files is None:
             return 0
-        if not is_new and query not in self.tapped:
-            await self.look_up(query, batch, files)
+        if query not in self.given:
+            if not is_new:
+                await self.look_up(query, batch, files)
+            self.given[query] = Given()
         count = 0
         for rows in steps(messages_of(files), self.done_before(query, batch)):
             await self.publish_rows(query, batch, rows)
-            count += len(rows)
+            count += len(rows.messages)
         try:
             await asyncio.to_thread(self.staging.finish, query, batch)
         except OSError as error:
             raise BusyError(f"cannot note the batch: {error.strerror or error}") from error
         self.progress.pop(query, None)
-        self.tapped.pop(query, None)
+        self.given.pop(query, None)
         self.earlier.pop(query, None)
         store = self.core.store
         if store is not None:
@@ -160,7 +166,7 @@ class Sinks:
                 await self.catalog.commits.wait()
         except TimeoutError:
             raise BusyError("the streams cannot write; the batch stays staged") from None
-        return marks_of(self.catalog.streams)
+        return marks_of(self.catalog.streams, self.catalog.places)
 
     async def look_up(self, query: str, batch: int, files: Sequence[Path]) -> None:
         """Finds what the streams have of a batch that the broker before this one began to publish."""
@@ -168,11 +174,13 @@ class Sinks:
         self.earlier[query] = earlier = Earlier(marks, CLIENT_ID + query)
         done = self.done_before(query, batch)
         for rows in steps(messages_of(files), 0):
-            if rows.end > done:
+            if rows.begin >= done:
                 break
-            for route, message in self.routed(rows):
-                for tap in route.taps:
-                    met(earlier, tap, route, message)
+            for each in self.routed(rows):
+                if each.place < done:
+                    for tap in self.registry.route(each.topic).taps:
+                        if tap.way(each.topic, earlier.client_id) is Way.HERE:
+                            met(earlier, tap, each)
             await asyncio.sleep(0)
 
     def done_before(self, query: str, batch: int) -> int:
@@ -196,85 +204,95 @@ class Sinks:
         if store is not None and store.refuses(core.options.max_uncommitted_writes):
             raise BusyError("the store cannot write; the batch stays staged")
         routed = self.routed(rows)
-        await self.keep(query, batch, rows.end, routed)
+        await self.keep(query, routed)
+        # From here on nobody else has a turn: all of this is in one commit.
         step = Step(core.outbox)
         core.publisher = step
+        end = rows.end
         try:
-            for route, message in routed:
-                self.registry.publish(self.registry.route(route.topic), message)
+            for each in routed:
+                if not self.send(query, each):
+                    end = each.place
+                    break
+                self.registry.publish(self.registry.route(each.topic), each.message())
         finally:
             core.publisher = None
-        self.progress[query] = (batch, rows.end)
+        self.progress[query] = (batch, end)
+        self.given[query].forget(end)
         if store is not None:
-            store.put_progress(query, batch, rows.end)
+            store.put_progress(query, batch, end)
             step.barrier = store.barrier()
         await settled(step)
+        if end < rows.end:
+            raise BusyError("another node takes no more for a stream; the batch stays staged")
 
-    def routed(self, rows: "Rows") -> list[tuple[Route, Message]]:
-        """The messages of a step, and where they go."""
+    def routed(self, rows: "Rows") -> "list[Row]":
+        """The messages of a step that can be routed."""
         return [
-            (route, Message(route.topic, payload, qos, retain))
-            for topic, payload, qos, retain in rows.messages
+            Row(place, route.topic, payload, qos, retain)
+            for place, (topic, payload, qos, retain) in enumerate(rows.messages, rows.begin)
             if (route := self.route(topic)) is not None
         ]
 
-    async def keep(
-        self, query: str, batch: int, end: int, routed: Sequence[tuple[Route, Message]]
-    ) -> None:
-        """Has the streams keep the messages of a step that ends at `end`, each once.
+    async def keep(self, query: str, routed: "Sequence[Row]") -> None:
+        """Has the logs of this node keep their part of a step, each message once.
+
+        Returns, without giving anybody a turn, when that is safe and no message has to wait for an owner.
 
         Raises:
-            BusyError: one cannot take a message.
+            BusyError: a stream cannot take a message.
         """
-        step = Step(self.core.outbox)
-        store = self.core.store
-        before = 0 if store is None else store.writes
-        known = self.tapped.get(query)
-        done = known[2] if known is not None and known[:2] == (batch, end) else 0
-        self.core.publisher = step
-        try:
-            for route, message in routed[done:]:
-                if route.taps:
-                    commit = self.tap(query, route, message)
-                    step.stream_barrier = max(step.stream_barrier, commit)
-                done += 1
-        except StoreError as error:
-            raise BusyError(f"{error}; the batch stays staged") from None
-        finally:
-            self.core.publisher = None
-            self.tapped[query] = (batch, end, done)
-        if store is not None and store.writes != before:
-            step.barrier = store.barrier()  # other nodes keep some, and get them from the store
-        if step.stream_barrier or step.barrier or step.wait is not None:
-            await settled(step)
+        given = self.given[query]
+        while True:
+            held = False
+            for each in routed:
+                held = self.give(query, each) or held
+            if given.barrier:
+                step = Step(self.core.outbox)
+                step.stream_barrier = given.barrier
+                await settled(step)
+                given.barrier = 0
+            elif held:
+                await asyncio.sleep(HELD_AGAIN)
+            else:
+                return
 
-    def tap(self, query: str, route: Route, message: Message) -> int:
-        """Hands a message to the streams that have not got it from the broker before this one.
+    def give(self, query: str, row: "Row") -> bool:
+        """Hands a message to the logs of this node that have not got it; returns whether one has to wait.
 
         Raises:
-            StoreError: one cannot take it.
+            BusyError: one cannot take it.
         """
         client_id = CLIENT_ID + query
-        earlier = self.earlier.get(query)
-        having = (
-            [] if earlier is None else [t for t in route.taps if met(earlier, t, route, message)]
-        )
-        if earlier is None or not having:
-            return self.registry.tap(route, message, client_id)
-        now = int(self.core.wall_clock() * 1_000_000)
-        commit = 0
-        for tap in route.taps:
-            if tap in having:
+        earlier, given = self.earlier.get(query), self.given[query]
+        held = False
+        for tap in self.registry.route(row.topic).taps:
+            if (row.place, tap.name) in given.rows:
                 continue
-            payload, qos, retain = message.payload, message.qos, message.retain
-            number = tap.append(route.topic, payload, qos, retain, client_id, now)
-            if number == REFUSED and qos:
-                for each in having:
-                    earlier.put_back(each.place_of(route.topic, client_id), route.topic, payload)
-                raise StoreError("a stream cannot write")
-            having.append(tap)
-            commit = max(commit, number)
-        return commit
+            way = tap.way(row.topic, client_id)
+            held = held or way is Way.HELD
+            if way is not Way.HERE:
+                continue
+            if earlier is None or not met(earlier, tap, row):
+                now = int(self.core.wall_clock() * 1_000_000)
+                number = tap.append(row.topic, row.payload, row.qos, row.retain, client_id, now)
+                if number == REFUSED and row.qos:
+                    raise BusyError("a stream cannot write; the batch stays staged")
+                given.barrier = max(given.barrier, number)
+            given.rows.add((row.place, tap.name))
+        return held
+
+    def send(self, query: str, row: "Row") -> bool:
+        """Sends a message to the nodes that own its partitions; False if one cannot take it."""
+        client_id = CLIENT_ID + query
+        given = self.given[query]
+        now = int(self.core.wall_clock() * 1_000_000)
+        for tap in self.registry.route(row.topic).taps:
+            if (row.place, tap.name) not in given.rows:
+                if not tap.send(row.topic, row.payload, row.qos, row.retain, client_id, now):
+                    return False
+                given.rows.add((row.place, tap.name))
+        return True
 
     def route(self, topic: str) -> Route | None:
         """Where a topic goes; None if it cannot be routed."""
@@ -285,14 +303,9 @@ class Sinks:
             return None
 
 
-def met(earlier: Earlier, tap: Any, route: Route, message: Message) -> bool:
-    """Whether a stream has a message of the batch already.
-
-    A tap that is no appender leads to another node; what it has is not known here.
-    """
-    if not isinstance(tap, Appender):
-        return False
-    return earlier.meet(tap.place_of(route.topic, earlier.client_id), route.topic, message.payload)
+def met(earlier: Earlier, tap: Any, row: "Row") -> bool:
+    """Whether a log of this node has a message of the batch already; the one behind it is the next then."""
+    return earlier.meet(tap.place_of(row.topic, earlier.client_id), row.topic, row.payload)
 
 
 async def settled(step: Step) -> None:
@@ -310,15 +323,43 @@ async def settled(step: Step) -> None:
         raise BusyError(f"{step.failure}; the batch stays staged")
 
 
-class Rows:
-    """The messages of a step, and how many of the batch are published with it."""
+class Given:
+    """What streams have been given of a batch: messages by place and stream, and the last one's commit."""
 
-    def __init__(self, messages: list[tuple[str, bytes, int, bool]], end: int) -> None:
-        self.messages = messages
-        self.end = end
+    def __init__(self) -> None:
+        self.rows: set[tuple[int, str]] = set()
+        #: 0 once it is safe.
+        self.barrier = 0
 
-    def __len__(self) -> int:
-        return len(self.messages)
+    def forget(self, end: int) -> None:
+        """The first so many messages of the batch are published."""
+        self.rows = {each for each in self.rows if each[0] >= end}
+
+
+class Row(NamedTuple):
+    """A message of a batch: how many stand before it, and what it is."""
+
+    place: int
+    topic: bytes
+    payload: bytes
+    qos: int
+    retain: bool
+
+    def message(self) -> Message:
+        """As subscribers get it."""
+        return Message(self.topic, self.payload, self.qos, self.retain)
+
+
+class Rows(NamedTuple):
+    """The messages of a step: topic, payload, QoS and retain of each; `begin` of the batch stand before them."""
+
+    messages: list[tuple[str, bytes, int, bool]]
+    begin: int
+
+    @property
+    def end(self) -> int:
+        """How many of the batch are published with it."""
+        return self.begin + len(self.messages)
 
 
 def steps(batches: Iterator[Any], skip: int) -> Iterator[Rows]:
@@ -332,6 +373,6 @@ def steps(batches: Iterator[Any], skip: int) -> Iterator[Rows]:
             columns = [
                 part.column(name).to_pylist() for name in ("topic", "payload", "qos", "retain")
             ]
-            start += part.num_rows
             yield Rows(list(zip(*columns, strict=True)), at + start)
+            start += part.num_rows
         at += count

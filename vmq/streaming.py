@@ -63,6 +63,10 @@ class Streaming:
         self.sinks = Sinks(core, registry, staging, self.catalog)
         #: Those that were opened, closed ones included.
         self.listeners: list[FlightListener] = []
+        self.recovery: asyncio.Task[None] | None = None
+
+    def recover(self) -> None:
+        """Goes on with the batches of sinks that the end of a broker cut off; once it knows who owns what."""
         self.recovery = asyncio.create_task(self.sinks.recover())
 
     async def listen(self, name: str, config: Config, hooks: Hooks) -> FlightListener:
@@ -99,7 +103,8 @@ class Streaming:
 
     async def finish(self) -> None:
         """Ends the sinks between two steps; no Flight listener is open any more."""
-        self.recovery.cancel()
+        if self.recovery is not None:
+            self.recovery.cancel()
         await self.sinks.stop()
 
     async def write(self) -> None:

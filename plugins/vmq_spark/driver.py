@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
@@ -18,7 +19,7 @@ import msgspec
 
 from vmq_spark import pipeline, status
 from vmq_spark.conf import conf_of
-from vmq_spark.errors import PipelineError
+from vmq_spark.errors import PipelineError, UnreadyError
 from vmq_spark.flow import Flow
 from vmq_spark.options import check
 from vmq_spark.progress import Tracker, is_final, reason
@@ -58,17 +59,29 @@ class Driver:
         self.folder = Path(settings.folder)
         self.trackers: dict[str, Tracker] = {}
         self.running: dict[str, StreamingQuery] = {}
+        #: Spark is there, or comes up.
+        self.has_begun = False
 
     def run(self) -> None:
         """Runs the pipeline in a session of its own, as `run_in` does."""
         loaded, options = self.load()
-        spark = session(self.settings)
+        started: list[SparkSession] = []
+
+        def start() -> "SparkSession":
+            self.has_begun = True
+            try:
+                started.append(session(self.settings))
+            except Exception as problem:  # py4j's and Spark's: a JVM that does not come up
+                raise UnreadyError(reason(problem)) from problem
+            return started[0]
+
         try:
-            self.run_in(spark, loaded, options)
+            self.run_in(start, loaded, options)
         finally:
             # What failed before counts; a JVM that is gone needs no stop.
             with suppress(Exception):
-                spark.stop()
+                for spark in started:
+                    spark.stop()
 
     def load(self) -> tuple[pipeline.Pipeline, dict[str, Any]]:
         """The pipeline and its options.
@@ -80,19 +93,26 @@ class Driver:
         return loaded, check(loaded.options, self.settings.options)
 
     def run_in(
-        self, spark: "SparkSession", loaded: pipeline.Pipeline, options: dict[str, Any]
+        self,
+        start: "Callable[[], SparkSession]",
+        loaded: pipeline.Pipeline,
+        options: dict[str, Any],
     ) -> None:
         """Runs the queries until somebody wants them to stop, or, with `is_once`, until they have taken all.
 
+        `start` gives the session: late, since much of what can be wrong is found out without one.
+
         Raises:
             PipelineError: the pipeline cannot be built.
+            UnreadyError: the broker does not answer.
             QueryError: a query has failed.
         """
         if loaded.module is not None:
             from pyspark import cloudpickle
 
             cloudpickle.register_pickle_by_value(loaded.module)  # type: ignore[no-untyped-call]  # it has no types
-        flow = Flow(spark, self.settings.connection, self.settings.output)
+        settings = self.settings
+        flow = Flow(start, settings.connection, settings.output, is_new=settings.is_new)
         build(loaded, flow, options)
         for name, writer in flow.queries.items():
             if self.stopping.is_set():
@@ -181,10 +201,11 @@ def build(loaded: pipeline.Pipeline, flow: Flow, options: dict[str, Any]) -> Non
 
     Raises:
         PipelineError: it cannot, or declares none.
+        UnreadyError: it cannot now.
     """
     try:
         loaded.build(flow, **options)
-    except PipelineError:
+    except (PipelineError, UnreadyError):
         raise
     except Exception as error:
         raise PipelineError(f"cannot be built: {type(error).__name__}: {reason(error)}") from error
@@ -206,12 +227,14 @@ def session(settings: Settings) -> "SparkSession":
     return found
 
 
-def watch(stopping: threading.Event) -> None:
+def watch(driver: Driver) -> None:
     """Waits for the end of standard input: the runner wants a stop, or is dead. Who hangs then is killed."""
     # The bare descriptor: blocked in `sys.stdin`, a thread would hold a lock that the interpreter wants at exit.
     while os.read(0, 4096):
         continue
-    stopping.set()
+    if not driver.has_begun:
+        os._exit(0)  # there is nothing to be ended, but a broker that is away may be waited for
+    driver.stopping.set()
     threading.Event().wait(GRACE)
     os.killpg(0, signal.SIGKILL)
 
@@ -220,14 +243,16 @@ def main() -> int:
     """One life of a driver; returns its exit code."""
     settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=Settings)
     stopping = threading.Event()
-    threading.Thread(target=watch, args=(stopping,), daemon=True).start()
     driver = Driver(settings, stopping)
+    threading.Thread(target=watch, args=(driver,), daemon=True).start()
     try:
         driver.run()
     except PipelineError as problem:
         text, code = str(problem), HOPELESS
     except QueryError as problem:
         text, code = str(problem), problem.code
+    except UnreadyError as problem:
+        text, code = str(problem), FAILED
     except Exception as problem:  # noqa: BLE001 - py4j's and Spark's: no session, a JVM that died
         text, code = reason(problem), FAILED
     else:

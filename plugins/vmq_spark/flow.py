@@ -3,10 +3,12 @@
 Importing this needs no Spark.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from vmq_spark.errors import PipelineError
+from vmq_spark.errors import PipelineError, UnreadyError
+from vmq_spark.progress import reason
 from vmq_spark.status import is_name
 
 if TYPE_CHECKING:
@@ -22,16 +24,30 @@ class Flow:
     """The handle that an entry function gets: `def pipeline(flow, *, option=...)`.
 
     Args:
-        spark: the session; free to be used for anything.
+        start: gives the session; called when it is first needed.
         connection: options of pyspark_vmq for every reader and writer.
         output: where tables go.
+        is_new: what the broker refuses is a mistake, and not to be tried again.
     """
 
-    def __init__(self, spark: "SparkSession", connection: Mapping[str, str], output: str) -> None:
-        self.spark = spark
+    def __init__(
+        self,
+        start: "Callable[[], SparkSession]",
+        connection: Mapping[str, str],
+        output: str,
+        *,
+        is_new: bool = False,
+    ) -> None:
+        self._start = start
+        self._is_new = is_new
         self.connection = dict(connection)
         self.output = output
         self.queries: dict[str, DataStreamWriter] = {}
+
+    @cached_property
+    def spark(self) -> "SparkSession":
+        """The session; free to be used for anything."""
+        return self._start()
 
     def messages(self, topic: str = "", **options: str | int | bool) -> "DataFrame":
         """The messages of a topic filter, from the first that is kept, as pyspark_vmq gives them.
@@ -39,6 +55,10 @@ class Flow:
         Args:
             topic: an MQTT topic filter; without one `stream="..."` says what to read.
             options: further ones of pyspark_vmq, such as startingOffsets or maxOffsetsPerTrigger.
+
+        Raises:
+            PipelineError: they are not accepted, or the broker refuses them.
+            UnreadyError: the broker cannot be asked now.
         """
         given: dict[str, Any] = {
             "startingOffsets": "earliest",
@@ -47,7 +67,22 @@ class Flow:
             **({"topic": topic} if topic else {}),
             **options,
         }
+        self._check(given)  # before Spark is there, whose start takes long
         return self.spark.readStream.format("vmq").options(**given).load()
+
+    def _check(self, given: Mapping[str, Any]) -> None:
+        """Whether messages can be read by these options."""
+        from pyspark_vmq.checking import check_stream
+        from pyspark_vmq.errors import OptionError, ServerError, Unavailable
+
+        try:
+            check_stream(given)
+        except OptionError as problem:
+            raise PipelineError(reason(problem)) from None
+        except ServerError as problem:
+            if self._is_new and not isinstance(problem, Unavailable):
+                raise PipelineError(reason(problem)) from None
+            raise UnreadyError(reason(problem)) from None
 
     def table(self, name: str, rows: "DataFrame", *, partition_by: Sequence[str] = ()) -> None:
         """Has rows appended to a Parquet table in the output folder, each once."""

@@ -54,6 +54,8 @@ class Runner:
         self.first_delay = first_delay
         self.folder = Path(settings.folder)
         self.stopping = asyncio.Event()
+        #: A query has run: what the broker refuses from now on may pass.
+        self.has_run = False
         self.status = RunnerStatus(
             source=settings.source,
             master=settings.master,
@@ -105,7 +107,9 @@ class Runner:
             code = await self._live(locks)
             if self.stopping.is_set() or code == 0:
                 break
-            error = status.read(self.folder).progress.error or ended_how(code)
+            progress = status.read(self.folder).progress
+            self.has_run = self.has_run or bool(progress.queries)
+            error = progress.error or ended_how(code)
             self.status.error = error
             if code == HOPELESS:
                 self._tell("failed")
@@ -144,7 +148,8 @@ class Runner:
         assert process.stdin is not None
         self.status.driver = process.pid
         self._tell("running")
-        process.stdin.write(msgspec.json.encode(self.settings) + b"\n")
+        settings = msgspec.structs.replace(self.settings, is_new=not self.has_run)
+        process.stdin.write(msgspec.json.encode(settings) + b"\n")
         ended = asyncio.create_task(process.wait())
         wanted = asyncio.create_task(self.stopping.wait())
         try:

@@ -26,6 +26,8 @@ class Settings(Struct, kw_only=True, forbid_unknown_fields=True):
     trigger: str
     #: Take what is there, and end.
     is_once: bool = False
+    #: No query of it has run since the runner's start: what the broker refuses then is a mistake.
+    is_new: bool = False
 
 
 def local_path(place: str) -> Path | None:

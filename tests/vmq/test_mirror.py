@@ -35,6 +35,7 @@ ELSEWHERE = {
     "workers/crew.py": ("workers/test_supervisor.py", "seen in what all answer as one"),
     "workers/here.py": ("workers/test_supervisor.py", "seen in what all answer as one"),
     "workers/face.py": ("workers/test_supervisor.py", "seen in what all answer as one"),
+    "workers/tailing.py": ("workers/test_supervisor.py", "seen in what all answer as one"),
     "workers/tracing.py": ("workers/test_supervisor.py", "seen in what all answer as one"),
     "workers/views.py": ("workers/test_supervisor.py", "seen in what all answer as one"),
     "cli/worker.py": ("workers/test_supervisor.py", "the processes, as `vmq start` runs them"),

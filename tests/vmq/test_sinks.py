@@ -17,7 +17,7 @@ from tests.vmq.streams.support import options
 from vmq.broker import Broker
 from vmq.config import QueueOptions
 from vmq.sinks import STEP, Sinks
-from vmq.store import StoreError
+from vmq.streams.appender import REFUSED, Appender
 from vmq.streams.staging import MESSAGE, BusyError, StagingError
 
 TIMEOUT = 10.0
@@ -31,6 +31,12 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 
 def sinks_of(broker: Broker) -> Sinks:
     return streams_of(broker).sinks
+
+
+async def recovered(broker: Broker) -> None:
+    recovery = streams_of(broker).recovery
+    assert recovery is not None
+    await recovery
 
 
 def stage(
@@ -176,7 +182,7 @@ async def test_a_broker_that_ends_in_the_middle_goes_on_behind_the_last_safe_ste
         with pytest.raises(StagingError, match="ends here"):
             await publish(broker, 0)
     async with Broker(config_in(tmp_path, s="s/#")) as broker:
-        await streams_of(broker).recovery
+        await recovered(broker)
         assert await stored(broker, len(wanted)) == wanted
         stage(broker, 0, wanted)
         assert await publish(broker, 0) == 0
@@ -202,9 +208,9 @@ async def test_streams_get_nothing_twice_of_what_the_store_did_not_know(
         part.close()
         original, steps = sinks.keep, 0
 
-        async def cut_off(query: str, batch: int, end: int, routed: Sequence[Any]) -> None:
+        async def cut_off(query: str, routed: Sequence[Any]) -> None:
             nonlocal steps
-            await original(query, batch, end, routed[:kept] if steps == steps_done else routed)
+            await original(query, routed[:kept] if steps == steps_done else routed)
             steps += 1
             if steps > steps_done:
                 raise StagingError("the broker ends here")
@@ -214,7 +220,7 @@ async def test_streams_get_nothing_twice_of_what_the_store_did_not_know(
             await publish(broker, 0)
         await broker.publish("s/1", b"1")
     async with Broker(config_in(tmp_path, **streams)) as broker:
-        await streams_of(broker).recovery
+        await recovered(broker)
         for name in ("s", "t"):
             rows = await rows_of(broker, name)
             assert sum(row["client_id"] != "vmq-sink:q" for row in rows) == 2
@@ -252,7 +258,7 @@ async def test_a_stop_in_the_middle_of_a_batch_leaves_the_rest_to_the_next_start
     with pytest.raises(BusyError, match="the broker ends"):
         await sinks.publish_once("q", 1, [])
     async with Broker(config_in(tmp_path, s="s/#")) as broker:
-        await streams_of(broker).recovery
+        await recovered(broker)
         assert await stored(broker, len(wanted)) == wanted
 
 
@@ -287,18 +293,15 @@ async def test_a_message_that_a_stream_refuses_does_not_repeat_those_before_it(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = numbers(0, 100)
-    registry = sinks_of(broker).registry
-    original = registry.tap
+    original = Appender.append
 
-    def refusing(route: Any, message: Any, client_id: str) -> int:
-        if message.payload == b"50":
-            raise StoreError("a stream cannot write")
-        return original(route, message, client_id)
+    def refusing(appender: Appender, topic: bytes, payload: bytes, *rest: Any) -> int:
+        return REFUSED if payload == b"50" else original(appender, topic, payload, *rest)
 
     async with broker.subscribe("s/#", qos=1) as messages:
         stage(broker, 0, wanted, topic="s/a")
         with monkeypatch.context() as patched:
-            patched.setattr(type(registry), "tap", staticmethod(refusing))
+            patched.setattr(Appender, "append", refusing)
             with pytest.raises(BusyError, match="a stream cannot write; the batch stays staged"):
                 await publish(broker, 0)
         assert await publish(broker, 0) == 100

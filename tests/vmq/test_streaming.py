@@ -32,7 +32,7 @@ from tests.vmq.support import Client, House, stored_house
 from vmq.broker import Broker, StartError
 from vmq.config import ListenerOptions
 from vmq.streams.catalog import lock_folder
-from vmq.streams.stored import StoredStream, find_folder
+from vmq.streams.stored import StoredStream, export_parquet, find_folder
 
 ANSWER = {1: PUBACK, 2: PUBREC}
 
@@ -451,7 +451,7 @@ def test_what_was_acknowledged_is_there_after_a_kill(tmp_path: Path) -> None:
             run.kill()
     stream = StoredStream(find_folder(tmp_path / "data"), "s")
     target = tmp_path / "s.parquet"
-    stream.export_parquet(target, None, None)
+    export_parquet([stream], target)
     rows = pq.read_table(target, columns=["topic", "payload"]).to_pylist()
     found = [int(row["payload"]) for row in rows]
     assert set(acknowledged) <= set(found)

@@ -9,10 +9,10 @@ import typer
 from vmq.cli import stream_tail
 from vmq.cli.admin_client import AdminClient
 from vmq.cli.asking import asking
-from vmq.cli.console import FAILURE, UsageError, error, table, warning
+from vmq.cli.console import FAILURE, CliError, UsageError, error, table, warning
 from vmq.cli.rows import Columns, JsonOption, clean, print_json, show_one, show_rows
 from vmq.cli.settings import ConfigOption, DataDirOption
-from vmq.cli.stored_streams import stored_streams
+from vmq.cli.stored_streams import all_stored_streams, elsewhere, stored_streams, where
 
 if TYPE_CHECKING:
     from vmq.streams.stored import PartitionReport, StoredStream
@@ -27,6 +27,10 @@ COLUMNS: Final = Columns(
     ("stream", "filters", "partitions", "owned", "messages", "bytes"), ("origin",), ("owned",)
 )
 
+LocalOption = Annotated[
+    bool,
+    typer.Option("--local", help="Of a cluster's stream only what is on this node's disk."),
+]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The stream.")]
 
 
@@ -156,25 +160,31 @@ def verify(
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="The stream; without it, all.")
     ] = None,
+    local: LocalOption = False,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> int:
     """Read every byte of a stream, or of all, and report what is wrong.
 
-    Changes nothing. Exits with 1 if there are problems.
+    Changes nothing. Exits with 1 if there are problems, or if other nodes of a
+    cluster have some of it and --local was not given.
 
     \b
     Examples:
       vmq stream verify
       vmq stream verify sensors --data-dir /var/lib/vmq
     """
-    with stored_streams(config, data_dir) as folder:
+    with all_stored_streams(config, data_dir) as folders:
         from vmq.streams import stored
 
-        wanted = stored.names(folder) if name is None else [name]
+        wanted = stored.names(folders[0]) if name is None else [name]
         reports = [
-            report for each in wanted for report in stored.StoredStream(folder, each).verify()
+            report
+            for each in wanted
+            for found in _stored(folders, each)
+            for report in found.verify()
         ]
+    missing = [] if local else _missing(config, data_dir, wanted)
     columns = ("stream", "partition", "earliest", "end", "segments", "bytes")
     table(columns, [[str(asdict(report)[column]) for column in columns] for report in reports])
     for report in reports:
@@ -182,7 +192,9 @@ def verify(
             warning(clean(note))
         for problem in report.problems:
             error(clean(problem))
-    if any(report.problems for report in reports):
+    for each in missing:
+        error(f"{each}: not looked at; verify it there, or say --local")
+    if missing or any(report.problems for report in reports):
         return FAILURE
     print("ok")
     return 0
@@ -194,6 +206,7 @@ def export(
     parquet: Annotated[
         Path, typer.Option("--parquet", metavar="FILE", help="The Parquet file to write.")
     ],
+    local: LocalOption = False,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
     topic_filter: Annotated[
@@ -209,6 +222,9 @@ def export(
 ) -> None:
     """Write the messages of a stream to a Parquet file.
 
+    Where other nodes of a cluster have some of it nothing is written, unless
+    --local is given.
+
     \b
     Examples:
       vmq stream export sensors --parquet sensors.parquet
@@ -216,19 +232,40 @@ def export(
     """
     if not parquet.absolute().parent.is_dir():
         raise UsageError(f"--parquet: there is no folder {clean(str(parquet.parent))}")
-    with stored_streams(config, data_dir) as folder:
+    with all_stored_streams(config, data_dir) as folders:
         from vmq.streams.errors import DamagedError, StreamError
-        from vmq.streams.stored import StoredStream
+        from vmq.streams.stored import export_parquet
 
-        stream = StoredStream(folder, name)
+        streams = _stored(folders, name)
+        if not local and (missing := _missing(config, data_dir, [name])):
+            raise CliError(
+                f"{'; '.join(missing)}: nothing is written; read all of it by Flight, or say --local"
+            )
         chosen = None if columns is None else [each.strip() for each in columns.split(",")]
         try:
-            count = stream.export_parquet(parquet, chosen, topic_filter)
+            count = export_parquet(streams, parquet, chosen, topic_filter)
         except DamagedError:
             raise
         except StreamError as problem:
             raise UsageError(str(problem)) from None
     print(f"{count} messages")
+
+
+def _stored(folders: list[Path], name: str) -> "list[StoredStream]":
+    """A stream as each process of a data folder has it."""
+    from vmq.streams import stored
+
+    first, *others = folders
+    found = [stored.StoredStream(first, name)]
+    return found + [
+        stored.StoredStream(each, name) for each in others if name in stored.names(each)
+    ]
+
+
+def _missing(config: Path | None, data_dir: str | None, names: list[str]) -> list[str]:
+    """What other nodes have of some streams, a text for each stream."""
+    found = {name: elsewhere(config, data_dir, name) for name in names}
+    return [clean(where(name, found[name])) for name in names if found[name]]
 
 
 def _plain(report: "PartitionReport") -> dict[str, Any]:

@@ -16,11 +16,11 @@ import typer
 from vmq.admin.payloads import show_payload
 from vmq.cli.admin_client import AdminClient
 from vmq.cli.asking import BytesOption
-from vmq.cli.console import CliError, UsageError, nobody_reads, painted
+from vmq.cli.console import CliError, UsageError, nobody_reads, painted, warning
 from vmq.cli.rows import clean
 from vmq.cli.settings import ConfigOption, DataDirOption
 from vmq.cli.stored_streams import stored_streams
-from vmq.streams.message import MOST, START_FORMS, Ended, Message, TailQuery, start_of
+from vmq.streams.message import MOST, START_FORMS, Ended, Message, Notice, TailQuery, start_of
 
 #: Seconds of silence after which the broker counts as gone; it gives a sign of life more often.
 _SILENCE: Final = 30.0
@@ -69,7 +69,9 @@ def tail(
 
     Each line has time (UTC), partition/offset, topic and payload: as text, or
     in hexadecimal behind 0x. Partitions are put together by time. Works on a
-    running broker, and on the data folder of one that is stopped.
+    running broker, and on the data folder of one that is stopped. Of a cluster,
+    or of several workers, it shows all partitions, wherever they are; where
+    none runs, those of the folder.
 
     \b
     Examples:
@@ -140,7 +142,7 @@ def _print(lines: Iterable[str], *, at_once: bool) -> None:
 
 def _of_broker(broker: AdminClient, query: TailQuery) -> Iterator[Message]:
     """What a running broker tells."""
-    decode = msgspec.json.Decoder(Message | Ended).decode
+    decode = msgspec.json.Decoder(Message | Notice | Ended).decode
     fields = urlencode(msgspec.to_builtins(query), errors="surrogateescape")
     try:
         for line in broker.stream(f"/stream/tail?{fields}", _SILENCE):
@@ -149,6 +151,8 @@ def _of_broker(broker: AdminClient, query: TailQuery) -> Iterator[Message]:
             told = decode(line)
             if isinstance(told, Message):
                 yield told
+            elif isinstance(told, Notice):
+                warning(clean(told.text))
             elif told.error:
                 raise CliError(clean(told.error))
             else:
@@ -163,13 +167,14 @@ def _of_folder(query: TailQuery, config: Path | None, data_dir: str | None) -> I
     """What lies in the data folder of a broker that does not run."""
     with stored_streams(config, data_dir) as folder:
         from vmq.streams.errors import DamagedError, StreamError, UnknownStreamError
+        from vmq.streams.logs import LogsHere
         from vmq.streams.resting import RestingLog
         from vmq.streams.stored import StoredStream
         from vmq.streams.tail import Tail
 
         try:
             stored = StoredStream(folder, query.stream)
-            found = Tail([RestingLog(each) for each in stored.partitions], query)
+            found = Tail(LogsHere([RestingLog(each) for each in stored.partitions]), query)
         except (DamagedError, UnknownStreamError):
             raise
         except StreamError as problem:

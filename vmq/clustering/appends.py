@@ -15,11 +15,16 @@ _Time = Annotated[int, Meta(ge=0, lt=1 << 62)]
 _Hops = Annotated[int, Meta(ge=0, le=MAX_HOPS)]
 _Partition = Annotated[int, Meta(ge=0, lt=1024)]
 _Offset = Annotated[int, Meta(ge=-1, le=1 << 62)]
+_Reached = Annotated[int, Meta(ge=0, le=1 << 62)]
 _Since = Annotated[int, Meta(ge=0, lt=1 << 62)]
 _Question = Annotated[int, Meta(ge=0, lt=1 << 62)]
 
 #: Messages of one run.
 MAX_RUN = 1_000_000
+
+#: Messages of one page, and bytes of all but the last of them.
+MAX_PAGE_ROWS = 4096
+MAX_PAGE_BYTES = 1 << 20
 
 
 class Append(Message, frozen=True, tag=50):
@@ -106,6 +111,29 @@ class Held(Message, frozen=True, tag=57):
     """The answer: all that I have sent you for that partition is before this."""
 
     number: _Question
+
+
+class AskPage(Message, frozen=True, tag=58):
+    """Some messages of a partition of yours: see `vmq.streams.places.PageQuery`."""
+
+    question: _Question
+    stream: StreamName
+    partition: _Partition
+    start: _Reached
+    end: _Reached
+    rows: Annotated[int, Meta(ge=1, le=MAX_PAGE_ROWS)]
+    size: Annotated[int, Meta(ge=0, le=MAX_PAGE_BYTES)]
+    filter: Annotated[str, Meta(min_length=1, max_length=32_768)] | None = None
+    payload_bytes: _Question = 0
+
+
+class PageFound(Message, frozen=True, tag=59):
+    """The answer: messages in msgpack, and where the next ones begin; or what is wrong with the partition."""
+
+    question: _Question
+    next: _Reached = 0
+    messages: bytes = b""
+    error: Annotated[str, Meta(max_length=4096)] = ""
 
 
 def check_topic(topic: bytes) -> None:

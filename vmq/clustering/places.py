@@ -6,17 +6,18 @@ until time is up: whoever owns a partition answers for it.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Final
 
 from vmq.clustering.appends import AskOffsets, Offsets, Rows
 from vmq.clustering.lanes import Lanes
+from vmq.clustering.pages import Pages
 from vmq.clustering.rows import EMPTY, RowsError, newest_of, pack, unpack
 from vmq.streams.cursor import offset_at
 from vmq.streams.extents import extent_of
-from vmq.streams.places import Extent
+from vmq.streams.places import Extent, Page, PageQuery
 from vmq.streams.writer import Item
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class ClusterPlaces:
         self._loop = asyncio.get_running_loop()
         self._questions: dict[int, Callable[[Offsets], None]] = {}
         self._last = 0
+        self.pages = Pages(streams, lanes)
 
     # --- what Flight asks, in its threads
 
@@ -53,13 +55,20 @@ class ClusterPlaces:
     def location(self, node: str) -> str:
         return self._streams.address(node)
 
-    def extents(self, stream: str, patience: float) -> dict[int, Extent]:
-        found = self._asked(stream, -1, patience)
+    def extents(
+        self, stream: str, patience: float, wanted: Collection[int] | None = None
+    ) -> dict[int, Extent]:
+        found = self._asked(stream, -1, patience, wanted)
         return {number: Extent(*each) for number, each in found.items()}
 
-    def at_time(self, stream: str, time: int, patience: float) -> dict[int, int]:
-        found = self._asked(stream, time, patience)
+    def at_time(
+        self, stream: str, time: int, patience: float, wanted: Collection[int] | None = None
+    ) -> dict[int, int]:
+        found = self._asked(stream, time, patience, wanted)
         return {number: each[0] for number, each in found.items()}
+
+    def page(self, stream: str, partition: int, wanted: PageQuery) -> Page | None:
+        return self.pages.get(stream, partition, wanted)
 
     def append(self, stream: str, partition: int, rows: "pa.RecordBatch") -> "Future[bool]":
         done: Future[bool] = Future()
@@ -76,8 +85,10 @@ class ClusterPlaces:
             done.set_result(False)  # the broker ends
         return done
 
-    def _asked(self, stream: str, time: int, patience: float) -> Found:
-        asking = self.ask(stream, time, patience)
+    def _asked(
+        self, stream: str, time: int, patience: float, wanted: Collection[int] | None
+    ) -> Found:
+        asking = self.ask(stream, time, patience, wanted)
         try:
             answer = asyncio.run_coroutine_threadsafe(asking, self._loop)
         except RuntimeError:
@@ -91,8 +102,10 @@ class ClusterPlaces:
 
     # --- in the event loop
 
-    async def ask(self, stream: str, time: int, patience: float) -> Found:
-        """What the owners say of their partitions, as far as they answer in time."""
+    async def ask(
+        self, stream: str, time: int, patience: float, wanted: Collection[int] | None = None
+    ) -> Found:
+        """What the owners say of their partitions, as far as they answer in time; `wanted`: see `extents`."""
         catalog = self._streams.catalog
         known = None if catalog is None else catalog.streams.get(stream)
         found: Found = {}
@@ -108,30 +121,36 @@ class ClusterPlaces:
         self._questions[question] = take
         try:
             async with asyncio.timeout(patience):
-                while missing := self._missing(known, found):
+                while missing := self._missing(known, found, wanted):
                     for node in missing:
                         self._lanes.send_quick(node, AskOffsets(question, stream, time))
-                    await self._answered(known, found, news)
+                    await self._answered(known, found, wanted, news)
         except TimeoutError:
             pass
         finally:
             del self._questions[question]
         return found
 
-    async def _answered(self, stream: "Stream", found: Found, news: asyncio.Event) -> None:
+    async def _answered(
+        self, stream: "Stream", found: Found, wanted: Collection[int] | None, news: asyncio.Event
+    ) -> None:
         """Returns once everything is there, or it is time to ask again."""
         try:
             async with asyncio.timeout(_AGAIN):
-                while self._missing(stream, found):
+                while self._missing(stream, found, wanted):
                     news.clear()
                     await news.wait()
         except TimeoutError:
             pass
 
-    def _missing(self, stream: "Stream", found: Found) -> set[str]:
+    def _missing(self, stream: "Stream", found: Found, wanted: Collection[int] | None) -> set[str]:
         """The owners that have not answered for all that is theirs."""
         owners = enumerate(self._streams.owners(stream))
-        return {node for number, node in owners if node is not None and number not in found}
+        return {
+            node
+            for number, node in owners
+            if node is not None and number not in found and (wanted is None or number in wanted)
+        }
 
     def on_answer(self, _peer: str, answer: Offsets) -> None:
         """A peer says what it has."""
@@ -167,7 +186,11 @@ class ClusterPlaces:
     ) -> None:
         error = done.exception()
         if error is None:
-            self._lanes.send_quick(peer, Offsets(asked.question, done.result()))
+            # What has gone to another node meanwhile may have been deleted here while it was read.
+            found = [
+                each for each in done.result() if self._streams.owner(asked.stream, each[0]) is None
+            ]
+            self._lanes.send_quick(peer, Offsets(asked.question, found))
         else:
             log.error("cannot tell %s of the stream %s: %s", peer, asked.stream, error)
 

@@ -16,10 +16,12 @@ from vmq.clustering.appends import (
     Append,
     AppendRun,
     AskOffsets,
+    AskPage,
     Define,
     Held,
     Hold,
     Offsets,
+    PageFound,
     Rows,
 )
 from vmq.clustering.definitions import Definitions
@@ -91,6 +93,8 @@ class Streams:
         lanes.on(Rows, self._on_rows, for_streams=True)
         lanes.on(AskOffsets, self._on_ask)
         lanes.on(Offsets, self._on_offsets)
+        lanes.on(AskPage, self._on_ask_page)
+        lanes.on(PageFound, self._on_page)
         lanes.on(Hold, self._holding.on_hold)
         lanes.on(Held, self._holding.on_held)
 
@@ -145,6 +149,8 @@ class Streams:
         if self.handover is not None:
             self.handover.close()
             self.handover = None
+        if self.places is not None:
+            self.places.pages.close()
         self.catalog = self.places = self._definitions = None
         self._is_started = False
 
@@ -226,6 +232,10 @@ class Streams:
     def members(self) -> set[str]:
         """The nodes of the cluster."""
         return self._members
+
+    def now(self) -> int:
+        """Milliseconds since 1970."""
+        return self._records.now()
 
     def up(self) -> list[str]:
         """The other nodes that can be reached."""
@@ -368,6 +378,14 @@ class Streams:
     def _on_offsets(self, peer: str, answer: Offsets) -> None:
         if self.places is not None:
             self.places.on_answer(peer, answer)
+
+    def _on_ask_page(self, peer: str, asked: AskPage) -> None:
+        if self.places is not None:
+            self.places.pages.on_ask(peer, asked)
+
+    def _on_page(self, peer: str, answer: PageFound) -> None:
+        if self.places is not None:
+            self.places.pages.on_answer(peer, answer)
 
     def _stream(self, peer: str, name: str) -> "Stream | None":
         if self.catalog is None:

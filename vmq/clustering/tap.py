@@ -9,10 +9,12 @@ from vmq.clustering.appends import Append, AppendRun
 from vmq.clustering.lanes import Lanes
 from vmq.clustering.publishes import MAX_HOPS, QOS, RETAIN, flags_of
 from vmq.core import Core
+from vmq.streams.appender import Way
 
 if TYPE_CHECKING:
     from vmq.clustering.holding import Holding, Waiting
     from vmq.streams.catalog import Stream
+    from vmq.streams.partition import Partition
 
 #: Bytes of a message between nodes beside topic, payload and client id.
 _ENVELOPE = 64
@@ -96,6 +98,41 @@ class Tap:
             return appender.refuse(qos, 1)
         self.sent += 1
         return 0
+
+    @property
+    def name(self) -> str:
+        """The stream's."""
+        return self._name
+
+    def place_of(self, topic: bytes, client_id: str) -> "Partition":
+        """The partition that a message belongs to, as this node has it."""
+        return self.stream.appender.place_of(topic, client_id)
+
+    def way(self, topic: bytes, client_id: str) -> Way:
+        """Where a message goes."""
+        number = self.stream.appender.partition_of(topic, client_id)
+        if self._holding.holds(self._name, number):
+            return Way.HELD
+        return Way.HERE if self._places.owner(self._name, number) is None else Way.AWAY
+
+    def send(
+        self, topic: bytes, payload: bytes, qos: int, retain: bool, client_id: str, time: int
+    ) -> bool:
+        """Sends a message to the owner, which is another node; returns whether it was taken.
+
+        Whatever its QoS it is in this broker's store with all else that is written in this pass, and reaches the owner.
+        """
+        number = self.stream.appender.partition_of(topic, client_id)
+        owner = self._places.owner(self._name, number)
+        assert owner is not None
+        since = self._places.since(self._name, number)
+        flags = flags_of(qos, retain)
+        message = Append(self._name, topic, payload, flags, client_id, time, 0, since)
+        if not self._takes(owner, topic, payload, client_id) or not self._forward(owner, message):
+            self.refuse(qos, 1)
+            return False
+        self.sent += 1
+        return True
 
     def append_run(
         self,

@@ -15,10 +15,12 @@ from vmq.clustering.appends import (
     Append,
     AppendRun,
     AskOffsets,
+    AskPage,
     Define,
     Held,
     Hold,
     Offsets,
+    PageFound,
     Rows,
 )
 from vmq.clustering.fences import Fence, Passed
@@ -39,10 +41,12 @@ AnyMessage = (
     | Append
     | AppendRun
     | AskOffsets
+    | AskPage
     | Define
     | Held
     | Hold
     | Offsets
+    | PageFound
     | Rows
 )
 

@@ -1,7 +1,9 @@
 """GET /stream/tail: messages of a stream, a JSON object a line, and those that follow. On the admin socket only.
 
 Files are read in a thread for each caller, a page at a time, so that the event loop has its turn between them. A caller
-that takes nothing holds its page up, and nobody else. An empty line is a sign of life; the last one tells the end.
+that takes nothing holds its page up, and nobody else. An empty line is a sign of life; the last one tells the end. What
+other nodes of a cluster own is asked of them; while one does not answer its messages are missing, and the caller is
+told so.
 """
 
 import asyncio
@@ -16,11 +18,12 @@ from aiohttp import web
 
 from vmq.admin.errors import AdminError, RefusedError
 from vmq.admin.streams import find_stream
-from vmq.streams.message import Ended, Message, TailQuery
+from vmq.streams.message import Ended, Message, Notice, TailQuery
 
 if TYPE_CHECKING:
     from vmq.broker import Broker
     from vmq.streams.catalog import Stream
+    from vmq.streams.places import Places
     from vmq.streams.tail import Tail
 
 log = logging.getLogger("vmq.http")
@@ -36,6 +39,9 @@ _BYTES: Final = 262_144
 _SLICE: Final = 0.5
 #: Looks between two signs of life.
 _ALIVE: Final = 10
+#: Seconds without an answer of another node after which who follows is told: a partition that changes its owner, or a
+#: worker that is started again, is back sooner.
+_SILENCE: Final = 3.0
 
 
 class Tails:
@@ -68,6 +74,11 @@ class Tails:
             self.running -= 1
             worker.shutdown(wait=False)
 
+    def places(self) -> "Places | None":
+        """Where partitions are that other nodes own."""
+        streaming = self._broker.streaming
+        return None if streaming is None else streaming.catalog.places
+
     def why_over(self, stream: "Stream") -> str:
         """Why nothing more comes of a stream; empty if it may."""
         if self._stopping:
@@ -97,10 +108,12 @@ class _Call:
 
     async def run(self) -> web.StreamResponse:
         from vmq.streams.errors import StreamError
+        from vmq.streams.logs import LogsAnywhere
         from vmq.streams.tail import Tail
 
+        logs = LogsAnywhere(self.stream, self.tails.places())
         try:
-            tail = await self._in_thread(lambda: Tail(self.stream.partitions, self.query))
+            tail = await self._in_thread(lambda: Tail(logs, self.query))
         except StreamError as error:
             raise AdminError(str(error)) from None
         response = web.StreamResponse(headers={"Cache-Control": "no-store"})
@@ -125,15 +138,26 @@ class _Call:
     async def _tell(self, tail: "Tail", response: web.StreamResponse) -> Ended:
         """Sends what there is, and what follows if that is wanted."""
         looks = 0
+        told = ""
         while True:
             messages = tail.messages()
             while lines := await self._in_thread(partial(_lines, messages)):
                 await response.write(lines)
                 if why := self.tails.why_over(self.stream):
                     return Ended(why)
-            if tail.done or not self.query.follow:
+            if tail.done:
                 return Ended()
-            while not await self._in_thread(lambda: self.stream.wait(tail.behind(), _SLICE)):
+            if not self.query.follow:
+                missing = tail.missing()
+                return Ended(f"{missing}: those messages are missing" if missing else "")
+            missing = tail.missing(_SILENCE)
+            if missing not in ("", told):
+                text = f"{missing}: those messages come when it does"
+                await response.write(_line(Notice(text)))
+            told = missing
+            while not await self._in_thread(lambda: tail.wait(_SLICE)):
+                if tail.missing(_SILENCE) != told:
+                    break
                 if why := self.tails.why_over(self.stream):
                     return Ended(why)
                 transport = self.request.transport
@@ -159,5 +183,5 @@ def _lines(messages: Iterator[Message]) -> bytes:
     return b"".join(lines)
 
 
-def _line(thing: Message | Ended) -> bytes:
+def _line(thing: Message | Notice | Ended) -> bytes:
     return msgspec.json.encode(thing) + b"\n"

@@ -6,6 +6,7 @@ returns, as it waits for a commit of the store.
 """
 
 from collections.abc import Iterator
+from enum import Enum, auto
 from typing import Final
 
 from vmq.config_streams import StreamOptions
@@ -23,6 +24,17 @@ ROW: Final = 100
 
 #: Clients, or topics, whose partition is remembered.
 _MOST_KEYS: Final = 65_536
+
+
+class Way(Enum):
+    """Where a message for a stream goes at the moment."""
+
+    #: Into a log of this broker.
+    HERE = auto()
+    #: To the node of the cluster that owns its partition.
+    AWAY = auto()
+    #: It waits in memory until its partition has another owner.
+    HELD = auto()
 
 
 class Appender:
@@ -156,6 +168,15 @@ class Appender:
     def place_of(self, topic: bytes, client_id: str) -> Partition:
         """The partition that a message belongs to."""
         return self.partitions[self.keys.partition(self.keys.of(topic, client_id))]
+
+    @property
+    def name(self) -> str:
+        """The stream's."""
+        return self.partitions[0].stream
+
+    def way(self, _topic: bytes, _client_id: str) -> Way:
+        """Where a message goes."""
+        return Way.HERE
 
     def refuse(self, qos: int, count: int) -> int:
         """Counts messages that are not taken."""

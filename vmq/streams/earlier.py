@@ -5,6 +5,8 @@ streams that the store does not know to be published, and would append them agai
 of a batch lie in each partition in the batch's order, behind the end that it had when the batch was
 decided, so one walk along both tells which are there. A message counts as there only if its very topic and
 payload are: whatever happened to a stream in between, none is left out that is not in it.
+
+That is for the partitions of this node. What goes to other nodes of a cluster is in the store's own commit.
 """
 
 from collections import deque
@@ -17,6 +19,7 @@ from vmq.streams.catalog import Stream
 from vmq.streams.cursor import Reader
 from vmq.streams.errors import StreamError
 from vmq.streams.partition import Partition
+from vmq.streams.places import Places
 from vmq.streams.staging import Marks
 
 _COLUMNS: Final = ("topic", "payload", "client_id")
@@ -24,10 +27,17 @@ _COLUMNS: Final = ("topic", "payload", "client_id")
 _Row = tuple[bytes, bytes]
 
 
-def marks_of(streams: Mapping[str, Stream]) -> Marks:
-    """Where each partition ends."""
+def marks_of(streams: Mapping[str, Stream], places: Places | None) -> Marks:
+    """Where each partition of this node ends.
+
+    What is behind the end of another node's would not be of the batch alone, should it come here.
+    """
     return {
-        name: {partition.number: partition.end for partition in stream.partitions}
+        name: {
+            partition.number: partition.end
+            for partition in stream.partitions
+            if places is None or places.owner(name, partition.number) is None
+        }
         for name, stream in streams.items()
     }
 
@@ -48,10 +58,6 @@ class Earlier:
             rows = iter(()) if mark is None else rows_behind(partition, mark, self.client_id)
             self.walks[partition] = walk = _Walk(rows)
         return walk.meet((topic, payload))
-
-    def put_back(self, partition: Partition, topic: bytes, payload: bytes) -> None:
-        """The message that was met last, or appended since, is to be met again."""
-        self.walks[partition].waiting.appendleft((topic, payload))
 
 
 class _Walk:

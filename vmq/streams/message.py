@@ -51,6 +51,12 @@ class Message(Struct, frozen=True, kw_only=True, tag="message"):
     payload: bytes
 
 
+class Notice(Struct, frozen=True, tag="notice"):
+    """What is to be known of the messages that come, or do not."""
+
+    text: str
+
+
 class Ended(Struct, frozen=True, tag="ended"):
     """No more messages come: all were told, or `error` says what went wrong."""
 

@@ -1,12 +1,15 @@
-"""Partitions that other nodes of a cluster own, as the Flight server sees them; without a cluster there are none.
+"""Partitions that other nodes of a cluster own, as readers see them; without a cluster there are none.
 
-Everything here is asked in Flight's threads, and may block.
+Everything here is asked in readers' threads, and may block.
 """
 
+from collections.abc import Collection
 from concurrent.futures import Future
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
+
+from vmq.streams.message import Message
 
 
 class Extent(NamedTuple):
@@ -15,6 +18,27 @@ class Extent(NamedTuple):
     earliest: int
     end: int
     size: int
+
+
+class Page(NamedTuple):
+    """Messages of one partition in order, perhaps none; the next page begins at offset `next`."""
+
+    messages: list[Message]
+    next: int
+
+
+class PageQuery(NamedTuple):
+    """Which messages: from offset `start` up to `end`, at most `rows` of them, and about `size` bytes.
+
+    `filter`: topics that match. `payload_bytes`: more of a payload is left out; 0 = all of it is wanted.
+    """
+
+    start: int
+    end: int
+    rows: int
+    size: int
+    filter: str | None = None
+    payload_bytes: int = 0
 
 
 class Places(Protocol):
@@ -26,11 +50,25 @@ class Places(Protocol):
     def location(self, node: str) -> str:
         """The Flight address of a node; empty: it has none."""
 
-    def extents(self, stream: str, patience: float) -> dict[int, Extent]:
-        """What the partitions of others hold; without those whose owners do not answer in so many seconds."""
+    def extents(
+        self, stream: str, patience: float, wanted: Collection[int] | None = None
+    ) -> dict[int, Extent]:
+        """What the partitions of others hold; without those whose owners do not answer in so many seconds.
 
-    def at_time(self, stream: str, time: int, patience: float) -> dict[int, int]:
+        `wanted`: those that are waited for; None: all.
+        """
+
+    def at_time(
+        self, stream: str, time: int, patience: float, wanted: Collection[int] | None = None
+    ) -> dict[int, int]:
         """The first of their offsets that is not older than a time; likewise."""
+
+    def page(self, stream: str, partition: int, wanted: PageQuery) -> Page | None:
+        """Some messages of a partition of another node; None if its owner does not answer.
+
+        Raises:
+            StreamError: the owner cannot read them, and says why.
+        """
 
     def append(self, stream: str, partition: int, rows: pa.RecordBatch) -> "Future[bool]":
         """Sends rows to the owner of a partition; whether they are durable there."""

@@ -18,7 +18,7 @@ from vmq.streams.columns import Projection
 from vmq.streams.errors import DamagedError, StreamError, UnknownStreamError
 from vmq.streams.frame import END
 from vmq.streams.index import load
-from vmq.streams.partition import CHECKPOINT
+from vmq.streams.partition import CHECKPOINT, COPY
 from vmq.streams.recovery import is_torn
 from vmq.streams.segment import SUFFIX, FlawError, Header, Span, file_name, index_path, read_span
 
@@ -72,35 +72,45 @@ class StoredStream:
         """
         projection = Projection(columns, topic_filter)
         for partition in self.partitions:
+            if partition.is_copy:
+                continue  # another node's, on its way here or away
             for span in partition.spans(projection.fields):
                 batch, _ = projection.apply(span.rows, self.name, partition.number, span.offset)
                 yield batch
 
-    def export_parquet(
-        self,
-        path: Path,
-        columns: Sequence[str] | None = None,
-        topic_filter: str | None = None,
-    ) -> int:
-        """Writes all rows to a Parquet file, which is there when it is complete; returns their number.
 
-        Raises:
-            StreamError: as `rows`.
-            OSError: the file cannot be written.
-        """
-        schema = Projection(columns, topic_filter).schema
-        work = path.with_name(path.name + ".tmp")
-        count = 0
-        try:
-            with pq.ParquetWriter(work, schema, compression="zstd") as writer:
-                for batch in self.rows(columns, topic_filter):
+def export_parquet(
+    streams: Sequence[StoredStream],
+    path: Path,
+    columns: Sequence[str] | None = None,
+    topic_filter: str | None = None,
+) -> int:
+    """Writes all rows of a stream to a Parquet file, which is there when it is complete; returns their number.
+
+    Args:
+        streams: the stream, as each process of a data folder has it.
+        path: the file.
+        columns: those that are wanted; None = all.
+        topic_filter: a filter of topics; None = all.
+
+    Raises:
+        StreamError: as `StoredStream.rows`.
+        OSError: the file cannot be written.
+    """
+    schema = Projection(columns, topic_filter).schema
+    work = path.with_name(path.name + ".tmp")
+    count = 0
+    try:
+        with pq.ParquetWriter(work, schema, compression="zstd") as writer:
+            for stream in streams:
+                for batch in stream.rows(columns, topic_filter):
                     if batch.num_rows:
                         writer.write_batch(batch)
                         count += batch.num_rows
-            work.replace(path)
-        finally:
-            work.unlink(missing_ok=True)
-        return count
+        work.replace(path)
+    finally:
+        work.unlink(missing_ok=True)
+    return count
 
 
 class StoredPartition:
@@ -111,6 +121,11 @@ class StoredPartition:
         self.number = number
         self.stream = stream
         self.header = Header(stream, number)
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether what is here counts for nothing: another node owns the partition."""
+        return (self.folder / COPY).exists()
 
     def segments(self) -> list[Path]:
         """The files, oldest first; those before the last are sealed."""

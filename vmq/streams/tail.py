@@ -1,47 +1,37 @@
 """The messages of a stream one by one, in the order of time: from the end or anywhere, and those that follow.
 
 Within a partition the order is that of the offsets. Between partitions whichever next message is older goes
-first. What is in memory is bounded, however much there is: of each partition a page of messages.
+first. What is in memory is bounded, however much there is: of each partition a page of messages. A partition whose
+owner does not answer is left out meanwhile, and `away` has it; it goes on where it was, behind the others' messages.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping
 from heapq import merge, nlargest
 from itertools import chain
-from typing import Any, Final
+from typing import Final
 
-import pyarrow as pa
-
-from vmq.streams.cursor import Log, Reader, offset_at
-from vmq.streams.errors import OutOfRangeError, UnknownPartitionError
+from vmq.streams.columns import Projection
+from vmq.streams.errors import AwayError, OutOfRangeError
+from vmq.streams.logs import Logs, Span, checked
 from vmq.streams.message import Message, TailQuery
+from vmq.streams.places import PageQuery
 
 #: A page has at most this many messages, and about this many bytes; all partitions share them.
 _PAGE_ROWS: Final = 512
 _ALL_ROWS: Final = 16_384
 _LEAST_ROWS: Final = 64
 _ALL_BYTES: Final = 32 << 20
-#: Messages among which the last ones are looked for at first, and at most, at a time.
-_FIRST_LOOK: Final = 4096
-_WIDEST_LOOK: Final = 262_144
-
-_COLUMNS: Final = (
-    "timestamp",
-    "offset",
-    "topic",
-    "qos",
-    "retain",
-    "client_id",
-    "key",
-    "headers",
-    "payload",
-)
+#: Seconds that owners have to answer at first, and while one does not.
+_PATIENCE: Final = 3.0
+_SHORT: Final = 0.2
 
 
 class Tail:
     """Reads some partitions of a stream from where a query says, and knows how far.
 
     Args:
-        logs: all partitions of the stream, in the order of their numbers.
+        logs: all partitions of the stream.
         query: what is wanted of them.
 
     Raises:
@@ -49,19 +39,22 @@ class Tail:
         DamagedError: a segment is not what was written.
     """
 
-    def __init__(self, logs: Sequence[Log], query: TailQuery) -> None:
-        if query.partition is not None:
-            if query.partition >= len(logs):
-                raise UnknownPartitionError(query.stream, query.partition, len(logs))
-            logs = [logs[query.partition]]
+    def __init__(self, logs: Logs, query: TailQuery) -> None:
+        Projection(None, query.filter)  # refuses what is no filter
         self.query = query
         self.logs = logs
-        self.rows = max(_LEAST_ROWS, min(_PAGE_ROWS, _ALL_ROWS // len(logs)))
-        self.bytes = _ALL_BYTES // len(logs)
-        self.readers = [Reader(log, _COLUMNS, query.filter) for log in logs]
+        self.numbers = checked(logs, query.stream, query.partition)
+        self.rows = max(_LEAST_ROWS, min(_PAGE_ROWS, _ALL_ROWS // len(self.numbers)))
+        self.bytes = _ALL_BYTES // len(self.numbers)
         self.left = query.limit
-        #: Where the next call of `messages` begins, of each of `logs`.
-        self.next = starts(logs, query)
+        #: Since when (monotonic) there is no answer for partitions.
+        self.away: dict[int, float] = {}
+        #: Where those begin, in time, that did not answer when this began.
+        self.began = time.time_ns() // 1000 if query.time is None else query.time
+        #: Where the next call of `messages` begins, of each; None: it has not answered yet.
+        self.next: dict[int, int | None] = dict.fromkeys(self.numbers)
+        begin = starts(logs, self._known(_PATIENCE), query)
+        self.next |= {number: begin[number] for number in self.numbers if number in begin}
 
     def messages(self) -> Iterator[Message]:
         """The messages up to the present ends; once all are taken, call it again to go on from there.
@@ -70,123 +63,123 @@ class Tail:
             DamagedError: a segment is not what was written.
             StreamError: the stream was deleted.
         """
-        ends = [log.end for log in self.logs]
-        found = merge(
-            *(self._of(number, end) for number, end in enumerate(ends)), key=lambda each: each[0]
+        if self.query.partition is None:
+            for number in range(len(self.numbers), self.logs.count()):  # the stream has grown
+                self.numbers.append(number)
+                self.next[number] = 0
+        found = self._known(_SHORT if self.away else _PATIENCE)
+        self._begin_late(found)
+        read = merge(
+            *(self._of(number, span.end) for number, span in found.items()),
+            key=lambda each: each[0],
         )
-        for _, _, message in found:
+        for _, _, message in read:
             if self.done:
                 return
             if self.left is not None:
                 self.left -= 1
             yield message
-        self.next = ends
 
     @property
     def done(self) -> bool:
         """As many messages as were wanted have come."""
         return self.left == 0
 
-    def behind(self) -> list[tuple[Log, int]]:
-        """Each log, and how far it is read."""
-        return list(zip(self.logs, self.next, strict=True))
+    def wait(self, seconds: float) -> bool:
+        """Waits until there may be more messages; False if there are none in time."""
+        grown = self.query.partition is None and self.logs.count() > len(self.numbers)
+        return grown or self.logs.wait(self.next, seconds)
 
-    def _of(self, number: int, end: int) -> Iterator[tuple[int, int, Message]]:
-        """The messages of one log, each behind its time and the log's place among `logs`."""
-        start = self.next[number]
-        while start < end:
-            try:
-                page, start = self._page(self.readers[number], start, end)
-            except OutOfRangeError as error:
-                if start >= error.earliest:
-                    raise
-                start = error.earliest  # the retention was faster
-                continue
-            for message in page:
-                yield message.timestamp, number, message
-
-    def _page(self, reader: Reader, start: int, end: int) -> tuple[list[Message], int]:
-        """Some messages from an offset on, and where to go on."""
-        page: list[Message] = []
-        size = 0
-        for chunk in reader.read(start, end, self.rows):
-            for row in _plain(chunk.rows):
-                page.append(self._message(reader.partition.number, row))
-                size += len(page[-1].payload)
-                if size > self.bytes:
-                    return page, page[-1].offset + 1
-            if page:
-                return page, chunk.next
-        return page, end
-
-    def _message(self, partition: int, row: dict[str, Any]) -> Message:
-        payload: bytes = row.pop("payload")
-        most = self.query.payload_bytes
-        return Message(
-            partition=partition,
-            payload=payload[:most] if most else payload,
-            size=len(payload),
-            **row,
+    def missing(self, seconds: float = 0.0) -> str:
+        """Which partitions have not answered for so long, and whose they are; empty if all have."""
+        since = time.monotonic() - seconds
+        by_node: dict[str, list[int]] = {}
+        for number in sorted(self.away):
+            if self.away[number] <= since:
+                by_node.setdefault(self.logs.owner(number), []).append(number)
+        name = self.query.stream
+        return "; ".join(
+            f"partition {', '.join(map(str, numbers))} of stream {name!r} is on node {node!r}, "
+            "which does not answer"
+            for node, numbers in by_node.items()
         )
 
+    def _known(self, patience: float) -> Mapping[int, Span]:
+        """What the wanted partitions hold; notes which of them do not answer."""
+        found = self.logs.spans(self.numbers, patience)
+        for number in self.numbers:
+            if number in found:
+                self.away.pop(number, None)
+            else:
+                self.away.setdefault(number, time.monotonic())
+        return found
 
-def starts(logs: Sequence[Log], query: TailQuery) -> list[int]:
-    """The offset of each log at which to begin.
+    def _begin_late(self, found: Mapping[int, Span]) -> None:
+        """Those that had not answered before begin with what came since."""
+        late = [number for number in found if self.next[number] is None]
+        if late:
+            asked = self.logs.at_time(late, self.began, _PATIENCE)
+            self.next |= {number: asked[number] for number in late if number in asked}
+
+    def _of(self, number: int, end: int) -> Iterator[tuple[int, int, Message]]:
+        """The messages of one partition, each behind its time and its number."""
+        start = self.next[number]
+        while start is not None and start < end:
+            wanted = PageQuery(
+                start, end, self.rows, self.bytes, self.query.filter, self.query.payload_bytes
+            )
+            try:
+                page = self.logs.page(number, wanted)
+            except AwayError:
+                self.away.setdefault(number, time.monotonic())
+                break
+            for message in page.messages:
+                yield message.timestamp, number, message
+            if page.next <= start:
+                break  # it ends before what it was said to hold
+            start = page.next
+        self.next[number] = start
+
+
+def starts(logs: Logs, found: Mapping[int, Span], query: TailQuery) -> Mapping[int, int]:
+    """The offset at which to begin, of each partition that answers; `found`: what they hold.
 
     Raises:
-        OutOfRangeError: a log has no such offset.
+        OutOfRangeError: a partition has no such offset.
     """
     if query.start == "earliest":
-        return [log.earliest for log in logs]
+        return dict.fromkeys(range(logs.count()), 0) | {
+            number: span.earliest for number, span in found.items()
+        }
     if query.start == "latest":
-        return [log.end for log in logs]
+        return {number: span.end for number, span in found.items()}
     if query.time is not None:
-        return [offset_at(log, query.time) for log in logs]
+        return logs.at_time(found, query.time, _PATIENCE)
     if query.offset is None:
-        return before_the_end(logs, query.last, query.filter)
-    for log in logs:
-        if not log.earliest <= query.offset <= log.end:
-            raise OutOfRangeError(log.stream, log.number, query.offset, log.earliest, log.end)
-    return [query.offset] * len(logs)
+        return before_the_end(logs, found, query.last, query.filter)
+    for number, span in found.items():
+        if not span.earliest <= query.offset <= span.end:
+            raise OutOfRangeError(query.stream, number, query.offset, span.earliest, span.end)
+    return dict.fromkeys(range(logs.count()), query.offset)
 
 
-def before_the_end(logs: Sequence[Log], count: int, topic_filter: str | None) -> list[int]:
-    """The offset of each log at which its part of the last `count` messages of all begins."""
+def before_the_end(
+    logs: Logs, found: Mapping[int, Span], count: int, topic_filter: str | None
+) -> dict[int, int]:
+    """The offset of each partition at which its part of the last `count` messages of all begins."""
     latest: list[tuple[int, int, int]] = []
-    ends = [log.end for log in logs]
-    for number, (log, end) in enumerate(zip(logs, ends, strict=True)):
-        found: list[tuple[int, int, int]] = []
-        time = 1 << 62
-        for when, offset in last_of(log, end, count, topic_filter):
-            # Clocks may go back. The time of what comes later counts: it is in if this is.
-            time = min(time, when)
-            found.append((time, offset, number))
-        latest = nlargest(count, chain(latest, found))
-    begin = list(ends)
-    for _, offset, number in latest:  # the earliest of each comes last
-        begin[number] = offset
-    return begin
-
-
-def last_of(log: Log, end: int, count: int, topic_filter: str | None) -> Iterator[tuple[int, int]]:
-    """Time and offset of the last `count` messages before an offset, the last one first."""
-    reader = Reader(log, ("timestamp", "offset"), topic_filter)
-    look = count if topic_filter is None else max(count, _FIRST_LOOK)
-    while count and end > log.earliest:
-        begin = max(log.earliest, end - look)
+    begin: dict[int, int] = {}
+    for number, span in found.items():
+        last: list[tuple[int, int, int]] = []
+        newest = 1 << 62
         try:
-            batches = [chunk.rows for chunk in reader.read(begin, end)]
-        except OutOfRangeError:
-            return  # the retention was faster
-        for batch in reversed(batches):
-            for row in reversed(list(_plain(batch.slice(max(0, batch.num_rows - count))))):
-                yield row["timestamp"], row["offset"]
-                count -= 1
-        end = begin
-        look = min(2 * look, max(look, _WIDEST_LOOK))
-
-
-def _plain(rows: pa.RecordBatch) -> Iterable[dict[str, Any]]:
-    """Rows whose timestamps come first, in microseconds."""
-    plain = rows.set_column(0, "timestamp", rows.column(0).cast(pa.int64()))
-    return plain.to_pylist()  # type: ignore[no-any-return]
+            for when, offset in logs.last(number, span, count, topic_filter):
+                # Clocks may go back. The time of what comes later counts: it is in if this is.
+                newest = min(newest, when)
+                last.append((newest, offset, number))
+        except AwayError:
+            continue
+        begin[number] = span.end
+        latest = nlargest(count, chain(latest, last))
+    # The earliest of each comes last.
+    return begin | {number: offset for _, offset, number in latest}

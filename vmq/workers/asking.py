@@ -1,6 +1,7 @@
 """Asks workers, each on its admin socket."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,8 @@ PATIENCE: Final = 60.0
 _QUICK: Final = 3.0
 #: Seconds without a sign of life after which a trace has ended.
 _SILENCE: Final = 15.0
+#: The same of a stream's messages, which may have to be looked for.
+_LONG_SILENCE: Final = 30.0
 
 _KINDS: Final = {404: NotFoundError, 409: RefusedError}
 
@@ -97,24 +100,38 @@ class Client:
         except msgspec.DecodeError as error:
             raise UnreachableError(f"worker {number} answers {status}: {error}") from None
 
-    async def trace(self, number: int, parameters: Mapping[str, str]) -> AsyncIterator[bytes]:
+    async def trace(self, number: int, parameters: Mapping[str, str]) -> AsyncGenerator[bytes]:
         """The lines of a trace as they come, until the worker ends.
 
         Raises:
             UnreachableError: it does not answer.
             AdminError: it refuses.
         """
-        timeout = aiohttp.ClientTimeout(total=None, sock_read=_SILENCE)
+        async with self._follow(number, "/trace", parameters, _SILENCE) as content:
+            async for line in content:
+                yield line
+
+    async def tail(self, number: int, parameters: Mapping[str, str]) -> AsyncGenerator[bytes]:
+        """What a worker tells of a stream, some bytes at a time: a line may be as long as a message. Likewise."""
+        async with self._follow(number, "/stream/tail", parameters, _LONG_SILENCE) as content:
+            async for some in content.iter_any():
+                yield some
+
+    @asynccontextmanager
+    async def _follow(
+        self, number: int, path: str, parameters: Mapping[str, str], silence: float
+    ) -> AsyncIterator[aiohttp.StreamReader]:
+        """An answer that does not end, unless nothing comes for so many seconds."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_read=silence)
         try:
             async with self._session(number).get(
-                f"{PREFIX}/trace", params=dict(parameters), timeout=timeout
+                PREFIX + path, params=dict(parameters), timeout=timeout
             ) as response:
                 if response.status != 200:
                     error = AdminError(str((await response.json()).get("error")))
                     error.status = response.status
                     raise error
-                async for line in response.content:
-                    yield line
+                yield response.content
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise UnreachableError(_said(number, error)) from None
 

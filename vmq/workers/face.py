@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from vmq.admin.errors import RefusedError
 from vmq.admin.keys import ApiKeys
 from vmq.config import ListenerOptions
 from vmq.core import Counters
@@ -16,6 +15,8 @@ from vmq.http.server import HttpListener, open_http
 from vmq.open_listeners import OpenListeners
 from vmq.start_error import StartError
 from vmq.workers.asking import Client
+from vmq.workers.crew import Crew
+from vmq.workers.tailing import Tails
 from vmq.workers.tracing import Traces
 from vmq.workers.views import Views
 from vmq.workers.ways import Ways
@@ -37,7 +38,7 @@ class Face:
         self.ways = Ways(supervisor, self)
         self._live = {
             "/trace": Traces(supervisor, self.client).stream,
-            "/stream/tail": self._refuse_tail,
+            "/stream/tail": Tails(Crew(supervisor, self.client), self.client).stream,
         }
         self._folder = folder
         self._admin: AdminSocket | None = None
@@ -89,9 +90,3 @@ class Face:
     async def close_listener(self, name: str) -> None:
         """Closes a listener of HTTP."""
         await self.listeners.close(name).finish()
-
-    async def _refuse_tail(self, _request: web.Request) -> web.StreamResponse:
-        where = self._supervisor.plan.own_folder(1).parent
-        raise RefusedError(
-            f"each worker shows the partitions that it owns: use --data-dir {where}/N (`vmq stream show` tells which)"
-        )

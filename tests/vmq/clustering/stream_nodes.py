@@ -131,6 +131,13 @@ def kept(brokers: list[Broker], name: str) -> int:
     return sum(each.end - each.earliest for partitions in found for each in partitions)
 
 
+def strays(broker: Broker, name: str) -> int:
+    """The messages in a node's logs whose partitions are others'."""
+    own = clustering(broker).node.name
+    found = zip(stream(broker, name).partitions, owners(broker, name), strict=True)
+    return sum(each.end - each.earliest for each, owner in found if owner != own)
+
+
 TOPICS = [f"x/{number}" for number in range(24)]
 
 

@@ -11,13 +11,11 @@ from tests.support.wire import PUBACK, PUBREC, publish_packet
 from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.nodes import address, clustering, until
 from tests.vmq.clustering.stream_nodes import kept, nodes, owners, stream, total, with_streams
-from tests.vmq.streamed import streams_of
 from tests.vmq.streams.support import options
 from vmq.broker import Broker
 from vmq.clustering import holding
 from vmq.clustering.appends import Hold
 from vmq.clustering.holding import Holding
-from vmq.sinks import Rows
 
 ONE = options(filters=["x/#"])
 
@@ -100,22 +98,6 @@ async def test_what_has_waited_is_acknowledged_when_the_store_has_it(
             assert len(p.unfinished) == 1
         committer.commit()
         await p.until(lambda: not p.unfinished)
-        await until(lambda: kept([owner], "s") == 1)
-
-
-async def test_a_sink_waits_until_its_messages_are_on_their_way(tmp_path: Path) -> None:
-    async with nodes(tmp_path, "a", "b", s=ONE) as (a, b):
-        owner, other = sides(a, b)
-        sinks = streams_of(other).sinks
-        name = clustering(owner).node.name
-        holding_of(other).on_hold(name, Hold("s", 0, 1, 9))
-        routed = sinks.routed(Rows([("x/1", b"staged", 1, False)], 1))
-        keeping = asyncio.create_task(sinks.keep("query", 1, 1, routed))
-        await until(lambda: waiting(other) == 1)
-        await asyncio.sleep(0)
-        assert not keeping.done()
-        holding_of(other).on_hold(name, Hold("s", 0, 1, 0))
-        await keeping
         await until(lambda: kept([owner], "s") == 1)
 
 

@@ -71,17 +71,6 @@ def test_every_message_has_a_row_of_its_own_whatever_is_missing(
         partition.close()
 
 
-def test_what_is_put_back_is_met_again(tmp_path: Path) -> None:
-    partition = filled(tmp_path, 0, [(b"a", b"1"), (b"a", b"2")], [])
-    earlier = Earlier({"s": {0: 0}}, "me")
-    assert earlier.meet(partition, b"a", b"1")
-    earlier.put_back(partition, b"a", b"1")
-    for payload in (b"1", b"2"):
-        assert earlier.meet(partition, b"a", payload)
-    assert not earlier.meet(partition, b"a", b"2")
-    partition.close()
-
-
 def test_streams_without_a_mark_and_those_made_anew_have_nothing(tmp_path: Path) -> None:
     partition = filled(tmp_path, 0, [(b"a", b"1")], [])
     assert not Earlier({}, "me").meet(partition, b"a", b"1")

@@ -10,7 +10,7 @@ from vmq.streams.frame import END
 from vmq.streams.partition import CHECKPOINT
 from vmq.streams.schema import READ
 from vmq.streams.segment import index_path
-from vmq.streams.stored import StoredStream, find_folder, names
+from vmq.streams.stored import StoredStream, export_parquet, find_folder, names
 
 
 @pytest.fixture
@@ -118,20 +118,20 @@ def test_what_a_start_mends_is_a_note(folder: Path) -> None:
 def test_an_export_has_every_row_or_is_not_there(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "out.parquet"
     stream = StoredStream(folder, "s")
-    assert stream.export_parquet(path) == 20
+    assert export_parquet([stream], path) == 20
     table = pq.read_table(path)
     assert table.schema.equals(READ)
     assert sorted(int(each) for each in table.column("payload").to_pylist()) == list(range(20))
-    assert stream.export_parquet(path, ["payload"], "+/3") == 5
+    assert export_parquet([stream], path, ["payload"], "+/3") == 5
     assert pq.read_table(path).column("payload").to_pylist() == [b"3", b"7", b"11", b"15", b"19"]
     path.unlink()
     (sealed, _) = segments(folder)
     raw = sealed.read_bytes()
     sealed.write_bytes(raw[:-20] + b"x" + raw[-19:])
     with pytest.raises(DamagedError):
-        stream.export_parquet(path)
+        export_parquet([stream], path)
     with pytest.raises(StreamError, match="there is no column 'x'"):
-        stream.export_parquet(path, ["x"])
+        export_parquet([stream], path, ["x"])
     assert not path.exists()
     assert not list(tmp_path.glob("*.tmp"))
 

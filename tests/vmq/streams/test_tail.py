@@ -12,6 +12,7 @@ from vmq.config_streams import StreamOptions
 from vmq.mqtt.topics import matches
 from vmq.streams.cursor import Log
 from vmq.streams.errors import OutOfRangeError, StreamError, UnknownPartitionError
+from vmq.streams.logs import LogsHere
 from vmq.streams.message import Message, TailQuery
 from vmq.streams.partition import Partition
 from vmq.streams.resting import RestingLog
@@ -78,7 +79,7 @@ def test_the_last_messages_and_then_what_follows(
         logs = Logs(Path(folder))
         logs.put(before)
         query = TailQuery(stream="s", last=count, filter=topic_filter)
-        tail = Tail(logs.partitions, query)
+        tail = Tail(LogsHere(logs.partitions), query)
         tail.rows = 2
         there = logs.wanted(topic_filter)
         # Of the messages of one moment any may be the first that is left out.
@@ -87,7 +88,7 @@ def test_the_last_messages_and_then_what_follows(
         assert [each[0] for each in last] == [
             each[0] for each in there[max(0, len(there) - count) :]
         ]
-        assert seen(list(Tail(logs.resting(), query).messages())) == last
+        assert seen(list(Tail(LogsHere(logs.resting()), query).messages())) == last
         assert list(tail.messages()) == []
         logs.time += 1
         logs.put(after)
@@ -102,7 +103,9 @@ def test_with_clocks_that_go_back_it_is_still_the_end_of_each_partition(
     with TemporaryDirectory() as folder:
         logs = Logs(Path(folder))
         logs.put(before)
-        tail = Tail(logs.partitions, TailQuery(stream="s", last=count, filter=topic_filter))
+        tail = Tail(
+            LogsHere(logs.partitions), TailQuery(stream="s", last=count, filter=topic_filter)
+        )
         last = seen(list(tail.messages()))
         there = logs.wanted(topic_filter)
         assert len(last) == min(count, len(there))
@@ -124,10 +127,10 @@ def test_from_a_time_an_offset_or_an_end_on(
 
         def found(**where: object) -> list[tuple[int, int, int, str]]:
             query = TailQuery(stream="s", filter=topic_filter, **where)  # type: ignore[arg-type]
-            tail = Tail(logs.partitions, query)
+            tail = Tail(LogsHere(logs.partitions), query)
             tail.bytes = 1  # a page for each message
             result = seen(list(tail.messages()))
-            assert seen(list(Tail(logs.resting(), query).messages())) == result
+            assert seen(list(Tail(LogsHere(logs.resting()), query).messages())) == result
             return result
 
         assert found(start="earliest") == there
@@ -146,7 +149,7 @@ def test_payloads_are_whole_unless_less_is_wanted(tmp_path: Path) -> None:
     put(logs.partitions[0], [row(1, payload=b"12345")])
     for most, wanted in ((0, b"12345"), (2, b"12"), (9, b"12345")):
         query = TailQuery(stream="s", payload_bytes=most)
-        (message,) = Tail(logs.partitions, query).messages()
+        (message,) = Tail(LogsHere(logs.partitions), query).messages()
         assert (message.payload, message.size) == (wanted, 5)
     assert message.client_id == "client-1"
     assert message.qos == 1
@@ -161,7 +164,7 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
         (TailQuery(stream="s", filter="a/#/b"), StreamError, "not a topic filter"),
     ):
         with pytest.raises(error, match=text):
-            Tail(logs.partitions, query)
+            Tail(LogsHere(logs.partitions), query)
     logs.close()
 
 
@@ -170,7 +173,7 @@ def test_what_the_retention_deletes_meanwhile_is_passed_over(tmp_path: Path) -> 
     log = logs.partitions[0]
     for number in range(4):
         put(log, [row(number, payload=b"x" * 60_000)])
-    tail = Tail([log], TailQuery(stream="s", start="earliest"))
+    tail = Tail(LogsHere([log]), TailQuery(stream="s", start="earliest"))
     tail.rows = 1
     messages = tail.messages()
     assert next(messages).offset == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -21,7 +22,7 @@ from tests.cluster_processes.cluster import lasting_port
 from tests.conftest import BrokerFactory
 from tests.support.broker_process import BrokerProcess
 from tests.support.wire import Wire, connect_packet
-from tests.vmq.cli.program import run
+from tests.vmq.cli.program import Program, run
 from tests.vmq.workers.several import Several, is_gone, reach
 
 LISTEN = ("tcp://127.0.0.1:0", "ws://127.0.0.1:0/mqtt", "http://127.0.0.1:0")
@@ -495,12 +496,36 @@ def read(location: str) -> list[bytes]:
     return sorted(found)
 
 
+def follow(several: Several, expected: list[bytes]) -> None:
+    """Has `vmq stream tail` show the messages of all workers, the next ones, and those after a worker's death."""
+    where = ("stream", "tail", "s", "--json", "--data-dir", str(several.folder))
+    done = run(*where, "--from", "earliest")
+    told = sorted(json.loads(line)["payload"].encode() for line in done.out.splitlines())
+    assert (done.code, done.err, told) == (0, "", expected)
+    folder = ("--data-dir", str(several.folder))
+    done = run("stream", "verify", *folder)
+    assert (done.code, done.err, done.out.splitlines()[-1]) == (0, "", b"ok")
+    target = several.folder / "s.parquet"
+    done = run("stream", "export", "s", "--parquet", str(target), *folder)
+    assert (done.code, done.err, done.out) == (0, "", f"{len(expected)} messages\n".encode())
+    with Program(*where, "-f", "-n", "1") as program:
+        program.wait_out("payload")
+        several.kill(2)
+        with Wire.connect_tcp(several.broker.tcp) as wire:
+            wire.connect("after")
+            for topic in range(20):
+                wire.publish(f"s/{topic}", b"after", qos=1)
+        program.wait_out("after", 20)
+        program.signal(signal.SIGINT)
+        assert program.finish().code == 130
+
+
 def test_workers_share_streams_and_give_them_back(
     fresh_broker: BrokerFactory, tmp_path: Path
 ) -> None:
     first = two_ports()
     places = [f"grpc://127.0.0.1:{port}" for port in (first, first + 1)]
-    listen = (LISTEN[0], places[0])
+    listen = (LISTEN[0], places[0], LISTEN[2])
     broker = fresh_broker(listen=listen, data_dir=tmp_path, args=ARGS)
     several = Several(broker)
     assert broker.urls[1] == places[0]
@@ -525,8 +550,10 @@ def test_workers_share_streams_and_give_them_back(
         "n-2",
     }
     assert read(places[0]) == read(places[1]) == expected
-    status, answer = several.api("GET", "/stream/tail", stream="s")
-    assert (status, "workers/N" in answer["error"]) == (409, True)
+    follow(several, expected)
+    expected = sorted([*expected, *[b"after"] * 20])
+    status, answer = several.api("GET", "/stream/tail", stream="t")
+    assert (status, answer["error"]) == (404, "there is no stream 't'; there are: s")
     assert broker.terminate() == 0
     # The second worker is one too many now; its partitions go to the first, and then one process is enough.
     broker = fresh_broker(data_dir=tmp_path, args=("--node-name", "n"))

@@ -1,0 +1,351 @@
+"""The partitions of one stream, for those who read messages one by one: of this process, or wherever they are.
+
+Who reads asks for pages; between two of them a partition may go to another node of the cluster, with its offsets.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+import pyarrow as pa
+
+from vmq.streams.catalog import Stream
+from vmq.streams.cursor import Log, Reader, offset_at
+from vmq.streams.errors import AwayError, OutOfRangeError, StreamError, UnknownPartitionError
+from vmq.streams.extents import LOOK
+from vmq.streams.message import Message
+from vmq.streams.places import Page, PageQuery, Places
+
+T = TypeVar("T")
+
+#: Messages among which the last ones are looked for at first, and at most, at a time.
+_FIRST_LOOK: Final = 4096
+_WIDEST_LOOK: Final = 262_144
+#: What a page of another node holds at most, and how many messages are looked through for it.
+_FAR_ROWS: Final = 4096
+_FAR_BYTES: Final = 1 << 20
+_FAR_LOOK: Final = 65_536
+#: Seconds that others have to say whether there is news: one that is silent holds up nobody for long.
+_SHORT: Final = 0.2
+#: Owners of a partition, one after the other, before it is given up.
+_TRIES: Final = 10
+
+COLUMNS: Final = (
+    "timestamp",
+    "offset",
+    "topic",
+    "qos",
+    "retain",
+    "client_id",
+    "key",
+    "headers",
+    "payload",
+)
+
+
+class Span(NamedTuple):
+    """The offsets of a partition: from `earliest` up to `end`."""
+
+    earliest: int
+    end: int
+
+
+class Logs(Protocol):
+    """All partitions of a stream. Calls may block."""
+
+    def count(self) -> int:
+        """How many there are."""
+
+    def owner(self, number: int) -> str:
+        """The node that has one; empty: this one."""
+
+    def spans(self, numbers: Collection[int], patience: float) -> Mapping[int, Span]:
+        """What some of them hold; without those whose owners do not answer in so many seconds."""
+
+    def at_time(self, numbers: Collection[int], time: int, patience: float) -> Mapping[int, int]:
+        """The first offset of some of them that is not older than a time (microseconds); likewise."""
+
+    def last(self, number: int, span: Span, count: int, topics: str | None) -> "Iterator[Moment]":
+        """When and where the last `count` messages of one are, the last one first.
+
+        Raises:
+            AwayError: its owner does not answer.
+        """
+
+    def page(self, number: int, wanted: PageQuery) -> Page:
+        """Some messages of one. Where they begin too early, those are gone: it goes on behind them.
+
+        Raises:
+            AwayError: its owner does not answer.
+            StreamError: it cannot be read.
+        """
+
+    def wait(self, after: Mapping[int, int | None], seconds: float) -> bool:
+        """Waits until one ends behind an offset (None: answers at all); False if none does in time."""
+
+
+#: Time in microseconds and offset.
+Moment = tuple[int, int]
+
+
+class LogsHere:
+    """Those that this process has."""
+
+    def __init__(self, logs: Sequence[Log]) -> None:
+        self._logs = logs
+        #: By topic filter and partition.
+        self._readers: dict[tuple[str | None, int], Reader] = {}
+
+    def count(self) -> int:
+        return len(self._logs)
+
+    def owner(self, _number: int) -> str:
+        return ""
+
+    def span(self, number: int) -> Span:
+        """What one of them holds."""
+        log = self._logs[number]
+        return Span(log.earliest, log.end)
+
+    def spans(self, numbers: Collection[int], _patience: float) -> dict[int, Span]:
+        return {number: self.span(number) for number in numbers}
+
+    def time_of(self, number: int, time: int) -> int:
+        """The first offset of one that is not older than a time."""
+        return offset_at(self._logs[number], time)
+
+    def at_time(self, numbers: Collection[int], time: int, _patience: float) -> dict[int, int]:
+        return {number: self.time_of(number, time) for number in numbers}
+
+    def last(self, number: int, span: Span, count: int, topics: str | None) -> Iterator[Moment]:
+        return last_of(self._logs[number], span.end, count, topics)
+
+    def page(self, number: int, wanted: PageQuery) -> Page:
+        reader = self._readers.get((wanted.filter, number))
+        if reader is None:
+            reader = Reader(self._logs[number], COLUMNS, wanted.filter)
+            self._readers[wanted.filter, number] = reader
+        return page_of(reader, wanted)
+
+    def wait(self, _after: Mapping[int, int | None], _seconds: float) -> bool:
+        return False  # nobody writes to them
+
+
+class LogsAnywhere:
+    """Those of a stream of a broker.
+
+    Args:
+        stream: the stream.
+        places: where partitions are that other nodes own; None: without a cluster there are none.
+    """
+
+    def __init__(self, stream: Stream, places: Places | None) -> None:
+        self._stream = stream
+        self._places = places
+        self._here = LogsHere(stream.partitions)
+
+    def count(self) -> int:
+        return self._here.count()
+
+    def owner(self, number: int) -> str:
+        places = self._places
+        return (None if places is None else places.owner(self._stream.name, number)) or ""
+
+    def spans(self, numbers: Collection[int], patience: float) -> dict[int, Span]:
+        found, elsewhere = self._ours(numbers, self._here.span)
+        if elsewhere and self._places is not None:
+            asked = self._places.extents(self._stream.name, patience, elsewhere)
+            found |= {
+                number: Span(asked[number].earliest, asked[number].end)
+                for number in elsewhere & asked.keys()
+            }
+        return found
+
+    def at_time(self, numbers: Collection[int], time: int, patience: float) -> dict[int, int]:
+        found, elsewhere = self._ours(numbers, lambda number: self._here.time_of(number, time))
+        if elsewhere and self._places is not None:
+            asked = self._places.at_time(self._stream.name, time, patience, elsewhere)
+            found |= {number: asked[number] for number in elsewhere & asked.keys()}
+        return found
+
+    def _ours(
+        self, numbers: Collection[int], find: Callable[[int], T]
+    ) -> tuple[dict[int, T], set[int]]:
+        """What is found of those partitions that this node owns, and which are others'."""
+        found: dict[int, T] = {}
+        elsewhere: set[int] = set()
+        for number in numbers:
+            if not self.owner(number):
+                found[number] = find(number)
+            # Not before: what another node owns is deleted here.
+            if self.owner(number):
+                found.pop(number, None)
+                elsewhere.add(number)
+        return found, elsewhere
+
+    def last(self, number: int, span: Span, count: int, topics: str | None) -> Iterator[Moment]:
+        if not self.owner(number):
+            found = list(self._here.last(number, span, count, topics))
+            if not self.owner(number):
+                return iter(found)
+        return self._last_elsewhere(number, span, count, topics)
+
+    def _last_elsewhere(
+        self, number: int, span: Span, count: int, topics: str | None
+    ) -> Iterator[Moment]:
+        end = span.end
+        for look in looks(count, topics):
+            if not count or end <= span.earliest:
+                return
+            begin = at = max(span.earliest, end - look)
+            found: list[Moment] = []
+            while at < end:
+                # A payload is of no interest, but 0 would be all of it.
+                page = self.page(number, PageQuery(at, end, _FAR_ROWS, _FAR_BYTES, topics, 1))
+                found += [(each.timestamp, each.offset) for each in page.messages]
+                at = page.next
+            found = found[-count:]
+            yield from reversed(found)
+            count -= len(found)
+            end = begin
+
+    def page(self, number: int, wanted: PageQuery) -> Page:
+        owner = ""
+        for _ in range(_TRIES):
+            owner = self.owner(number)
+            if owner and self._places is not None:
+                page = self._places.page(self._stream.name, number, within_reach(wanted))
+                if page is not None:
+                    return page
+                if self.owner(number) == owner:
+                    break
+                continue
+            try:
+                page = self._here.page(number, wanted)
+            except StreamError:
+                if not self.owner(number):
+                    raise
+                continue  # what another node owns is deleted here
+            if not self.owner(number):
+                return page
+        raise AwayError(self._stream.name, number, owner)
+
+    def wait(self, after: Mapping[int, int | None], seconds: float) -> bool:
+        theirs = {number for number in after if self.owner(number)}
+        ours = [
+            (self._stream.partitions[number], offset)
+            for number, offset in after.items()
+            if number not in theirs and offset is not None
+        ]
+        until = time.monotonic() + seconds
+        while True:
+            if theirs and self._have_passed(after, theirs, min(seconds, _SHORT)):
+                return True
+            left = until - time.monotonic()
+            if left <= 0 or self._stream.wait(ours, min(left, LOOK) if theirs else left):
+                return left > 0
+
+    def _have_passed(
+        self, after: Mapping[int, int | None], numbers: set[int], patience: float
+    ) -> bool:
+        assert self._places is not None
+        found = self._places.extents(self._stream.name, patience, numbers)
+        for number in numbers & found.keys():
+            offset = after[number]
+            if offset is None or found[number].end > offset:
+                return True
+        return False
+
+
+def within_reach(wanted: PageQuery) -> PageQuery:
+    """As much of a page as another node is asked for at a time."""
+    return wanted._replace(
+        end=min(wanted.end, wanted.start + _FAR_LOOK),
+        rows=min(wanted.rows, _FAR_ROWS),
+        size=min(wanted.size, _FAR_BYTES),
+    )
+
+
+def page_of(reader: Reader, wanted: PageQuery) -> Page:
+    """Some messages of a partition of this process; see `Logs.page`.
+
+    Raises:
+        StreamError: they cannot be read.
+    """
+    try:
+        return _page(reader, wanted)
+    except OutOfRangeError as error:
+        if wanted.start >= error.earliest:
+            raise
+        return Page([], error.earliest)  # the retention was faster
+
+
+def _page(reader: Reader, wanted: PageQuery) -> Page:
+    page: list[Message] = []
+    size = 0
+    end = min(wanted.end, reader.partition.end)
+    for chunk in reader.read(wanted.start, end, wanted.rows):
+        for row in plain(chunk.rows):
+            page.append(_message(reader.partition.number, row, wanted.payload_bytes))
+            size += len(page[-1].payload)
+            if size > wanted.size:
+                return Page(page, page[-1].offset + 1)
+        if page:
+            return Page(page, chunk.next)
+    return Page(page, end)
+
+
+def _message(partition: int, row: dict[str, Any], most: int) -> Message:
+    payload: bytes = row.pop("payload")
+    return Message(
+        partition=partition,
+        payload=payload[:most] if most else payload,
+        size=len(payload),
+        **row,
+    )
+
+
+def last_of(log: Log, end: int, count: int, topic_filter: str | None) -> Iterator[Moment]:
+    """Time and offset of the last `count` messages before an offset, the last one first."""
+    reader = Reader(log, ("timestamp", "offset"), topic_filter)
+    for look in looks(count, topic_filter):
+        if not count or end <= log.earliest:
+            return
+        begin = max(log.earliest, end - look)
+        try:
+            batches = [chunk.rows for chunk in reader.read(begin, end)]
+        except OutOfRangeError:
+            return  # the retention was faster
+        for batch in reversed(batches):
+            for row in reversed(list(plain(batch.slice(max(0, batch.num_rows - count))))):
+                yield row["timestamp"], row["offset"]
+                count -= 1
+        end = begin
+
+
+def looks(count: int, topic_filter: str | None) -> Iterator[int]:
+    """Among how many messages the last `count` are looked for, each time further back."""
+    look = count if topic_filter is None else max(count, _FIRST_LOOK)
+    while True:
+        yield look
+        look = min(2 * look, max(look, _WIDEST_LOOK))
+
+
+def plain(rows: pa.RecordBatch) -> Iterable[dict[str, Any]]:
+    """Rows whose timestamps come first, in microseconds."""
+    changed = rows.set_column(0, "timestamp", rows.column(0).cast(pa.int64()))
+    return changed.to_pylist()  # type: ignore[no-any-return]
+
+
+def checked(logs: Logs, stream: str, partition: int | None) -> list[int]:
+    """The numbers of the partitions that are wanted: one, or all.
+
+    Raises:
+        UnknownPartitionError: there is no such partition.
+    """
+    count = logs.count()
+    if partition is None:
+        return list(range(count))
+    if partition >= count:
+        raise UnknownPartitionError(stream, partition, count)
+    return [partition]

@@ -1,0 +1,48 @@
+"""A stream of several workers: any of them follows all its partitions, wherever they are."""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from aiohttp import web
+
+from vmq.streams.message import Ended
+from vmq.workers.asking import Client, UnreachableError
+
+if TYPE_CHECKING:
+    from vmq.workers.crew import Crew
+
+
+class Tails:
+    """Passes on what a worker tells of streams."""
+
+    def __init__(self, crew: "Crew", client: Client) -> None:
+        self._crew = crew
+        self._client = client
+
+    async def stream(self, request: web.Request) -> web.StreamResponse:
+        """Streams lines until all is told, or the caller goes.
+
+        Raises:
+            AdminError: no worker runs, or the one that was asked refuses.
+        """
+        lines = self._client.tail(self._crew.running()[0].number, dict(request.query))
+        response = web.StreamResponse(headers={"Cache-Control": "no-store"})
+        response.content_type = "application/x-ndjson"
+        some = b"\n"
+        try:
+            some = await anext(lines, some)  # not before: a refusal has a status of its own
+            await response.prepare(request)
+            await response.write(some)
+            async for some in lines:
+                await response.write(some)
+        except ConnectionError:
+            return response  # the caller went
+        except UnreachableError as error:
+            if not response.prepared:
+                raise
+            if some.endswith(b"\n"):  # else a message is cut off, and nothing can follow
+                await response.write(msgspec.json.encode(Ended(str(error))) + b"\n")
+        finally:
+            await lines.aclose()
+        await response.write_eof()
+        return response
