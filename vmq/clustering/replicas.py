@@ -28,9 +28,7 @@ from vmq.clustering.marks import ANY, EVERYTHING, NOTHING, Marks, Place
 from vmq.clustering.placing import Held, Placing
 from vmq.clustering.promotion import WHENCE
 from vmq.clustering.replica_messages import (
-    ENTRIES,
     MAX_NAMES,
-    RECORDS,
     Begin,
     Changes,
     Confirm,
@@ -43,6 +41,7 @@ from vmq.clustering.replica_messages import (
     Whence,
 )
 from vmq.clustering.replica_peer import OVERHEAD, Peer
+from vmq.clustering.replica_records import ENTRIES, RECORDS
 from vmq.store import Store, scan
 
 log = logging.getLogger("vmq.cluster")
@@ -347,7 +346,8 @@ class Replicas:
             if peer.is_active:
                 if not peer.waiting:
                     peer.progress_at = now
-                self._too_long += peer.cut(self._store, self._life, commit, again)
+                if not peer.draft.is_empty:
+                    self._too_long += peer.cut(self._store, self._life, commit, again)
                 self._push(peer)
 
     def _is_plain(self) -> bool:
@@ -464,8 +464,9 @@ class Replicas:
         if peer.size > MAX_BEHIND and len(peer.waiting) > 1:
             self._leave_out(peer, "too much waits for it")
             return
-        for message in peer.unsent():
-            self._send(peer.name, message)  # what is lost goes again
+        if peer.sent < len(peer.waiting):
+            for message in peer.unsent():
+                self._send(peer.name, message)  # what is lost goes again
 
     def on_confirm(self, name: str, message: Confirm, now: float) -> None:
         """A node has everything up to a number."""

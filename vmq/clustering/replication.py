@@ -249,20 +249,27 @@ class Replication:
     # --- commits
 
     def _before_commit(self) -> None:
-        if self.replicas is not None:
+        if self.replicas is None:
+            return
+        self._node.gather()
+        try:
             self.replicas.before_commit(self._now())
+        finally:
             self._node.flush()  # it travels while this store writes
 
     def _on_stored(self, number: int) -> None:
         """The store has committed. Other nodes are told first: that they wait for no other is what keeps all going."""
-        self.copies.stored(number)
-        if self.copies.has_work:
-            self._work_is_due.set()
-        if self.replicas is None:
-            self._core.outbox.release(number)
-        else:
-            self.replicas.stored(number)
-        self._node.flush()  # at once, and not a pass later: confirmations, and what waited for this store
+        self._node.gather()
+        try:
+            self.copies.stored(number)
+            if self.copies.has_work:
+                self._work_is_due.set()
+            if self.replicas is None:
+                self._core.outbox.release(number)
+            else:
+                self.replicas.stored(number)
+        finally:
+            self._node.flush()  # at once, and not a pass later: confirmations, and what waited for this store
 
     # --- nodes
 

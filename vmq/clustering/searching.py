@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from vmq.clustering.comparing import records_behind
-from vmq.clustering.copies import Copies, Copy, Head, messages_of, rank
+from vmq.clustering.copies import Copies, Copy, messages_of, rank
+from vmq.clustering.heads import Head
 from vmq.clustering.replica_messages import (
     MAX_BYTES,
     Ask,

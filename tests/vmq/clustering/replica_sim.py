@@ -285,6 +285,8 @@ class World:
         self.dbs = {name: MemoryDb() for name in names}
         self.nodes: dict[str, Node] = {}
         self.cut: set[frozenset[str]] = set()
+        #: Nodes that do nothing in the background.
+        self.idle: set[str] = set()
         self.mail: dict[tuple[str, str], list[tuple[float, bytes]]] = {}
         #: Bytes that were sent, by kind of message.
         self.sent: dict[str, int] = {}
@@ -369,7 +371,8 @@ class World:
                 node.commit()
             node.replicas.tick(self.now)
             node.searcher.tick(self.now)
-            node.replicas.work(self.now)
+            if node.name not in self.idle:
+                node.replicas.work(self.now)
             node.copies.compare()
 
     def settle(self, condition: Callable[[], bool], steps: int = 4000) -> None:

@@ -312,7 +312,7 @@ def test_a_stale_copy_is_not_taken_for_a_good_one(seed: int) -> None:
     run.traffic(10)
     world.heal()
     # The new copies are not made before the owner dies.
-    world.nodes["a"].replicas.work = lambda now: False  # type: ignore[method-assign]
+    world.idle.add("a")
     run.traffic(run.random.randrange(1, 30))
     world.kill("a")
     for client in run.clients:
