@@ -17,7 +17,7 @@ BIN := $(VENV)/bin
 LOCK := requirements.lock
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check --constraint $(LOCK)
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
-SOURCES := $(shell find vmq hooks plugins -name '*.py')
+SOURCES := $(shell find vmq hooks cluster plugins -name '*.py')
 NODE_TESTS := tests/clients/node
 PYTEST_ARGS ?=
 # Processes that the tests are spread over; a file's tests stay together (tests/conftest.py).
@@ -112,7 +112,7 @@ clean: ## remove what was built and installed
 	@echo "==> clean: .venv, build, extension modules, caches, node_modules"
 	@rm -rf $(VENV) build dist vmq.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .benchmarks
 	@rm -rf $(NODE_TESTS)/node_modules
-	@find vmq tests \( -name '*.so' -o -name '__pycache__' \) -prune -exec rm -rf {} +
+	@find vmq cluster tests \( -name '*.so' -o -name '__pycache__' \) -prune -exec rm -rf {} +
 
 # --- how it is done
 
@@ -144,7 +144,7 @@ $(VENV)/.dev: $(VENV)/.runtime
 # The .so of a module that is compiled no more would hide its source: away with all of them first.
 $(BUILT): $(VENV)/.runtime setup.py $(SOURCES)
 	@echo "==> build: $(if $(VMQ_PURE),the core stays interpreted,compiling the core with mypyc)"
-	@rm -f $(VENV)/.built-* && find vmq -name '*.so' -delete
+	@rm -f $(VENV)/.built-* && find vmq cluster -name '*.so' -delete
 	@mkdir -p build && $(BIN)/python setup.py --quiet build_ext --inplace > build/compile.log 2>&1 \
 		|| { cat build/compile.log; exit 1; }
 	@touch $@

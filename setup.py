@@ -5,7 +5,8 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-# The modules on the path of every message. They use each other's classes natively, which needs one compilation group.
+# The modules on the path of every message. They use each other's classes natively, which needs one compilation group:
+# one for each package that can be installed alone. Modules that define messages (msgspec.Struct) cannot be compiled.
 COMPILED = (
     "vmq/mqtt/packets.py",
     "vmq/mqtt/decoder.py",
@@ -32,21 +33,42 @@ COMPILED = (
     "vmq/store.py",
     "vmq/hooks.py",
     "vmq/watch.py",
+    "vmq/clustering/lane.py",
+    "vmq/clustering/lanes.py",
+    "vmq/clustering/arrivals.py",
+    "vmq/clustering/routing.py",
+    "vmq/clustering/replica_records.py",
+    "vmq/clustering/replica_peer.py",
+    "vmq/clustering/replicas.py",
+    "vmq/clustering/copies.py",
+    "vmq/clustering/sharing.py",
     "vmq/listeners/acceptor.py",
     "vmq/listeners/listener.py",
     "vmq/listeners/tls.py",
 )
 
+COMPILED_CLUSTER = (
+    "cluster/vmq_cluster/channels.py",
+    "cluster/vmq_cluster/machine.py",
+)
+
 
 def compiled_modules() -> list[Extension]:
     """The extension modules of this build: none in a pure one."""
-    sources = [path for path in COMPILED if Path(path).is_file()]
-    if os.environ.get("VMQ_PURE") == "1" or not sources:
+    if os.environ.get("VMQ_PURE") == "1":
         return []
+    # The shared library of a group becomes vmq/_core__mypyc: inside the package, where an editable install finds it.
+    return compile_group("vmq._core", COMPILED) + compile_group(
+        "vmq_cluster._core", COMPILED_CLUSTER
+    )
+
+
+def compile_group(name: str, paths: tuple[str, ...]) -> list[Extension]:
+    """The extension modules of those sources that there are."""
     from mypyc.build import mypycify
 
-    # The shared library of the group becomes vmq/_core__mypyc: inside the package, where an editable install finds it.
-    return mypycify(sources, opt_level="3", debug_level="0", group_name="vmq._core")
+    sources = [path for path in paths if Path(path).is_file()]
+    return mypycify(sources, opt_level="3", debug_level="0", group_name=name) if sources else []
 
 
 setup(ext_modules=compiled_modules())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -62,6 +63,14 @@ def broker() -> Iterator[BrokerProcess]:
     env = {"VMQ_LIMITS__TOPIC_MAX_DEPTH": "0", "VMQ_LOG__FLOOD_LIMIT": "0"}
     with BrokerProcess.start(listen=listen, env=env, args=("--allow-anonymous",)) as process:
         yield process
+
+
+@pytest.fixture
+def deaf_port() -> Iterator[int]:
+    """A port of 127.0.0.1 where nobody listens, nor can as long as the test goes on."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
 
 
 @pytest.fixture

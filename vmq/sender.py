@@ -75,8 +75,9 @@ class Sender:
         if self.durable:
             store = self.core.store
             assert store is not None
-            if delivery.seq == self.next_seq - 1 and delivery.seq:
-                # The last place is free again: so newest-first sending leaves no empty places.
+            if self.options.lifo and delivery.seq == self.next_seq - 1 and delivery.seq:
+                # The last place is free again: so newest-first sending leaves no empty places. Else none is used
+                # again while this broker runs, so that a place tells which of two messages came later.
                 self.next_seq = delivery.seq
             delivery.order = self.next_order
             self.next_order += 1

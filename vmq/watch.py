@@ -19,6 +19,9 @@ log = logging.getLogger("vmq.watch")
 STEP: Final = 0.05
 #: Seconds from one look to the next, at most; what is due later is put off again. Bounds the steps.
 FARTHEST: Final = 60.0
+#: Seconds that the timer may come late before the loop counts as late itself; and those that it then reads first.
+LATE: Final = 0.1
+READ_FIRST: Final = 0.01
 #: Seconds that a closing connection has to take what was written to it.
 CLOSE_TIMEOUT: Final = 5.0
 
@@ -43,6 +46,7 @@ class Deadlines:
         self.steps: dict[int, set[SessionWatch]] = {}
         self.order: list[int] = []
         self.timer: Any = None
+        self.has_read = False
         self.woken: list[SessionWatch] = []
 
     def set(self, watch: "SessionWatch", seconds: float) -> None:
@@ -89,8 +93,17 @@ class Deadlines:
             self.timer = self.call_later(max(0.0, self.order[0] * STEP - now), self.fire)
 
     def fire(self) -> None:
-        """Has those look whose time has come."""
+        """Has those look whose time has come.
+
+        A loop that was late itself (a machine that stood still, a storm of connections) reads first: what came in
+        time lies unread, and timers come before sockets. Else it would end those that did all that they had to.
+        """
         now = self.clock()
+        if not self.has_read and self.order and now - self.order[0] * STEP > LATE:
+            self.has_read = True
+            self.timer = self.call_later(READ_FIRST, self.fire)
+            return
+        self.has_read = False
         try:
             while self.order and self.order[0] * STEP <= now:
                 due = self.steps.pop(heappop(self.order))

@@ -328,18 +328,22 @@ class Channels:
         if outgoing.sent and (room or outgoing.deadline == 0.0):
             outgoing.deadline = now + self._options.resend_timeout * outgoing.backoff
 
-    def _batches(self, payloads: list[bytes]) -> Iterable[list[bytes]]:
+    def _batches(self, payloads: list[bytes]) -> list[list[bytes]]:
+        if len(payloads) == 1:
+            return [payloads]
+        batches: list[list[bytes]] = []
         batch: list[bytes] = []
         size = 0
         for payload in payloads:
             full = size + len(payload) > self._options.batch_bytes or len(batch) >= MAX_MESSAGES
             if batch and full:
-                yield batch
+                batches.append(batch)
                 batch, size = [], 0
             batch.append(payload)
             size += len(payload)
         if batch:
-            yield batch
+            batches.append(batch)
+        return batches
 
     def _tell_losses(self, peer: str, outgoing: Outgoing) -> None:
         for reliable, lost in ((True, outgoing.lost), (False, outgoing.lost_unreliable)):

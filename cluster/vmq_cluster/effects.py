@@ -2,6 +2,8 @@
 
 State machines put effects into an `Outbox`; whoever drives them takes them out at the end of a pass and carries
 them out in order. Storage comes first: what was written in a pass is committed before its effects leave.
+
+Nobody changes an effect. Those that every frame brings are not frozen, which would make them three times as dear.
 """
 
 from dataclasses import dataclass, field
@@ -10,7 +12,7 @@ from typing import Any
 from vmq_cluster.messages import AnyMessage, Frame
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class Transmit:
     """Hand this frame to the link to a peer; it may get lost."""
 
@@ -95,7 +97,7 @@ class Changed:
     local: bool
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class Arrived:
     """Payloads came over a channel, in the order they were sent.
 
@@ -108,7 +110,7 @@ class Arrived:
     receipt: tuple[int, int] = field(default=(0, 0), compare=False)
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class Acknowledged:
     """The peer has taken over what these tickets stand for."""
 

@@ -224,17 +224,15 @@ class Link:
     def received(self, parts: list[bytes]) -> None:
         """One message of a peer: the routing id of its connection, and a frame."""
         connection = parts[0]
-        self.received_bytes += sum(map(len, parts[1:]))
-        now = asyncio.get_running_loop().time()
-        until = self._deaf.get(connection)
-        if until is not None:
-            if now < until:
+        self.received_bytes += len(parts[1]) if len(parts) == 2 else sum(map(len, parts[1:]))
+        if connection in self._deaf:
+            if asyncio.get_running_loop().time() < self._deaf[connection]:
                 return
             del self._deaf[connection]
         try:
             frame = self._decode(parts)
         except MalformedError as error:
-            self._turn_deaf(connection, str(error), now)
+            self._turn_deaf(connection, str(error))
             return
         if len(self._senders) > _MAX_CONNECTIONS:
             del self._senders[next(iter(self._senders))]
@@ -254,7 +252,8 @@ class Link:
         for connection in [each for each, sender in self._senders.items() if sender == name]:
             self._deaf[connection] = now + _DEAF_SECONDS
 
-    def _turn_deaf(self, connection: bytes, reason: str, now: float) -> None:
+    def _turn_deaf(self, connection: bytes, reason: str) -> None:
+        now = asyncio.get_running_loop().time()
         if len(self._deaf) >= _MAX_CONNECTIONS:
             del self._deaf[next(iter(self._deaf))]
         self._deaf[connection] = now + _DEAF_SECONDS

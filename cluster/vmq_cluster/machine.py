@@ -217,14 +217,14 @@ class Machine:
 
     def _handle(self, peer: str, message: AnyMessage, now: float) -> None:
         match message:
-            case Gossip():
-                self.plumtree.on_gossip(peer, message)
-            case Reliable():
+            case Reliable():  # in the order of how often they come
                 self.channels.on_reliable(peer, message)
             case Received():
                 self.channels.on_received(peer, message)
             case Unreliable():
                 self.channels.on_unreliable(peer, message)
+            case Gossip():
+                self.plumtree.on_gossip(peer, message)
             case Heartbeat():
                 self._rollcall.on_heartbeat(peer, message)
             case IHave():

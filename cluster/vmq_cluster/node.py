@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 
 from vmq_cluster.clocks import Dot, NodeClock
 from vmq_cluster.effects import (
+    Acknowledged,
     Arrived,
     Changed,
     Contact,
@@ -86,6 +87,7 @@ class ClusterNode:
         self._holds = False
         self._watchers: list[tuple[str, Callable[[list[Changed]], None]]] = []
         self._is_flush_due = False
+        self._is_gathering = False
         self._timer: asyncio.TimerHandle | None = None
         self._left: asyncio.Future[bool] | None = None
         #: The loop's, once the node is started.
@@ -308,9 +310,11 @@ class ClusterNode:
 
     def flush(self) -> None:
         """Stores and sends what was written and sent in this pass, which else happens at its end."""
+        self._is_gathering = False
         if self._is_flush_due:
             self._is_flush_due = False
-            self._step(lambda machine: machine.flush(self._now()))
+            if self._machine is not None:
+                self._step(self._machine.flush)
 
     def broadcast(self, payload: bytes) -> None:
         """Sends bytes to every other node that is up, at most once.
@@ -329,43 +333,48 @@ class ClusterNode:
             raise ClusterError(f"node {self.name!r} does not run") from self.failure
         return self._machine
 
+    def gather(self) -> None:
+        """What is written and sent from now on waits for `flush`, which the caller has to call in the same pass."""
+        self._is_gathering = True
+
     def _flush_soon(self) -> None:
         if not self._is_flush_due:
             self._is_flush_due = True
-            asyncio.get_running_loop().call_soon(self.flush)
+            if not self._is_gathering:
+                asyncio.get_running_loop().call_soon(self.flush)
 
     def _tick(self) -> None:
-        self._step(lambda machine: machine.tick(self._now()))
+        if self._machine is not None:
+            self._step(self._machine.tick)
         if self._machine is not None:
             shortest = min(self._options.lazy_interval, self._options.heartbeat_interval)
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(shortest / 2, self._tick)
 
     def _receive(self, frame: Frame) -> None:
-        self._step(lambda machine: machine.receive(frame, self._now()))
+        if self._machine is not None:
+            self._step(self._machine.receive, frame)
 
     def _on_nonsense(self, peer: str, reason: str) -> None:
         log.warning("dropped the link of %s: %s", peer or "a node without a name", reason)
         if peer:
-            self._step(lambda machine: machine.lost(peer, reason, self._now()))
+            if self._machine is not None:
+                self._step(self._machine.lost, peer, reason)
 
-    def _step(self, what: Callable[[Machine], list[Effect]]) -> None:
-        machine = self._machine
-        if machine is None:
-            return
+    def _step(self, what: Callable[..., list[Effect]], *about: Any) -> None:
+        """Has the machine do something, now, and carries out what comes of it."""
         try:
-            effects = what(machine)
+            effects = what(*about, self._now())
         except StorageError as error:
             # What this node cannot store it must not say: it falls silent, and the others take it for dead.
             log.critical("the node stops: %s", error)
             self.failure = error
             self._machine = None
             return
-        self._carry_out(effects)
+        if effects:
+            self._carry_out(effects)
 
     def _carry_out(self, effects: list[Effect]) -> None:
-        if not effects:
-            return
         all_changes = [each for each in effects if type(each) is Changed]
         if all_changes:
             for prefix, watcher in self._watchers:
@@ -377,6 +386,8 @@ class ClusterNode:
                 case Transmit():
                     self._link.send(effect.peer, effect.frame)
                     continue
+                case Arrived() | Acknowledged():
+                    pass  # first, for most are
                 case Contact():
                     self._link.contact(effect.address, effect.frame)
                     continue

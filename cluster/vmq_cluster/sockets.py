@@ -28,6 +28,8 @@ REFUSALS: Final = (
 READS: Final = 16
 
 _DONTWAIT: Final = int(zmq.DONTWAIT)
+_EVENTS: Final = int(zmq.EVENTS)
+_POLLIN: Final = int(zmq.POLLIN)
 
 #: Logs what may happen often.
 Warn = Callable[[str], None]
@@ -155,7 +157,10 @@ class Listener(Socket):
             return ""
 
     def _read(self) -> None:
-        for _ in range(READS):
+        for turn in range(READS):
+            # Who is woken finds a message. For the next it asks: an exception at the end costs more than the message.
+            if turn and not self._has_more():
+                return
             parts = self._next()
             if parts is None:
                 return
@@ -164,6 +169,14 @@ class Listener(Socket):
             except Exception:  # a defect here: libzmq says nothing more of what is not read now
                 log.exception("cannot take what a node sent")
         asyncio.get_running_loop().call_soon(self._read)
+
+    def _has_more(self) -> bool:
+        """Whether a message is there. libzmq signals the next one once it was asked and there was none."""
+        socket = self._socket
+        try:
+            return socket is not None and bool(socket.get(_EVENTS) & _POLLIN)
+        except zmq.ZMQError:
+            return True  # and reading says why
 
     def _next(self) -> list[bytes] | None:
         """One message, if one is there."""

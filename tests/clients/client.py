@@ -9,7 +9,7 @@ from time import monotonic
 
 from tests.support.broker_process import BrokerProcess
 
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ def test_large_payload(clients: ClientFactory, topic: str, kind: Kind, qos: int)
     assert [message.payload for message in client.receive(3)] == [b"before", large, b"after"]
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_many_small_messages(roomy_clients: ClientFactory, topic: str, kind: Kind) -> None:
     """5,000 messages at QoS 1 arrive once each and in order."""
@@ -34,9 +35,9 @@ def test_many_small_messages(roomy_clients: ClientFactory, topic: str, kind: Kin
     payloads = [b"%d:%d" % (number, random.getrandbits(32)) for number in range(MANY)]
     receiver = roomy_clients(kind, (topic, 1))
     publisher = roomy_clients(kind)
-    publisher.publish(topic, *payloads, qos=1, timeout=60)
+    publisher.publish(topic, *payloads, qos=1, timeout=100)
     publisher.publish(topic, b"end", qos=1)
-    messages = receiver.receive_until(b"end", timeout=60)
+    messages = receiver.receive_until(b"end", timeout=100)
     assert [message.payload for message in messages] == payloads
     assert not any(message.dup for message in messages)
 

@@ -289,6 +289,23 @@ async def test_a_pass_of_the_loop_is_one_batch_and_one_frame(nodes: list[Cluster
     assert storage.unsynced <= before + 2
 
 
+async def test_what_somebody_gathers_waits_for_his_flush(nodes: list[ClusterNode]) -> None:
+    one, two = await joined(nodes, 2)
+    arrived: asyncio.Queue[Arrived] = asyncio.Queue()
+    two.on(Arrived, arrived.put_nowait)
+    one.gather()
+    one.send("n1", b"gathered")
+    passed = asyncio.Event()
+    asyncio.get_running_loop().call_soon(passed.set)
+    await passed.wait()
+    assert one.machine.channels._outgoing["n1"].sent == 0
+    one.flush()
+    assert one.machine.channels._outgoing["n1"].sent == 1
+    one.send("n1", b"not gathered")  # and leaves by itself
+    assert (await asyncio.wait_for(arrived.get(), PATIENCE)).payloads == [b"gathered"]
+    assert (await asyncio.wait_for(arrived.get(), PATIENCE)).payloads == [b"not gathered"]
+
+
 async def test_a_pass_can_be_flushed_before_its_end(nodes: list[ClusterNode]) -> None:
     storage = MemoryStorage(crashes=True)
     one = await started(nodes, "one", storage=storage)

@@ -13,6 +13,7 @@ from tests.conformance.peers import Peers
 from tests.support.wire import (
     DISCONNECT_BYTES,
     PINGREQ_BYTES,
+    TIMEOUT,
     ConnectionEnded,
     Will,
     connect_packet,
@@ -223,7 +224,8 @@ def test_mqtt_3_1_2_24_silent_client_is_cut_off(peers: Peers) -> None:
     silent = peers.client("silent", keep_alive=1, will=will)
     started = monotonic()
     silent.subscribe((peers.topic("news"), 0))
-    while monotonic() - started < 10:
+    while True:
+        assert monotonic() - started < TIMEOUT, "it stays"
         publisher.publish(peers.topic("news"), b"x")
         try:
             while True:
@@ -232,5 +234,5 @@ def test_mqtt_3_1_2_24_silent_client_is_cut_off(peers: Peers) -> None:
             continue
         except ConnectionEnded:
             break
-    assert 1.45 <= monotonic() - started < 6
+    assert monotonic() - started >= 1.45
     peers.expect_will_once(watcher, "silent", will)

@@ -194,7 +194,7 @@ def test_expected_store_recovers(restarts: Restarts, restart: Restart) -> None:
 
 def publish_in_the_end(peers: Peers, topic: str, payload: bytes) -> None:
     """Publish at QoS 1, again and again, until it is acknowledged."""
-    deadline = monotonic() + 30
+    deadline = monotonic() + 60
     while True:
         publisher = peers.client()
         publisher.send(publish_packet(topic, payload, qos=1, packet_id=1))

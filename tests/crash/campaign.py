@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from tests.crash.history import History, Message
 from tests.crash.peers import Peer, Publisher, Subscriber
@@ -22,7 +23,8 @@ SPANS = ((1, 30), (30, 400), (400, 3000))
 # it drains.
 BACKLOG_STEPS = 12_000
 DRAIN_SPAN = 800
-STRIKE_TIMEOUT = 30.0
+# Seconds without a step that are rest.
+REST_TIMEOUT = 30.0
 COMMON = "crash/data/common"
 
 
@@ -144,9 +146,13 @@ class Campaign:
     async def _struck(self, tasks: list[asyncio.Task[None]]) -> bool:
         """Wait for the strike; False if a client fails or the traffic comes to rest before it."""
         strike = asyncio.create_task(self.stage.struck.wait())
-        done, _ = await asyncio.wait(
-            [strike, *tasks], timeout=STRIKE_TIMEOUT, return_when=asyncio.FIRST_COMPLETED
-        )
+        done: set[asyncio.Task[Any]] = set()
+        steps = -1
+        while not done and steps != self.stage.steps:
+            steps = self.stage.steps
+            done, _ = await asyncio.wait(
+                [strike, *tasks], timeout=REST_TIMEOUT, return_when=asyncio.FIRST_COMPLETED
+            )
         if strike in done:
             return True
         strike.cancel()

@@ -11,7 +11,7 @@ from tests.crash.history import History, Message
 from tests.crash.session import Outgoing, StrictSession
 from tests.crash.stage import Stage
 
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 
 
 class Link(asyncio.Protocol):

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.crash.history import History
 from tests.support.broker_process import BrokerProcess
 
-STOP_TIMEOUT = 20.0
+STOP_TIMEOUT = 60.0
 
 
 class Stage:

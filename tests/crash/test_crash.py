@@ -12,7 +12,8 @@ from tests.crash.campaign import Campaign, DrainCampaign, Plan
 from tests.crash.referee import judge
 
 # Enough for every run on a slow machine; a run takes a fraction of it.
-LIMIT = 120.0
+LIMIT = 280.0
+pytestmark = pytest.mark.timeout(LIMIT + 20)
 
 
 def play(plan: Plan, data_dir: Path, course: type[Campaign] = Campaign) -> Campaign:
@@ -24,10 +25,9 @@ def play(plan: Plan, data_dir: Path, course: type[Campaign] = Campaign) -> Campa
     return campaign
 
 
-@pytest.mark.parametrize("seed", (1, 2))
-def test_killed_twenty_times(tmp_path: Path, seed: int) -> None:
+def test_killed_twenty_times(tmp_path: Path) -> None:
     """SIGKILL loses nothing acknowledged, repeats nothing at QoS 2 and keeps the order."""
-    campaign = play(Plan(seed, strikes=20), tmp_path)
+    campaign = play(Plan(seed=1, strikes=20), tmp_path)
     history = campaign.history
     assert len(history.acknowledged) > 500
     assert all(history.got.values())
@@ -38,13 +38,13 @@ def test_killed_twenty_times(tmp_path: Path, seed: int) -> None:
 
 def test_killed_while_backlogs_drain(tmp_path: Path) -> None:
     """Long queues of clients that were away survive kills in the middle of their delivery."""
-    campaign = play(Plan(seed=5, strikes=12), tmp_path, DrainCampaign)
+    campaign = play(Plan(seed=5, strikes=8), tmp_path, DrainCampaign)
     assert len(campaign.history.acknowledged) > 1500
 
 
 def test_killed_with_fsync(tmp_path: Path) -> None:
     """The same with every commit forced to disk."""
-    play(Plan(seed=3, strikes=8, env={"VMQ_STORE__DURABILITY": "fsync"}), tmp_path)
+    play(Plan(seed=3, strikes=5, env={"VMQ_STORE__DURABILITY": "fsync"}), tmp_path)
 
 
 @pytest.mark.parametrize("durability", ("os", "memory", "fsync"))
@@ -54,4 +54,4 @@ def test_stopped_cleanly(tmp_path: Path, durability: str) -> None:
     That holds even where the store is written behind (`memory`).
     """
     env = {"VMQ_STORE__DURABILITY": durability}
-    play(Plan(seed=4, strikes=8, stop=signal.SIGTERM, env=env), tmp_path)
+    play(Plan(seed=4, strikes=4, stop=signal.SIGTERM, env=env), tmp_path)

@@ -33,11 +33,12 @@ def fuzz(program: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=100,
+        timeout=250,
         check=False,
     )
 
 
+@pytest.mark.timeout(300)
 def test_no_input_breaks_a_promise(tmp_path: Path) -> None:
     require_atheris()
     done = fuzz(["-m", "tests.fuzz.session"], tmp_path)
@@ -58,6 +59,7 @@ session.main(sys.argv[1:])
 """
 
 
+@pytest.mark.timeout(300)
 def test_the_fuzzer_reports_a_defect(tmp_path: Path) -> None:
     """A planted one, with the input that shows it."""
     require_atheris()

@@ -17,6 +17,7 @@ from tests.support.wire import connect_packet
 ATTACKS = 1500
 
 
+@pytest.mark.timeout(300)
 def test_attacks_harm_nobody_but_the_attacker() -> None:
     """One connection closes, a healthy pair exchanges every message, memory stays bounded."""
     with campaign(first=1) as found:

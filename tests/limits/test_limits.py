@@ -177,7 +177,7 @@ def test_max_byte_rate_of_one_leaves_others_alone(fresh_broker: BrokerFactory) -
     broker = fresh_broker(env={"VMQ_LIMITS__MAX_BYTE_RATE": "10000"})
     with client(broker, "sub") as sub, client(broker, "loud") as loud:
         sub.subscribe(("quiet", 1))
-        loud.send(publish_packet("loud", b"x" * 30_000))
+        loud.send(publish_packet("loud", b"x" * 15_000))
         with client(broker, "quiet") as quiet:
             quiet.publish("quiet", b"x", qos=1)
             sub.acknowledge(sub.expect_publish("quiet", b"x"))

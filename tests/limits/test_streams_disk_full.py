@@ -74,9 +74,14 @@ class Device:
             assert self.take(PATIENCE), f"{len(self.acknowledged)} of {self.number}"
 
 
-def wait_until_full(broker: BrokerProcess, devices: list[Device]) -> None:
-    """The operator sees the alarm wherever she looks, and the devices get no acknowledgement any more."""
-    broker.wait_log("error .*the streams cannot write: .*No space left.*; acknowledgements wait")
+def wait_until_full(broker: BrokerProcess, devices: list[Device], times: int = 1) -> None:
+    """The operator sees the alarm wherever she looks, and the devices get no acknowledgement any more.
+
+    `times` is how often it has been full.
+    """
+    broker.wait_count(
+        times, "error .*the streams cannot write: .*No space left.*; acknowledgements wait"
+    )
     for device in devices:
         while device.take(0.05):
             pass
@@ -133,16 +138,13 @@ def test_a_full_disk_holds_acknowledgements_back_until_there_is_room(disk: Small
                 disk.fill()
                 for device in devices:
                     device.send(40)
-                wait_until_full(broker, devices)
+                wait_until_full(broker, devices, turn + 1)
                 exchange(subscriber, publisher, b"%d" % turn)
                 disk.make_room()
                 for device in devices:
                     device.settle()
                 wait_until_well(broker)
-                broker.wait_logs(
-                    "the streams can write again",
-                    lambda lines: sum("streams can write again" in each for each in lines) > turn,  # noqa: B023 - at once
-                )
+                broker.wait_count(turn + 1, "streams can write again")
             assert waiting(broker) == 0
         assert broker.terminate() == 0
         assert "Traceback" not in broker.stderr_text()

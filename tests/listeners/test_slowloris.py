@@ -10,7 +10,7 @@ import re
 import select
 import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
@@ -106,11 +106,7 @@ LOCAL = {"tcp": {"url": "tcp://127.0.0.1:0"}}
 
 def assert_all_timed_out(broker: BrokerProcess, line: str) -> None:
     """Of every attacker: its connection may be gone before the broker's line about it is read."""
-
-    def told(lines: Sequence[str]) -> bool:
-        return sum(re.search(line, each) is not None for each in lines) >= ATTACKERS
-
-    broker.wait_logs(f"{ATTACKERS} times {line}", told)
+    broker.wait_count(ATTACKERS, line)
     assert len(re.findall(line, broker.stderr_text())) == ATTACKERS
     assert "Traceback" not in broker.stderr_text()
 

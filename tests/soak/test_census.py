@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 
 from tests.soak.traffic import Round
+from tests.support.wire import TIMEOUT
 from vmq.broker import Broker
 from vmq.config import BrokerOptions, Config, ListenerOptions, NetworkOptions
 
@@ -42,12 +45,10 @@ def census() -> Counter[str]:
     return counted
 
 
-async def settled(strangers: Counter[str]) -> Counter[str]:
-    """The census, once nobody is connected but who was before, or as it is after a while."""
-    for _ in range(200):
-        found = census()
-        if not any(found[kind] > strangers[kind] for kind in KINDS):
-            break
+async def settled(done: Callable[[Counter[str]], bool]) -> Counter[str]:
+    """The census once it is as it should be, or as it is after a long while."""
+    deadline = monotonic() + TIMEOUT
+    while not done(found := census()) and monotonic() < deadline:  # noqa: ASYNC110 - nothing tells of it
         await asyncio.sleep(0.01)
     return found
 
@@ -68,11 +69,15 @@ async def test_no_object_of_a_round_is_left(tmp_path: Path) -> None:
         host, _, port = broker.listeners["tcp"].url.partition("://")[2].rpartition(":")
         addresses = Addresses((host, int(port)), broker.listeners["ws"].url)
         await asyncio.to_thread(Round(addresses, -1).play)
-        before = await settled(strangers)
-        assert not any(before[kind] > strangers[kind] for kind in KINDS), before
+
+        def nobody(found: Counter[str]) -> bool:
+            return not any(found[kind] > strangers[kind] for kind in KINDS)
+
+        before = await settled(nobody)
+        assert nobody(before), before
         for number in range(ROUNDS):
             await asyncio.to_thread(Round(addresses, number).play)
-        assert await settled(strangers) <= before
+        assert await settled(lambda found: found <= before) <= before
 
 
 async def test_an_object_that_is_kept_is_counted(tmp_path: Path) -> None:
@@ -81,11 +86,7 @@ async def test_an_object_that_is_kept_is_counted(tmp_path: Path) -> None:
     async with Broker(config(tmp_path / "data")) as broker:
         kept = broker.listeners["tcp"].url.partition("://")[2].rpartition(":")
         _, writer = await asyncio.open_connection(kept[0], int(kept[2]))
-        for _ in range(500):
-            if census()["Connection"] == before["Connection"] + 1:
-                break
-            await asyncio.sleep(0.01)
-        found = census()
+        found = await settled(lambda found: found["Connection"] == before["Connection"] + 1)
         assert found["Connection"] == before["Connection"] + 1
         assert found["SessionWatch"] == before["SessionWatch"] + 1
         writer.close()

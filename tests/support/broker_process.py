@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 START_TIMEOUT = 60.0
 STOP_TIMEOUT = 60.0
-LOG_TIMEOUT = 60.0
+LOG_TIMEOUT = 30.0
 READY = "vmq ready:"
 
 
@@ -58,6 +58,11 @@ class _Lines:
         """Everything read so far."""
         with self._changed:
             return "".join(self._lines)
+
+    def has_ended(self) -> bool:
+        """Whether nothing more can come."""
+        with self._changed:
+            return self._ended
 
     def wait(self, pattern: str, timeout: float) -> re.Match[str] | None:
         """The first match of `pattern` in a line; None when the pipe ended or time is up."""
@@ -159,13 +164,10 @@ class BrokerProcess:
             self.urls = ready[1].split()
             return
         returncode: int | None = None
-        try:
-            # Its output has ended: the exit code is there, or will be at once.
-            returncode = self._process.wait(timeout=1)
+        message = f"broker not ready after {timeout} s"
+        if self._out.has_ended():
             message = "broker ended before it was ready"
-        except subprocess.TimeoutExpired:
-            message = f"broker not ready after {timeout} s"
-        if returncode is not None:
+            returncode = self._process.wait(STOP_TIMEOUT)
             self._err.close()
         raise BrokerStartError(message, returncode, self.stderr_text())
 
@@ -210,6 +212,15 @@ class BrokerProcess:
         if found is None:
             raise AssertionError(f"no log line matches {pattern!r}; {self._last_lines()}")
         return found
+
+    def wait_count(self, count: int, pattern: str) -> None:
+        """Wait until so many lines of the log match the regular expression."""
+        wanted = re.compile(pattern)
+
+        def told(lines: Sequence[str]) -> bool:
+            return sum(wanted.search(each) is not None for each in lines) >= count
+
+        self.wait_logs(f"{count} times {pattern}", told)
 
     def wait_logs(
         self, what: str, holds: Callable[[Sequence[str]], bool], timeout: float = LOG_TIMEOUT

@@ -17,7 +17,7 @@ from typing import Protocol, Self
 
 # Seconds that a test waits for bytes that must come. Generous: nobody waits this long unless the
 # broker is wrong.
-TIMEOUT = 10.0
+TIMEOUT = 30.0
 
 CONNECT, CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP = 1, 2, 3, 4, 5, 6, 7
 SUBSCRIBE, SUBACK, UNSUBSCRIBE, UNSUBACK, PINGREQ, PINGRESP, DISCONNECT = 8, 9, 10, 11, 12, 13, 14

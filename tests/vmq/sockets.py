@@ -15,7 +15,7 @@ from vmq.broker import Broker
 from vmq.config import Config, ListenerOptions
 from vmq.embedded import ReceivedMessage
 
-TIMEOUT = 10.0
+TIMEOUT = 30.0
 TCP = {"tcp": ListenerOptions(url="tcp://127.0.0.1:0")}
 
 

@@ -12,7 +12,7 @@ from vmq.broker import Broker
 from vmq.config import Config, ListenerOptions
 from vmq.streaming import Streaming
 
-TIMEOUT = 10.0
+TIMEOUT = 30.0
 
 
 def config_in(folder: Path, *urls: str, **streams: Any) -> Config:

@@ -68,18 +68,20 @@ async def test_every_listener_is_named_with_its_real_port(tmp_path: Path) -> Non
 
 
 async def test_a_port_that_is_taken_is_an_error_that_leaves_nothing_open(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
+    # An address that nobody else uses: the port is still free when the broker wants it.
+    host = "127.11.7.4"
+    with socket.create_server((host, 0)) as probe:
         port = probe.getsockname()[1]
     with socket.create_server(("127.0.0.1", 0)) as taken:
         url = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
-        good = ListenerOptions(url=f"tcp://127.0.0.1:{port}")
+        good = ListenerOptions(url=f"tcp://{host}:{port}")
         listeners = {"good": good, "bad": ListenerOptions(url=url)}
         broker = Broker(config_in(tmp_path, listeners))
         with pytest.raises(StartError, match=r"listeners\.bad: cannot listen on .*in use"):
             await broker.start()
         assert broker.addresses == []
         with pytest.raises(ConnectionRefusedError):
-            await asyncio.open_connection("127.0.0.1", port)
+            await asyncio.open_connection(host, port)
     async with Broker(config_in(tmp_path)):
         """The store is free again."""
 

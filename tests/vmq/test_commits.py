@@ -37,7 +37,7 @@ from vmq.registry import Registry
 from vmq.store import Store, StoreError
 
 #: Nothing here takes time; a test that hangs fails after so many seconds.
-PATIENCE = 10.0
+PATIENCE = 30.0
 
 FULL = plyvel.IOError(b"IO error: /data/000003.log: No space left on device")
 

@@ -12,7 +12,7 @@ from tests.support.wire import PUBLISH
 from tests.vmq.support import House, stored_house
 from vmq.embedded import LocalClient, ReceivedMessage
 
-TIMEOUT = 10.0
+TIMEOUT = 30.0
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ def access(hooks: Hooks, *, anonymous: bool = False) -> BrokerAccess:
 
 async def asked(function: Callable[..., bool], *arguments: Any) -> bool:
     """Asks as Flight does: in a thread that is not the loop's."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         return await asyncio.to_thread(function, *arguments)
 
 

@@ -217,7 +217,7 @@ async def test_a_process_that_dies_comes_back_at_its_address(tmp_path: Path) -> 
         await beside(use)
         assert front.restarts == 1
         assert broker.addresses[1] == url
-        assert broker.health() == []
+        await until(lambda: not broker.health())
         (found,) = (
             each for each in broker.metrics.families() if each.name == "flight_process_restarts"
         )

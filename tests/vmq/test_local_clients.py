@@ -137,5 +137,5 @@ async def test_stopping_ends_the_iterators_of_embedded_subscribers(tmp_path: Pat
         await broker.publish("a", b"x", qos=1)
         assert await take(messages, 1) == [b"x"]
         await broker.stop()
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(TIMEOUT):
             assert [message async for message in messages] == []

@@ -20,7 +20,7 @@ from vmq.sinks import STEP, Sinks
 from vmq.streams.appender import REFUSED, Appender
 from vmq.streams.staging import MESSAGE, BusyError, StagingError
 
-TIMEOUT = 10.0
+TIMEOUT = 30.0
 
 
 @pytest.fixture

@@ -368,7 +368,7 @@ async def test_while_the_disk_is_full_acknowledgements_wait_and_the_rest_goes_on
             assert await take(messages, 1) == [b"y"]
         assert not waiting.done()
         monkeypatch.setattr(writer, "attempt", works)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await waiting
         await until(lambda: not broker.health())
         assert await payloads_of(broker, "s") == [b"x"]

@@ -18,7 +18,7 @@ from vmq.tasks import QueueTasks
 
 LONG = 3600.0
 #: Seconds to wait for what must happen.
-TIMEOUT = 10.0
+TIMEOUT = 30.0
 
 
 @pytest.fixture

@@ -68,6 +68,7 @@ def blocks() -> list[str]:
     return re.findall(r"```python\n(.*?)```", readme(), re.DOTALL)
 
 
+@pytest.mark.timeout(300)
 def test_the_tutorial_s_plugin_passes_the_tutorial_s_tests(tmp_path: Path) -> None:
     files: dict[str, str] = {}
     for block in blocks():
@@ -89,7 +90,7 @@ def test_the_tutorial_s_plugin_passes_the_tutorial_s_tests(tmp_path: Path) -> No
         },
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=250,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

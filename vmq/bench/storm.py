@@ -20,8 +20,11 @@ def run_storm(stage: Stage) -> Result:
     crowd = Crowd(stage, options.clients, options.concurrency)
     stage.loop.run_for(SETTLE)
     flow.begin()
-    quiet = Deadline(options.quiet)
-    while not quiet.is_over() and not control.is_stopping:
+    quiet, longest = Deadline(options.quiet), Deadline(options.quiet + options.stall)
+    # Without one message there is nothing to compare with: the first is waited for, as long as a stall may last.
+    while not control.is_stopping and not longest.is_over():
+        if quiet.is_over() and flow.latency.count:
+            break
         flow.step()
     before = Latency.of(flow.latency)
     flow.reset()

@@ -88,7 +88,7 @@ class Adoption:
                     clients.append(client)
             if clients:
                 self._asking.add(owner)
-                self._searcher.ask(clients, self._up(), now, self._deciding(owner, clients))
+                self._searcher.ask(clients, owner, self._up(), now, self._deciding(owner, clients))
             elif not waiting:
                 # Once more later: an answer may have been lost, or a copy be gone that was better.
                 del self._waiting[owner]

@@ -203,6 +203,7 @@ class Clustering:
         )
         replication.start()
         mover.replication = replication
+        replication.take_back = mover.take_back
         self._mover = mover
         mover.start()
         self._inheritance = inheritance = Inheritance(
@@ -332,6 +333,8 @@ class Clustering:
         if self._node is not None:
             await self._node.stop()
             self._node = None
+        if self._lanes is not None:
+            self._lanes.tidy()
         self._close_storage()
 
     async def _save_life(self) -> None:

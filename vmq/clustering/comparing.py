@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from typing import Any, Final
 
-from vmq.clustering.replica_messages import ENTRIES, RECORDS, Sum
+from vmq.clustering.replica_messages import Sum
+from vmq.clustering.replica_records import ENTRIES, RECORDS
 from vmq.store import FLAG_REF, Store
 
 #: Records in one range.

@@ -14,15 +14,10 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Final
 
-import msgspec
-from msgspec import Struct
-
 from vmq.clustering.comparing import Comparisons, keys_in, place_of
+from vmq.clustering.heads import Head, decode_head, decode_lives, encode_stored
 from vmq.clustering.replica_messages import (
-    ENTRIES,
     MAX_NAMES,
-    SINCE,
-    WAITING,
     Begin,
     Changes,
     Confirm,
@@ -36,6 +31,7 @@ from vmq.clustering.replica_messages import (
     StillComparing,
     Unknown,
 )
+from vmq.clustering.replica_records import ENTRIES, SINCE, WAITING
 from vmq.message import Message as Published
 from vmq.store import FLAG_REF, Store, decode_message, scan
 
@@ -48,25 +44,6 @@ HOW_FAR: Final = b"e"
 
 #: Lives of one owner that are remembered; copies of earlier ones count as the oldest.
 _MAX_LIVES: Final = 8
-
-
-class Head(Struct, array_like=True):
-    """Whose session a copy is of, and how good the copy is."""
-
-    owner: str
-    session: bytes
-    scoped_id: str
-    #: The life of the owner's store in which it was made.
-    life: int
-    offline_at: int
-    complete: bool = False
-    #: The owner's commit after which it got no changes; None: it gets them.
-    frozen_at: int | None = None
-
-
-_HEADS: Final = msgspec.msgpack.Decoder(Head)
-_LIVES: Final = msgspec.msgpack.Decoder(list[tuple[int, int, int]])
-_ENCODER: Final = msgspec.msgpack.Encoder()
 
 
 class Copy:
@@ -143,9 +120,9 @@ class Copies:
 
     def _load(self) -> None:
         for key, value in scan(self._store.db, HOW_FAR):
-            self._origins[key[1:].decode()] = Origin(_LIVES.decode(value))
+            self._origins[key[1:].decode()] = Origin(decode_lives(value))
         for key, value in scan(self._store.db, COPY):
-            copy = Copy(key[1:], _HEADS.decode(value))
+            copy = Copy(key[1:], decode_head(value))
             copy.highest = b"\xff" * 8
             self._enlist(copy)
             self._store.next_session = max(
@@ -168,7 +145,7 @@ class Copies:
         return head.frozen_at is None and head.life == origin.life
 
     def _write(self, copy: Copy) -> None:
-        self._store.put(COPY + copy.number, _ENCODER.encode(copy.head))
+        self._store.put(COPY + copy.number, encode_stored(copy.head))
 
     def create(self, head: Head) -> Copy:
         """A new copy, empty."""
@@ -239,7 +216,7 @@ class Copies:
             return
         self._take(owner, origin, message)
         origin.lives[-1] = (message.life, message.number, message.at)
-        self._store.put(HOW_FAR + owner.encode(), _ENCODER.encode(origin.lives))
+        self._store.put(HOW_FAR + owner.encode(), encode_stored(origin.lives))
         origin.untold.append((self._store.number, message.number))
 
     def _begin_life(self, origin: Origin, life: int) -> None:
@@ -424,11 +401,13 @@ class Copies:
 
     # --- what is there
 
-    def offer(self, scoped_id: str) -> Offer | None:
-        """The best copy of a client's session."""
+    def offer(self, scoped_id: str, owner: str = "") -> Offer | None:
+        """The best copy of a client's session at `owner`; lives of different owners say nothing of each other."""
         best: Offer | None = None
         for copy in self._by_client.get(scoped_id, ()):
             head = copy.head
+            if owner not in ("", head.owner):
+                continue
             at = self.at(copy)
             offer = Offer(head.owner, head.session, head.complete, head.life, at, copy.number)
             if best is None or rank(offer) > rank(best):

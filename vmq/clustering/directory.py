@@ -219,6 +219,8 @@ class Directory:
     def flush(self) -> None:
         """Puts everything into the metadata. To be called before the store commits what was done with it."""
         self._is_flush_due = False
+        if not self._changed and not self._pending:
+            return  # as for most commits
         for key in list(self._changed):
             self._settle(key)
         pending, self._pending = self._pending, {}

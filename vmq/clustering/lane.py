@@ -3,8 +3,8 @@
 Messages gather in a parcel for as long as a commit does. A parcel is one record of the store, one payload of the
 channel, and is handled as one. What does not fit into the window is in the store only, and loaded when there is room.
 
-    add ... add      seal       safe       take      confirm
-      gathering   -> stored -> committed -> sent -> gone
+    add ... add      seal       safe       take      confirm      tidy
+      gathering   -> stored -> committed -> sent  ->  gone  ->  deleted
 """
 
 from collections import deque
@@ -21,11 +21,12 @@ from vmq_cluster.messages import MAX_PAYLOAD
 #: What a parcel has behind its messages once it is addressed.
 _TRAILER: Final = 9
 
+# Not final, for tests set them lower: a compiled module has constants in its code.
 #: A parcel is closed when it has so many bytes, but for one message that is longer.
-PARCEL: Final = 256 * 1024
+PARCEL = 256 * 1024
 
 #: Bytes that are in memory at most, but for one parcel; the backlog is loaded when half of it is free.
-WINDOW: Final = 4 * 1024 * 1024
+WINDOW = 4 * 1024 * 1024
 
 Done = Callable[[bool], None]
 
@@ -76,6 +77,8 @@ class Lane:
         self._sent: deque[Entry] = deque()
         self._fresh: deque[Entry] = deque()
         self._held = 0
+        #: Records of what is gone, which the next commit may as well delete.
+        self._gone: list[bytes] = []
         #: The last keys that are in memory or gone, in the store, committed, and on the disk.
         self._loaded = self._stored = self._safe = self._written = self.key
         #: Who is told how it ends, and whose acknowledgements wait, each for all up to a key.
@@ -203,12 +206,21 @@ class Lane:
             self._waits.popleft()[1].settle()
 
     def _forget(self, entry: Entry) -> None:
-        self._store.delete(entry.key)
+        self._gone.append(entry.key)
         self.is_changed = True
         self.messages -= count_of(entry.payload)
         self.size -= len(entry.payload)
         if not self.has_any():
             self.messages = self.size = 0  # whatever was said of what an earlier life left
+
+    def tidy(self) -> None:
+        """Deletes what is gone, in the commit that gathers; to be called before each.
+
+        It needs no commit of its own: what comes back after a crash goes to the peer again, which has it.
+        """
+        for key in self._gone:
+            self._store.delete(key)
+        self._gone.clear()
 
     # --- those who wait
 
@@ -249,6 +261,8 @@ class Lane:
 
     def parcels(self, behind: bytes) -> Iterator[tuple[bytes, bytes]]:
         """What waits behind a key (empty: all) and can be read from the disk, with keys."""
+        if self._gone:
+            behind = max(behind, self._gone[-1])
         return stored_parcels(
             self._store, behind or prefix_of(self.peer), min(self._stored, self._written)
         )
@@ -271,6 +285,7 @@ class Lane:
 
     def rewind(self) -> None:
         """Nothing is under way any more: what waits is in the store alone."""
+        self.tidy()
         self.is_open = False
         self._sent.clear()
         self._fresh.clear()

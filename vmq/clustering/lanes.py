@@ -24,6 +24,8 @@ from collections.abc import Callable, Set
 from functools import partial
 from typing import Final, Protocol
 
+from mypy_extensions import mypyc_attr
+
 from vmq.checkpoint import Checkpoint
 from vmq.clustering.arrivals import Arrivals, M
 from vmq.clustering.dropped import BUFFER_FULL, Dropped
@@ -50,6 +52,9 @@ from vmq_cluster.node import ClusterNode
 
 log = logging.getLogger("vmq.cluster")
 
+#: Seconds that a record which a peer has confirmed may wait for a commit to be deleted with.
+TIDY_AFTER: Final = 0.1
+
 #: Seconds until the store is read again that could not be.
 READ_AGAIN: Final = 1.0
 
@@ -67,6 +72,7 @@ class StandIn(Protocol):
         """More for a peer can be read from the disk."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # those of tests
 class Lanes:
     """The lanes from and to this node. The node is given before its start, and tells of its members."""
 
@@ -93,6 +99,7 @@ class Lanes:
         self._lanes: dict[str, Lane] = {}
         #: Those with something that the next commit has to have whole.
         self._changed: set[Lane] = set()
+        self._is_tidy_due = False
         self._up: set[str] = set()
         #: What is known of the peers' stores.
         self._known: dict[str, Known] = dict(stored_known(store))
@@ -269,6 +276,7 @@ class Lanes:
     def before_commit(self) -> None:
         """Puts everything into the commit that belongs to it; to be called before each."""
         for lane in self._changed:
+            lane.tidy()
             lane.seal()
             lane.save_total()
         self._changed.clear()
@@ -311,8 +319,11 @@ class Lanes:
         """
         key = lane.key
         self._changed.add(lane)
-        self._safe.after(partial(self._on_safe, lane, key))
-        self._disk.after(partial(self._on_written, lane, key))
+        if self._store.acknowledge_early:
+            self._safe.after(partial(self._on_safe, lane, key))
+            self._disk.after(partial(self._on_written, lane, key))
+        else:  # what is safe is written
+            self._safe.after(partial(self._on_written, lane, key))
 
     def _on_safe(self, lane: Lane, key: bytes) -> None:
         lane.seal()  # where nobody waits for commits
@@ -320,6 +331,8 @@ class Lanes:
         self._hand_over(lane)
 
     def _on_written(self, lane: Lane, key: bytes) -> None:
+        if not self._store.acknowledge_early:
+            lane.safe(key)
         lane.written(key)
         self._hand_over(lane)
         if self.stand_in is not None and lane.peer not in self._up:
@@ -349,10 +362,26 @@ class Lanes:
         for entry in effect.tickets:
             lane.confirm(entry)
         self._changed.add(lane)
+        self._tidy_soon()
         if lane.size <= self._buffer_bytes // 4:
             lane.resume()
         self._hand_over(lane)
         self._core.outbox.flush()
+
+    def _tidy_soon(self) -> None:
+        """What is gone is deleted with the next commit, which is soon where there is traffic, or else is made."""
+        call_later = self._core.call_later
+        if call_later is None:
+            self.tidy()
+        elif not self._is_tidy_due:
+            self._is_tidy_due = True
+            call_later(TIDY_AFTER, self.tidy)
+
+    def tidy(self) -> None:
+        """Deletes what peers have confirmed."""
+        self._is_tidy_due = False
+        for lane in self._changed:
+            lane.tidy()
 
     def wait_for_all(self, output: Output) -> None:
         """Has the answers of an output's pass wait until peers, or stand-ins, have all that waits for them."""

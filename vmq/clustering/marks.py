@@ -13,7 +13,7 @@ A mark without a name holds for every node that has none of its own.
 from collections.abc import Collection
 from typing import Final
 
-from vmq.clustering.replica_messages import WAITING
+from vmq.clustering.replica_records import WAITING
 from vmq.store import Store, scan
 
 #: Before a session's number and a node's name, in the store.

@@ -307,6 +307,13 @@ class Mover(Sessions):
             self._sought.discard(who)
         self._core.outbox.flush()
 
+    def take_back(self, who: Who) -> bool:
+        """Makes the ghost of a session, whose owner is down, the session again; False: there is none."""
+        is_here = who in self.moving.outgoing
+        if is_here:
+            self.moving.shipping.take_back(who)
+        return is_here
+
     async def _find_copy(self, who: Who, owner: str) -> bool:
         if self.replication is None:
             return False

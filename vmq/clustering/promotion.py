@@ -12,7 +12,7 @@ from vmq.clustering.copies import COPY, Copies, Copy
 from vmq.clustering.replica_messages import Whence
 from vmq.message import Delivery
 from vmq.store import Store, StoredSession, scan, split_scope
-from vmq.store_open import read_ends
+from vmq.store_open import end_of, read_ends
 
 #: A session's number -> `Whence`.
 WHENCE: Final = b"w"
@@ -61,11 +61,15 @@ def promote(store: Store, copies: Copies, copy: Copy, node: str, now_ms: int) ->
 
 
 def note_whence(store: Store, session: bytes, copies: Copies, copy: Copy, node: str) -> None:
-    """A session of this broker has now what a node's copy had; of one that was not whole nothing is known."""
+    """A session of this broker has now what a node's copy had; of one that was not whole nothing is known.
+
+    All of the copy is committed, as it was when it was taken.
+    """
     head = copy.head
     if not head.complete:
         return
-    origin = Whence(head.owner, head.session, node, head.life, copies.at(copy))
+    ends = (end_of(store.db, kind + copy.number, True) + 1 for kind in (b"q", b"i"))
+    origin = Whence(head.owner, head.session, node, head.life, copies.at(copy), *ends)
     store.put(WHENCE + session, _ENCODER.encode(origin))
 
 

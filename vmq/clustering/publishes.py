@@ -17,6 +17,11 @@ _QUICK: Final = 0x30
 #: To compare one byte of all packets of a run costs as much as to look at so many packets.
 _SLICE: Final = 6
 
+#: Topics that were checked, so many and so long at most: to look one up costs less than to check it again.
+_MOST_KEPT: Final = 4096
+_LONGEST_KEPT: Final = 256
+_topics: Final[set[bytes]] = set()
+
 #: After so many nodes without a member there is none to be found.
 MAX_HOPS: Final = 8
 
@@ -50,7 +55,7 @@ class Publish(Message, frozen=True, tag=1):
     def check(self) -> None:
         """Refuses what no client could have published."""
         _check_topic(self.topic)
-        if self.qos == QOS:
+        if self.flags & QOS == QOS:
             raise ValueError("QoS 3")
         if self.group and not split_shared(self.group)[0]:
             raise ValueError("its group is none")
@@ -77,10 +82,16 @@ def flags_of(qos: int, retain: bool) -> int:
 
 
 def _check_topic(topic: bytes) -> None:
+    if topic in _topics:
+        return
     try:
         decode_topic_name(topic)
     except ProtocolError as error:
         raise ValueError(f"its topic is none: {error}") from None
+    if len(topic) <= _LONGEST_KEPT:
+        if len(_topics) >= _MOST_KEPT:
+            _topics.clear()
+        _topics.add(topic)
 
 
 def _is_run(frames: bytes, topic_field: bytes, count: int) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Final
 
 from vmq.clustering.replica_messages import (
-    ENTRIES,
     MAX_BYTES,
     MAX_CHANGES,
     MAX_NAMES,
@@ -16,6 +15,7 @@ from vmq.clustering.replica_messages import (
     Range,
     Sum,
 )
+from vmq.clustering.replica_records import ENTRIES
 from vmq.store import FLAG_REF, Store, StoreError
 
 log = logging.getLogger("vmq.cluster")

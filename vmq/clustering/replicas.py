@@ -19,17 +19,16 @@ is to be done in the background.
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
 from vmq.clustering.filling import Filling
-from vmq.clustering.marks import ANY, Marks, Place
+from vmq.clustering.marks import ANY, EVERYTHING, NOTHING, Marks, Place
 from vmq.clustering.placing import Held, Placing
 from vmq.clustering.promotion import WHENCE
 from vmq.clustering.replica_messages import (
-    ENTRIES,
     MAX_NAMES,
-    RECORDS,
     Begin,
     Changes,
     Confirm,
@@ -39,8 +38,10 @@ from vmq.clustering.replica_messages import (
     Position,
     ReplicaMessage,
     Unknown,
+    Whence,
 )
 from vmq.clustering.replica_peer import OVERHEAD, Peer
+from vmq.clustering.replica_records import ENTRIES, RECORDS
 from vmq.store import Store, scan
 
 log = logging.getLogger("vmq.cluster")
@@ -50,6 +51,10 @@ _ENDED: Final = ord("g")
 
 #: Seconds after which a node is greeted again, or sent again what it has not confirmed.
 _AGAIN: Final = 0.5
+
+#: Seconds for which it is remembered what a copy lacked that its node has not any more: somebody may have made a
+#: session of it before, and this node be yet to hear of that.
+FORGET_AFTER: Final = 120.0
 
 #: Bytes that wait for one node, over which it is left out as too slow; one message may be longer.
 MAX_BEHIND: Final = 64 * 1024 * 1024
@@ -98,6 +103,8 @@ class Replicas:
         self._placing = Placing(
             count - 1, self._peers, self._sessions, marks, filling.fill, self._drop
         )
+        #: Copies that nodes have confirmed not to have any more, and until when their marks are remembered.
+        self._gone: deque[tuple[float, bytes, str]] = deque()
         #: Sessions of which the store knows that they were copies once.
         self._made = {key[1:] for key, _ in scan(store.db, WHENCE)}
         #: No member has copies of earlier lives, of which this one would not know what they lack.
@@ -157,12 +164,19 @@ class Replicas:
             return False
         return all(peer.is_active and not peer.is_behind(session) for peer in held.peers)
 
-    def lacks(self, session: bytes, node: str, life: int, at: int) -> Place | None:
-        """The places from which on a node's copy, as it was at a commit, may lack what was acknowledged.
-
-        None: it lacks nothing.
-        """
-        return self._marks.lacks(session, node, life, at)
+    def lacks(self, session: bytes, origin: Whence) -> Place:
+        """The places from which on what another node made of a copy of a session may lack what was acknowledged."""
+        marked = self._marks.lacks(session, origin.node, origin.life, origin.at)
+        if origin.life < self._life:
+            return marked or NOTHING
+        if marked is None:
+            held = self._sessions.get(session)
+            is_there = held is not None and origin.node in (each.name for each in held.peers)
+            # A mark is forgotten some time after its copy.
+            marked = NOTHING if is_there else EVERYTHING
+        # This node was never dead. Who took it for that may have been the only one: then it went on with that copy, and
+        # nothing is marked; but what came later has a later place.
+        return min(marked[0], origin.waiting), min(marked[1], origin.inflight)
 
     def lagging(self) -> int:
         """How many copies may lack something, those that are to be made included."""
@@ -332,7 +346,8 @@ class Replicas:
             if peer.is_active:
                 if not peer.waiting:
                     peer.progress_at = now
-                self._too_long += peer.cut(self._store, self._life, commit, again)
+                if not peer.draft.is_empty:
+                    self._too_long += peer.cut(self._store, self._life, commit, again)
                 self._push(peer)
 
     def _is_plain(self) -> bool:
@@ -449,8 +464,9 @@ class Replicas:
         if peer.size > MAX_BEHIND and len(peer.waiting) > 1:
             self._leave_out(peer, "too much waits for it")
             return
-        for message in peer.unsent():
-            self._send(peer.name, message)  # what is lost goes again
+        if peer.sent < len(peer.waiting):
+            for message in peer.unsent():
+                self._send(peer.name, message)  # what is lost goes again
 
     def on_confirm(self, name: str, message: Confirm, now: float) -> None:
         """A node has everything up to a number."""
@@ -467,8 +483,7 @@ class Replicas:
                     self._marks.caught_up(session, name, self._life, batch.message.at)
                     self.filled += 1
             for session in batch.message.ended:
-                if not self._placing.is_placed(session, peer):
-                    self._marks.forget(session, name)
+                self._gone.append((now + FORGET_AFTER, session, name))
         self._marks.write()
         if peer.swept_by and not peer.is_swept and peer.confirmed >= peer.swept_by:
             peer.is_swept = True
@@ -508,6 +523,7 @@ class Replicas:
         """To be called a few times a second."""
         self._now = now
         self._filling.tick(now)
+        self._forget_gone()
         for peer in list(self._peers.values()):
             if peer.greet_at is not None and now >= peer.greet_at:
                 self._greet(peer)
@@ -522,6 +538,13 @@ class Replicas:
                 peer.resend_at = now
                 peer.rewind(0)
                 self._push(peer)
+
+    def _forget_gone(self) -> None:
+        while self._gone and self._gone[0][0] <= self._now:
+            _, session, name = self._gone.popleft()
+            peer = self._peers.get(name)
+            if peer is None or not self._placing.is_placed(session, peer):
+                self._marks.forget(session, name)
 
     # --- the background
 

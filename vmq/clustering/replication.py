@@ -14,7 +14,7 @@ from vmq.clustering.copies import Copies, Copy
 from vmq.clustering.directory import Directory
 from vmq.clustering.keeping import Keeping
 from vmq.clustering.lanes import Lanes
-from vmq.clustering.marks import EVERYTHING, Place
+from vmq.clustering.marks import EVERYTHING
 from vmq.clustering.message import Message
 from vmq.clustering.moves import Batch
 from vmq.clustering.promotion import contents, note_whence, promote, whence
@@ -115,6 +115,8 @@ class Replication:
         self._purge_is_due = asyncio.Event()
         #: Clients whose copies are being looked for or made sessions, which somebody may wait for.
         self._searches: dict[str, asyncio.Future[None]] = {}
+        #: Makes what is here of a session on its way to another node the session again; False: there is nothing.
+        self.take_back: Callable[[tuple[str, str]], bool] = lambda _: False
         self.adopted = 0
         #: What other nodes are asked about their sessions.
         self._ticket = 0
@@ -247,20 +249,27 @@ class Replication:
     # --- commits
 
     def _before_commit(self) -> None:
-        if self.replicas is not None:
+        if self.replicas is None:
+            return
+        self._node.gather()
+        try:
             self.replicas.before_commit(self._now())
+        finally:
             self._node.flush()  # it travels while this store writes
 
     def _on_stored(self, number: int) -> None:
         """The store has committed. Other nodes are told first: that they wait for no other is what keeps all going."""
-        self.copies.stored(number)
-        if self.copies.has_work:
-            self._work_is_due.set()
-        if self.replicas is None:
-            self._core.outbox.release(number)
-        else:
-            self.replicas.stored(number)
-        self._node.flush()  # at once, and not a pass later: confirmations, and what waited for this store
+        self._node.gather()
+        try:
+            self.copies.stored(number)
+            if self.copies.has_work:
+                self._work_is_due.set()
+            if self.replicas is None:
+                self._core.outbox.release(number)
+            else:
+                self.replicas.stored(number)
+        finally:
+            self._node.flush()  # at once, and not a pass later: confirmations, and what waited for this store
 
     # --- nodes
 
@@ -355,6 +364,9 @@ class Replication:
         mountpoint, client_id = _split(copy.head.scoped_id)
         registry = self._find_registry(mountpoint)
         subscriber = registry.subscribers.get(client_id)
+        if subscriber is None and self.take_back((mountpoint, client_id)):
+            subscriber = registry.subscribers[client_id]
+            self._directory.claim(registry, subscriber)
         if subscriber is not None:
             await self._merge(registry, subscriber, copy, node)
             return
@@ -438,9 +450,7 @@ class Replication:
         session = subscriber.queue.session
         if origin is None or (origin.owner, origin.session) != (self._node.name, session):
             return
-        lacks: Place | None = EVERYTHING
-        if self.replicas is not None:
-            lacks = self.replicas.lacks(session, origin.node, origin.life, origin.at)
+        lacks = EVERYTHING if self.replicas is None else self.replicas.lacks(session, origin)
         strip(self._core, subscriber, lacks)
 
     def _on_ask_whence(self, peer: str, message: AskWhence) -> None:

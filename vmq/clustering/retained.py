@@ -93,6 +93,8 @@ class Retained:
 
     def flush(self) -> None:
         """Puts everything into the metadata. To be called before the store commits it."""
+        if not self._pending:
+            return
         pending, self._pending = self._pending, {}
         if not self._node.is_running:
             return

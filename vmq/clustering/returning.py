@@ -1,8 +1,9 @@
 """An owner that was given up for dead comes back: what others have of its sessions already must not come twice.
 
 Its sessions have other owners now, to which it hands them over (`vmq.clustering.moving`). What the copy had of which
-such an owner made its session is taken out first: the owner says whose copy it was, and the marks say what that one may
-have lacked (`vmq.clustering.marks`). Without an answer nothing is taken out: better twice than never.
+such an owner made its session is taken out first: the owner says whose copy it was and how far it reached, the marks
+say what that one may have lacked (`vmq.clustering.marks`). Without an answer nothing is taken out: better twice than
+never.
 """
 
 from collections.abc import Iterator
@@ -14,14 +15,13 @@ from vmq.registry import Subscriber
 from vmq.store import Store
 
 
-def strip(core: Core, subscriber: Subscriber, lacks: Place | None) -> int:
+def strip(core: Core, subscriber: Subscriber, lacks: Place) -> int:
     """Takes out of a session, whose client is away, what a copy had; returns how many messages are left.
 
     Args:
         core: the broker's.
         subscriber: the session.
-        lacks: the places of what waits and of what is in flight from which on the copy may have lacked it; None: it
-            lacked nothing.
+        lacks: the places of what waits and of what is in flight from which on the copy may have lacked it.
     """
     store = core.store
     assert store is not None, "a node has a store"
@@ -34,8 +34,8 @@ def strip(core: Core, subscriber: Subscriber, lacks: Place | None) -> int:
         for packet_id in received:
             store.remove_received(session, packet_id)
         received.clear()
-    waiting = _strip_kind(store, b"q" + session, None if lacks is None else lacks[0])
-    inflight = set(_strip_kind(store, b"i" + session, None if lacks is None else lacks[1]))
+    waiting = _strip_kind(store, b"q" + session, lacks[0])
+    inflight = set(_strip_kind(store, b"i" + session, lacks[1]))
     queue.inflight = {
         packet_id: delivery
         for packet_id, delivery in queue.inflight.items()
@@ -45,8 +45,8 @@ def strip(core: Core, subscriber: Subscriber, lacks: Place | None) -> int:
     return len(waiting) + len(queue.inflight)
 
 
-def _strip_kind(store: Store, prefix: bytes, first: int | None) -> list[int]:
-    """Deletes a session's records of a kind before a place (None: all); returns the places of the rest."""
+def _strip_kind(store: Store, prefix: bytes, first: int) -> list[int]:
+    """Deletes a session's records of a kind before a place; returns the places of the rest."""
     left = []
     for key in sorted(set(_keys(store, prefix))):
         raw = store.get(key)
@@ -54,7 +54,7 @@ def _strip_kind(store: Store, prefix: bytes, first: int | None) -> list[int]:
             continue
         place = int.from_bytes(key[9:], "big")
         # What is not committed has come since.
-        if key in store.dirty or (first is not None and place >= first):
+        if key in store.dirty or place >= first:
             left.append(place)
         else:
             store.purge_record(key, raw)

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from vmq.clustering.comparing import records_behind
-from vmq.clustering.copies import Copies, Copy, Head, messages_of, rank
+from vmq.clustering.copies import Copies, Copy, messages_of, rank
+from vmq.clustering.heads import Head
 from vmq.clustering.replica_messages import (
     MAX_BYTES,
     Ask,
@@ -37,12 +38,12 @@ class Question:
     """What others are asked, and who has not answered."""
 
     def __init__(
-        self, clients: list[str], waiting: set[str], done: Callable[[Offers], None], now: float
+        self, ask: Ask, waiting: set[str], done: Callable[[Offers], None], now: float
     ) -> None:
-        self.clients = clients
+        self.ask = ask
         self.waiting = waiting
         self.done = done
-        self.offers: Offers = [[] for _ in clients]
+        self.offers: Offers = [[] for _ in ask.clients]
         self.tries = 1
         self.again_at = now + _AGAIN
 
@@ -91,13 +92,18 @@ class Searcher:
     # --- asking
 
     def ask(
-        self, clients: list[str], up: Iterable[str], now: float, done: Callable[[Offers], None]
+        self,
+        clients: list[str],
+        owner: str,
+        up: Iterable[str],
+        now: float,
+        done: Callable[[Offers], None],
     ) -> None:
-        """Asks who has copies of these clients' sessions; `done` is told when all have answered, or had time to."""
+        """Asks who has copies of sessions of `owner`; `done` is told when all have answered, or had time to."""
         self._ticket += 1
-        question = Question(clients, set(up), done, now)
+        question = Question(Ask(self._ticket, clients, owner), set(up), done, now)
         for at, client in enumerate(clients):
-            own = self._copies.offer(client)
+            own = self._copies.offer(client, owner)
             if own is not None:
                 question.offers[at].append((self._node, own))
         if not question.waiting:
@@ -105,7 +111,7 @@ class Searcher:
             return
         self._questions[self._ticket] = question
         for node in sorted(question.waiting):
-            self._send(node, Ask(self._ticket, clients))
+            self._send(node, question.ask)
 
     def find(
         self,
@@ -123,7 +129,7 @@ class Searcher:
             found.sort(key=lambda each: (rank(each[1]), each[0] == self._node, each[0]))
             self._try(scoped_id, found, now, done)
 
-        self.ask([scoped_id], up, now, answered)
+        self.ask([scoped_id], owner, up, now, answered)
 
     def _try(
         self,
@@ -220,7 +226,7 @@ class Searcher:
             if question.tries > _TRIES:
                 question.waiting.clear()
             for node in sorted(question.waiting):
-                self._send(node, Ask(ticket, question.clients))
+                self._send(node, question.ask)
             self._maybe_answered(ticket, question)
         for ticket, fetching in list(self._fetching.items()):
             if now < fetching.again_at:
@@ -235,7 +241,7 @@ class Searcher:
     # --- answering
 
     def on_ask(self, node: str, message: Ask) -> None:
-        offers = [self._copies.offer(client) for client in message.clients]
+        offers = [self._copies.offer(client, message.owner) for client in message.clients]
         self._send(node, Have(message.ticket, offers))
 
     def on_fetch(self, node: str, message: Fetch) -> None:

@@ -4,6 +4,7 @@ Keys are told in `vmq.store`. Places rise over all lives of a broker: a life is 
 or one more than the last. A store that is made anew cannot know the last, so stores are told apart as well.
 """
 
+import struct
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -27,7 +28,7 @@ def _number(raw: bytes) -> int:
 
 
 def _raw(*numbers: int) -> bytes:
-    return b"".join(number.to_bytes(8, "big") for number in numbers)
+    return struct.pack(f">{len(numbers)}Q", *numbers)
 
 
 def begin_life(store: Store, wall: int, choose: Callable[[int], int]) -> tuple[int, int]:

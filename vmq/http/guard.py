@@ -13,7 +13,7 @@ from aiohttp import web
 
 from vmq.config import ListenerOptions
 from vmq.core import Counters
-from vmq.listeners.listener import peer_of
+from vmq.listeners.listener import READ_FIRST, peer_of
 
 log = logging.getLogger("vmq.http")
 
@@ -75,7 +75,11 @@ class Guard(asyncio.Protocol):
             guards.refuse(transport, f"max_connections = {guards.limit} reached")
             return
         loop = asyncio.get_running_loop()
-        self.timer = loop.call_later(guards.timeout, self.too_slow)
+        self.timer = loop.call_later(guards.timeout, self.read_first)
+
+    def read_first(self) -> None:
+        """The loop may have been late itself: what came in time lies unread, and timers come before sockets."""
+        self.timer = asyncio.get_running_loop().call_later(READ_FIRST, self.too_slow)
 
     def too_slow(self) -> None:
         self.guards.counters.http_timeouts += 1

@@ -10,7 +10,7 @@ import logging
 import ssl
 from collections.abc import Callable
 from socket import socket
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from vmq.config import Config, ListenerOptions
 from vmq.connection import Connection
@@ -29,6 +29,9 @@ from vmq.listeners.websocket import WebSocket
 from vmq.registry import Registry
 
 log = logging.getLogger("vmq.listeners")
+
+#: Seconds for what lies unread when a time is over.
+READ_FIRST: Final = 0.01
 
 
 class Listener:
@@ -268,7 +271,12 @@ class Listener:
     def limit_time(self, layer: Any, seconds: float, reason: str, peer: str) -> None:
         """Ends a layer's connection unless it is `passed` within so many seconds."""
         loop = asyncio.get_running_loop()
-        self._pending[layer] = loop.call_later(seconds, self._too_slow, layer, reason, peer)
+        self._pending[layer] = loop.call_later(seconds, self._read_first, layer, reason, peer)
+
+    def _read_first(self, layer: Any, reason: str, peer: str) -> None:
+        """The loop may have been late itself: what came in time lies unread, and timers come before sockets."""
+        loop = asyncio.get_running_loop()
+        self._pending[layer] = loop.call_later(READ_FIRST, self._too_slow, layer, reason, peer)
 
     def _too_slow(self, layer: Any, reason: str, peer: str) -> None:
         self.refused(layer, reason, peer)

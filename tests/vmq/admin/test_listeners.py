@@ -36,12 +36,9 @@ async def test_a_listener_stops_and_starts(node: Broker) -> None:
 
 
 async def test_an_address_that_is_taken_refuses(node: Broker) -> None:
-    port = port_of(list_listeners(node)[0].url)
     stop_listener(node, "tcp")
-    with socket.socket() as taken:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        taken.bind(("127.0.0.1", port))
-        taken.listen()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
         options = node.config.listeners["tcp"]
         node.config.listeners["tcp"] = type(options)(url=f"tcp://127.0.0.1:{port}")
         with pytest.raises(RefusedError, match="cannot listen"):

@@ -82,8 +82,8 @@ def test_loopback_connections_beyond_the_first_thousands_have_another_source(
         sock.close()
 
 
-def test_connecting_to_nobody_fails_at_once_or_later(unused_tcp_port: int) -> None:
-    endpoint = Endpoint(Address("mqtt", "127.0.0.1", unused_tcp_port))
+def test_connecting_to_nobody_fails_at_once_or_later(deaf_port: int) -> None:
+    endpoint = Endpoint(Address("mqtt", "127.0.0.1", deaf_port))
     code = 0
     try:
         with endpoint.connect() as sock:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from tests.conftest import BrokerFactory
 from tests.support.broker_process import BrokerProcess
 from tests.support.wire import Wire
-from tests.vmq.cli.program import Finished, run
+from tests.vmq.cli.program import Finished, here, run
 from tests.vmq.http.conftest import get
 from vmq.admin.keys import KeyRow
 from vmq.admin.listeners import ListenerRow
@@ -53,7 +53,7 @@ def connect(shared: BrokerProcess) -> Iterator[Connect]:
 
 
 def vmq(broker: BrokerProcess, *words: str) -> Finished:
-    return run(*words, "--data-dir", str(broker.data_dir))
+    return here(*words, "--data-dir", str(broker.data_dir))
 
 
 def json_of(broker: BrokerProcess, *words: str) -> Any:
@@ -70,7 +70,9 @@ def table_of(done: Finished) -> list[list[str]]:
 def test_sessions_are_listed_and_chosen(shared: BrokerProcess, connect: Connect) -> None:
     here = connect("list-here")
     here.subscribe(("list/#", 1))
-    connect("list-away", clean=False).send(b"\xe0\x00")
+    away = connect("list-away", clean=False)
+    away.send(b"\xe0\x00")
+    away.expect_closed()
     where = ("--where", 'client_id ~ "^list-"', "--sort", "-client_id")
     header, *rows = table_of(vmq(shared, "session", "list", *where))
     assert header[:3] == ["client_id", "is_online", "user"]
@@ -243,7 +245,7 @@ def test_an_option_changes_what_happens(fresh_broker: BrokerFactory, connect: Co
     ],
 )
 def test_arguments_of_set_that_do_not_go_together(words: tuple[str, ...], said: str) -> None:
-    done = run("set", *words)
+    done = here("set", *words)
     assert (done.code, done.out) == (2, b"")
     assert said in done.err
 
@@ -419,7 +421,7 @@ def test_filters_that_make_no_sense_name_the_columns(shared: BrokerProcess) -> N
     ],
 )
 def test_without_a_broker_there_is_one_clear_line(tmp_path: Path, words: tuple[str, ...]) -> None:
-    done = run(*words, "--data-dir", str(tmp_path))
+    done = here(*words, "--data-dir", str(tmp_path))
     assert (done.code, done.out) == (1, b"")
     assert done.err == (
         f"vmq: error: no broker runs on {tmp_path} (nobody listens on {tmp_path}/admin.sock); "

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.broker_process import BrokerProcess
 from tests.vmq.bench.bad_broker import BadBroker, every
-from tests.vmq.cli.program import TIMEOUT, Program, run
+from tests.vmq.cli.program import TIMEOUT, Program, here, run
 from vmq.cli.main import main
 
 
@@ -90,14 +90,14 @@ def test_a_bar_is_drawn_on_a_terminal_and_wiped_at_the_end(
     ],
 )
 def test_a_wrong_command_line_is_refused(arguments: tuple[str, ...], reason: str) -> None:
-    done = run(*arguments)
+    done = here(*arguments)
     assert done.code == 2
     assert reason in done.err
     assert done.out == b""
 
 
-def test_a_broker_that_is_not_there_is_an_error(unused_tcp_port: int) -> None:
-    done = run("bench", "pair", "-L", f"mqtt://127.0.0.1:{unused_tcp_port}")
+def test_a_broker_that_is_not_there_is_an_error(deaf_port: int) -> None:
+    done = run("bench", "pair", "-L", f"mqtt://127.0.0.1:{deaf_port}")
     assert done.code == 1
     assert "cannot connect: connection refused" in done.err
 

@@ -142,7 +142,7 @@ def test_a_connection_lost_while_no_line_comes_is_noticed(broker: FakeBroker) ->
     with pub(broker, "-l") as program:
         wire, _ = broker.accept_client()
         wire.close()
-        assert program.process.wait(20) == 1
+        assert program.process.wait(60) == 1
         program.wait_err("was lost")
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.broker_process import BrokerProcess
-from tests.vmq.cli.program import run
+from tests.vmq.cli.program import here, run
 from vmq.admin.cluster import MemberRow
 from vmq.cli.cluster import COLUMNS
 
 
 def members(broker: BrokerProcess) -> dict[str, dict[str, Any]]:
-    done = run("cluster", "status", "--json", "--data-dir", str(broker.data_dir))
+    done = here("cluster", "status", "--json", "--data-dir", str(broker.data_dir))
     assert (done.code, done.err) == (0, "")
     return {row["node"]: row for row in json.loads(done.out)}
 
@@ -31,9 +31,9 @@ def test_a_key_is_made_once(tmp_path: Path) -> None:
     key = tmp_path / "cluster.key"
     assert run("cluster", "keygen", str(key)).code == 0
     assert key.stat().st_mode & 0o777 == 0o600
-    again = run("cluster", "keygen", str(key))
+    again = here("cluster", "keygen", str(key))
     assert (again.code, again.err) == (1, f"vmq: error: cannot write {key}: File exists\n")
-    assert len(run("cluster", "keygen").out.strip()) == len(key.read_text().strip()) == 40
+    assert len(here("cluster", "keygen").out.strip()) == len(key.read_text().strip()) == 40
 
 
 def test_two_processes_become_one_cluster_and_part(tmp_path: Path) -> None:
@@ -43,24 +43,24 @@ def test_two_processes_become_one_cluster_and_part(tmp_path: Path) -> None:
         seed = members(a)["a"]["address"]
         with node("b", key) as b:
             there = ("--data-dir", str(b.data_dir))
-            joined = run("cluster", "join", seed, "--json", *there)
+            joined = here("cluster", "join", seed, "--json", *there)
             assert json.loads(joined.out) == {"address": seed, "status": "joined"}
             assert sorted(members(b)) == ["a", "b"]
-            table = run("cluster", "status", *there).out.decode().splitlines()
+            table = here("cluster", "status", *there).out.decode().splitlines()
             assert [line.split()[:2] for line in table] == [
                 ["node", "status"],
                 ["a", "joined"],
                 ["b", "joined"],
             ]
-            refused = run("cluster", "remove", "c", *there)
+            refused = here("cluster", "remove", "c", *there)
             assert (refused.code, "accepted: a" in refused.err) == (1, True)
-            left = run("cluster", "leave", "--timeout", "20", "--json", *there)
+            left = here("cluster", "leave", "--timeout", "20", "--json", *there)
             assert json.loads(left.out) == {"node": "b", "complete": True}
             assert b.wait() == 0
 
 
 def test_a_broker_that_is_no_node_says_so(tmp_path: Path) -> None:
     with BrokerProcess.start(data_dir=tmp_path) as broker:
-        done = run("cluster", "status", "--data-dir", str(broker.data_dir))
+        done = here("cluster", "status", "--data-dir", str(broker.data_dir))
         assert done.code == 1
         assert "cluster.listen is not set" in done.err

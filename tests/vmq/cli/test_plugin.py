@@ -8,8 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import BrokerFactory
-from tests.vmq.cli.program import run
+from tests.vmq.cli.program import here, run
 
 
 def test_plugins_are_listed_disabled_enabled_and_reloaded(
@@ -21,7 +23,7 @@ def test_plugins_are_listed_disabled_enabled_and_reloaded(
     broker = fresh_broker(env={"VMQ_PLUGINS__MINE__PATH": str(file)})
 
     def vmq(*words: str) -> tuple[int, str, str]:
-        done = run("plugin", *words, "--data-dir", str(broker.data_dir))
+        done = here("plugin", *words, "--data-dir", str(broker.data_dir))
         return done.code, done.out.decode(), done.err
 
     code, out, _ = vmq("list", "--json")
@@ -42,6 +44,7 @@ def test_plugins_are_listed_disabled_enabled_and_reloaded(
     assert json.loads(vmq("reload", "mine", "--json")[1])["hooks"] == "on_register"
 
 
+@pytest.mark.timeout(300)
 def test_a_new_project_passes_its_own_test(tmp_path: Path) -> None:
     folder = tmp_path / "vmq-rooms"
     done = run("plugin", "new", "rooms", "--folder", str(folder))
@@ -53,19 +56,19 @@ def test_a_new_project_passes_its_own_test(tmp_path: Path) -> None:
         env={**os.environ},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=250,
         check=False,
     )
     assert tested.returncode == 0, tested.stdout + tested.stderr
     assert "3 passed" in tested.stdout
-    again = run("plugin", "new", "rooms", "--folder", str(folder))
+    again = here("plugin", "new", "rooms", "--folder", str(folder))
     assert again.code == 1
     assert "is not empty" in again.err
 
 
 def test_a_name_that_cannot_be_one_is_refused(tmp_path: Path) -> None:
     for name in ("Rooms", "my-plugin", "class", "1st", ""):
-        done = run("plugin", "new", name, "--folder", str(tmp_path / "x"))
+        done = here("plugin", "new", name, "--folder", str(tmp_path / "x"))
         assert done.code == 1
         assert "accepted: lower-case letters" in done.err
     assert list(tmp_path.iterdir()) == []

@@ -248,7 +248,7 @@ def test_a_signal_ends_a_publisher_that_waits_for_input(
         source.stdin.flush()
         source.wait_err("received PUBACK")
         source.signal(number)
-        source.process.wait(20)
+        source.process.wait(60)
         done = source.finish()
     assert done.code == 128 + number
     assert done.err.endswith("sent DISCONNECT\n")
@@ -261,7 +261,7 @@ def test_a_reader_that_goes_away_ends_a_subscriber_quietly(address: list[str], t
         assert sub.stdout.read(2) == b"1\n"
         sub.stdout.close()
         pub(address, topic, "-m", "2")
-        assert sub.process.wait(20) == 141
+        assert sub.process.wait(60) == 141
         assert sub.wait_err("sent DISCONNECT")
 
 

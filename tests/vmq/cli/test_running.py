@@ -191,7 +191,7 @@ class Manager:
     def __init__(self, path: Path) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.bind(str(path))
-        self.socket.settimeout(20)
+        self.socket.settimeout(60)
 
     def hear(self, wanted: str) -> list[str]:
         """The next message that says it, line by line."""

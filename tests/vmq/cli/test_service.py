@@ -22,7 +22,7 @@ def test_an_abstract_address_works() -> None:
     name = f"vmq-test-{uuid.uuid4().hex}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind("\0" + name)
-        manager.settimeout(10)
+        manager.settimeout(30)
         Notifier({"NOTIFY_SOCKET": "@" + name}).ready("tcp://127.0.0.1:1")
         assert manager.recv(1000) == b"READY=1\nSTATUS=tcp://127.0.0.1:1"
 

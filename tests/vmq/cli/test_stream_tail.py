@@ -185,7 +185,7 @@ def test_nobody_reads_on(broker: BrokerProcess) -> None:
         assert program.stdout.readline()
         program.stdout.close()
         publish(broker, ("s/1", b"x"))
-        assert program.process.wait(20) == 141
+        assert program.process.wait(60) == 141
         assert program._err.close() == b""
 
 

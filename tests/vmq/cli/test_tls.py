@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.authority import Authority, Issued
 from tests.support.broker_process import BrokerProcess
-from tests.vmq.cli.program import Finished, run, subscribed
+from tests.vmq.cli.program import Finished, here, run, subscribed
 from vmq.cli.console import UsageError
 from vmq.cli.tls import TlsFiles, explain
 
@@ -175,7 +175,7 @@ def test_options_that_make_no_sense_are_refused_before_anything_is_sent(
         "OTHER": stage.stranger.keyfile,
         "LOCKED": locked.keyfile,
     }
-    done = run("pub", "-t", "t", "-m", "x", *(str(names.get(word, word)) for word in words))
+    done = here("pub", "-t", "t", "-m", "x", *(str(names.get(word, word)) for word in words))
     assert (done.code, done.out) == (2, b"")
     assert said in done.err
     assert len(done.err.splitlines()) == 1

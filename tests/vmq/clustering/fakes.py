@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from tests.vmq.support import House
 from vmq.clustering.directory import Directory
+from vmq.clustering.lanes import Lanes
 from vmq.clustering.reconcile import Reconciler
 from vmq.clustering.retained import Retained
 from vmq.clustering.routing import Routing
@@ -100,8 +101,8 @@ class FakeNode:
         return before
 
 
-class FakeLanes:
-    """The lanes of a node; what was sent waits for the test."""
+class FakeLanes(Lanes):
+    """The lanes of a node; what was sent waits for the test. A subclass, for compiled code asks for `Lanes`."""
 
     def __init__(self) -> None:
         self.handlers: dict[type, Callable[[str, Any], None]] = {}
@@ -111,7 +112,9 @@ class FakeLanes:
         self.lost: set[str] = set()
         self.on_send: Callable[[], object] = lambda: None
 
-    def on(self, kind: type, handle: Callable[[str, Any], None]) -> None:
+    def on(
+        self, kind: type, handle: Callable[[str, Any], None], *, for_streams: bool = False
+    ) -> None:
         self.handlers[kind] = handle
 
     def send(self, peer: str, message: Any, done: Callable[[bool], None] | None = None) -> bool:
@@ -144,7 +147,7 @@ class Member:
         core = self.house.core
         self.registries = {"": self.house.registry}
         node = cast("Any", self.node)
-        self.routing = Routing(self.name, core, self.registries, cast("Any", self.lanes))
+        self.routing = Routing(self.name, core, self.registries, self.lanes)
         self.directory = Directory(
             node, self.routing.follow, lambda: int(core.wall_clock() * 1000), self.soon.append
         )

@@ -29,6 +29,7 @@ from vmq.clustering.replication import Replication
 from vmq.config import Config, StoreOptions
 from vmq.store import Store
 from vmq.store_tools import check
+from vmq_cluster.messages import Frame
 
 
 def durable(folder: Path, name: str, join: list[str], **options: Any) -> Config:
@@ -46,6 +47,8 @@ class House:
         self.folder = folder
         self.options = options
         self.brokers: dict[str, Broker] = {}
+        #: Pairs of nodes between which nothing gets through.
+        self.cuts: set[frozenset[str]] = set()
 
     def __getitem__(self, name: str) -> Broker:
         return self.brokers[name]
@@ -54,7 +57,32 @@ class House:
         join = [address(each) for each in self.brokers.values()]
         self.brokers[name] = broker = Broker(durable(self.folder, name, join, **self.options))
         await broker.start()
+        link = clustering(broker).node.link
+        send = link.send
+
+        def send_if_open(name: str, frame: Frame) -> None:
+            if frozenset((frame.sender, name)) not in self.cuts:
+                send(name, frame)
+
+        link.send = send_if_open  # type: ignore[method-assign]
         return broker
+
+    async def part(self, one: str, *others: str) -> None:
+        """Cuts a node off from others, and returns when they miss each other."""
+        self.cuts.update(frozenset((one, other)) for other in others)
+        for other in others:
+            await until(lambda other=other: not self.reaches(one, other))  # type: ignore[misc]
+
+    async def mend(self, one: str, *others: str) -> None:
+        """Undoes it, and returns when they reach each other."""
+        self.cuts.difference_update(frozenset((one, other)) for other in others)
+        for other in others:
+            await until(lambda other=other: self.reaches(one, other) == 2)  # type: ignore[misc]
+
+    def reaches(self, one: str, other: str) -> int:
+        """How many of two nodes reach the other."""
+        pairs = ((one, other), (other, one))
+        return sum(each[1] in clustering(self[each[0]]).node.up for each in pairs)
 
     async def kill(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """What a killed process leaves is on the disk now; it says and writes nothing more."""

@@ -229,14 +229,12 @@ class Node:
             self.store.put_waiting(session.number, delivery)
 
     def deliver(self, client: str) -> int | None:
-        """Sends the oldest that waits; as the real queue does, a last place that is free again is used again."""
+        """Sends the oldest that waits."""
         session = self.sessions[client]
         for seq in range(1, session.next_seq):
             found = self.store.load_waiting(session.number, seq)
             if found is None:
                 continue
-            if seq == session.next_seq - 1:
-                session.next_seq = seq
             found.order = session.next_order
             found.packet_id = session.next_order % 65535 + 1
             session.next_order += 1
@@ -287,6 +285,8 @@ class World:
         self.dbs = {name: MemoryDb() for name in names}
         self.nodes: dict[str, Node] = {}
         self.cut: set[frozenset[str]] = set()
+        #: Nodes that do nothing in the background.
+        self.idle: set[str] = set()
         self.mail: dict[tuple[str, str], list[tuple[float, bytes]]] = {}
         #: Bytes that were sent, by kind of message.
         self.sent: dict[str, int] = {}
@@ -334,10 +334,12 @@ class World:
 
     def heal(self) -> None:
         for pair in sorted(self.cut, key=sorted):
-            one, other = sorted(pair)
-            if one in self.nodes and other in self.nodes:
-                self.link(self.nodes[one], self.nodes[other])
-        self.cut.clear()
+            self.mend(*sorted(pair))
+
+    def mend(self, one: str, other: str) -> None:
+        self.cut.discard(frozenset((one, other)))
+        if one in self.nodes and other in self.nodes:
+            self.link(self.nodes[one], self.nodes[other])
 
     def send(self, sender: str, receiver: str, message: Message) -> bool:
         if receiver not in self.nodes or frozenset((sender, receiver)) in self.cut:
@@ -369,7 +371,8 @@ class World:
                 node.commit()
             node.replicas.tick(self.now)
             node.searcher.tick(self.now)
-            node.replicas.work(self.now)
+            if node.name not in self.idle:
+                node.replicas.work(self.now)
             node.copies.compare()
 
     def settle(self, condition: Callable[[], bool], steps: int = 4000) -> None:
@@ -419,5 +422,5 @@ class World:
         known = whence(self.nodes[new].store, self.nodes[new].sessions[client].number)
         if known is None or (known.owner, known.session) != (old, session.number):
             return self.nodes[old].names(client)
-        lacks = self.nodes[old].replicas.lacks(session.number, known.node, known.life, known.at)
-        return [] if lacks is None else self.nodes[old].names(client, lacks)
+        lacks = self.nodes[old].replicas.lacks(session.number, known)
+        return self.nodes[old].names(client, lacks)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tests.vmq.clustering.replica_sim import MemoryDb, Node, World
 from vmq.clustering.adoption import Adoption, Sweep
-from vmq.clustering.copies import Copies, Copy, Head
+from vmq.clustering.copies import Copies, Copy
+from vmq.clustering.heads import Head
 from vmq.store import Store
 
 

@@ -16,7 +16,7 @@ from vmq.clustering.comparing import (
     records_behind,
     sums_behind,
 )
-from vmq.clustering.replica_messages import RECORDS
+from vmq.clustering.replica_records import RECORDS
 from vmq.store import FLAG_REF, Store
 
 OWNER = (7).to_bytes(8, "big")

@@ -123,7 +123,7 @@ async def test_what_its_node_had_taken_before_it_died_does_not_come_twice(
         await subscribed(nodes["b"], "s")
         await until(partial(routes, nodes, "a", "b"))
         with monkeypatch.context() as patch:  # it takes them, and dies before it says so
-            patch.setattr(clustering(nodes["b"]).lanes.arrivals, "_confirm", lambda *_: None)
+            patch.setattr(clustering(nodes["b"]).node, "confirm", lambda arrived: None)
             async with peer_of(nodes["a"]) as peer:
                 await peer.connect("p")
                 for number, payload in enumerate(NUMBERS, 1):

@@ -7,6 +7,7 @@ import pytest
 from tests.vmq.clustering.replica_run import NAMES, Run
 from vmq.clustering.rendezvous import ranked
 from vmq.clustering.replica_messages import Changes
+from vmq.clustering.replicas import FORGET_AFTER
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -30,6 +31,9 @@ def test_copies_move_to_a_node_that_joins_and_stay_whole_meanwhile(seed: int) ->
         world.settle(lambda: world.is_quiet() and owner.replicas.is_settled)
         assert owner.replicas.left_out == 0
         assert owner.replicas.moved > 0
+        world.now += FORGET_AFTER
+        world.step()
+        world.settle(world.is_quiet)
         for client in run.clients:
             number = owner.sessions[client].number
             assert owner.replicas.holders(number) == ranked(client, NAMES[1:])[:1]

@@ -73,7 +73,7 @@ async def test_what_another_node_has_acknowledged_is_taken_though_the_lane_is_fu
 ) -> None:
     async with nodes(tmp_path, "a", "b", s=ONE) as (a, b):
         owner, other = sides(a, b)
-        monkeypatch.setattr(clustering(other).lanes, "has_room", lambda *_: False)
+        monkeypatch.setattr(tap(other), "_takes", lambda *_: False)
         assert tap(other).take(MESSAGE) > 0
         assert tap(owner).take(MESSAGE) > 0
 
@@ -85,7 +85,7 @@ async def test_without_room_a_publisher_is_not_acknowledged(
         owner, other = sides(a, b)
         await p.connect(other)
         with monkeypatch.context() as patch:
-            patch.setattr(clustering(other).lanes, "has_room", lambda *_: False)
+            patch.setattr(tap(other), "_takes", lambda *_: False)
             p.publish("x/1", "again", 1)
             await p.until(lambda: not p.is_connected)
         assert len(p.unfinished) == 1

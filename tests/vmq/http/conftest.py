@@ -40,7 +40,7 @@ class Answer(NamedTuple):
 def get(url: str, path: str, headers: Mapping[str, str] | None = None) -> Answer:
     """One request, straight to the address: no proxy of the environment is asked."""
     parts = urlsplit(url)
-    connection = HTTPConnection(parts.netloc, timeout=20)
+    connection = HTTPConnection(parts.netloc, timeout=60)
     try:
         connection.request("GET", path, headers=dict(headers or {}))
         response = connection.getresponse()

@@ -47,7 +47,7 @@ def test_where_other_machines_are_served_any_host_name_does(
 def test_a_broker_with_open_http_connections_stops_at_once(fresh_broker: BrokerFactory) -> None:
     broker = fresh_broker(listen=("tcp://127.0.0.1:0", "http://127.0.0.1:0"))
     parts = urlsplit(broker.http)
-    connection = HTTPConnection(parts.netloc, timeout=20)
+    connection = HTTPConnection(parts.netloc, timeout=60)
     try:
         connection.request("GET", "/health/ping")
         assert connection.getresponse().read()

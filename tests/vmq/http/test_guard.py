@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import subprocess
@@ -13,6 +14,10 @@ from urllib.parse import urlsplit
 from tests.conftest import BrokerFactory
 from tests.support.broker_process import BrokerProcess
 from tests.support.streams import connect_tcp
+from tests.support.wire import TIMEOUT
+from vmq.config import ListenerOptions
+from vmq.core import Counters
+from vmq.http.guard import Guards
 
 
 def web(fresh_broker: BrokerFactory, folder: Path, options: str) -> BrokerProcess:
@@ -35,7 +40,7 @@ def test_whoever_says_nothing_is_closed(fresh_broker: BrokerFactory, tmp_path: P
 def test_whoever_has_asked_may_ask_again_later(fresh_broker: BrokerFactory, tmp_path: Path) -> None:
     """The time is that of the first head: a connection that was of use stays for the next."""
     broker = web(fresh_broker, tmp_path, "http_request_timeout = 0.3")
-    connection = HTTPConnection(urlsplit(broker.http).netloc, timeout=20)
+    connection = HTTPConnection(urlsplit(broker.http).netloc, timeout=60)
     with contextlib.closing(connection), connect_tcp(broker.http) as silent:
         connection.request("GET", "/health/ping")
         assert connection.getresponse().read()
@@ -45,6 +50,31 @@ def test_whoever_has_asked_may_ask_again_later(fresh_broker: BrokerFactory, tmp_
         connection.request("GET", "/health/ping")
         assert connection.getresponse().read()
         assert connection.sock.getsockname() == local
+
+
+async def test_a_request_that_came_in_time_is_read_although_the_loop_was_late() -> None:
+    heard = asyncio.Event()
+
+    class Inner(asyncio.Protocol):
+        def data_received(self, _data: bytes) -> None:
+            guard.passed()
+            heard.set()
+
+    guards = Guards("web", ListenerOptions(url="http://127.0.0.1:0"), Counters())
+    guards.make = Inner
+    server = await asyncio.get_running_loop().create_server(guards, "127.0.0.1", 0)
+    async with server, asyncio.timeout(TIMEOUT):
+        _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        while not guards.present:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0)
+        (guard,) = guards.present.values()
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        # The time is over before the loop has looked at the socket.
+        guard.read_first()
+        await heard.wait()
+        writer.close()
+        await writer.wait_closed()
+    assert guards.counters.http_timeouts == 0
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(

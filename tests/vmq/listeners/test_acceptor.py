@@ -13,7 +13,7 @@ import pytest
 from tests.vmq.support import House
 from vmq.listeners.acceptor import LARGEST_BATCH, Acceptor
 
-TIMEOUT = 10.0
+TIMEOUT = 30.0
 DRIFT = 0.02
 
 

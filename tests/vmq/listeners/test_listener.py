@@ -14,7 +14,7 @@ from vmq.config import Config, ListenerOptions
 from vmq.connection import Connection
 from vmq.listeners.listener import Listener
 
-TIMEOUT = 10.0
+TIMEOUT = 30.0
 
 
 class Opened:
@@ -113,6 +113,25 @@ async def test_closing_ends_those_in_a_handshake() -> None:
         await hang_up(writer)
     assert opened.made == []
     assert opened.listener.connections == 0
+
+
+async def test_what_came_in_time_is_read_although_the_loop_was_late() -> None:
+    opened = Opened(proxy_protocol=True)
+    listener = opened.listener
+    await listener.open()
+    async with asyncio.timeout(TIMEOUT):
+        reader, writer = await opened.connect()
+        while not listener._pending:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0)
+        (arrival,) = listener._pending
+        writer.write(b"PROXY TCP4 192.0.2.1 192.0.2.2 7 8\r\n" + connect_packet("c"))
+        # The time is over before the loop has looked at the socket.
+        listener._read_first(arrival, "too late", "somebody")
+        assert await reader.readexactly(4) == b"\x20\x02\0\0"
+        await hang_up(writer)
+        await opened.closed.wait()
+    listener.close()
+    assert listener._pending == {}
 
 
 async def test_those_over_the_limit_are_counted_as_errors() -> None:

@@ -415,7 +415,7 @@ async def test_a_verdict_that_does_not_come_is_a_refusal(tmp_path: Path) -> None
 async def test_the_connect_timeout_holds_while_a_verdict_is_awaited(tmp_path: Path) -> None:
     plugin = Later()
     async with serving(tmp_path, {"doors": plugin}, anonymous=False) as broker:
-        session = msgspec.structs.replace(broker.config.session, mqtt_connect_timeout=1)
+        session = msgspec.structs.replace(broker.config.session, mqtt_connect_timeout=0.2)
         broker.reload(msgspec.structs.replace(broker.config, session=session))
         async with peer_of(broker) as peer:
             peer.send(connect_packet("c"))
