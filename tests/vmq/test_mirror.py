@@ -122,6 +122,7 @@ NO_MIRROR = {
     "test_mirror.py": "the rule itself",
     "clustering/test_directories.py": "directories of several nodes over a network that splits",
     "clustering/test_moves_and_deaths.py": "brokers that die while sessions move",
+    "clustering/test_splits.py": "brokers on the sides of a split network, and what they have of sessions after it",
     "plugins/test_asking.py": "the handle of a running broker: gauges and streams",
     "plugins/test_clients.py": "a real client against plugins",
     "streams/test_catalog_declare.py": "the catalog, as plugins use it",
