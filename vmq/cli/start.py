@@ -18,6 +18,7 @@ from vmq.cli import settings
 from vmq.cli.console import FAILURE, CliError
 from vmq.cli.settings import ConfigOption, DataDirOption
 from vmq.process import keep_freed_memory
+from vmq.turns import take_short_turns
 
 if TYPE_CHECKING:
     from vmq.cli.logs import Log
@@ -209,6 +210,7 @@ async def _serve(config: "Config", log: "Log", load: Callable[[], "Config"]) -> 
     await broker.start()
     if not stopping.is_set():
         settle_memory()
+        take_short_turns()
         if config.cluster.listen:
             keep_freed_memory()
         compiled = "yes" if is_compiled() else "no"

@@ -15,6 +15,7 @@ from vmq.cli.running import Running
 from vmq.cli.service import Notifier
 from vmq.cli.start import on_signal, open_log, raise_file_limit, settle_memory, unless
 from vmq.process import keep_freed_memory
+from vmq.turns import take_short_turns
 
 if TYPE_CHECKING:
     from vmq.broker import Broker
@@ -80,6 +81,7 @@ async def _serve(sock: socket.socket) -> bool:
         return True
     if not stopping.is_set():
         settle_memory()
+        take_short_turns()
         keep_freed_memory()
         compiled = "yes" if is_compiled() else "no"
         logger.info("started version=%s compiled=%s", __version__, compiled)
