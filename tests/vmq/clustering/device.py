@@ -136,10 +136,13 @@ class Device:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Waits for what comes."""
-        async with asyncio.timeout(PATIENCE):
-            while not condition():
-                self._change.clear()
-                await self._change.wait()
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while not condition():
+                    self._change.clear()
+                    await self._change.wait()
+        except TimeoutError:
+            raise AssertionError(f"not in {PATIENCE} s; what came: {self.log}") from None
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         buffer = bytearray()

@@ -8,7 +8,7 @@ import pytest
 
 from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.house import House, house, publish, subscribed
-from tests.vmq.clustering.nodes import knows, until
+from tests.vmq.clustering.nodes import is_subscribed, knows, until
 
 
 def is_safe(nodes: House, name: str, client: str) -> bool:
@@ -24,6 +24,7 @@ async def test_a_node_that_has_lost_a_session_takes_it_again_when_the_owner_sinc
     """The session is on its way to who took it, and what that one had of it is in a copy."""
     async with house(tmp_path, adopt_after=3600.0) as nodes, Device("s") as device:
         await subscribed(nodes["b"], "s")
+        await until(lambda: is_subscribed(nodes["a"], "s", "b"))
         await publish(nodes["a"], b"before")
         await nodes.part("b", "a", "c")
         assert await device.connect(nodes["a"])
