@@ -126,7 +126,7 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--plain", action="store_true")
-    parser.add_argument("--turns", type=int, default=10)
+    parser.add_argument("--turns", type=int, choices=range(2, 101), default=10, metavar="2..100")
     arguments = parser.parse_args()
     spark = session(plain=arguments.plain)
     env = stream_environment({"bulk": 4, **latency.PARTITIONS})
