@@ -28,10 +28,14 @@ def in_a_thread(what: Callable[[], T]) -> T:
         return pool.submit(what).result()
 
 
+TCP = "tcp://127.0.0.1:0"
+
+
 @pytest.fixture
 def threads_of_a_broker() -> Iterator[tuple[int, list[int]]]:
-    """The thread of a broker's event loop, and its others."""
-    with BrokerProcess.start() as broker:
+    """The thread of the event loop of a broker that serves streams, and its others."""
+    env = {"VMQ_STREAMS__KEPT__FILTERS": '["kept/#"]'}
+    with BrokerProcess.start((TCP, "grpc://127.0.0.1:0"), env=env) as broker:
         others = [int(each.name) for each in Path(f"/proc/{broker.pid}/task").iterdir()]
         others.remove(broker.pid)
         yield broker.pid, others
@@ -71,7 +75,14 @@ def test_a_system_that_is_not_known_is_left_alone(monkeypatch: pytest.MonkeyPatc
     assert turn() == 0.0
 
 
-def test_a_broker_takes_them_in_its_loop(threads_of_a_broker: tuple[int, list[int]]) -> None:
+def test_a_broker_without_readers_has_turns_as_usual() -> None:
+    with BrokerProcess.start((TCP,)) as broker:
+        assert turn(broker.pid) == turn()
+
+
+def test_a_broker_that_serves_streams_takes_them_in_its_loop(
+    threads_of_a_broker: tuple[int, list[int]],
+) -> None:
     loop, others = threads_of_a_broker
     assert turn(loop) == WANTED
     assert all(turn(each) == turn() for each in others)

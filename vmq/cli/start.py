@@ -210,7 +210,8 @@ async def _serve(config: "Config", log: "Log", load: Callable[[], "Config"]) -> 
     await broker.start()
     if not stopping.is_set():
         settle_memory()
-        take_short_turns()
+        if serves_streams(config):
+            take_short_turns()
         if config.cluster.listen:
             keep_freed_memory()
         compiled = "yes" if is_compiled() else "no"
@@ -281,6 +282,11 @@ async def unless(stopping: asyncio.Event, starting: Coroutine[Any, Any, None]) -
     except asyncio.CancelledError:
         return False
     return True
+
+
+def serves_streams(config: "Config") -> bool:
+    """Whether programs read streams of a broker, which compute beside it."""
+    return any(each.endpoint.is_flight for each in config.listeners.values())
 
 
 def settle_memory() -> None:

@@ -13,7 +13,14 @@ from vmq import __version__, is_compiled
 from vmq.cli.console import FAILURE, CliError
 from vmq.cli.running import Running
 from vmq.cli.service import Notifier
-from vmq.cli.start import on_signal, open_log, raise_file_limit, settle_memory, unless
+from vmq.cli.start import (
+    on_signal,
+    open_log,
+    raise_file_limit,
+    serves_streams,
+    settle_memory,
+    unless,
+)
 from vmq.process import keep_freed_memory
 from vmq.turns import take_short_turns
 
@@ -81,7 +88,8 @@ async def _serve(sock: socket.socket) -> bool:
         return True
     if not stopping.is_set():
         settle_memory()
-        take_short_turns()
+        if serves_streams(live.config):
+            take_short_turns()
         keep_freed_memory()
         compiled = "yes" if is_compiled() else "no"
         logger.info("started version=%s compiled=%s", __version__, compiled)
