@@ -16,7 +16,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.vmq.clustering.nodes import pair, until
+from tests.support.until import until
+from tests.vmq.clustering.nodes import pair
 from vmq.broker import Broker
 from vmq.registry import Registry
 

@@ -1,7 +1,6 @@
 """Brokers with streams, and what is in them."""
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +46,3 @@ async def rows_of(broker: Broker, name: str) -> list[Row]:
 
 async def payloads_of(broker: Broker, name: str) -> list[bytes]:
     return [each["payload"] for each in await rows_of(broker, name)]
-
-
-async def until(done: Callable[[], object]) -> None:
-    """Waits for what nothing tells of."""
-    async with asyncio.timeout(TIMEOUT):
-        while not done():  # noqa: ASYNC110 - see above
-            await asyncio.sleep(0.001)

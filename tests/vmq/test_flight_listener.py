@@ -22,8 +22,9 @@ from vmq_passwd import editing
 from tests.spark.support import stream_environment
 from tests.support.authority import Authority
 from tests.support.broker_process import BrokerProcess
+from tests.support.until import until
 from tests.support.wire import PUBACK, Wire, publish_packet
-from tests.vmq.streamed import config_in, until
+from tests.vmq.streamed import config_in
 from tests.vmq.streams.flight_support import act, ticket
 from vmq.broker import Broker, StartError
 from vmq.config import ListenerOptions

@@ -1,16 +1,16 @@
 """The records of ended sessions, in a broker that goes on, and in one that stops meanwhile."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.until import until
 from tests.support.wire import (
     DISCONNECT_BYTES,
     subscribe_packet,
 )
-from tests.vmq.sockets import TIMEOUT, config_in, peer_of
+from tests.vmq.sockets import config_in, peer_of
 from vmq.broker import Broker
 from vmq.store_open import ended_sessions
 
@@ -27,9 +27,7 @@ async def purged(broker: Broker) -> None:
     assert broker._core is not None
     store = broker._core.store
     assert store is not None
-    async with asyncio.timeout(TIMEOUT):
-        while list(store.db.iterator(prefix=b"q")) or ended_sessions(store):  # noqa: ASYNC110
-            await asyncio.sleep(0)  # nothing tells of the last step
+    await until(lambda: not list(store.db.iterator(prefix=b"q")) and not ended_sessions(store))
 
 
 async def test_an_ended_session_is_deleted_from_the_store(broker: Broker) -> None:

@@ -10,9 +10,10 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from tests.support.until import until
 from tests.support.wire import PUBLISH, puback_packet, subscribe_packet
 from tests.vmq.sockets import Peer, peer_of, take
-from tests.vmq.streamed import config_in, payloads_of, rows_of, streams_of, until
+from tests.vmq.streamed import config_in, payloads_of, rows_of, streams_of
 from tests.vmq.streams.support import options
 from vmq.broker import Broker
 from vmq.config import QueueOptions

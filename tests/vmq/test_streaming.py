@@ -13,6 +13,7 @@ import pytest
 from vmq_hooks import PublishModifiers
 
 from tests.support.broker_process import BrokerProcess
+from tests.support.until import until
 from tests.support.wire import (
     CONNACK,
     PUBACK,
@@ -26,7 +27,7 @@ from tests.support.wire import (
     subscribe_packet,
 )
 from tests.vmq.sockets import peer_of, take
-from tests.vmq.streamed import config_in, payloads_of, rows_of, streams_of, until
+from tests.vmq.streamed import config_in, payloads_of, rows_of, streams_of
 from tests.vmq.streams.support import options
 from tests.vmq.support import Client, House, stored_house
 from vmq.broker import Broker, StartError

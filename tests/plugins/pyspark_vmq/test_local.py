@@ -6,6 +6,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -75,16 +76,15 @@ class Near:
         return {0: self.partition.earliest}
 
 
-class translated:  # noqa: N801 - stands for the client's function
+@contextmanager
+def translated() -> Iterator[None]:
     """Errors as the client has them."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, OutOfRangeError):
-            raise DataLossError(str(error)) from None
-        if isinstance(error, StreamError):
-            raise ServerError(str(error)) from None
+    try:
+        yield
+    except OutOfRangeError as error:
+        raise DataLossError(str(error)) from None
+    except StreamError as error:
+        raise ServerError(str(error)) from None
 
 
 def reading(
@@ -264,7 +264,7 @@ def shorter(spot: dict[str, Any]) -> None:
 def folder(spot: dict[str, Any]) -> None:
     """Something that can be opened and not mapped."""
     spot["path"] = str(Path(spot["path"]).parent)
-    file = os.stat(spot["path"])  # noqa: PTH116 - what the broker says of it
+    file = Path(spot["path"]).stat()
     spot["device"], spot["inode"], spot["limit"] = file.st_dev, file.st_ino, file.st_size
 
 

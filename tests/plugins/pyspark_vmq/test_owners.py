@@ -11,7 +11,7 @@ from pyspark_vmq.options import Connection, source_options
 from pyspark_vmq.planning import Range
 from pyspark_vmq.reading import read_range
 
-from tests.vmq.clustering.nodes import until
+from tests.support.until import until
 from tests.vmq.clustering.stream_nodes import TOPICS, fill, flight_of, kept, nodes, owners
 from tests.vmq.streams.support import options
 

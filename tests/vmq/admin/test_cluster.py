@@ -7,15 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.peer import Peer
-from tests.vmq.clustering.nodes import (
-    address,
-    clustering,
-    config,
-    is_subscribed,
-    pair,
-    together,
-    until,
-)
+from tests.support.until import until
+from tests.vmq.clustering.nodes import address, clustering, config, is_subscribed, pair, together
 from vmq.admin import cluster
 from vmq.admin.errors import AdminError, NotFoundError, RefusedError
 from vmq.broker import Broker

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.support.peer import Peer
-from tests.vmq.clustering.nodes import clustering, pair, until
+from tests.support.until import until
+from tests.vmq.clustering.nodes import clustering, pair
 from vmq.admin.why import Explanation, Publish, explain
 from vmq.broker import Broker
 

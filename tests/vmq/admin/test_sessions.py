@@ -6,7 +6,8 @@ import pytest
 from vmq_hooks import SubscriberId
 
 from tests.support.peer import Peer
-from tests.vmq.clustering.nodes import is_subscribed, pair, until
+from tests.support.until import until
+from tests.vmq.clustering.nodes import is_subscribed, pair
 from vmq.admin.errors import NotFoundError
 from vmq.admin.listing import Selection
 from vmq.admin.sessions import (

@@ -8,6 +8,7 @@ from contextlib import suppress
 from types import TracebackType
 from urllib.parse import urlsplit
 
+from tests.support.until import PATIENCE
 from tests.support.wire import (
     CONNACK,
     DISCONNECT_BYTES,
@@ -26,7 +27,6 @@ from tests.support.wire import (
     pubrel_packet,
     subscribe_packet,
 )
-from tests.vmq.clustering.nodes import PATIENCE
 from tests.vmq.support import split_packets
 from vmq.broker import Broker
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from tests.support.until import until
 from tests.support.wire import (
     DISCONNECT_BYTES,
     PUBACK,
@@ -21,7 +22,7 @@ from tests.support.wire import (
     publish_packet,
     subscribe_packet,
 )
-from tests.vmq.clustering.nodes import address, clustering, config, together, until
+from tests.vmq.clustering.nodes import address, clustering, config, together
 from tests.vmq.sockets import Peer, peer_of
 from vmq.broker import Broker
 from vmq.clustering.replicas import Replicas
@@ -71,18 +72,18 @@ class House:
         """Cuts a node off from others, and returns when they miss each other."""
         self.cuts.update(frozenset((one, other)) for other in others)
         for other in others:
-            await until(lambda other=other: not self.reaches(one, other))  # type: ignore[misc]
+            await until(partial(self.has_reach, one, other, 0))
 
     async def mend(self, one: str, *others: str) -> None:
         """Undoes it, and returns when they reach each other."""
         self.cuts.difference_update(frozenset((one, other)) for other in others)
         for other in others:
-            await until(lambda other=other: self.reaches(one, other) == 2)  # type: ignore[misc]
+            await until(partial(self.has_reach, one, other, 2))
 
-    def reaches(self, one: str, other: str) -> int:
-        """How many of two nodes reach the other."""
+    def has_reach(self, one: str, other: str, count: int) -> bool:
+        """Whether so many of two nodes reach the other."""
         pairs = ((one, other), (other, one))
-        return sum(each[1] in clustering(self[each[0]]).node.up for each in pairs)
+        return sum(each[1] in clustering(self[each[0]]).node.up for each in pairs) == count
 
     async def kill(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """What a killed process leaves is on the disk now; it says and writes nothing more."""

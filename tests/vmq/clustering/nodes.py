@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.support.ports import lasting_port
+from tests.support.until import until
 from vmq.broker import Broker
 from vmq.clustering.clustering import Clustering
 from vmq.config import BrokerOptions, ClusterOptions, Config, ListenerOptions, StoreOptions
-
-#: Seconds that a test waits for something that comes within a moment.
-PATIENCE = 30.0
 
 
 def config(folder: Path, name: str, join: Sequence[str] = (), listen: str = "") -> Config:
@@ -51,15 +48,6 @@ def is_subscribed(broker: Broker, client_id: str, node: str) -> bool:
     """Whether it routes its messages there as well."""
     record = clustering(broker).directory.record("", client_id)
     return knows(broker, client_id, node) and record is not None and bool(record.subscriptions)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Waits for what other nodes bring about; looks again after each moment in which they may."""
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            if condition():
-                return
-            await asyncio.sleep(0.01)
 
 
 async def together(*brokers: Broker) -> None:

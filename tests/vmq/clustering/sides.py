@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +13,8 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support.peer import Peer
-from tests.vmq.clustering.nodes import clustering, config, together, until
+from tests.support.until import until
+from tests.vmq.clustering.nodes import clustering, config, together
 from vmq.broker import Broker
 from vmq.clustering.appends import Append
 from vmq.clustering.arrivals import M
@@ -94,6 +96,10 @@ class Side:
     def records(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
         """What is committed."""
         return list(self.store.db.iterator(prefix=prefix))
+
+    def has_got(self, count: int) -> bool:
+        """Whether so many messages came."""
+        return len(self.got) >= count
 
     def spooled(self) -> int:
         """How many messages for peers are committed."""
@@ -192,6 +198,6 @@ def payloads(first: int, last: int) -> list[bytes]:
 async def rounds(a: Side, b: Side) -> None:
     """Some time in which other things go to and fro."""
     for number in range(5):
-        before = len(a.got)
+        more = len(a.got) + 1
         assert b.lanes.send_quick(a.name, Publish(b"t", b"%d" % number, 0))
-        await until(lambda: len(a.got) > before)  # noqa: B023
+        await until(partial(a.has_got, more))

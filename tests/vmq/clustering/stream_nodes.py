@@ -10,7 +10,8 @@ from typing import Any, Literal
 import msgspec
 from pyarrow import flight
 
-from tests.vmq.clustering.nodes import PATIENCE, address, clustering, config, together, until
+from tests.support.until import PATIENCE, until
+from tests.vmq.clustering.nodes import address, clustering, config, together
 from tests.vmq.streamed import payloads_of, streams_of
 from tests.vmq.streams.flight_support import act
 from tests.vmq.streams.support import options

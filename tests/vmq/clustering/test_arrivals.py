@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.vmq.clustering.nodes import until
+from tests.support.until import until
 from tests.vmq.clustering.sides import payloads, rounds, sides
 from vmq.clustering.appends import Append
 from vmq.store import Store

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from tests.support.until import until
 from tests.support.wire import connect_packet
-from tests.vmq.clustering.nodes import address, clustering, config, pair, together, until
+from tests.vmq.clustering.nodes import address, clustering, config, pair, together
 from tests.vmq.sockets import peer_of
 from vmq.broker import Broker, StartError
 from vmq.clustering.clustering import node_name

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.until import until
 from tests.support.wire import PUBACK, PUBREC, puback_packet, publish_packet
 from tests.vmq.clustering.deposit_sim import World
 from tests.vmq.clustering.house import (
@@ -18,7 +19,7 @@ from tests.vmq.clustering.house import (
     store_of,
     subscribed,
 )
-from tests.vmq.clustering.nodes import clustering, until
+from tests.vmq.clustering.nodes import clustering
 from tests.vmq.sockets import peer_of
 from vmq.clustering.deposits import Deposits
 from vmq.clustering.safekeeping import KEPT

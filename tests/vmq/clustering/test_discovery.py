@@ -11,7 +11,8 @@ import pytest
 from msgspec.structs import replace
 from vmq_hooks import Plugin, hook
 
-from tests.vmq.clustering.nodes import PATIENCE, address, clustering, config, together, until
+from tests.support.until import PATIENCE, until
+from tests.vmq.clustering.nodes import address, clustering, config, together
 from vmq.broker import Broker
 from vmq.clustering.discovery import Discovery
 from vmq.config import PluginOptions

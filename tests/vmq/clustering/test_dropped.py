@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.vmq.clustering.nodes import clustering, until
+from tests.support.until import until
+from tests.vmq.clustering.nodes import clustering
 from tests.vmq.clustering.sides import payloads, sides
 from vmq.admin import cluster
 from vmq.clustering.dropped import BUFFER_FULL, NODE_REMOVED

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
+from tests.support.until import PATIENCE, until
 from tests.support.wire import (
     PINGREQ_BYTES,
     PINGRESP,
@@ -20,7 +21,7 @@ from tests.support.wire import (
     subscribe_packet,
 )
 from tests.vmq.clustering.fakes import FakeLanes
-from tests.vmq.clustering.nodes import PATIENCE, address, clustering, config, together, until
+from tests.vmq.clustering.nodes import address, clustering, config, together
 from tests.vmq.support import Clock, House, split_packets
 from vmq.broker import Broker
 from vmq.clustering.fences import Fence, Passed

@@ -6,15 +6,9 @@ import asyncio
 import shutil
 from pathlib import Path
 
+from tests.support.until import PATIENCE, until
 from tests.vmq.clustering.device import Device
-from tests.vmq.clustering.nodes import (
-    PATIENCE,
-    address,
-    clustering,
-    is_subscribed,
-    together,
-    until,
-)
+from tests.vmq.clustering.nodes import address, clustering, is_subscribed, together
 from tests.vmq.clustering.nodes import knows as knows_session
 from tests.vmq.clustering.stream_nodes import (
     TOPICS,

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.until import until
 from tests.support.wire import PUBACK, PUBREC, publish_packet
 from tests.vmq.clustering.device import Device
-from tests.vmq.clustering.nodes import address, clustering, until
+from tests.vmq.clustering.nodes import address, clustering
 from tests.vmq.clustering.stream_nodes import kept, nodes, owners, stream, total, with_streams
 from tests.vmq.streams.support import options
 from vmq.broker import Broker

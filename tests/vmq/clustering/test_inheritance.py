@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.until import until
 from tests.vmq.clustering.device import Device
-from tests.vmq.clustering.nodes import clustering, is_subscribed, knows, together, until
+from tests.vmq.clustering.nodes import clustering, is_subscribed, knows, together
 from tests.vmq.clustering.test_moves_and_deaths import Life, lives
 from vmq.admin import cluster
 from vmq.clustering import inheritance, lane

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.vmq.clustering.nodes import address, clustering, config, pair, together, until
+from tests.support.until import until
+from tests.vmq.clustering.nodes import address, clustering, config, pair, together
 from vmq.admin import cluster
 from vmq.broker import Broker
 from vmq.clustering.joining import why_silent

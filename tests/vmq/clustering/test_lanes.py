@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.peer import Peer
+from tests.support.until import until
 from tests.support.wire import PUBACK, PUBREC
-from tests.vmq.clustering.nodes import clustering, config, together, until
+from tests.vmq.clustering.nodes import clustering, config, together
 from tests.vmq.clustering.sides import payloads, rounds, sides
 from tests.vmq.support import split_packets
 from vmq.broker import Broker

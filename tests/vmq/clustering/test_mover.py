@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from tests.support.until import until
 from tests.support.wire import PUBLISH, PUBREL, publish_packet, pubrec_packet
 from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.nodes import (
@@ -20,7 +21,6 @@ from tests.vmq.clustering.nodes import (
     knows,
     pair,
     together,
-    until,
 )
 from vmq.admin import cluster as admin
 from vmq.broker import Broker

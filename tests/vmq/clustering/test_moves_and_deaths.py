@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from tests.support.until import until
 from tests.vmq.clustering.device import Device
-from tests.vmq.clustering.nodes import clustering, config, is_subscribed, together, until
+from tests.vmq.clustering.nodes import clustering, config, is_subscribed, together
 from vmq.broker import Broker
 from vmq.clustering import sessions
 from vmq.clustering.mover import Mover

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.vmq.clustering.nodes import clustering, until
+from tests.support.until import until
+from tests.vmq.clustering.nodes import clustering
 from tests.vmq.clustering.stream_nodes import TOPICS, fill, kept, leave, nodes, owners, stream
 from tests.vmq.streamed import streams_of
 from tests.vmq.streams.support import options

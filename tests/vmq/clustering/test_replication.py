@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.until import until
 from tests.support.wire import PUBLISH, puback_packet, publish_packet
 from tests.vmq.clustering.house import (
     NUMBERS,
@@ -18,7 +19,7 @@ from tests.vmq.clustering.house import (
     store_of,
     subscribed,
 )
-from tests.vmq.clustering.nodes import clustering, together, until
+from tests.vmq.clustering.nodes import clustering, together
 from tests.vmq.sockets import peer_of
 from vmq.broker import Broker
 from vmq.clustering.promotion import whence

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.until import until
 from tests.vmq.clustering.fakes import Member, settle
-from tests.vmq.clustering.nodes import pair, until
+from tests.vmq.clustering.nodes import pair
 from tests.vmq.clustering.test_routing import Three
 from vmq.clustering.records import encode_key
 from vmq.clustering.retained import RETAINED

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.until import until
 from tests.support.wire import PUBACK, Will, publish_packet
 from tests.vmq.clustering.fakes import Member, cluster, settle
-from tests.vmq.clustering.nodes import address, clustering, config, pair, together, until
+from tests.vmq.clustering.nodes import address, clustering, config, pair, together
 from tests.vmq.mqtt.strategies import ANY_FILTER, TOPICS
 from vmq.broker import Broker
 from vmq.clustering.publishes import Publish, Run, flags_of

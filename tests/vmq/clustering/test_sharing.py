@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.until import until
 from tests.support.wire import publish_packet
 from tests.vmq.clustering.fakes import Member, settle
-from tests.vmq.clustering.nodes import pair, until
+from tests.vmq.clustering.nodes import pair
 from tests.vmq.clustering.test_routing import Three
 from tests.vmq.support import Client
 from vmq.clustering.publishes import MAX_HOPS, Publish

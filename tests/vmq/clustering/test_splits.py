@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.until import until
 from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.house import House, house, publish, subscribed
-from tests.vmq.clustering.nodes import is_subscribed, knows, until
+from tests.vmq.clustering.nodes import is_subscribed, knows
 
 
 def is_safe(nodes: House, name: str, client: str) -> bool:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.vmq.clustering.nodes import clustering, pair, until
+from tests.support.until import until
+from tests.vmq.clustering.nodes import clustering, pair
 from vmq.clustering.publishes import Publish
 from vmq.clustering.stores import StoreName
 

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from tests.vmq.clustering.nodes import address, clustering, together, until
+from tests.support.until import until
+from tests.vmq.clustering.nodes import address, clustering, together
 from tests.vmq.clustering.stream_nodes import (
     TOPICS,
     agree,

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
+from tests.support.until import until
 from tests.vmq.clustering.device import Device
-from tests.vmq.clustering.nodes import clustering, until
+from tests.vmq.clustering.nodes import clustering
 from tests.vmq.clustering.stream_nodes import kept, nodes, owners, stream, total
 from tests.vmq.streamed import streams_of
 from tests.vmq.streams.support import options

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from tests.conftest import BrokerFactory
 from tests.support.broker_process import BrokerProcess
 from tests.support.streams import connect_tcp
+from tests.support.until import until
 from tests.support.wire import TIMEOUT
 from vmq.config import ListenerOptions
 from vmq.core import Counters
@@ -65,8 +66,7 @@ async def test_a_request_that_came_in_time_is_read_although_the_loop_was_late() 
     server = await asyncio.get_running_loop().create_server(guards, "127.0.0.1", 0)
     async with server, asyncio.timeout(TIMEOUT):
         _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-        while not guards.present:  # noqa: ASYNC110 - nothing tells of it
-            await asyncio.sleep(0)
+        await until(lambda: guards.present)
         (guard,) = guards.present.values()
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
         # The time is over before the loop has looked at the socket.

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.until import until
 from tests.support.wire import connect_packet
 from tests.vmq.support import House
 from vmq.config import Config, ListenerOptions
@@ -121,8 +122,7 @@ async def test_what_came_in_time_is_read_although_the_loop_was_late() -> None:
     await listener.open()
     async with asyncio.timeout(TIMEOUT):
         reader, writer = await opened.connect()
-        while not listener._pending:  # noqa: ASYNC110 - nothing tells of it
-            await asyncio.sleep(0)
+        await until(lambda: listener._pending)
         (arrival,) = listener._pending
         writer.write(b"PROXY TCP4 192.0.2.1 192.0.2.2 7 8\r\n" + connect_packet("c"))
         # The time is over before the loop has looked at the socket.

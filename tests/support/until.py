@@ -1,0 +1,17 @@
+"""Waiting for what nothing tells of."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+#: Seconds that a test waits for what must come, on a machine that is busy.
+PATIENCE: Final = 30.0
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    """Looks again after each moment in which something may have come about; raises TimeoutError after a long while."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            if is_so():
+                return
+            await asyncio.sleep(0.001)
