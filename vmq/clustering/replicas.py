@@ -178,8 +178,8 @@ class Replicas:
         """The places from which on what another node made of a copy of a session may lack what is here."""
         marked = self._marks.lacks(session, origin.node, origin.life, origin.at)
         if origin.life < self._life:
-            # Of what was never copied in the last commits before the end nothing is marked, as nothing was acknowledged.
-            # But it counts as taken here: who sent it does not send it again.
+            # What was not copied of the last commits before the end has no mark, as it was not acknowledged. But it
+            # counts as taken here: who sent it does not send it again.
             marked = marked or NOTHING
             if (origin.life, origin.at) > self._copied_before:
                 return marked
