@@ -10,7 +10,6 @@ TESTS = Path(__file__).parent
 #: Modules without a test file of their own, and where they are tested.
 ELSEWHERE = {
     "__init__.py": "there is only a docstring in it",
-    "detector.py": "test_membership.py: deaths and returns are seen by it",
     "effects.py": "has no behaviour",
     "errors.py": "has no behaviour",
     "leveldb.py": "test_storage.py: beside the one in memory",
