@@ -31,6 +31,8 @@ class Detector:
         self._ticked: float | None = None
         self._lenient_until = 0.0
         self._spared: dict[str, float] = {}
+        #: Whether this node was held up for so long that others may have taken it for down; its owner takes note.
+        self.was_away = False
         #: Members that can be reached; a new list whenever that changes.
         self.up: list[str] = []
 
@@ -79,9 +81,7 @@ class Detector:
 
     def tick(self, now: float) -> bool:
         """Returns whether heartbeats are due; then it also finds who has been silent for too long."""
-        if self._ticked is not None and now - self._ticked > self._options.heartbeat_interval:
-            self._lenient_until = now + self._options.heartbeat_timeout
-        self._ticked = now
+        self._look_at_clock(now)
         if now < self._next_heartbeat:
             return False
         limit = now - self._options.heartbeat_timeout
@@ -90,6 +90,17 @@ class Detector:
                 self.lost(peer, f"silent for {self._options.heartbeat_timeout:g} s", now)
         self._next_heartbeat = now + self._options.heartbeat_interval
         return True
+
+    def _look_at_clock(self, now: float) -> None:
+        """Whether this tick comes late."""
+        interval, timeout = self._options.heartbeat_interval, self._options.heartbeat_timeout
+        gap = 0.0 if self._ticked is None else now - self._ticked
+        self._ticked = now
+        if gap > interval:
+            self._lenient_until = now + timeout
+        # The last heartbeat may have left an interval before.
+        if gap > timeout - interval:
+            self.was_away = True
 
     def dead(self, now: float) -> list[str]:
         """Members that were down for so long that they are to be taken out."""

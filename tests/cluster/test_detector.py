@@ -102,6 +102,21 @@ def test_who_died_is_noticed_one_timeout_later_at_most(seed: int) -> None:
         assert not sim[name].detector.is_up(dead), f"{name} has not noticed"
 
 
+@over_seeds(20)
+def test_who_was_held_up_has_what_was_written_meanwhile_at_once(seed: int) -> None:
+    """Nobody is down for it and up again, so nobody else is asked; and what was said last is all that is announced."""
+    sim = Sim(seed, replace(OPTIONS, sync_interval=10_000.0))
+    names = sim.cluster(sim.random.randint(2, 5))
+    held, writer = names[0], names[-1]
+    sim.run(2 * TIMEOUT)
+    sim.pause(held)
+    sim.run(2 * TIMEOUT)
+    sim.ask(writer, lambda: sim[writer].metadata.put("p", b"k", b"v"))
+    sim.run(10 * TIMEOUT)
+    sim.resume(held)
+    sim.until(lambda: sim[held].metadata.get("p", b"k") == b"v", 2 * INTERVAL)
+
+
 @over_seeds(40)
 def test_who_was_down_when_a_node_was_held_up_and_came_back_is_not_taken_out(seed: int) -> None:
     sim = Sim(seed, replace(OPTIONS, dead_node_timeout=8.0))
