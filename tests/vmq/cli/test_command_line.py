@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 import vmq
@@ -36,6 +39,19 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"vmq {vmq.__version__}\n"
+
+
+@pytest.mark.parametrize(("argument", "own"), [("--version", set()), ("why", {"vmq.cli.why"})])
+def test_the_commands_that_were_not_called_cost_nothing(argument: str, own: set[str]) -> None:
+    script = """
+import sys
+from vmq.cli.main import COMMANDS, main
+main([sys.argv[1], "--help"])
+print(*({f"vmq.cli.{each.split(':')[0]}" for each in COMMANDS.values()} & set(sys.modules)))
+"""
+    command = [sys.executable, "-c", script, argument]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert set(done.stdout.splitlines()[-1].split()) == own
 
 
 def help_of(*command: str) -> str:
