@@ -22,6 +22,7 @@ from vmq.clustering.replication import Replication
 from vmq.clustering.retained import Retained
 from vmq.clustering.routing import Routing
 from vmq.clustering.streams import Streams
+from vmq.clustering.wire import VERSIONS
 from vmq.commits import Committer
 from vmq.config_cluster import ClusterOptions
 from vmq.core import Core
@@ -135,6 +136,7 @@ class Clustering:
                     # The lanes bound what waits.
                     channel_bytes=sys.maxsize,
                 ),
+                versions=VERSIONS,
             )
             self._listen_to(node)
             self._lanes = lanes = Lanes(
