@@ -213,6 +213,13 @@ class Store:
             raise StoreError("the store cannot be read: " + str(error)) from error
         return value
 
+    def latest(self, key: bytes, committed: bytes) -> bytes | None:
+        """The same of a record that was read from the disk; None: it is deleted."""
+        for writes in (self.dirty, self.writing):
+            if key in writes:
+                return writes[key]
+        return committed
+
     def refuses(self, limit: int) -> bool:
         """Whether new durable work has to be refused: writing fails, or is far behind its `limit`.
 
