@@ -18,16 +18,16 @@ from xdist.workermanage import WorkerController
 #: Where tests start programs, in the order in which they are begun.
 PROGRAMS: Final = (
     "tests/spark/",
+    "tests/crash/",
     "tests/cluster_processes/",
     "tests/vmq/workers/",
-    "tests/crash/",
     "tests/soak/",
     "tests/limits/",
     "tests/listeners/",
     "tests/fuzz/",
-    "tests/vmq/cli/",
-    "tests/clients/",
     "tests/conformance/",
+    "tests/clients/",
+    "tests/vmq/cli/",
 )
 #: Of Spark's tests those that start applications of their own instead of sharing the session.
 APPLICATIONS: Final = ("tests/spark/test_demo.py", "tests/spark/test_exactly_once.py")
