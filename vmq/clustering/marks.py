@@ -8,6 +8,8 @@ periods: each begins with a commit of this store at which the copy was whole (th
 of that period lacks.
 
 A mark without a name holds for every node that has none of its own.
+
+One more says since when the session itself lacks what a new owner had of it (`vmq.clustering.returning`).
 """
 
 from collections.abc import Collection
@@ -27,6 +29,9 @@ EVERYTHING: Final[Place] = (0, 0)
 
 #: Instead of a node's name: every node that has no mark of its own.
 ANY: Final = ""
+
+#: Instead of a node's name: since when a session lacks what others have.
+STRIPPED: Final = "\0"
 
 #: Periods of one mark that are remembered; of copies from before them nothing is known.
 _MAX_PERIODS: Final = 4
@@ -120,6 +125,16 @@ class Marks:
         periods.append(Period(life, at, *NOTHING))
         del periods[:-_MAX_PERIODS]
         self._new.add((session, node))
+
+    def strip(self, session: bytes, life: int, at: int) -> None:
+        """What others have is taken out of a session by this commit."""
+        self._marks.setdefault(session, {})[STRIPPED] = [Period(life, at, *NOTHING)]
+        self._new.add((session, STRIPPED))
+
+    def is_stripped(self, session: bytes, life: int, at: int) -> bool:
+        """Whether a session lacks what a copy as of this commit had, though it is not done."""
+        periods = self._marks.get(session, {}).get(STRIPPED)
+        return periods is not None and (life, at) < (periods[0].life, periods[0].at)
 
     def forget(self, session: bytes, node: str) -> None:
         """A node has no copy any more."""

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.until import until
+from tests.support.wire import PUBLISH, PUBREL, pubrec_packet
 from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.house import House, house, publish, subscribed
-from tests.vmq.clustering.nodes import is_subscribed, knows
+from tests.vmq.clustering.nodes import clustering, is_subscribed, knows
+from vmq.config import QueueOptions
 
 
 def is_safe(nodes: House, name: str, client: str) -> bool:
@@ -39,3 +41,49 @@ async def test_a_node_that_has_lost_a_session_takes_it_again_when_the_owner_sinc
         await nodes.lose("a", monkeypatch)
         assert await device.connect(nodes["b"])
         await device.until(lambda: {"there", "meanwhile"} <= set(device.log))
+
+
+def answer_all(device: Device) -> None:
+    """It acknowledges from now on, and what it has got so far, too."""
+    device.answers = True
+    for each in device.found(PUBLISH):
+        device.send(pubrec_packet(each.packet_id))
+
+
+def are_all_settled(nodes: House) -> bool:
+    """Whether no session is on its way from one to another."""
+    machines = [clustering(each).mover.moving for each in nodes.brokers.values()]
+    return not any(each.outgoing or each.incoming or each.claims for each in machines)
+
+
+@pytest.mark.parametrize("goes_to", ["a", "b", "c"])
+async def test_a_client_that_stays_in_a_long_split_gets_nothing_twice_and_lacks_nothing(
+    tmp_path: Path, goes_to: str
+) -> None:
+    """The others have adopted its session, with what it had not acknowledged when it was cut off."""
+    options = QueueOptions(max_inflight_messages=5)
+    async with house(tmp_path, queue=options) as nodes, Device("s") as device:
+        await device.connect(nodes["b"])
+        await device.subscribe(("t", 2))
+        await until(lambda: is_subscribed(nodes["a"], "s", "b"))
+        await publish(nodes["a"], *(b"first %d" % number for number in range(3)), qos=2)
+        await device.until(lambda: len(device.found(PUBREL)) == 3)
+        device.answers = False
+        await publish(nodes["b"], *(b"second %d" % number for number in range(12)), qos=2)
+        await device.until(lambda: len(device.log) == 8)
+        await until(lambda: is_safe(nodes, "b", "s"))
+        await nodes.part("b", "a", "c")
+        await until(lambda: knows(nodes["a"], "s", "c") or knows(nodes["c"], "s", "a"))
+        answer_all(device)
+        await publish(nodes["b"], *(b"third %d" % number for number in range(6)), qos=2)
+        await device.until(lambda: len(device.log) == 21)
+        await publish(nodes["a"], b"elsewhere", qos=2)
+        await nodes.mend("b", "a", "c")
+        await device.until(lambda: not device.is_connected)
+        assert await device.connect(nodes[goes_to])
+        await publish(nodes["c"], b"last", qos=2)
+        await device.until(lambda: "last" in device.log)
+        await until(lambda: are_all_settled(nodes))
+        await device.until(lambda: "elsewhere" in device.log)
+        assert sorted(device.log) == sorted(set(device.log))
+        assert len(device.log) == 23
