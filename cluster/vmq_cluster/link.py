@@ -42,9 +42,14 @@ log = logging.getLogger("vmq.cluster.link")
 #: Milliseconds between attempts to connect: at first, and at most. Who comes back is heard at once, and hears soon.
 _RECONNECT_MS: Final = 100
 _RECONNECT_MAX_MS: Final = 2000
-#: Milliseconds for a connection to be greeted, and for what was written to leave at the end.
+#: Milliseconds for a connection to come about, to be greeted, to have what is sent confirmed by the other machine; and
+#: for what was written to leave at the end.
+_CONNECT_MS: Final = 5_000
 _HANDSHAKE_MS: Final = 10_000
+_SILENCE_MS: Final = 10_000
 _LINGER_MS: Final = 500
+#: Seconds until the other machine is asked whether it is there where nothing was sent, and between two such questions.
+_KEEPALIVE: Final = 10
 #: Seconds that a connection is not listened to after nonsense, and between two warnings of one kind.
 _DEAF_SECONDS: Final = 10.0
 _WARN_SECONDS: Final = 10.0
@@ -216,7 +221,14 @@ class Link:
         socket.set(zmq.SNDHWM, FRAMES)
         socket.set(zmq.RCVHWM, FRAMES)
         socket.set(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
-        socket.set(zmq.HEARTBEAT_IVL, _HANDSHAKE_MS)
+        # Not ZeroMQ's own heartbeats: where one is due, or comes, while more waits to be read than RCVHWM and the other
+        # end is gone already, libzmq 4.3.5 aborts the process (`!_io_error`): a node that had stood still for a while.
+        # The kernel finds out as well whether the other machine is there.
+        socket.set(zmq.CONNECT_TIMEOUT, _CONNECT_MS)
+        socket.set(zmq.TCP_MAXRT, _SILENCE_MS)
+        socket.set(zmq.TCP_KEEPALIVE, 1)
+        socket.set(zmq.TCP_KEEPALIVE_IDLE, _KEEPALIVE)
+        socket.set(zmq.TCP_KEEPALIVE_INTVL, _KEEPALIVE)
         return socket
 
     # --- hearing

@@ -16,6 +16,7 @@ from typing import Any
 import plyvel
 import pytest
 
+from tests.support.until import until
 from tests.support.wire import (
     PUBCOMP,
     PUBLISH,
@@ -528,6 +529,71 @@ async def test_writing_everything_ends_although_others_keep_writing(durability: 
     busy.on_write = None
     await stage.committer.finish_all()
     assert stage.committer.writing is None
+
+
+@pytest.mark.parametrize("durability", ("os", "fsync"))
+async def test_while_what_goes_with_a_commit_cannot_be_written_nothing_is_and_nobody_is_acknowledged(
+    durability: str, impatient: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = Stage(durability)
+    tries: list[int] = []
+
+    def fail() -> None:
+        tries.append(len(stage.db.writes))
+        if len(tries) < 4:
+            raise ValueError("a defect")
+
+    stage.committer.before.append(fail)
+    first = stage.peer()
+    stage.work(first, b"1")
+    await first.wait_until(lambda: first.is_closed)
+    is_failing = stage.store.failing
+    assert is_failing
+    assert stage.db.writes == []
+    assert "the store cannot write: a defect; durable work is refused" in caplog.text
+    assert "in fail" in caplog.text  # a traceback
+    await stage.committer.finish_all()
+    assert tries == [0, 0, 0, 0]
+    is_failing = stage.store.failing
+    assert not is_failing
+    later = stage.peer()
+    stage.work(later, b"2")
+    await later.wait_for_answer()
+    assert (first.sent, later.sent) == ([], [b"ack 2;"])
+    assert stage.db.data == {b"1": b"", b"2": b""}
+
+
+async def test_any_failure_of_a_write_is_told_and_the_next_is_tried(impatient: None) -> None:
+    """As that of a database that somebody has closed."""
+    stage = Stage("os")
+    stage.db.error = RuntimeError("Database is closed")
+    peer = stage.peer()
+    stage.work(peer, b"1")
+    await peer.wait_until(lambda: peer.is_closed)
+    stage.db.error = None
+    await stage.committer.finish_all()
+    assert stage.db.data == {b"1": b""}
+
+
+async def test_commits_go_on_if_who_is_told_of_one_fails() -> None:
+    stage = Stage("fsync")
+    stage.db.may_write.clear()
+
+    def fail(number: int) -> None:
+        raise ValueError(number)
+
+    stage.committer.on_stored = fail
+    failures: list[str] = []
+    stage.committer.loop.set_exception_handler(
+        lambda _, what: failures.append(repr(what["exception"]))
+    )
+    stage.store.put(b"1", b"")
+    stage.committer.commit()
+    stage.store.put(b"2", b"")
+    stage.db.may_write.set()
+    await until(lambda: len(stage.db.writes) == 2 and len(failures) == 2)
+    assert stage.db.data == {b"1": b"", b"2": b""}
+    assert failures == ["ValueError(1)", "ValueError(2)"]
 
 
 async def test_a_clean_stop_gives_up_on_a_broken_disk(

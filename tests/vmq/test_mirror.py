@@ -120,6 +120,7 @@ ELSEWHERE = {
 NO_MIRROR = {
     "test_mirror.py": "the rule itself",
     "clustering/test_directories.py": "directories of several nodes over a network that splits",
+    "clustering/test_lane_model.py": "random walks over one lane and its store",
     "clustering/test_moves_and_deaths.py": "brokers that die while sessions move",
     "clustering/test_splits.py": "brokers on the sides of a split network, and what they have of sessions after it",
     "plugins/test_asking.py": "the handle of a running broker: gauges and streams",

@@ -296,7 +296,6 @@ DAMAGE = (
         WHOLE,
     ),
     ([(b"h" + number(8) + number(1), b"a\0" + ENTRY)], "held messages of no session: 1", WHOLE),
-    ([(b"lcommits", b"")], "ill-formed records of this node", WHOLE),
     ([(b"m1", b"\0\1tx")], "ill-formed messages", WHOLE),
     ([(b"m" + number(8), b"\0\1tx")], "messages that nothing names: 1 (first: message 8)", WHOLE),
     ([(b"m" + number(8), b"\0\1")], "ill-formed messages", WHOLE),

@@ -20,8 +20,6 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
-import plyvel
-
 from vmq.clustering.appends import Append
 from vmq.clustering.directory import Directory
 from vmq.clustering.dropped import NODE_REMOVED
@@ -33,8 +31,6 @@ from vmq.clustering.records import Record
 from vmq.clustering.spool import Known
 from vmq.clustering.stretches import Place, Stretches
 from vmq.clustering.wire import AnyMessage, Parcel, WireError, decode_parcel, without
-from vmq.store import StoreError
-from vmq.store_open import text_of
 
 log = logging.getLogger("vmq.cluster")
 
@@ -123,7 +119,6 @@ class Inheritance:
         if peer not in self._tasks:
             task = asyncio.get_running_loop().create_task(self._run(peer))
             self._tasks[peer] = task
-            task.add_done_callback(lambda _: self._tasks.pop(peer, None))
 
     async def _run(self, peer: str) -> None:
         """Looks through a lane until all is found, and tries again what fails for now."""
@@ -135,11 +130,12 @@ class Inheritance:
                     await self._look_through(peer, lane)
                 while peer in lanes.lost and not await self._empty(peer, lane):
                     pass
-            except (plyvel.Error, StoreError, RuntimeError) as error:
-                log.error("cannot look through what waits for %s: %s", peer, text_of(error))
+            except Exception:  # of the store, or a defect: what waits must not stay here for ever
+                log.exception("cannot look through what waits for %s; it is tried again", peer)
                 await asyncio.sleep(_AGAIN)
                 continue
             break
+        del self._tasks[peer]  # in the same pass: what is lost from now on is for another task
         lanes.found(peer)
         self._forget_routes()
 

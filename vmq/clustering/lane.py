@@ -77,8 +77,9 @@ class Lane:
         self._sent: deque[Entry] = deque()
         self._fresh: deque[Entry] = deque()
         self._held = 0
-        #: Records of what is gone, which the next commit may as well delete.
+        #: Records of what is confirmed, which the next commit may as well delete, and the last there was.
         self._gone: list[bytes] = []
+        self._confirmed = self.key
         #: The last keys that are in memory or gone, in the store, committed, and on the disk.
         self._loaded = self._stored = self._safe = self._written = self.key
         #: Who is told how it ends, and whose acknowledgements wait, each for all up to a key.
@@ -199,19 +200,20 @@ class Lane:
             return  # the peer was no member meanwhile
         self._sent.popleft()
         self._held -= len(entry.payload)
-        self._forget(entry)
+        self._gone.append(entry.key)
+        self._confirmed = entry.key
+        self._count_out(count_of(entry.payload), len(entry.payload))
+        if not self.has_any():
+            self.messages = self.size = 0  # whatever an earlier life said of what it left
         while self._dones and self._dones[0][0] <= entry.key:
             self._dones.popleft()[1](True)
         while self._waits and self._waits[0][0] <= entry.key:
             self._waits.popleft()[1].settle()
 
-    def _forget(self, entry: Entry) -> None:
-        self._gone.append(entry.key)
+    def _count_out(self, messages: int, size: int) -> None:
         self.is_changed = True
-        self.messages -= count_of(entry.payload)
-        self.size -= len(entry.payload)
-        if not self.has_any():
-            self.messages = self.size = 0  # whatever was said of what an earlier life left
+        self.messages -= messages
+        self.size -= size
 
     def tidy(self) -> None:
         """Deletes what is gone, in the commit that gathers; to be called before each.
@@ -261,11 +263,7 @@ class Lane:
 
     def parcels(self, behind: bytes) -> Iterator[tuple[bytes, bytes]]:
         """What waits behind a key (empty: all) and can be read from the disk, with keys."""
-        if self._gone:
-            behind = max(behind, self._gone[-1])
-        return stored_parcels(
-            self._store, behind or prefix_of(self.peer), min(self._stored, self._written)
-        )
+        return self.stored(behind, min(self._stored, self._written))
 
     def pause(self, output: Output) -> bool:
         """Has a connection read no more until there is room; returns whether it did until now."""
@@ -290,7 +288,7 @@ class Lane:
         self._sent.clear()
         self._fresh.clear()
         self._held = 0
-        self._loaded = prefix_of(self.peer)
+        self._loaded = self._confirmed
 
     def lose(self) -> None:
         """The peer is no member any more: whoever had something for it has it again, if it is not in the store."""
@@ -302,11 +300,9 @@ class Lane:
 
     def stored(self, behind: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The parcels behind a key and up to another, which are on the disk."""
-        return stored_parcels(self._store, max(behind, prefix_of(self.peer)), end)
+        return stored_parcels(self._store, max(behind, self._confirmed), end)
 
     def cut(self, key: bytes, before: bytes, after: bytes) -> None:
         """A parcel becomes shorter, or is gone; it is not in memory."""
         self._store.delete(key) if not after else self._store.put(key, after)
-        self.is_changed = True
-        self.messages -= count_of(before) - count_of(after)
-        self.size -= len(before) - len(after)
+        self._count_out(count_of(before) - count_of(after), len(before) - len(after))

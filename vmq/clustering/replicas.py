@@ -24,7 +24,15 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from vmq.clustering.filling import Filling
-from vmq.clustering.marks import ANY, EVERYTHING, NOTHING, Marks, Place
+from vmq.clustering.marks import (
+    ANY,
+    EVERYTHING,
+    NOTHING,
+    Marks,
+    Place,
+    copied_last,
+    note_copied,
+)
 from vmq.clustering.placing import Held, Placing
 from vmq.clustering.promotion import WHENCE
 from vmq.clustering.replica_messages import (
@@ -42,7 +50,6 @@ from vmq.clustering.replica_messages import (
 )
 from vmq.clustering.replica_peer import OVERHEAD, Peer
 from vmq.clustering.replica_records import ENTRIES, RECORDS
-from vmq.clustering.survival import Survival
 from vmq.store import Store, scan
 
 log = logging.getLogger("vmq.cluster")
@@ -98,7 +105,6 @@ class Replicas:
         #: Sessions that have records from before they were this node's, and are to be copied whole.
         self._taken_over: set[bytes] = set()
         self._marks = marks = Marks(store)
-        self._survival = Survival(store, life)
         self._filling = filling = Filling(
             store, life, self._sessions, self._peers, self._push, send
         )
@@ -111,6 +117,8 @@ class Replicas:
         self.made = {key[1:] for key, _ in scan(store.db, WHENCE)}
         #: No member has copies of earlier lives, of which this one would not know what they lack.
         self._is_swept = True
+        #: The last commit of earlier lives that had something to be copied: its life, and its number.
+        self._copied_before = copied_last(store)
         #: Old copies are of use still, for this node has lost its disk and brings its sessions back.
         self.is_restoring = False
         self.left_out = 0
@@ -167,24 +175,32 @@ class Replicas:
         return all(peer.is_active and not peer.is_behind(session) for peer in held.peers)
 
     def lacks(self, session: bytes, origin: Whence) -> Place:
-        """The places from which on what another node made of a copy of a session may lack what was acknowledged."""
+        """The places from which on what another node made of a copy of a session may lack what is here."""
         marked = self._marks.lacks(session, origin.node, origin.life, origin.at)
         if origin.life < self._life:
-            return marked or NOTHING
-        if marked is None:
+            # What was not copied of the last commits before the end has no mark, as it was not acknowledged. But it
+            # counts as taken here: who sent it does not send it again.
+            marked = marked or NOTHING
+            if (origin.life, origin.at) > self._copied_before:
+                return marked
+        elif marked is None:
             held = self._sessions.get(session)
             is_there = held is not None and origin.node in (each.name for each in held.peers)
             # A mark is forgotten some time after its copy.
             marked = NOTHING if is_there else EVERYTHING
-        # This node was never dead. Who took it for that may have been the only one: then it went on with that copy, and
-        # nothing is marked; but what came later has a later place.
+        # Who took this node for dead may have been the only one: then it went on with that copy, and nothing is marked;
+        # but what came later has a later place.
         return min(marked[0], origin.waiting), min(marked[1], origin.inflight)
 
     def has_all(self, origin: Whence) -> bool:
-        """Whether what a session lacks of a copy, as it was when it was taken, was let go on purpose."""
+        """Whether what a session lacks of a copy, as that was when it was taken, was let go on purpose.
+
+        Without power a disk may lose the end of what was written (`store.durability`), but nothing before what is left.
+        """
         if self._marks.is_stripped(origin.session, origin.life, origin.at):
             return False
-        return self._survival.has(origin.life, origin.at)
+        life, commit = self._copied_before
+        return origin.life == self._life or (origin.life == life and origin.at <= commit)
 
     def note_stripped(self, session: bytes) -> None:
         """What others have of a session is taken out of it."""
@@ -313,7 +329,7 @@ class Replicas:
                     self._marks.lower(key[1:9], peer.name, key)
         if not peer.is_swept:
             peer.swept_by = 0
-        self._survival.note()
+        note_copied(self._store, self._life, self._store.number)
         if floor and self._marks.write():
             peer.held_commit, peer.held_until = floor, self._store.number
         if peer.is_up:
@@ -355,13 +371,17 @@ class Replicas:
             self._end(session)
         self._marks.write()
         commit = self._store.number
+        is_copied = False
         for peer in list(self._peers.values()):
             if peer.is_active:
                 if not peer.waiting:
                     peer.progress_at = now
                 if not peer.draft.is_empty:
+                    is_copied = True
                     self._too_long += peer.cut(self._store, self._life, commit, again)
                 self._push(peer)
+        if is_copied:
+            note_copied(self._store, self._life, commit)
 
     def _is_plain(self) -> bool:
         """Whether a record of a session just goes to all of its nodes: nobody lacks anything."""

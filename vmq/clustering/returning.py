@@ -5,8 +5,7 @@ session of a copy, and what is in both is told apart by its places, which a copy
 
 **The owner before** may have gone on delivering. It says what it still has of what the copy had (`undone`), and the new
 owner takes the rest out of its session (`take_out`). Whatever the owner before lacks is done, dropped, or on its way to
-the new one by other means; and what was in the copy and lost with the end of the owner's disk it does not judge
-(`vmq.clustering.survival`).
+the new one by other means. But who has lost the end of its disk does not know what became of that, and says nothing.
 
 **Then** it takes out of its own what the new owner has (`strip`): that one said whose copy it was and how far it
 reached, the marks say what it may have lacked (`vmq.clustering.marks`). The order counts: who has stripped its session
