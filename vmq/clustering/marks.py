@@ -20,8 +20,8 @@ from vmq.store import Store, scan
 
 #: Before a session's number and a node's name, in the store.
 MARK: Final = b"a"
-#: The last commit that had something to be copied, or behind which a node gets no copies: the life of the store, and its
-#: number in that.
+#: The last commit that had something to be copied, or behind which a node gets no copies: the life of the store, and
+#: its number in that.
 COPIED: Final = b"lcopied"
 
 Place = tuple[int, int]

@@ -309,11 +309,11 @@ class Mover(Sessions):
             target, ghost = outgoing.target, self._ghosts.get(who)
             if target in self.up() and self.replication is not None:
                 find = partial(self._ghost_for, who, target)
-                has_answered, origin = await self.replication.settling.settle(who, target, find)
+                answer = await self.replication.settling.settle(who, target, find)
                 is_same = self.moving.outgoing.get(who) is outgoing
                 if is_same and outgoing.target == target and target in self.up():
-                    if has_answered and ghost is not None and self._ghosts.get(who) is ghost:
-                        self.replication.settling.leave_out_known(ghost, origin)
+                    if answer is not None and ghost is not None and find() is ghost:
+                        self.replication.settling.leave_out_known(ghost, answer)
                     # Who is up and does not answer shall have all of it: better twice than never.
                     self.moving.compared(who, self._now())
                     self._core.outbox.flush()
@@ -326,6 +326,13 @@ class Mover(Sessions):
         if outgoing is None or outgoing.target != target or target not in self.up():
             return None
         return self._ghosts.get(who)
+
+    def revive(self, who: Who) -> None:
+        """Makes the ghost the session again."""
+        super().revive(who)
+        subscriber = self._subscriber(who)
+        if subscriber is not None and self.replication is not None:
+            self.replication.settling.forget(subscriber)
 
     def seek(self, who: Who, owner: str) -> bool:
         """Looks for a copy of the session of an owner that is down; False: there is none to be had."""

@@ -233,15 +233,6 @@ class Lost(Message, frozen=True, tag=44):
     ticket: Number
 
 
-class AskWhence(Message, frozen=True, tag=45):
-    """Of which copy did you make your session of this client?"""
-
-    ticket: Number
-    client: Scoped
-    #: I will also say what of the copy is done (`Undone`).
-    tells: bool = False
-
-
 class Whence(Struct, array_like=True, frozen=True):
     """The session that one was before its owner was given up, and the node whose copy it is made of."""
 
@@ -260,6 +251,17 @@ class Whence(Struct, array_like=True, frozen=True):
     away_since: Number = 0
 
 
+class AskWhence(Message, frozen=True, tag=45):
+    """Of which copy did you make your session of this client?"""
+
+    ticket: Number
+    client: Scoped
+    #: I will also say what of the copy is done (`Undone`).
+    tells: bool = False
+    #: The copy of a session of yours of which mine is, which goes to you.
+    mine: Whence | None = None
+
+
 class IsWhence(Message, frozen=True, tag=46):
     """The answer; None: of no copy, or there is no such session."""
 
@@ -267,6 +269,8 @@ class IsWhence(Message, frozen=True, tag=46):
     whence: Whence | None
     #: The session's number here.
     session: Annotated[bytes, Meta(max_length=8)] = b""
+    #: What was in the copy that the question names is here, or done.
+    has_all: bool = False
 
 
 class Undone(Message, frozen=True, tag=20):

@@ -14,7 +14,7 @@ import plyvel
 
 from vmq.clustering.lanes import Lanes
 from vmq.clustering.marks import EVERYTHING
-from vmq.clustering.promotion import close, whence
+from vmq.clustering.promotion import WHENCE, close, whence
 from vmq.clustering.replica_messages import AskWhence, IsWhence, TakenOut, Undone, Whence
 from vmq.clustering.replicas import Replicas
 from vmq.clustering.returning import (
@@ -112,7 +112,7 @@ class Settling:
 
     async def settle(
         self, who: tuple[str, str], owner: str, ghost: Callable[[], Subscriber | None]
-    ) -> tuple[bool, Whence | None]:
+    ) -> IsWhence | None:
         """Asks the new owner of a session of which copy that is made, and has it take out of that what is done here.
 
         Args:
@@ -121,27 +121,33 @@ class Settling:
             ghost: what is here of it still, if anything is.
 
         Returns:
-            Whether it has answered; and of which copy it has made the session, if of one.
+            What it has answered; None: nothing.
         """
         client = scope_of(who[0]) + who[1]
         self._ticket += 1
-        found = await self._ask(owner, AskWhence(self._ticket, client, True), ghost)
+        subscriber = ghost()
+        mine = None if subscriber is None else self.origin(subscriber)
+        found = await self._ask(owner, AskWhence(self._ticket, client, True, mine), ghost)
         if not isinstance(found, IsWhence):
-            return False, None
+            return None
         subscriber, origin = ghost(), found.whence
         if subscriber is None or origin is None or not self._may_tell(subscriber, origin):
-            return True, origin
+            return found
         session = subscriber.queue.session
         received = sorted(subscriber.received_ids(self._core))
         self._ticket += 1
         said = Undone(
             self._ticket, client, found.session, *undone(self._store, session, origin), received
         )
-        return await self._ask(owner, said, ghost) is not None, origin
+        return None if await self._ask(owner, said, ghost) is None else found
 
     def _may_tell(self, subscriber: Subscriber, origin: Whence) -> bool:
         """Whether what the session here lacks of the copy is done."""
-        if self._replicas is None or not origin.is_open or not self._is_of(subscriber, origin):
+        return origin.is_open and self._had_all(subscriber, origin)
+
+    def _had_all(self, subscriber: Subscriber, origin: Whence) -> bool:
+        """Whether what was in a copy is of this session, and here still if it is not done."""
+        if self._replicas is None or not self._is_of(subscriber, origin):
             return False
         return self._replicas.has_all(origin)
 
@@ -172,15 +178,19 @@ class Settling:
         if answer is not None and not answer.done():
             answer.set_result(message)
 
-    def leave_out_known(self, subscriber: Subscriber, origin: Whence | None) -> None:
-        """Takes out of a session, which has gone to another owner, what was in the copy of which that one made it.
+    def leave_out_known(self, subscriber: Subscriber, answer: IsWhence) -> None:
+        """Takes out of a session, which has gone to another owner, what that one has, by its answer.
 
         What is left is to be handed over.
         """
-        if origin is None or not self._is_of(subscriber, origin):
+        session, theirs, mine = subscriber.queue.session, answer.whence, self.origin(subscriber)
+        if theirs is not None and self._is_of(subscriber, theirs):
+            lacks = EVERYTHING if self._replicas is None else self._replicas.lacks(session, theirs)
+        elif answer.has_all and mine is not None:
+            # It is the owner before, which its client came back to.
+            lacks = (mine.waiting, mine.inflight)
+        else:
             return
-        session = subscriber.queue.session
-        lacks = EVERYTHING if self._replicas is None else self._replicas.lacks(session, origin)
         strip(self._core, subscriber, lacks)
         if self._replicas is not None:
             self._replicas.note_stripped(session)
@@ -203,6 +213,11 @@ class Settling:
         if origin is not None:
             guard(subscriber.queue, origin)
 
+    def forget(self, subscriber: Subscriber) -> None:
+        """What was sent on of a session and came back is not where it was."""
+        if self.origin(subscriber) is not None:
+            close(self._store, subscriber.queue.session)
+
     def close_for(self, who: tuple[str, str], owner: str) -> None:
         """The owner before says nothing any more of what of a session is done."""
         subscriber = self._subscriber(scope_of(who[0]) + who[1])
@@ -217,15 +232,16 @@ class Settling:
 
     async def _answer(self, peer: str, message: AskWhence) -> None:
         subscriber = self._subscriber(message.client)
-        found, session = None, b""
+        found, session, has_all = None, b"", False
         if subscriber is not None:
             session = subscriber.queue.session
+            has_all = message.mine is not None and self._had_all(subscriber, message.mine)
             found = whence(self._store, session)
             if found is not None and found.owner == peer and not message.tells:
                 close(
                     self._store, session
                 )  # it takes out of its own what is here, and says nothing
-        await self._reply(peer, IsWhence(message.ticket, found, session))
+        await self._reply(peer, IsWhence(message.ticket, found, session, has_all), session)
 
     def _on_undone(self, peer: str, message: Undone) -> None:
         self._spawn(self._take_out(peer, message))
@@ -241,7 +257,7 @@ class Settling:
             take_out(self._store, list(waiting))
             count_waiting(self._store, subscriber.queue)
             close(self._store, message.session)
-        await self._reply(peer, TakenOut(message.ticket))
+        await self._reply(peer, TakenOut(message.ticket), message.session)
 
     def _take_out_inflight(self, message: Undone, subscriber: Subscriber, origin: Whence) -> None:
         """What the client has, or may have, of this node stays: it may answer it."""
@@ -266,11 +282,12 @@ class Settling:
         received.clear()
         received.update(message.received)
 
-    async def _reply(self, peer: str, message: Answer) -> None:
-        """Answers when all that was done so far is stored, if it can be."""
-        self._core.outbox.flush()
-        await self._committer.finish_all()
-        if not self._store.failing:
+    async def _reply(self, peer: str, message: Answer, session: bytes) -> None:
+        """Answers when what was noted of a session is stored, if it can be."""
+        store, note = self._store, WHENCE + session
+        if note in store.dirty or note in store.writing:
+            await self._committer.finish_all()
+        if not store.failing:
             self._lanes.send_quick(peer, message)
 
     def _spawn(self, work: Any) -> None:

@@ -462,6 +462,13 @@ class World:
         take_out(node.store, list(done))
         close(node.store, session.number)
 
+    def given_back(self, client: str, old: str, new: str) -> list[int]:
+        """What the new owner of a session hands over to the one before, which has become the owner again."""
+        node, origin = self.nodes[new], self.origin(client, old, new)
+        if origin is not None and origin.is_open and self.nodes[old].replicas.has_all(origin):
+            return node.names(client, (origin.waiting, origin.inflight))
+        return node.names(client)
+
     def only_there(self, client: str, old: str, new: str) -> list[int]:
         """What an owner that is back hands over to the one that its session has now."""
         known = self.origin(client, old, new)

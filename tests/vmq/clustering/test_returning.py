@@ -82,6 +82,8 @@ class Split(Run):
         self.world.heal()
         for _ in range(self.random.randrange(60)):
             self.world.step()
+
+    def tell(self) -> None:
         for client in self.clients:
             self.world.tell(client, "a", "b")
 
@@ -126,6 +128,7 @@ def test_what_its_owner_has_done_does_not_come_again_and_all_else_comes(seed: in
         run.publish_there()
     run.traffic(chance.randrange(20))
     run.heal()
+    run.tell()
     for client in run.clients:
         assert run.lost(client, run.acknowledged[client]) == set()
         assert run.twice(client) == set()
@@ -155,6 +158,7 @@ def test_an_owner_that_starts_again_meanwhile_costs_nothing(seed: int) -> None:
     for _ in range(chance.randrange(3)):
         run.publish_there()
     run.heal()
+    run.tell()
     for client in run.clients:
         assert run.lost(client, run.acknowledged[client]) == set()
         assert not is_idle or run.twice(client) == set()
@@ -177,8 +181,42 @@ def test_an_owner_that_has_lost_the_end_of_its_disk_takes_nothing_for_done(seed:
     for _ in range(chance.randrange(10)):
         world.step()
     run.heal()
+    run.tell()
     for client in run.clients:
         assert run.lost(client, safe[client]) == set()
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_who_has_lost_a_session_to_the_owner_before_gives_back_only_what_came_since(
+    seed: int,
+) -> None:
+    """Its client has come back to that one, which has all that was in the copy, if its disk is whole."""
+    run = Split(seed)
+    world, chance = run.world, run.random
+    survived = dict(world.dbs["a"].records)
+    if seed % 3 == 0:
+        run.traffic(chance.randrange(1, 30))
+    run.cut_off()
+    wanted = {client: set(names) for client, names in run.acknowledged.items()}
+    run.adopt()
+    if seed % 3 == 0:  # the end of what it had written is lost
+        restart(run, "a")
+        world.kill("a")
+        world.dbs["a"].records = survived
+        world.start("a")
+    else:
+        run.traffic(chance.randrange(30))
+        wanted = run.acknowledged
+    if seed % 2:
+        restart(run, "b")
+    for _ in range(chance.randrange(4)):
+        run.publish_there()
+    run.heal()
+    for client in run.clients:
+        back = world.given_back(client, "a", "b")
+        there = set(world.nodes["a"].names(client))
+        assert wanted[client] <= {*back, *there, *run.taken[client]}
+        assert seed % 3 == 0 or not {*there, *run.taken[client]}.intersection(back)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -194,6 +232,7 @@ def test_what_was_said_once_is_not_said_again_of_what_is_left(seed: int) -> None
     world.settle(lambda: not other.store.dirty and not other.committing)
     disk = dict(other.db.records)
     run.heal()
+    run.tell()
     left = {client: world.only_there(client, "a", "b") for client in run.clients}
     owner = world.nodes["a"]
     for client in run.clients:

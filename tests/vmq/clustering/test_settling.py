@@ -135,6 +135,24 @@ async def test_only_the_owner_before_says_what_is_done(
         assert len(await left(nodes, 6)) == 6
 
 
+@pytest.mark.parametrize("why", ("handed over", "back again"))
+async def test_nothing_is_taken_out_where_what_is_left_is_not_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    """The owner before has begun to send it; or this node has, and has taken it back."""
+    async with adopted(tmp_path, monkeypatch) as nodes:
+        who = ("", "s")
+        if why == "handed over":
+            settling_of(nodes).close_for(who, "a")
+        else:
+            mover = clustering(nodes["b"]).mover
+            mover.make_ghost(who)
+            mover.put_back(who, mover.take_waiting(who))
+            mover.revive(who)
+        await take_out(nodes, [], [])
+        assert len(await left(nodes, 6)) == 6
+
+
 @pytest.mark.parametrize("tells", (True, False))
 async def test_a_node_of_an_earlier_version_says_nothing_and_takes_out_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tells: bool
