@@ -25,11 +25,13 @@ LOOPBACK = "tcp://127.0.0.1:0"
 class End:
     """A link with what it hears."""
 
-    def __init__(self, name: str, key: str | None = None) -> None:
+    def __init__(self, name: str, key: str | None = None, patience: float = 10.0) -> None:
         self.name = name
         self.frames: asyncio.Queue[Frame] = asyncio.Queue()
         self.nonsense: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
-        self.link = Link(self.frames.put_nowait, lambda *each: self.nonsense.put_nowait(each), key)
+        self.link = Link(
+            self.frames.put_nowait, lambda *each: self.nonsense.put_nowait(each), key, patience
+        )
         self.sent = 0
 
     def frame(self) -> Frame:

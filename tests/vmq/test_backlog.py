@@ -1,8 +1,5 @@
 """What waits in the store for a durable session, and in which order it leaves."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.support.wire import (
@@ -16,23 +13,9 @@ from tests.vmq.support import (
     House,
     publish_numbers,
     read_on,
-    stored_house,
     subscribed,
 )
 from vmq.queue import PENDING_IN_MEMORY
-
-
-@pytest.fixture
-def house() -> House:
-    return House()
-
-
-@pytest.fixture
-def durable(tmp_path: Path) -> Iterator[House]:
-    """A house with a store."""
-    with stored_house(tmp_path) as house:
-        yield house
-
 
 # --- newest first
 

@@ -144,6 +144,22 @@ def test_an_owner_that_comes_back_has_what_only_it_had_and_no_more(seed: int) ->
             assert set(more) & there <= set(world.nodes["a"].names(client, (1 << 60, 0)))
 
 
+def test_who_goes_on_with_a_copy_takes_what_its_client_publishes_again() -> None:
+    """The owner may have died before anybody else had the message, and not have answered."""
+    run = Run(1, 2, NAMES[:3])
+    world = run.world
+    owner = world.nodes["a"]
+    for client in run.clients:
+        owner.store.put_received(owner.sessions[client].number, 7)
+    world.settle(world.is_quiet)
+    world.kill("a")
+    for client in run.clients:
+        assert world.take_over(client, "a", "b")
+        node = world.nodes["b"]
+        world.settle(lambda node=node: not node.store.dirty and not node.committing)  # type: ignore[misc]
+        assert node.store.load_received(node.sessions[client].number) == []
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_an_owner_that_comes_back_hands_over_what_came_before_it_had_copies_again(
     seed: int,
