@@ -117,6 +117,8 @@ class Replication:
         self._searches: dict[str, asyncio.Future[None]] = {}
         #: Makes what is here of a session on its way to another node the session again; False: there is nothing.
         self.take_back: Callable[[tuple[str, str]], bool] = lambda _: False
+        #: Told of a session that was made here of a copy, before this node is its owner.
+        self.made: Callable[[tuple[str, str]], None] = lambda _: None
         self.adopted = 0
         #: What other nodes are asked about their sessions.
         self._ticket = 0
@@ -385,6 +387,7 @@ class Replication:
                 registry.unsubscribe(subscriber, topic_filter)
             for topic_filter, qos in record.subscriptions.items():
                 registry.subscribe(subscriber, topic_filter, qos)
+        self.made((registry.mountpoint, stored.client_id))
         self._directory.claim(registry, subscriber)
 
     async def _merge(
