@@ -481,10 +481,10 @@ class Moving:
         incoming = self.incoming.pop(who)
         here.close_gate(who)
         record = here.record(who)
-        if record is None or (record.since, record.node) < (incoming.since, here.name):
-            here.own(
-                who, incoming.since
-            )  # as the former owner wrote: what is published here follows
+        is_late = record is not None and (record.since, record.node) < (incoming.since, here.name)
+        if is_late and here.kind(who) is Kind.DURABLE:
+            # As the former owner wrote: what is published here is for the session from now on.
+            here.own(who, incoming.since)
         self._look_again(who)
         if incoming.next is not None:
             self._on_claim(incoming.next)

@@ -72,6 +72,28 @@ async def publish_everywhere(nodes: House, when: str) -> set[str]:
     return {f"{when} {name}" for name in nodes.brokers}
 
 
+async def test_a_node_that_took_a_session_in_a_split_remembers_in_its_next_life_who_has_not_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with house(tmp_path, adopt_after=3600.0) as nodes, Device("s") as s:
+        await with_others(nodes, s)
+        await s.disconnect()
+        await nodes.part("b", "a", "c")
+        assert await s.connect(nodes["a"])
+        await until(lambda: knows(nodes["c"], "s", "a"))
+        wanted = await publish_everywhere(nodes, "split")
+        await s.until(lambda: {"split a", "split c"} == set(s.log) and not s.pending)
+        await nodes.kill("a", monkeypatch)
+        await nodes.start("a")
+        await nodes.mend("b", "c")
+        await nodes.mend("a", "b", "c")
+        assert await s.connect(nodes["a"])
+        wanted |= await publish_everywhere(nodes, "after")
+        await s.until(lambda: wanted <= set(s.log))
+        await until(lambda: all(is_settled(nodes, name) for name in nodes.brokers))
+        assert sorted(s.log) == sorted(wanted)
+
+
 @pytest.mark.parametrize("replicas", [1, 2])
 async def test_a_client_that_changes_sides_gets_once_what_waited_for_others_where_it_is_now(
     tmp_path: Path, replicas: int
