@@ -315,11 +315,14 @@ class Mover(Sessions):
 
     def take_back(self, who: Who) -> bool:
         """Makes the ghost of a session, whose owner is down, the session again; False: there is none."""
-        return self.moving.take_back(who)
+        is_here = who in self.moving.outgoing
+        if is_here:
+            self.moving.shipping.take_back(who)
+        return is_here
 
     def made(self, who: Who) -> None:
         """A session was made here of a copy, and this node is about to be its owner."""
-        self.moving.made(who, self._now())
+        self.moving.takings.made(who, self._now())
 
     def own(self, who: Who, since: int | None = None) -> None:
         """Writes that this node is the owner of a durable session that is here."""

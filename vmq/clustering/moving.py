@@ -143,30 +143,13 @@ class Moving:
     def _take_over(self, who: Who, record: Record | None, clean: bool) -> None:
         """The owner cannot be asked: this node goes on with what it has and knows, and is the owner."""
         here = self._here
-        if not self.take_back(who) and here.kind(who) is Kind.NONE and record is not None:
-            if clean or record.clean:
-                return  # the CONNECT writes the record
+        if who in self.outgoing:
+            self.shipping.take_back(who)
+        elif here.kind(who) is Kind.NONE and record is not None and not clean and not record.clean:
             here.build(who, record.subscriptions)
-            self._was_elsewhere(who, record)
+            self.takings.made(who, self._now)
         if here.kind(who) is Kind.DURABLE and record is not None and record.node != here.name:
             here.own(who)
-
-    def take_back(self, who: Who) -> bool:
-        """What is here of a session on its way out is the session again; False: there is nothing."""
-        is_here = who in self.outgoing
-        if is_here:
-            self.shipping.take_back(who)
-        return is_here
-
-    def made(self, who: Who, now: float) -> None:
-        """A session was made here of a copy, and this node is about to write that it is the owner."""
-        self._now = now
-        self._was_elsewhere(who, self._here.record(who))
-
-    def _was_elsewhere(self, who: Who, record: Record | None) -> None:
-        """The session here is new, and its record is the one by which others route it."""
-        if record is not None and record.node != self._here.name:
-            self.takings.begin(who, self._now)
 
     def adopt(self, who: Who, record: Record) -> None:
         """The owner is gone for good: this node goes on with what it has and knows."""

@@ -50,6 +50,12 @@ class Takings:
         """The session here was elsewhere: nobody is known to route it here."""
         self._set(who, {*self._here.up(), *self._here.down()}, now)
 
+    def made(self, who: Who, now: float) -> None:
+        """The session here is new, and its record is still the one by which the others route it."""
+        record = self._here.record(who)
+        if record is not None and record.node != self._here.name:
+            self.begin(who, now)
+
     def begin_unsure(self, who: Who, now: float) -> None:
         """It may have been, as far as nodes know that have not been heard."""
         here = self._here
