@@ -167,6 +167,7 @@ class Clustering:
         core = self._core
         soon = asyncio.get_running_loop().call_soon
         directory = Directory(node, routing.follow, lambda: int(core.wall_clock() * 1000), soon)
+        directory.is_unsure = lambda: core.cluster_is_split or not has_heard(node, frozenset())
         self._directory = directory
         self._fencing = self._make_fencing(node, directory)
         is_first = directory.is_new
@@ -206,6 +207,8 @@ class Clustering:
         replication.start(was_alone)
         mover.replication = replication
         replication.take_back = mover.take_back
+        replication.made = mover.made
+        routing.passed = mover.passing.passed
         self._mover = mover
         mover.start()
         self._inheritance = inheritance = Inheritance(
