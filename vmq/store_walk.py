@@ -314,7 +314,8 @@ class Walk:
     def lanes(self) -> None:
         """What belongs to messages between nodes."""
         for key, value in self.records(prefix=b"l"):
-            if (key, value) != (b"lalone", b"") and (len(key) != 1 or len(value) != 16):
+            is_place = key in (b"l", b"lcopied") and len(value) == 16
+            if not is_place and (key, value) != (b"lalone", b""):
                 self.found_malformed("ill-formed records of this node", key)
         for key, value in self.records(prefix=b"o"):
             name, _, place = key[1:].partition(b"\0")

@@ -128,6 +128,10 @@ class Machine:
         """Does what is due."""
         self._rollcall.tick(now)
         self._settle(now)
+        if self.detector.was_away:
+            # To whom is down nobody tells anything; what this node says next shows them that it is there.
+            self.detector.was_away = False
+            self.exchange.catch_up(now)
         self.plumtree.tick(now)
         self.exchange.tick(now)
         self.collector.tick(now)

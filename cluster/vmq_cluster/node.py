@@ -44,6 +44,10 @@ log = logging.getLogger("vmq.cluster")
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
+#: Seconds that the link bears with a connection that is not answered: as long as a member may be silent, but time
+#: enough for a busy one to greet, and no longer than anybody wants to wait for a network that works again.
+_PATIENCE: Final = (1.0, 10.0)
+
 E = TypeVar("E")
 
 
@@ -81,7 +85,9 @@ class ClusterNode:
         self._advertise = advertise
         self._storage = storage
         self._options = Options() if options is None else options
-        self._link = Link(self._receive, self._on_nonsense, key)
+        shortest, longest = _PATIENCE
+        patience = min(max(self._options.heartbeat_timeout, shortest), longest)
+        self._link = Link(self._receive, self._on_nonsense, key, patience)
         self._machine: Machine | None = None
         self._callbacks: dict[type, list[Callable[[Any], None]]] = {}
         self._holds = False

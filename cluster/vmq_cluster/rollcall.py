@@ -215,11 +215,9 @@ class RollCall:
 
     def _expire(self, now: float) -> None:
         """Takes out who has been dead for too long, unless this node's side is the smaller one."""
-        limit = self._options.dead_node_timeout
-        down = self._detector.down
-        if not limit or len(down) > len(self._detector.up) + 1:
+        if len(self._detector.down) > len(self._detector.up) + 1:
             return
-        expired = [peer for peer, since in down.items() if now - since > limit]
+        expired = self._detector.dead(now)
         for peer in expired:
             self._membership.exclude(peer, Status.EXPIRED)
         if expired:

@@ -83,6 +83,10 @@ class Node:
     skew: int
     boot: int = 1
     machine: Machine | None = None
+    #: While the node is held up: what came meanwhile, by sender.
+    unread: list[tuple[str, Frame]] | None = None
+    #: Whether a tick is due that it could not do.
+    is_late: bool = False
     #: Every effect but frames, since the node was added.
     effects: list[Effect] = field(default_factory=list)
 
@@ -183,6 +187,22 @@ class Sim:
         self._carry_out(node, self[name].stop(self.now))
         node.machine = None
 
+    def pause(self, name: str) -> None:
+        """A node is held up: it does nothing, and what comes lies in its sockets."""
+        self.nodes[name].unread = []
+
+    def resume(self, name: str) -> None:
+        """It goes on: what is due comes first, as on a loop, and then it reads."""
+        node = self.nodes[name]
+        assert node.unread is not None
+        unread, node.unread = node.unread, None
+        if node.is_late and node.machine is not None:
+            node.is_late = False
+            self._tick(node, node.machine)
+        for sender, frame in unread:
+            delay = self.random.uniform(0, self.network.longest)
+            self._later(delay, self._arrive, sender, name, frame)
+
     def restart(self, name: str, wipe: bool = False) -> Machine:
         """A node that does not run starts again, on its disk or on an empty one."""
         node = self.nodes[name]
@@ -230,7 +250,9 @@ class Sim:
         heapq.heappush(self._events, (self.now + delay, self._order, what, arguments))
 
     def _tick(self, node: Node, machine: Machine) -> None:
-        if node.machine is machine:
+        if node.machine is machine and node.unread is not None:
+            node.is_late = True
+        elif node.machine is machine:
             self._carry_out(node, machine.tick(self.now))
             self._later(TICK, self._tick, node, machine)
 
@@ -265,6 +287,9 @@ class Sim:
     def _arrive(self, sender: str, receiver: str, frame: Frame) -> None:
         node = self.nodes.get(receiver)
         if node is None or node.machine is None or (sender, receiver) in self.network.cuts:
+            return
+        if node.unread is not None:
+            node.unread.append((sender, frame))
             return
         if self.wire:
             frame = decode(encode(frame))

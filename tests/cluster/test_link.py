@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -23,11 +25,13 @@ LOOPBACK = "tcp://127.0.0.1:0"
 class End:
     """A link with what it hears."""
 
-    def __init__(self, name: str, key: str | None = None) -> None:
+    def __init__(self, name: str, key: str | None = None, patience: float = 10.0) -> None:
         self.name = name
         self.frames: asyncio.Queue[Frame] = asyncio.Queue()
         self.nonsense: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
-        self.link = Link(self.frames.put_nowait, lambda *each: self.nonsense.put_nowait(each), key)
+        self.link = Link(
+            self.frames.put_nowait, lambda *each: self.nonsense.put_nowait(each), key, patience
+        )
         self.sent = 0
 
     def frame(self) -> Frame:
@@ -280,6 +284,13 @@ async def test_a_frame_that_nobody_would_read_is_not_sent(
     one.sent = 1
     one.link.send("other", one.frame())
     assert (await other.hears()).number == 2
+
+
+def test_who_stood_still_goes_on_though_who_sent_much_is_gone() -> None:
+    """libzmq must not end the process, which it does where its own heartbeats come into it."""
+    program = [sys.executable, "-m", "tests.cluster.standing_still"]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "went on"), done.stderr
 
 
 async def test_an_address_in_use_is_an_error(ends: list[End]) -> None:

@@ -137,6 +137,10 @@ class Node:
 
     # --- what it says of others
 
+    def seen(self, state: str) -> int:
+        """How often it said so far that some other is `up` or `down`."""
+        return sum(found[1] == state for found in _SEEN.finditer(self.process.stderr_text()))
+
     def wait_seen(self, peer: str, state: str) -> None:
         """Waits until the last word of its log on another node is `up` or `down`."""
 

@@ -18,6 +18,8 @@ from vmq.store import Store, scan
 
 #: Before a session's number and a node's name, in the store.
 MARK: Final = b"a"
+#: The last commit that had something to be copied: the life of the store, and its number in that.
+COPIED: Final = b"lcopied"
 
 Place = tuple[int, int]
 
@@ -30,6 +32,17 @@ ANY: Final = ""
 
 #: Periods of one mark that are remembered; of copies from before them nothing is known.
 _MAX_PERIODS: Final = 4
+
+
+def copied_last(store: Store) -> tuple[int, int]:
+    """The life and the number of the last commit of a store that had something to be copied."""
+    raw = store.get(COPIED) or b""
+    return int.from_bytes(raw[:8], "big"), int.from_bytes(raw[8:], "big")
+
+
+def note_copied(store: Store, life: int, commit: int) -> None:
+    """The commit that gathers has something to be copied."""
+    store.put(COPIED, life.to_bytes(8, "big") + commit.to_bytes(8, "big"))
 
 
 class Period:

@@ -51,6 +51,8 @@ from vmq.clustering.under_way import Claiming, Incoming, Outgoing
 
 #: Seconds that a CONNECT waits for an owner that is up and says nothing.
 CLAIM_PATIENCE: Final = 10.0
+#: Seconds after the end of a session in which marks of it that come late are known to be that.
+LATE_MARKS: Final = 120.0
 #: How often a claim is sent on.
 MAX_HOPS: Final = 8
 
@@ -69,6 +71,8 @@ class Moving:
         #: Marks that are owed until the record has come this far.
         self._owed: dict[Who, list[tuple[str, Moved, float]]] = {}
         self._giving: Who | None = None
+        #: Durable sessions of this node that have ended: since when it had them, and until when marks of them may come.
+        self._over: dict[Who, tuple[int, float]] = {}
         #: What had no room in a lane, and must come all the same.
         self._unsaid: dict[str, deque[Move]] = {}
 
@@ -296,8 +300,8 @@ class Moving:
     def _put_marks(self, who: Who, before: Record | None, after: Record) -> None:
         """The record has changed: old owner and new are told what is routed by it."""
         source = after.source if before is None else before.node
-        if before is None and not self._here.is_recent(after):
-            source = ""
+        if after.clean or (before is None and not self._here.is_recent(after)):
+            source = ""  # of a session that is new nothing is on its way
         if source not in ("", after.node):
             mark = Mark(*who, after.since, after.node, source, after.subscriptions)
             for node in sorted({source, after.node} - {self._here.name}):
@@ -326,7 +330,9 @@ class Moving:
         record = here.record(who)
         is_news = record is None or (record.since, record.node) < view
         if incoming is None and is_news and mark.node == here.name:
-            if here.kind(who) is Kind.NONE:
+            # Who is asked for a mark may know no more than that the session was to come here, or is over.
+            is_over = mark.again or mark.since <= self._over.get(who, (0, 0.0))[0]
+            if here.kind(who) is Kind.NONE and not is_over:
                 incoming = self._expect(who, mark.source, mark.since, mark.subscriptions)
         elif record is not None and mark.node == here.name and view < (record.since, record.node):
             self._catch(who, record, mark)
@@ -490,6 +496,10 @@ class Moving:
         self._now = now
         if who == self._giving:
             return
+        if before is not None and before.node == self._here.name and not before.clean:
+            if after is None or after.clean:
+                self._over.pop(who, None)
+                self._over[who] = (before.since, now + LATE_MARKS)
         if after is None:
             self._on_ended(who)
         else:
@@ -586,6 +596,8 @@ class Moving:
                     self._proceed(who)
             else:
                 self._ask(who)
+        while self._over and next(iter(self._over.values()))[1] <= now:
+            del self._over[next(iter(self._over))]
         for who, owed in list(self._owed.items()):
             left = [each for each in owed if now < each[2]]
             if left:

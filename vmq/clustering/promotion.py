@@ -51,6 +51,10 @@ def promote(store: Store, copies: Copies, copy: Copy, node: str, now_ms: int) ->
     for key, value in scan(store.db, b"u" + copy.number):
         stored.subscriptions.append((key[9:].decode(), value[0]))
     read_ends(store.db, stored)
+    for packet_id in store.load_received(copy.number):
+        # The copy had it maybe before anybody else had the message, which died with the owner. A client that was not
+        # answered sends again, and that must count: better twice than never.
+        store.remove_received(copy.number, packet_id)
     for key, value in list(scan(store.db, b"h" + copy.number)):
         # It was to wait for what never comes now.
         stored.last += 1

@@ -24,7 +24,15 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from vmq.clustering.filling import Filling
-from vmq.clustering.marks import ANY, EVERYTHING, NOTHING, Marks, Place
+from vmq.clustering.marks import (
+    ANY,
+    EVERYTHING,
+    NOTHING,
+    Marks,
+    Place,
+    copied_last,
+    note_copied,
+)
 from vmq.clustering.placing import Held, Placing
 from vmq.clustering.promotion import WHENCE
 from vmq.clustering.replica_messages import (
@@ -109,6 +117,8 @@ class Replicas:
         self._made = {key[1:] for key, _ in scan(store.db, WHENCE)}
         #: No member has copies of earlier lives, of which this one would not know what they lack.
         self._is_swept = True
+        #: The last commit of earlier lives that had something to be copied: its life, and its number.
+        self._copied_before = copied_last(store)
         #: Old copies are of use still, for this node has lost its disk and brings its sessions back.
         self.is_restoring = False
         self.left_out = 0
@@ -165,17 +175,21 @@ class Replicas:
         return all(peer.is_active and not peer.is_behind(session) for peer in held.peers)
 
     def lacks(self, session: bytes, origin: Whence) -> Place:
-        """The places from which on what another node made of a copy of a session may lack what was acknowledged."""
+        """The places from which on what another node made of a copy of a session may lack what is here."""
         marked = self._marks.lacks(session, origin.node, origin.life, origin.at)
         if origin.life < self._life:
-            return marked or NOTHING
-        if marked is None:
+            # What was not copied of the last commits before the end has no mark, as it was not acknowledged. But it
+            # counts as taken here: who sent it does not send it again.
+            marked = marked or NOTHING
+            if (origin.life, origin.at) > self._copied_before:
+                return marked
+        elif marked is None:
             held = self._sessions.get(session)
             is_there = held is not None and origin.node in (each.name for each in held.peers)
             # A mark is forgotten some time after its copy.
             marked = NOTHING if is_there else EVERYTHING
-        # This node was never dead. Who took it for that may have been the only one: then it went on with that copy, and
-        # nothing is marked; but what came later has a later place.
+        # Who took this node for dead may have been the only one: then it went on with that copy, and nothing is marked;
+        # but what came later has a later place.
         return min(marked[0], origin.waiting), min(marked[1], origin.inflight)
 
     def lagging(self) -> int:
@@ -342,13 +356,17 @@ class Replicas:
             self._end(session)
         self._marks.write()
         commit = self._store.number
+        is_copied = False
         for peer in list(self._peers.values()):
             if peer.is_active:
                 if not peer.waiting:
                     peer.progress_at = now
                 if not peer.draft.is_empty:
+                    is_copied = True
                     self._too_long += peer.cut(self._store, self._life, commit, again)
                 self._push(peer)
+        if is_copied:
+            note_copied(self._store, self._life, commit)
 
     def _is_plain(self) -> bool:
         """Whether a record of a session just goes to all of its nodes: nobody lacks anything."""

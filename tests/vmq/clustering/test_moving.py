@@ -270,6 +270,41 @@ def test_a_mark_that_is_asked_of_a_node_without_the_record_waits_for_it() -> Non
     assert not moving._owed
 
 
+def test_a_mark_that_comes_late_begins_no_session_that_is_over() -> None:
+    world = World(12, nodes=3, others=False)
+    node, other = world.nodes["b"], world.nodes["c"]
+    there = Stamped((200, "b"), Record("b", 200, False, FILTERS, source="a"))
+    world.change(node, there)
+    world.change(other, there)
+    over = Stamped((201, ""), None)
+    node.sessions.clear()
+    node.moving.incoming.clear()
+    world.change(node, over)
+    [(mark, _)] = world.lanes["c", "b"]
+    assert mark == Mark(*WHO, 200, "b", "a", FILTERS)
+    world.run_lane("c", "b")
+    assert not node.sessions
+    node.moving.receive("c", Mark(*WHO, 202, "b", "a", FILTERS), 1.0)  # it began anew
+    assert node.sessions
+
+
+def test_who_has_to_mark_and_knows_no_session_begins_none() -> None:
+    world = World(13, nodes=3, others=False)
+    for name in "bc":
+        world.nodes[name].view = NOTHING
+    asked = world.nodes["c"].moving
+    asked.receive("a", Moved(*WHO, 200, "b"), 0.0)
+    asked.tick(PATIENCE)
+    world.run_lane("c", "b")
+    assert not world.nodes["b"].sessions
+
+
+def test_nobody_marks_where_a_clean_session_goes() -> None:
+    world = World(14, nodes=3, others=False)
+    world.change(world.nodes["c"], Stamped((200, "b"), Record("b", 200, True, {})))
+    assert not any(world.lanes.values())
+
+
 def test_of_two_clients_on_one_node_the_later_one_waits_on() -> None:
     world = World(3, nodes=2, others=False)
     refused = world.nodes["b"].refused
