@@ -610,6 +610,24 @@ async def test_a_clean_stop_gives_up_on_a_broken_disk(
         stage.committer.handle.cancel()
 
 
+@pytest.mark.parametrize("durability", ("os", "fsync"))
+async def test_a_store_that_is_closed_is_not_opened_again(durability: str, impatient: None) -> None:
+    stage = Stage(durability)
+    stage.db.error = FULL
+    stage.store.put(b"1", b"")
+    stage.committer.commit()
+    writing = stage.committer.writing
+    stage.committer.close()
+    stage.db.close()
+    if writing is not None:
+        await asyncio.wait([writing])
+    stage.store.put(b"2", b"")
+    for _ in range(5):
+        await asyncio.sleep(0.001)
+    assert stage.db.is_closed
+    assert stage.committer.handle is None
+
+
 async def test_nothing_to_write_is_no_commit() -> None:
     stage = Stage("os")
     await stage.committer.finish_all()
