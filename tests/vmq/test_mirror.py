@@ -79,7 +79,6 @@ ELSEWHERE = {
         "clustering/test_replication.py",
         "seen in sessions made of copies",
     ),
-    "clustering/returning.py": ("clustering/test_replication.py", "an owner that is back"),
     "clustering/replica_peer.py": ("clustering/test_replicas.py", "an owner's view of one node"),
     "store_walk.py": ("test_store_tools.py", "the walk behind check and repair"),
     "plugins/implementations.py": ("plugins/test_loading.py", "what a loaded plugin brings"),

@@ -203,7 +203,7 @@ class Clustering:
             mover.take,
             routing.share,
         )
-        replication.start()
+        replication.start(was_alone)
         mover.replication = replication
         replication.take_back = mover.take_back
         self._mover = mover
