@@ -5,6 +5,7 @@ takes nothing before it is `open`. What is under way to it then is limited by th
 sender.
 """
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Set
@@ -68,6 +69,17 @@ class Arrivals:
         """What comes is taken from now on: the sessions that it is for are here."""
         self._is_open = True
         self._go_on()
+
+    def close(self) -> None:
+        """What comes waits until it is open again, or its sender is no member any more."""
+        self._is_open = False
+
+    async def settled(self) -> None:
+        """Returns when what became of all that was taken is safe."""
+        is_safe = asyncio.Event()
+        self.confirming.after(is_safe.set)
+        self._core.outbox.flush()
+        await is_safe.wait()
 
     def last_taken(self, origin: str, store: int) -> tuple[int, int]:
         """The life and number of the last parcel that was taken of a store of another node."""

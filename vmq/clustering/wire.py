@@ -23,6 +23,7 @@ from vmq.clustering.appends import (
     PageFound,
     Rows,
 )
+from vmq.clustering.farewell import Farewell
 from vmq.clustering.fences import Fence, Passed
 from vmq.clustering.message import Message
 from vmq.clustering.moves import Move
@@ -37,6 +38,7 @@ AnyMessage = (
     | Fence
     | Passed
     | StoreName
+    | Farewell
     | Move
     | ReplicaMessage
     | Append
