@@ -121,6 +121,10 @@ class Routing:
         """Gives to a member of its share group, wherever that is, what a node was to give that is gone."""
         self._sharing.on_publish(peer, publish)
 
+    def pass_on(self, publish: Publish) -> bool:
+        """Gives what waits for a node that is down to another one: this node leaves. False: no other is up."""
+        return self._sharing.pass_on(publish)
+
     def set_up(self, up: Iterable[str]) -> None:
         """These other nodes can be reached now."""
         self._sharing.up = set(up)
