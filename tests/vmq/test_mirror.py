@@ -67,6 +67,7 @@ ELSEWHERE = {
     "bench/storm.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
     "bench/wildcard.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
     "bench/wiring.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
+    "clustering/farewell.py": ("clustering/test_leaving.py", "what nodes say when they leave"),
     "clustering/fences.py": ("clustering/test_fencing.py", "seen in what nodes send each other"),
     "clustering/message.py": ("clustering/test_wire.py", "the form that all messages share"),
     "step.py": ("test_sinks.py", "the waiting part of a sink"),

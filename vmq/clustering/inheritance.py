@@ -177,6 +177,7 @@ class Inheritance:
             stretches.end(who, record.subscriptions, (end + _BEHIND, 0))
         for key, raw in lane.stored(b"", end):
             await self._hand_on(peer, lane, (key, raw), stretches, known, keeps=False)
+        lanes.handed_on(lane, end)
         return lane.key == end
 
     async def _wait_for_heirs(self, peer: str) -> None:
@@ -249,7 +250,7 @@ class Inheritance:
 
         for index, message in enumerate(parcel.messages):
             found = self._heirs_of(message, (key, index), stretches, known)
-            while self._is_full(found):
+            while self._is_full(message, found):
                 note(index)
                 await asyncio.sleep(_LOOK)
             if keeps:
@@ -303,8 +304,10 @@ class Inheritance:
             for at in range(0, len(clients), STEP_CLIENTS)
         ]
 
-    def _is_full(self, found: list[Inherited]) -> bool:
-        """Whether too much waits already for a node that some of it goes to."""
+    def _is_full(self, message: AnyMessage, found: list[Inherited]) -> bool:
+        """Whether too much waits already for a node that some of it goes to, or may."""
+        if isinstance(message, Publish) and message.group:
+            return any(self._lanes.is_filling(node) for node in self._lanes.up)
         records = (
             self._directory.record(each.mountpoint, client)
             for each in found
@@ -325,7 +328,7 @@ class Inheritance:
             return sum(self._give_each(each) for each in found)
         if isinstance(message, Publish):
             size = len(message.topic) + len(message.payload)
-            if message.group and peer not in self._lanes.left:
+            if message.group:  # what it had had of that, who left said
                 self._share(peer, message)
                 return size
             self._lanes.dropped.add(peer, [message], size, NODE_REMOVED)

@@ -198,17 +198,30 @@ class Lane:
         """The peer has handled this one, which is the first of those that were sent."""
         if not self._sent or self._sent[0] is not entry:
             return  # the peer was no member meanwhile
-        self._sent.popleft()
+        self._forget(self._sent.popleft())
+        self._tell(entry.key)
+
+    def confirm_up_to(self, key: bytes) -> None:
+        """The peer says itself, for it leaves, that it has handled everything up to a key."""
+        while self._sent and self._sent[0].key <= key:
+            self._forget(self._sent.popleft())
+        # What an earlier life sent, or all while somebody looks through it, is on the disk alone.
+        for at, raw in self.stored(self._loaded, key):
+            self.cut(at, raw, b"")
+        self._tell(key)
+
+    def _forget(self, entry: Entry) -> None:
         self._held -= len(entry.payload)
         self._gone.append(entry.key)
         self._confirmed = entry.key
         self._count_out(count_of(entry.payload), len(entry.payload))
         if not self.has_any():
             self.messages = self.size = 0  # whatever an earlier life said of what it left
-        while self._dones and self._dones[0][0] <= entry.key:
+
+    def _tell(self, key: bytes) -> None:
+        while self._dones and self._dones[0][0] <= key:
             self._dones.popleft()[1](True)
-        while self._waits and self._waits[0][0] <= entry.key:
-            self._waits.popleft()[1].settle()
+        self.settle_up_to(key)
 
     def _count_out(self, messages: int, size: int) -> None:
         self.is_changed = True
@@ -260,6 +273,13 @@ class Lane:
         """Nobody waits any more for what is up to a key: others keep it."""
         while self._waits and self._waits[0][0] <= key:
             self._waits.popleft()[1].settle()
+
+    def end_waits(self, key: bytes) -> list[Wait]:
+        """Who waited for what is up to a key, and is to be settled by the caller."""
+        found = []
+        while self._waits and self._waits[0][0] <= key:
+            found.append(self._waits.popleft()[1])
+        return found
 
     def parcels(self, behind: bytes) -> Iterator[tuple[bytes, bytes]]:
         """What waits behind a key (empty: all) and can be read from the disk, with keys."""

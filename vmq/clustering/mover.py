@@ -13,6 +13,7 @@ from typing import Any, Final
 import plyvel
 from vmq_hooks.verdicts import Refuse
 
+from vmq.clustering.catching_up import has_heard
 from vmq.clustering.directory import Directory
 from vmq.clustering.here import Kind, Verdict
 from vmq.clustering.lanes import Lanes
@@ -111,7 +112,7 @@ class Mover(Sessions):
         """Sessions move from now on. To be called before other nodes and clients are heard."""
         self._is_running = True
         self._members = set(self._node.members)
-        self.let_in_stored()
+        self.load()
         for kind in (Claim, Free, State, Batch, Ready, Moved, Mark, Echo, End, Inherited):
             self._lanes.on(kind, self._on_move)
         self._directory.on_owner(self._on_owner)
@@ -119,6 +120,7 @@ class Mover(Sessions):
         self._node.on(PeerDown, lambda effect: self._when_down(effect.peer))
         self._node.on(MembersChanged, lambda effect: self._on_members(set(effect.members)))
         self._core.claim = self.claim
+        self.moving.start(self._now())
         for who in self.durable():
             record = self.record(who)
             if record is not None and record.node != self.name:
@@ -279,6 +281,10 @@ class Mover(Sessions):
         """The other members that cannot."""
         return self._members.difference(self.up(), (self.name,))
 
+    def has_heard(self) -> bool:
+        """Whether this node has heard what those know that can be reached."""
+        return self._node.is_running and has_heard(self._node, frozenset())
+
     def record(self, who: Who) -> Record | None:
         """The record of a session, as this node knows it."""
         return self._directory.record(*who)
@@ -379,6 +385,16 @@ class Mover(Sessions):
             self.moving.shipping.take_back(who)
         return is_here
 
+    def made(self, who: Who) -> None:
+        """A session was made here of a copy, and this node is about to be its owner."""
+        self.moving.takings.made(who, self._now())
+
+    def own(self, who: Who, since: int | None = None) -> None:
+        """Writes that this node is the owner of a durable session that is here."""
+        subscriber = self._subscriber(who)
+        assert subscriber is not None, "only what is here has this owner"
+        self._directory.claim(self._find(who[0]), subscriber, since)
+
     async def _find_copy(self, who: Who, owner: str) -> bool:
         if self.replication is None:
             return False
@@ -402,7 +418,7 @@ class Mover(Sessions):
 
     def haunts(self, who: Who, origin: str) -> bool:
         """Whether a ghost takes a message."""
-        return self.moving.haunts(who, origin)
+        return self.moving.shipping.haunts(who, origin)
 
     def ghost_took(self, who: Who) -> None:
         """It sends on, at the end of the pass, what it took in it."""
@@ -503,6 +519,3 @@ class Mover(Sessions):
         if self.record(who) != record or self.kind(who) is not Kind.NONE:
             return
         self.moving.adopt(who, record)
-        subscriber = self._subscriber(who)
-        if subscriber is not None:
-            self._directory.claim(self._find(who[0]), subscriber)

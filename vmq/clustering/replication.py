@@ -109,6 +109,8 @@ class Replication:
         self._searches: dict[str, asyncio.Future[None]] = {}
         #: Makes what is here of a session on its way to another node the session again; False: there is nothing.
         self.take_back: Callable[[tuple[str, str]], bool] = lambda _: False
+        #: Told of a session that was made here of a copy, before this node is its owner.
+        self.made: Callable[[tuple[str, str]], None] = lambda _: None
         self.adopted = 0
         self.copies = Copies(self._store, lanes.send_quick, self._purge)
         self.searcher = Searcher(node.name, self._store, self.copies, lanes.send_quick)
@@ -380,6 +382,7 @@ class Replication:
                 registry.unsubscribe(subscriber, topic_filter)
             for topic_filter, qos in record.subscriptions.items():
                 registry.subscribe(subscriber, topic_filter, qos)
+        self.made((registry.mountpoint, stored.client_id))
         self._directory.claim(registry, subscriber)
 
     async def _merge(

@@ -44,6 +44,7 @@ class LaneMachine(RuleBasedStateMachine):
         self.patch.setattr(lane_module, "WINDOW", 500)
         self.folder = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
         self.life = 0
+        self.was_sent: set[bytes] = set()
         self.payloads = count(1)
         #: What nobody has, as it is now, in the commit that is being written, and on the disk.
         self.waits: Parcels = {}
@@ -134,6 +135,7 @@ class LaneMachine(RuleBasedStateMachine):
             assert contents(entry.payload) == [each for each, _ in self.waits[entry.key]]
             assert all(key <= self.last_sent or key >= entry.key for key in self.waits)
             self.last_sent = entry.key
+            self.was_sent.add(entry.key)
             self.sent.append(entry)
         assert self.lane._held <= 500 + 200 + HEAD
 
@@ -144,6 +146,24 @@ class LaneMachine(RuleBasedStateMachine):
             self.lane.confirm(entry)
             del self.waits[entry.key]
         self.maybe_take()
+
+    @precondition(lambda self: self.search is None)
+    @rule(data=st.data(), sends_on=st.booleans())
+    def farewell(self, data: st.DataObject, sends_on: bool) -> None:
+        """The peer says what it has had of what was sent to it in any life, whatever was confirmed."""
+        keys = [key for key in self.waits if key in self.was_sent]
+        if not keys:
+            return
+        last = data.draw(st.sampled_from(keys))
+        if last > self.lane._written and not (self.sent and last <= self.sent[-1].key):
+            return  # what is not on the disk yet it had from what is in memory
+        self.lane.confirm_up_to(last)
+        while self.sent and self.sent[0].key <= last:
+            self.lane.confirm(self.sent.popleft())  # as what comes late
+        for key in [key for key in self.waits if key <= last]:
+            del self.waits[key]
+        if not sends_on:
+            self.lose()
 
     # --- members come and go
 
@@ -188,13 +208,19 @@ class LaneMachine(RuleBasedStateMachine):
         self.search = self.lane.stored(b"", self.lane.key)
 
     @precondition(lambda self: self.search is not None)
-    @rule(part=st.integers(0, 6), number=st.integers(1, 5))
-    def give(self, part: int, number: int) -> None:
+    @rule(
+        part=st.sampled_from([0, 0, 1, 3]),
+        number=st.sampled_from([2, 20]),
+        comes_back=st.booleans(),
+    )
+    def give(self, part: int, number: int, comes_back: bool) -> None:
         assert self.search is not None
         for _ in range(number):
             found = next(self.search, None)
             if found is None:
                 self.search = None
+                if comes_back:
+                    self.open()
                 return
             key, raw = found
             assert contents(raw) == [each for each, _ in self.waits[key]]
@@ -236,4 +262,4 @@ class LaneMachine(RuleBasedStateMachine):
 
 
 TestLane = LaneMachine.TestCase
-TestLane.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestLane.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)

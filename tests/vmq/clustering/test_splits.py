@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import pytest
 from tests.support.until import until
 from tests.support.wire import PUBLISH, PUBREL, pubrec_packet
 from tests.vmq.clustering.device import Device
-from tests.vmq.clustering.house import House, house, publish, subscribed
+from tests.vmq.clustering.house import House, house, publish, store_of, subscribed
 from tests.vmq.clustering.nodes import clustering, is_subscribed, knows
+from vmq.broker import Broker
+from vmq.clustering.elsewhere import ELSEWHERE
 from vmq.clustering.replica_messages import IsWhence
 from vmq.config import QueueOptions
 
@@ -22,6 +25,16 @@ def is_safe(nodes: House, name: str, client: str) -> bool:
     replicas = nodes.replication(name).replicas
     session = nodes[name].registry().subscribers[client].queue.session
     return replicas is not None and replicas.is_safe(session)
+
+
+def is_settled(nodes: House, name: str) -> bool:
+    """Whether no session is on its way from or to a node, and everybody has marked."""
+    mover = clustering(nodes[name]).mover
+    return not (mover.moving.outgoing or mover.moving.incoming or list(mover.all_elsewhere()))
+
+
+def number_of(broker: Broker, client: str) -> bytes:
+    return broker.registry().subscribers[client].queue.session
 
 
 async def test_a_node_that_has_lost_a_session_takes_it_again_when_the_owner_since_is_lost(
@@ -149,3 +162,81 @@ async def test_nobody_waits_for_long_for_an_owner_that_knows_nothing_any_more(
         for _ in range(2):
             assert await device.connect(nodes["a"])
         await device.until(lambda: device.log == ["before"])
+
+
+async def with_others(nodes: House, device: Device) -> None:
+    """A session on `b`, and one on each node that wants the same."""
+    assert not await device.connect(nodes["b"])
+    await device.subscribe(("t", 2))
+    for name in nodes.brokers:
+        await subscribed(nodes[name], f"other-{name}")
+    for one in nodes.brokers:
+        for other in nodes.brokers:
+            await until(partial(is_subscribed, nodes[one], f"other-{other}", other))
+        await until(partial(is_subscribed, nodes[one], "s", "b"))
+
+
+async def publish_everywhere(nodes: House, when: str) -> set[str]:
+    for name in nodes.brokers:
+        await publish(nodes[name], f"{when} {name}".encode(), qos=2)
+    return {f"{when} {name}" for name in nodes.brokers}
+
+
+async def test_a_node_that_took_a_session_in_a_split_remembers_in_its_next_life_who_has_not_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with house(tmp_path, adopt_after=3600.0) as nodes, Device("s") as s:
+        await with_others(nodes, s)
+        await s.disconnect()
+        await nodes.part("b", "a", "c")
+        assert await s.connect(nodes["a"])
+        await until(lambda: knows(nodes["c"], "s", "a"))
+        wanted = await publish_everywhere(nodes, "split")
+        await s.until(lambda: {"split a", "split c"} == set(s.log) and not s.pending)
+        await nodes.kill("a", monkeypatch)
+        await nodes.start("a")
+        await nodes.mend("b", "c")
+        await nodes.mend("a", "b", "c")
+        assert await s.connect(nodes["a"])
+        wanted |= await publish_everywhere(nodes, "after")
+        await s.until(lambda: wanted <= set(s.log))
+        await until(lambda: all(is_settled(nodes, name) for name in nodes.brokers))
+        assert sorted(s.log) == sorted(wanted)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+async def test_a_client_that_changes_sides_gets_once_what_waited_for_others_where_it_is_now(
+    tmp_path: Path, replicas: int
+) -> None:
+    async with house(tmp_path, adopt_after=3600.0, replicas=replicas) as nodes, Device("s") as s:
+        await with_others(nodes, s)
+        await s.disconnect()
+        await nodes.part("b", "a", "c")
+        wanted = await publish_everywhere(nodes, "before")
+        assert await s.connect(nodes["a"])
+        wanted |= await publish_everywhere(nodes, "split")
+        await nodes.mend("b", "a", "c")
+        await until(lambda: all(is_settled(nodes, name) for name in nodes.brokers))
+        wanted |= await publish_everywhere(nodes, "after")
+        await s.until(lambda: wanted <= set(s.log))
+        assert sorted(s.log) == sorted(wanted)
+        assert store_of(nodes["a"]).get(ELSEWHERE + number_of(nodes["a"], "s")) is None
+
+
+async def test_a_client_that_stayed_gets_once_what_waited_for_others_where_its_session_was_adopted(
+    tmp_path: Path,
+) -> None:
+    async with house(tmp_path, adopt_after=0.3) as nodes, Device("s") as s:
+        await with_others(nodes, s)
+        await nodes.part("b", "a", "c")
+        heirs = [nodes["a"], nodes["c"]]
+        await until(lambda: any("s" in each.registry().subscribers for each in heirs))
+        wanted = await publish_everywhere(nodes, "split")
+        await s.until(lambda: "split b" in s.log and not s.pending)
+        await nodes.mend("b", "a", "c")
+        await s.until(lambda: not s.is_connected)
+        wanted |= await publish_everywhere(nodes, "after")
+        assert await s.connect(nodes["b"])
+        await s.until(lambda: wanted <= set(s.log))
+        await until(lambda: all(is_settled(nodes, name) for name in nodes.brokers))
+        assert sorted(s.log) == sorted(wanted)
