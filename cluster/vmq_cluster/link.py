@@ -24,12 +24,13 @@ bytes and frames, and a peer that sends what is no frame is not listened to for 
 import asyncio
 import logging
 from collections.abc import Callable
+from math import inf
 from typing import Any, Final
 
 import zmq
 
 from vmq_cluster.addresses import check_address, check_key
-from vmq_cluster.errors import ClusterError, MalformedError
+from vmq_cluster.errors import ClusterError, FormatError, MalformedError
 from vmq_cluster.messages import MAX_FRAME, Frame, decode, encode
 from vmq_cluster.sockets import (
     FRAMES,
@@ -75,10 +76,12 @@ class Link:
         on_nonsense: Callable[[str, str], None],
         key: str | None = None,
         patience: float = _PATIENCE,
+        speaks: int = 1,
     ) -> None:
         """`on_nonsense` is told who sent what is no frame (nothing, if it had not said its name) and why.
 
-        A peer that can be reached again is linked within about `patience` seconds.
+        A peer that can be reached again is linked within about `patience` seconds. `speaks` is the version of this
+        node: what later ones say besides is passed over.
 
         Raises:
             ClusterError: the key is none.
@@ -87,6 +90,7 @@ class Link:
         self._on_nonsense = on_nonsense
         self._public = None if key is None else check_key(key)
         self._key = key
+        self._speaks = speaks
         self._patience_ms = int(patience * 1000)
         self._context = zmq.Context()
         self._sockets: list[Socket] = []
@@ -252,6 +256,9 @@ class Link:
             del self._deaf[connection]
         try:
             frame = self._decode(parts)
+        except FormatError as error:
+            self._refuse(connection, str(error))
+            return
         except MalformedError as error:
             self._turn_deaf(connection, str(error))
             return
@@ -262,10 +269,15 @@ class Link:
     def _decode(self, parts: list[bytes]) -> Frame:
         if len(parts) != 2:
             raise MalformedError(f"a message of {len(parts) - 1} parts")
-        frame = decode(parts[1])
+        frame = decode(parts[1], self._speaks)
         if self._senders.setdefault(parts[0], frame.sender) != frame.sender:
             raise MalformedError(f"frames of {frame.sender!r} too")
         return frame
+
+    def _refuse(self, connection: bytes, reason: str) -> None:
+        """Does not listen to a connection any more: who is at its other end will not be another version."""
+        self._put_deaf(connection, inf)
+        self._on_nonsense(self._senders.pop(connection, ""), reason)
 
     def drop(self, name: str) -> None:
         """Does not listen to a peer for a while."""
@@ -274,14 +286,16 @@ class Link:
             self._deaf[connection] = now + _DEAF_SECONDS
 
     def _turn_deaf(self, connection: bytes, reason: str) -> None:
-        now = asyncio.get_running_loop().time()
-        if len(self._deaf) >= _MAX_CONNECTIONS:
-            del self._deaf[next(iter(self._deaf))]
-        self._deaf[connection] = now + _DEAF_SECONDS
+        self._put_deaf(connection, asyncio.get_running_loop().time() + _DEAF_SECONDS)
         name = self._senders.pop(connection, "")
         hosts = [each.last_host for each in self._sockets if isinstance(each, Listener)]
         where = f"from {hosts[0]}: " if not name and hosts and hosts[0] else ""
         self._on_nonsense(name, f"{where}{reason}; it is not listened to for {_DEAF_SECONDS:g} s")
+
+    def _put_deaf(self, connection: bytes, until: float) -> None:
+        if len(self._deaf) >= _MAX_CONNECTIONS:
+            del self._deaf[next(iter(self._deaf))]
+        self._deaf[connection] = until
 
     def warn(self, text: str) -> None:
         """Logs what may happen often."""

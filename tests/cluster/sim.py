@@ -19,6 +19,7 @@ from vmq_cluster.machine import Machine
 from vmq_cluster.messages import AnyMessage, Frame, decode, encode
 from vmq_cluster.options import Options
 from vmq_cluster.storage import MemoryStorage
+from vmq_cluster.versions import Versions
 
 #: The wall clock at the beginning, in milliseconds.
 EPOCH = 1_700_000_000_000
@@ -82,6 +83,7 @@ class Node:
     storage: MemoryStorage
     skew: int
     boot: int = 1
+    versions: Versions = Versions()  # noqa: RUF009 - it is immutable
     machine: Machine | None = None
     #: While the node is held up: what came meanwhile, by sender.
     unread: list[tuple[str, Frame]] | None = None
@@ -117,9 +119,12 @@ class Sim:
 
     # --- nodes
 
-    def add(self, name: str, join: str = "", skew: int = 0) -> Machine:
+    def add(
+        self, name: str, join: str = "", skew: int = 0, versions: Versions | None = None
+    ) -> Machine:
         """Starts a new node; `skew` is by how many milliseconds its clock is wrong."""
         node = Node(name, MemoryStorage(crashes=True), skew)
+        node.versions = node.versions if versions is None else versions
         self.nodes[name] = node
         machine = self._boot(node)
         if join:
@@ -219,7 +224,7 @@ class Sim:
         boot = node.boot.to_bytes(4, "big")
         random = Random(self.random.getrandbits(64))
         node.machine = machine = Machine(
-            node.name, node.name, node.storage, self.options, random, wall, boot
+            node.name, node.name, node.storage, self.options, random, wall, boot, node.versions
         )
         self._carry_out(node, machine.start(self.now))
         self._later(self.random.uniform(0, TICK), self._tick, node, machine)

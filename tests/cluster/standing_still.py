@@ -9,7 +9,6 @@ import sys
 from threading import Event
 from urllib.parse import urlsplit
 
-from vmq_cluster import link as module
 from vmq_cluster.link import Link
 from vmq_cluster.sockets import FRAMES
 
@@ -32,9 +31,8 @@ def flood_and_go(address: str) -> None:
 
 
 async def main() -> None:
-    module._HANDSHAKE_MS = SOON  # type: ignore[misc]
     heard: asyncio.Queue[str] = asyncio.Queue()
-    link = Link(lambda _: None, lambda _, why: heard.put_nowait(why))
+    link = Link(lambda _: None, lambda _, why: heard.put_nowait(why), patience=SOON / 1000)
     flood_and_go(await link.start("tcp://127.0.0.1:0"))
     Event().wait(4 * SOON / 1000)  # the loop stands still, libzmq's thread does not
     await asyncio.wait_for(heard.get(), 10)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import zmq
 
@@ -200,6 +201,24 @@ async def test_nonsense_is_told_and_its_sender_not_listened_to(ends: list[End]) 
         honest.link.send("inside", honest.frame())
         assert (await inside.hears()).sender == "honest"
     assert inside.frames.empty()
+
+
+async def test_who_speaks_another_format_is_told_of_once(ends: list[End]) -> None:
+    inside, honest = End("inside"), End("honest")
+    ends += [inside, honest]
+    address = await inside.link.start(LOOPBACK)
+    await honest.link.start(LOOPBACK)
+    honest.link.set_members({"inside": address})
+    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
+        socket.set(zmq.LINGER, 0)
+        socket.connect(address)
+        for _ in range(5):
+            socket.send(msgspec.msgpack.encode([2, "later", "whatever that may be"]))
+        _, reason = await asyncio.wait_for(inside.nonsense.get(), 10)
+        assert reason.startswith("node 'later' sends frames of format 2")
+        honest.link.send("inside", honest.frame())
+        assert (await inside.hears()).sender == "honest"
+    assert inside.nonsense.empty()
 
 
 @pytest.mark.parametrize("second", ["another name", "two parts"])

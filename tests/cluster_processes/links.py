@@ -30,6 +30,7 @@ class End(asyncio.Protocol):
     """One end of a connection; what comes here leaves at the other."""
 
     def __init__(self, links: Links, name: str, pid: int = 0) -> None:
+        #: The node that listens.
         self.name = name
         #: The process that connected.
         self.pid = pid
@@ -50,7 +51,7 @@ class End(asyncio.Protocol):
         fault = self._links.fault_of(self)
         if fault is Fault.CUT:
             self.transport.abort()
-        elif fault is Fault.HELD or self.other is None:
+        elif fault is Fault.HELD or self.other is None or self._links.is_deaf(self):
             self.transport.pause_reading()
         else:
             self.transport.resume_reading()
@@ -80,6 +81,8 @@ class Links:
 
     def __init__(self, pids: Callable[[], Mapping[str, int]]) -> None:
         self.faults: dict[frozenset[str], Fault] = {}
+        #: Nodes of which the second hears nothing that the first says; connections stay.
+        self.silences: set[tuple[str, str]] = set()
         self.connections: set[End] = set()
         #: How long everything takes from one node to another.
         self.seconds = 0.0
@@ -109,9 +112,19 @@ class Links:
         pairs = [frozenset((a, b)) for a in one for b in others if a != b]
         self._do(lambda: self.faults.update(dict.fromkeys(pairs, fault)))
 
+    def silence(self, one: str, for_others: Iterable[str]) -> None:
+        """What a node says does not reach these others any more; what they say reaches it."""
+        pairs = {(one, other) for other in for_others}
+        self._do(lambda: self.silences.update(pairs))
+
     def heal(self) -> None:
         """Everything gets through again."""
-        self._do(self.faults.clear)
+
+        def change() -> None:
+            self.faults.clear()
+            self.silences.clear()
+
+        self._do(change)
 
     def delay(self, seconds: float) -> None:
         """Everything takes so long, each way."""
@@ -149,9 +162,19 @@ class Links:
         """What is wrong between the nodes of a connection."""
         if not self.faults:
             return None
+        return self.faults.get(frozenset((end.name, self._peer_of(end))))
+
+    def is_deaf(self, end: End) -> bool:
+        """Whether what comes in at an end does not go on to whom it is for."""
+        if not self.silences:
+            return False
+        way = (end.name, self._peer_of(end))
+        return (way[::-1] if isinstance(end, _Accepted) else way) in self.silences
+
+    def _peer_of(self, end: End) -> str:
+        """The node that connected; "" if it runs no more, or is none that is known."""
         # Not sooner: a node connects before the tests know its process.
-        peers = [name for name, pid in self._pids().items() if pid == end.pid]
-        return self.faults.get(frozenset((end.name, *peers)))
+        return next((name for name, pid in self._pids().items() if pid == end.pid), "")
 
     def go_on(self, end: End, path: str) -> None:
         """Connects what came in to the node that it is for."""

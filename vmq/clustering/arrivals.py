@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from vmq.checkpoint import Checkpoint
 from vmq.clustering.message import Message
 from vmq.clustering.spool import Place, Taken, full_place_of
-from vmq.clustering.wire import AnyMessage, WireError, decode, decode_parcel
+from vmq.clustering.wire import VERSIONS, AnyMessage, WireError, decode, decode_parcel
 from vmq.core import Core
 from vmq_cluster.effects import Arrived
 from vmq_cluster.node import ClusterNode
@@ -49,6 +49,8 @@ class Arrivals:
         self._is_open = False
         #: What came while the store could take nothing, in order.
         self._untaken: deque[Arrived] = deque()
+        #: Peers of which it is known that they say more than this broker understands.
+        self._newer: set[str] = set()
         self._taken = Taken(store)
         #: Confirms to peers what the store and the streams have. Nothing else waits with it, as it may wait for long.
         self.confirming = Checkpoint(core.outbox, store, self._go_on)
@@ -86,6 +88,7 @@ class Arrivals:
     def keep(self, peers: Set[str]) -> None:
         """What came of others than these is not taken any more: they are no members."""
         self._untaken = deque(each for each in self._untaken if each.peer in peers)
+        self._newer &= peers
 
     def _on_arrived(self, effect: Arrived) -> None:
         if not effect.reliable:
@@ -101,8 +104,9 @@ class Arrivals:
             try:
                 self._handle(effect.peer, [decode(raw)])
             except WireError as error:
-                self._node.drop(effect.peer, str(error))
-                return
+                if not self._passes_over(effect.peer, str(error)):
+                    self._node.drop(effect.peer, str(error))
+                    return
 
     def _take(self, effect: Arrived) -> None:
         """Handles parcels, as far as the store has room for what becomes of them."""
@@ -137,8 +141,17 @@ class Arrivals:
             self.confirming.after(partial(self._confirm, effect, place))
         streams = self._core.outbox.streams_committed
         taken.save(streams_lack=self.confirming.stream_barrier > streams)
-        if faults:
+        if faults and not self._passes_over(peer, faults[0]):
             self._node.drop(peer, faults[0])
+
+    def _passes_over(self, peer: str, fault: str) -> bool:
+        """Whether what cannot be read is what a later version has to say besides; that is logged once."""
+        if self._node.spoken_by(peer) <= VERSIONS.speaks:
+            return False
+        if peer not in self._newer:
+            self._newer.add(peer)
+            log.info("passes over what node %s says in a later version: %s", peer, fault)
+        return True
 
     def _is_behind(self) -> bool:
         """Whether publishers would have to wait for the store, or for the streams."""

@@ -23,6 +23,7 @@ from vmq.clustering.replication import Replication
 from vmq.clustering.retained import Retained
 from vmq.clustering.routing import Routing
 from vmq.clustering.streams import Streams
+from vmq.clustering.wire import VERSIONS
 from vmq.commits import Committer
 from vmq.config_cluster import ClusterOptions
 from vmq.core import Core
@@ -136,6 +137,7 @@ class Clustering:
                     # The lanes bound what waits.
                     channel_bytes=sys.maxsize,
                 ),
+                versions=VERSIONS,
             )
             self._listen_to(node)
             self._lanes = lanes = Lanes(
@@ -166,6 +168,7 @@ class Clustering:
         core = self._core
         soon = asyncio.get_running_loop().call_soon
         directory = Directory(node, routing.follow, lambda: int(core.wall_clock() * 1000), soon)
+        directory.is_unsure = lambda: core.cluster_is_split or not has_heard(node, frozenset())
         self._directory = directory
         self._fencing = self._make_fencing(node, directory)
         is_first = directory.is_new
@@ -202,9 +205,11 @@ class Clustering:
             mover.take,
             routing.share,
         )
-        replication.start()
+        replication.start(was_alone)
         mover.replication = replication
         replication.take_back = mover.take_back
+        replication.made = mover.made
+        routing.passed = mover.passing.passed
         self._mover = mover
         mover.start()
         self._inheritance = inheritance = Inheritance(

@@ -177,6 +177,7 @@ class Inheritance:
             stretches.end(who, record.subscriptions, (end + _BEHIND, 0))
         for key, raw in lane.stored(b"", end):
             await self._hand_on(peer, lane, (key, raw), stretches, known, keeps=False)
+        lanes.handed_on(lane, end)
         return lane.key == end
 
     async def _wait_for_heirs(self, peer: str) -> None:

@@ -274,6 +274,13 @@ class Lane:
         while self._waits and self._waits[0][0] <= key:
             self._waits.popleft()[1].settle()
 
+    def end_waits(self, key: bytes) -> list[Wait]:
+        """Who waited for what is up to a key, and is to be settled by the caller."""
+        found = []
+        while self._waits and self._waits[0][0] <= key:
+            found.append(self._waits.popleft()[1])
+        return found
+
     def parcels(self, behind: bytes) -> Iterator[tuple[bytes, bytes]]:
         """What waits behind a key (empty: all) and can be read from the disk, with keys."""
         return self.stored(behind, min(self._stored, self._written))

@@ -550,6 +550,15 @@ class Lanes:
         self._core.outbox.flush()
         await is_there.wait()
 
+    def handed_on(self, lane: Lane, key: bytes) -> None:
+        """What waited for a peer up to a key goes to others now: who waited for that waits for them."""
+        for wait in lane.end_waits(key):
+            for peer, other in self._lanes.items():
+                if other is not lane and other.has_any() and self._waits(peer):
+                    other.add_to(wait)
+            wait.settle()
+        self._core.outbox.flush()
+
     def found(self, peer: str) -> None:
         """All is looked through: what waits now is for the peer, if it is a member."""
         self.searched.discard(peer)

@@ -114,7 +114,7 @@ class Replicas:
         #: Copies that nodes have confirmed not to have any more, and until when their marks are remembered.
         self._gone: deque[tuple[float, bytes, str]] = deque()
         #: Sessions of which the store knows that they were copies once.
-        self._made = {key[1:] for key, _ in scan(store.db, WHENCE)}
+        self.made = {key[1:] for key, _ in scan(store.db, WHENCE)}
         #: No member has copies of earlier lives, of which this one would not know what they lack.
         self._is_swept = True
         #: The last commit of earlier lives that had something to be copied: its life, and its number.
@@ -160,7 +160,7 @@ class Replicas:
     def take_over(self, session: bytes) -> None:
         """The session with this number will be put into the store, and has records there already."""
         self._taken_over.add(session)
-        self._made.add(session)
+        self.made.add(session)
 
     def holders(self, session: bytes) -> list[str]:
         """The nodes that are to have a copy."""
@@ -191,6 +191,20 @@ class Replicas:
         # Who took this node for dead may have been the only one: then it went on with that copy, and nothing is marked;
         # but what came later has a later place.
         return min(marked[0], origin.waiting), min(marked[1], origin.inflight)
+
+    def has_all(self, origin: Whence) -> bool:
+        """Whether what a session lacks of a copy, as that was when it was taken, was let go on purpose.
+
+        Without power a disk may lose the end of what was written (`store.durability`), but nothing before what is left.
+        """
+        if self._marks.is_stripped(origin.session, origin.life, origin.at):
+            return False
+        life, commit = self._copied_before
+        return origin.life == self._life or (origin.life == life and origin.at <= commit)
+
+    def note_stripped(self, session: bytes) -> None:
+        """What others have of a session is taken out of it."""
+        self._marks.strip(session, self._life, self._store.number)
 
     def lagging(self) -> int:
         """How many copies may lack something, those that are to be made included."""
@@ -315,6 +329,7 @@ class Replicas:
                     self._marks.lower(key[1:9], peer.name, key)
         if not peer.is_swept:
             peer.swept_by = 0
+        note_copied(self._store, self._life, self._store.number)
         if floor and self._marks.write():
             peer.held_commit, peer.held_until = floor, self._store.number
         if peer.is_up:
@@ -442,8 +457,8 @@ class Replicas:
     def _end(self, session: bytes) -> None:
         held = self._sessions.pop(session, None)
         self._marks.remove(session)
-        if session in self._made:
-            self._made.discard(session)
+        if session in self.made:
+            self.made.discard(session)
             self._store.delete(WHENCE + session)
         for peer in self._peers.values():
             if held is not None and peer in held.peers:

@@ -12,9 +12,10 @@ them, looks like one that cannot be reached, whose clients are still there.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 
 from vmq.clustering.directory import Directory
+from vmq.clustering.elsewhere import without
 from vmq.clustering.lanes import Lanes
 from vmq.clustering.publishes import QOS, RETAIN, Publish, Run
 from vmq.clustering.records import Record
@@ -62,6 +63,8 @@ class Routing:
         #: What other nodes subscribe to, by mountpoint.
         self._remotes: dict[str, Remotes] = {}
         self._members: set[str] = set()
+        #: The numbers of the sessions here that a node routes elsewhere, which get nothing from there.
+        self.passed: Mapping[str, Set[bytes]] = {}
         self._sharing = Sharing(name, core, registries, lanes, self._members_of)
         lanes.on(Publish, self._on_publish)
         lanes.on(Run, self._on_run)
@@ -189,7 +192,9 @@ class Routing:
         if registry is None:
             return None
         try:
-            return registry, registry.route(topic)
+            route = registry.route(topic)
+            passed = self.passed.get(peer)
+            return registry, route if passed is None else without(route, passed)
         except ProtocolError as error:
             log.warning("a publish from %s is dropped: %s", peer, error)
             return None
