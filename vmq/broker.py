@@ -214,12 +214,10 @@ class Broker(Configured):
             self.clustering = None
             if committer is not None:
                 await committer.finish_all()  # what other nodes said until now
-        if core is not None and core.store is not None:
+        if core is not None and committer is not None and core.store is not None:
             if core.store.dirty:
                 log.error("stopped with unsaved state: the store cannot write")
-            if committer is not None:
-                committer.close()
-            core.store.db.close()
+            committer.close()
         self._core = None
         self.registries.clear()
 
@@ -258,7 +256,6 @@ class Broker(Configured):
                 self._purge_later(session)
         except Exception as error:
             committer.close()
-            store.db.close()
             self._core = None
             damage = StoreDamagedError(store_folder(config), text_of(error))
             raise StartError(str(damage)) from error
@@ -267,7 +264,6 @@ class Broker(Configured):
                 self.open_streams()
         except BaseException:
             committer.close()
-            store.db.close()
             self._core = None
             raise
 

@@ -64,11 +64,13 @@ class Committer:
         self.reopen = reopen
 
     def close(self) -> None:
-        """Commits nothing more: the store is about to be closed, and must not be opened by who tries again."""
-        self.store = None
+        """Closes the store; a commit that failed does not open it again."""
+        store, self.store = self.store, None
         if self.handle is not None:
             self.handle.cancel()
             self.handle = None
+        if store is not None:
+            store.db.close()
 
     def schedule(self) -> None:
         """The store has its first write since the last commit."""

@@ -294,7 +294,6 @@ async def test_a_store_that_is_closed_is_not_opened_again(durability: str, impat
     stage.committer.commit()
     writing = stage.committer.writing
     stage.committer.close()
-    stage.db.close()
     if writing is not None:
         await asyncio.wait([writing])
     stage.store.put(b"2", b"")
