@@ -19,7 +19,7 @@ from vmq.store import Store
 from vmq_cluster.messages import MAX_PAYLOAD
 
 #: What a parcel has behind its messages once it is addressed.
-_TRAILER: Final = 9
+_TRAILER: Final = 10
 
 # Not final, for tests set them lower: a compiled module has constants in its code.
 #: A parcel is closed when it has so many bytes, but for one message that is longer.
@@ -84,6 +84,8 @@ class Lane:
         #: Who is told how it ends, and whose acknowledgements wait, each for all up to a key.
         self._dones: deque[tuple[bytes, Done]] = deque()
         self._waits: deque[tuple[bytes, Wait]] = deque()
+        #: The last parcel that the peer is to confirm without delay.
+        self._hurries = b""
         #: Connections that do not read until there is room.
         self._paused: list[Output] = []
 
@@ -224,9 +226,18 @@ class Lane:
 
     # --- those who wait
 
+    def hurry(self) -> None:
+        """The peer is to confirm the message that was added last without delay."""
+        self._hurries = self.key
+
+    def hurries(self, entry: Entry) -> bool:
+        """Whether a parcel is to be confirmed without delay. Who begins to wait when it is under way, waits longer."""
+        return entry.key <= self._hurries
+
     def on_done(self, done: Done) -> None:
         """Tells somebody how the message ends that was added last."""
         self._dones.append((self.key, done))
+        self.hurry()
 
     def wait(self, output: Output) -> None:
         """Has the answers of an output's pass wait until the peer has everything so far."""
@@ -237,11 +248,13 @@ class Lane:
         else:
             wait.open += 1
         waits.append((self.key, wait))
+        self.hurry()
 
     def add_to(self, wait: Wait) -> None:
         """Has something that waits already wait until the peer has everything so far, too."""
         wait.open += 1
         self._waits.append((self.key, wait))
+        self.hurry()
 
     def settle(self) -> None:
         """Nobody waits any more for what the peer has: it is down."""
@@ -272,6 +285,7 @@ class Lane:
         if output in self._paused:
             return False
         self._paused.append(output)
+        self.hurry()
         output.pause()
         return True
 

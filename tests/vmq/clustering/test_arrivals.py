@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.until import until
-from tests.vmq.clustering.sides import payloads, rounds, sides
+from tests.vmq.clustering.sides import Side, payloads, rounds, sides
+from vmq.clustering import arrivals
 from vmq.clustering.appends import Append
 from vmq.store import Store
 from vmq_cluster import link
@@ -33,6 +35,110 @@ async def test_a_message_is_kept_until_the_peer_has_committed_what_it_made_of_it
         assert b.got == [b"1", b"1"]
         assert len(b.records(b"rgot/")) == 1
         assert len(b.records(b"t")) == 1
+
+
+# --- what left no trace is confirmed late
+
+
+@pytest.fixture
+def never(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Late is never."""
+    monkeypatch.setattr(arrivals, "LATE", 3600.0)
+
+
+async def publish(a: Side, b: Side, *texts: bytes, qos: int = 1) -> None:
+    """What a client says at `a`, each message in a parcel of its own, is handled at `b` without a trace."""
+    b.keeps = False
+    await b.wants(a)
+    client = a.client()
+    for text in texts:
+        client.publish("t", text, qos=qos)
+        await until(lambda text=text: b.got[-1:] == [text])
+
+
+async def test_what_nobody_waits_for_is_confirmed_for_many_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrivals, "LATE", 0.5)
+    async with sides(tmp_path) as (a, b):
+        confirmed = []
+        confirm = b.node.confirm
+        b.node.confirm = lambda arrived: confirmed.append(arrived) or confirm(arrived)  # type: ignore[method-assign, func-returns-value]
+        await publish(a, b, *payloads(1, 20))
+        await until(lambda: a.lanes.waiting() == (0, 0))
+        assert 1 <= len(confirmed) < 20
+        assert len(b.records(b"t")) == 1
+        assert b.got == payloads(1, 20)
+
+
+async def test_late_confirmations_go_with_the_first_that_is_waited_for(
+    tmp_path: Path, never: None
+) -> None:
+    async with sides(tmp_path) as (a, b):
+        await publish(a, b, *payloads(1, 3))
+        await rounds(a, b)
+        assert a.spooled() == 3
+        assert b.records(b"t") == []
+        a.send(b"4")
+        await until(lambda: a.done == [True])
+        assert a.lanes.waiting() == (0, 0)
+        assert len(b.records(b"t")) == 1
+
+
+async def test_so_much_is_late_and_no_more(
+    tmp_path: Path, never: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrivals, "LATE_BYTES", 1000)
+    async with sides(tmp_path) as (a, b):
+        await publish(a, b, b"1", b"2" * 1000)
+        await until(lambda: a.lanes.waiting() == (0, 0))
+        await publish(a, b, b"3")
+        await rounds(a, b)
+        assert a.spooled() == 1
+
+
+@pytest.mark.parametrize(
+    ("qos", "options"),
+    [
+        (2, {}),
+        (1, {"ack_after": "remote"}),
+        (1, {"overflow": "pause_publisher", "buffer_bytes": 65_536}),
+    ],
+)
+async def test_who_waits_waits_no_longer_for_it(
+    tmp_path: Path, never: None, qos: int, options: dict[str, Any]
+) -> None:
+    """At QoS 2 the subscriber does: a crash must hardly ever find it without the confirmation."""
+    async with sides(tmp_path, **options) as (a, b):
+        await publish(a, b, b"1" * 40_000, qos=qos)
+        await until(lambda: a.lanes.waiting() == (0, 0))
+
+
+async def test_what_is_late_when_a_node_stops_in_order_is_not_handled_again(
+    tmp_path: Path, never: None
+) -> None:
+    async with sides(tmp_path) as (a, b):
+        await publish(a, b, *payloads(1, 3))
+        await b.stop()
+        assert a.spooled() == 3
+        await b.start()
+        b.keeps = True
+        a.send(b"4")
+        await until(lambda: a.done == [True])
+        assert b.got == payloads(1, 4)
+
+
+async def test_what_is_late_when_a_node_dies_is_handled_again(
+    tmp_path: Path, never: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with sides(tmp_path) as (a, b):
+        await publish(a, b, *payloads(1, 2))
+        monkeypatch.setattr(b.node, "confirm", lambda _: None)
+        await b.kill(monkeypatch)
+        await b.start()
+        a.send(b"3")
+        await until(lambda: a.done == [True])
+        assert b.got == [*payloads(1, 2), *payloads(1, 3)]
 
 
 async def test_what_the_streams_had_not_committed_is_handled_again_and_nothing_else(
