@@ -26,8 +26,9 @@ from vmq_cluster.node import ClusterNode
 
 log = logging.getLogger("vmq.cluster")
 
+# Not final, for tests set them otherwise: a compiled module has constants in its code.
 #: Seconds after which is confirmed what nobody waits for, and the bytes that may wait for that: few beside those that a
-#: peer has in memory and under way. Not final, for tests set them otherwise: a compiled module has constants in its code.
+#: peer has in memory and under way.
 LATE = 0.02
 LATE_BYTES = 512 * 1024
 

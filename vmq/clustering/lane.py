@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from vmq.clustering.message import Message
-from vmq.clustering.spool import outgoing_key, prefix_of, put_total, stored_parcels
+from vmq.clustering.spool import parcel_key, prefix_of, put_total, stored_parcels
 from vmq.clustering.wire import HEAD, close, count_of, encode_into
 from vmq.output import Output, Wait
 from vmq.store import Store
@@ -71,8 +71,10 @@ class Lane:
         self._parcel = bytearray(HEAD)
         self._count = 0
         self._place = (0, 0, 0)
-        #: Its key, or the last one's.
-        self.key = prefix_of(peer)
+        #: What the keys of all parcels begin with, and the key of what they are in total.
+        self._prefix = prefix_of(peer)
+        #: The parcel's key, or the last one's.
+        self.key = self._prefix
         #: In memory, sent to the channel or not yet, and their bytes.
         self._sent: deque[Entry] = deque()
         self._fresh: deque[Entry] = deque()
@@ -122,7 +124,8 @@ class Lane:
         if self._count == 1:
             self.size += HEAD
             self._place = self._next_place()
-            self.key = outgoing_key(self.peer, *self._place[1:])
+            _, life, number = self._place
+            self.key = parcel_key(self._prefix, life, number)
             self._store.put(self.key, b"")
         else:
             self._store.extend(added)
@@ -151,7 +154,7 @@ class Lane:
         """Writes what waits in total, if that changed."""
         if self.is_changed:
             self.is_changed = False
-            put_total(self._store, self.peer, self.messages, self.size)
+            put_total(self._store, self._prefix, self.messages, self.size)
 
     # --- sending
 
@@ -276,9 +279,7 @@ class Lane:
         """What waits behind a key (empty: all) and can be read from the disk, with keys."""
         if self._gone:
             behind = max(behind, self._gone[-1])
-        return stored_parcels(
-            self._store, behind or prefix_of(self.peer), min(self._stored, self._written)
-        )
+        return stored_parcels(self._store, behind or self._prefix, min(self._stored, self._written))
 
     def pause(self, output: Output) -> bool:
         """Has a connection read no more until there is room; returns whether it did until now."""
@@ -304,7 +305,7 @@ class Lane:
         self._sent.clear()
         self._fresh.clear()
         self._held = 0
-        self._loaded = prefix_of(self.peer)
+        self._loaded = self._prefix
 
     def lose(self) -> None:
         """The peer is no member any more: whoever had something for it has it again, if it is not in the store."""
@@ -316,7 +317,7 @@ class Lane:
 
     def stored(self, behind: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The parcels behind a key and up to another, which are on the disk."""
-        return stored_parcels(self._store, max(behind, prefix_of(self.peer)), end)
+        return stored_parcels(self._store, max(behind, self._prefix), end)
 
     def cut(self, key: bytes, before: bytes, after: bytes) -> None:
         """A parcel becomes shorter, or is gone; it is not in memory."""

@@ -30,17 +30,10 @@ from vmq.checkpoint import Checkpoint
 from vmq.clustering.appends import Append
 from vmq.clustering.arrivals import Arrivals, M
 from vmq.clustering.dropped import BUFFER_FULL, Dropped
+from vmq.clustering.known import Known, forget_known, put_known, stored_known
 from vmq.clustering.lane import Done, Lane
 from vmq.clustering.publishes import QOS, Publish
-from vmq.clustering.spool import (
-    LIFE,
-    Known,
-    begin_life,
-    forget_known,
-    put_known,
-    stored_known,
-    stored_lanes,
-)
+from vmq.clustering.spool import LIFE, begin_life, stored_lanes
 from vmq.clustering.stores import StoreName
 from vmq.clustering.wire import AnyMessage, address, encode
 from vmq.core import Core

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.until import until
+from tests.vmq.clustering.nodes import hush
 from tests.vmq.clustering.sides import Side, payloads, rounds, sides
 from vmq.clustering import arrivals
 from vmq.clustering.appends import Append
 from vmq.store import Store
 from vmq_cluster import link
+from vmq_cluster.messages import Frame, Received
 
 
 async def test_a_message_is_kept_until_the_peer_has_committed_what_it_made_of_it(
@@ -52,8 +55,23 @@ async def publish(a: Side, b: Side, *texts: bytes, qos: int = 1) -> None:
     await b.wants(a)
     client = a.client()
     for text in texts:
+        more = len(b.got) + 1
         client.publish("t", text, qos=qos)
-        await until(lambda text=text: b.got[-1:] == [text])
+        await until(partial(b.has_got, more))
+
+
+def received(side: Side, patch: pytest.MonkeyPatch) -> list[Received]:
+    """The confirmations that come to a node from now on."""
+    found: list[Received] = []
+    link = side.node.link
+    hear = link._on_frame
+
+    def listen(frame: Frame) -> None:
+        found.extend(each for each in frame.messages if isinstance(each, Received))
+        hear(frame)
+
+    patch.setattr(link, "_on_frame", listen)
+    return found
 
 
 async def test_what_nobody_waits_for_is_confirmed_for_many_at_once(
@@ -61,9 +79,7 @@ async def test_what_nobody_waits_for_is_confirmed_for_many_at_once(
 ) -> None:
     monkeypatch.setattr(arrivals, "LATE", 0.5)
     async with sides(tmp_path) as (a, b):
-        confirmed = []
-        confirm = b.node.confirm
-        b.node.confirm = lambda arrived: confirmed.append(arrived) or confirm(arrived)  # type: ignore[method-assign, func-returns-value]
+        confirmed = received(a, monkeypatch)
         await publish(a, b, *payloads(1, 20))
         await until(lambda: a.lanes.waiting() == (0, 0))
         assert 1 <= len(confirmed) < 20
@@ -133,7 +149,7 @@ async def test_what_is_late_when_a_node_dies_is_handled_again(
 ) -> None:
     async with sides(tmp_path) as (a, b):
         await publish(a, b, *payloads(1, 2))
-        monkeypatch.setattr(b.node, "confirm", lambda _: None)
+        hush(b.running, monkeypatch)
         await b.kill(monkeypatch)
         await b.start()
         a.send(b"3")
@@ -166,7 +182,7 @@ async def test_a_receiver_that_starts_again_takes_nothing_twice(
     async with sides(tmp_path) as (a, b):
         a.send(b"1")
         await until(lambda: a.done == [True])
-        monkeypatch.setattr(b.node, "confirm", lambda _: None)
+        hush(b.running, monkeypatch)
         for payload in payloads(2, 5):
             a.send(payload)
         await until(lambda: b.got == payloads(1, 5) and len(b.records(b"rgot/")) == 5)

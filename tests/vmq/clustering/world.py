@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from vmq.clustering.here import Kind, Verdict
+from vmq.clustering.known import Known
 from vmq.clustering.moves import Batch, Entry, Inherited, Mark, Move, Who
 from vmq.clustering.moving import Moving
 from vmq.clustering.publishes import Publish
 from vmq.clustering.records import Record, taken_over
-from vmq.clustering.spool import Known
 from vmq.clustering.stretches import Stretches
 
 WHO: Who = ("", "c")
