@@ -24,6 +24,8 @@ PYTEST_ARGS ?=
 JOBS ?= 2
 FUZZ_SECONDS ?= 600
 SOAK_MINUTES ?= 10
+CHAOS_MINUTES ?= 10
+CHAOS_SEED ?= $(shell date +%s)
 # What a wheel is built from.
 PACKAGE := vmq hooks cluster plugins pyproject.toml setup.py LICENSE README.md
 # Debian keeps mosquitto in /usr/sbin, which is not on everybody's PATH.
@@ -32,7 +34,7 @@ export PATH := $(PATH):/usr/sbin
 export VMQ_PURE := $(filter 1,$(VMQ_PURE))
 BUILT := $(VENV)/.built-$(if $(VMQ_PURE),pure,compiled)
 
-.PHONY: help run demo spark build test test-pure test-wheel check format bench fuzz corpus soak reference lock clean
+.PHONY: help run demo spark build test test-pure test-wheel check format bench fuzz corpus soak chaos reference lock clean
 
 help: ## list the tasks
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -89,6 +91,11 @@ corpus: $(VENV)/.dev ## write tests/fuzz/corpus anew, with what `make fuzz` foun
 soak: build $(VENV)/.dev ## use a broker for long and see whether it grows (SOAK_MINUTES=10)
 	@echo "==> soak: $(SOAK_MINUTES) minutes"
 	@$(BIN)/python -m tests.soak --minutes $(SOAK_MINUTES)
+
+chaos: build $(VENV)/.dev ## break clusters at random and see whether they keep their promises (CHAOS_MINUTES=10)
+	@$(MAKE) mosquitto
+	@echo "==> chaos: $(CHAOS_MINUTES) minutes from seed $(CHAOS_SEED); what came of failures is left in build/chaos"
+	@$(BIN)/python -m tests.cluster_processes.chaos --seed $(CHAOS_SEED) --minutes $(CHAOS_MINUTES)
 
 reference: $(VENV)/.runtime ## write config/vmq.toml from the options in vmq/config.py
 	@echo "==> reference: config/vmq.toml"

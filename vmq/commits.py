@@ -39,8 +39,11 @@ class Committer:
         self.store: Store | None = None
         self.reopen: Callable[[], Any] | None = None
         self.writing: asyncio.Future[None] | None = None
+        #: LevelDB failed in the middle of a write.
+        self.is_torn = False
         self.handle: asyncio.Handle | None = None
-        #: Called before each commit: what must not be behind the store on its own disk is written then.
+        #: Called before each commit: what must not be behind the store on its own disk is written then. While one of
+        #: them raises nothing is committed, and durable work refused: an acknowledgement would leave for half of it.
         self.before: list[Callable[[], None]] = []
         #: Told of each commit that is done, instead of the outbox: what waits for it may have to wait for more.
         self.on_stored: Callable[[int], None] | None = None
@@ -76,18 +79,23 @@ class Committer:
         store, core = self.store, self.core
         if store is None or core is None or self.writing is not None:
             return
-        if store.failing and not self.recover(store, core):
+        if self.is_torn and not self.recover(store, core):
             return
-        for each in self.before:
-            each()
-        number = store.begin_commit()
+        try:
+            for each in self.before:
+                each()
+            number = store.begin_commit()
+        except Exception as error:
+            log.exception("what goes with a commit cannot be written")
+            self.refuse(store, core, error)
+            return
         if store.sync:
             self.writing = self.loop.run_in_executor(None, self.write, store)
             self.writing.add_done_callback(lambda done: self.finish(number, done.exception()))
             return
         try:
             self.write(store)
-        except (plyvel.Error, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - nothing may be acknowledged that is not written
             self.finish(number, error)
         else:
             self.finish(number, None)
@@ -112,16 +120,17 @@ class Committer:
             store.failing = False
             store.end_commit()
             self.stored = number
+            if store.dirty:  # first of all: whatever is told of this one, there is a next
+                self.schedule()
             if self.on_stored is None:
                 core.outbox.release(number)
             else:
                 self.on_stored(number)
             if core.waiting_for_store:
                 core.resume_all(core.waiting_for_store)
-            if store.dirty:
-                self.schedule()
             return
         store.retry_commit()
+        self.is_torn = True
         self.refuse(store, core, error)
 
     def refuse(self, store: Store, core: Core, error: BaseException) -> None:
@@ -150,6 +159,7 @@ class Committer:
         except (StoreError, plyvel.Error, OSError) as error:
             self.refuse(store, core, error)
             return False
+        self.is_torn = False
         log.warning("the store is open again")
         return True
 

@@ -38,6 +38,8 @@ class Sender:
         self.next_order: int = 1
         #: The place of the next delivery that waits; see `Store.put_waiting`.
         self.next_seq: int = 1
+        #: No place before this one is used again.
+        self.least_seq: int = 1
         self.inflight_is_stored = False
 
     def window_open(self) -> bool:
@@ -75,10 +77,11 @@ class Sender:
         if self.durable:
             store = self.core.store
             assert store is not None
-            if self.options.lifo and delivery.seq == self.next_seq - 1 and delivery.seq:
+            seq = delivery.seq
+            if self.options.lifo and seq == self.next_seq - 1 and seq >= self.least_seq:
                 # The last place is free again: so newest-first sending leaves no empty places. Else none is used
                 # again while this broker runs, so that a place tells which of two messages came later.
-                self.next_seq = delivery.seq
+                self.next_seq = seq
             delivery.order = self.next_order
             self.next_order += 1
             store.put_inflight(self.session, delivery)

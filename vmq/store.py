@@ -21,6 +21,7 @@ Records, by the first byte of their key (integers are big-endian, so that keys s
     p query                 -> batch (8), messages published of it (8)      a sink's batch under way
     l                       -> random name of this store (8), life of the broker as a node (8)
     l alone                 ->                                      the broker ran without other nodes since
+    l copied                -> life (8), commit (8)                 the last that had something for copies
     o node NUL life number  -> messages     a parcel that another node has not confirmed
     o node NUL              -> how many messages these are (8), their bytes (8)
     k session               -> whose session this is a copy of     a copy that is kept for another node
@@ -211,6 +212,13 @@ class Store:
         except Exception as error:  # plyvel's, or that it is closed after a failed write
             raise StoreError("the store cannot be read: " + str(error)) from error
         return value
+
+    def latest(self, key: bytes, committed: bytes) -> bytes | None:
+        """The same of a record that was read from the disk; None: it is deleted."""
+        for writes in (self.dirty, self.writing):
+            if key in writes:
+                return writes[key]
+        return committed
 
     def refuses(self, limit: int) -> bool:
         """Whether new durable work has to be refused: writing fails, or is far behind its `limit`.

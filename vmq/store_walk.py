@@ -29,7 +29,7 @@ from vmq.store import (
 from vmq.store_open import no_format, other_format, text_of
 
 #: The first bytes of vmq's keys.
-KINDS: Final = b"acdeghiklmnopqrstuvwx"
+KINDS: Final = b"acdefghiklmnopqrstuvwx"
 
 #: Every flag that an entry may have, and its QoS.
 ENTRY_FLAGS: Final = 63
@@ -295,6 +295,11 @@ class Walk:
         for key, value in self.records(prefix=b"w"):
             if len(key) != 9 or not value:
                 self.found_malformed("ill-formed origins of sessions", key)
+        for key, value in self.records(prefix=b"f"):
+            if len(key) != 9 or any(
+                has_flaw(decode_client_id, name) for name in value.split(b"\0")
+            ):
+                self.found_malformed("ill-formed names of nodes that route sessions elsewhere", key)
 
     def ended_sessions(self) -> None:
         for key, value in self.records(prefix=b"g"):
@@ -314,7 +319,8 @@ class Walk:
     def lanes(self) -> None:
         """What belongs to messages between nodes."""
         for key, value in self.records(prefix=b"l"):
-            if (key, value) != (b"lalone", b"") and (len(key) != 1 or len(value) != 16):
+            is_place = key in (b"l", b"lcopied") and len(value) == 16
+            if not is_place and (key, value) != (b"lalone", b""):
                 self.found_malformed("ill-formed records of this node", key)
         for key, value in self.records(prefix=b"o"):
             name, _, place = key[1:].partition(b"\0")
@@ -505,7 +511,7 @@ def show(key: bytes) -> str:
         return f"session {number}, packet id {int.from_bytes(rest, 'big')}"
     if kind in (b"m", b"c") and len(key) == 9:
         return f"message {number}"
-    if kind in (b"g", b"k", b"w") and len(key) == 9:
+    if kind in (b"g", b"k", b"w", b"f") and len(key) == 9:
         return f"session {number}"
     if kind == b"a" and len(key) >= 9:
         return f"session {number}, node {key[9:].decode(errors='replace')!r}"

@@ -25,7 +25,7 @@ def check_key(key: str) -> bytes:
     try:
         return zmq.curve_public(key.encode())
     except (ValueError, zmq.ZMQError, UnicodeEncodeError):
-        raise ClusterError("the cluster key is none: it has 40 characters of Z85") from None
+        raise ClusterError("this is no cluster key, which has 40 characters of Z85") from None
 
 
 def is_private(address: str) -> bool:

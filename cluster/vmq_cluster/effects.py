@@ -138,6 +138,14 @@ class ClockAhead:
 
 
 @dataclass(slots=True, frozen=True)
+class Refused:
+    """A node speaks a version of the protocol that this one cannot talk with; told once in each of its lives."""
+
+    peer: str
+    reason: str
+
+
+@dataclass(slots=True, frozen=True)
 class Misbehaved:
     """A peer sent what no peer sends: its link is to be dropped."""
 
@@ -161,6 +169,7 @@ Effect = (
     | Acknowledged
     | Overflow
     | ClockAhead
+    | Refused
     | Misbehaved
 )
 

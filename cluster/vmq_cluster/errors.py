@@ -9,5 +9,9 @@ class MalformedError(ClusterError):
     """A peer sent what no peer sends: the fault is remote, and the link to it is dropped."""
 
 
+class FormatError(MalformedError):
+    """A frame of a format that this node does not read: its sender is of another version."""
+
+
 class StorageError(ClusterError):
     """The storage holds what this program never wrote, or cannot be used."""

@@ -129,9 +129,7 @@ class Exchange:
         before, self._up = self._up, set(up)
         self.complete &= self._up
         self._hurried &= self._up
-        for peer in sorted(self._up - before):
-            if len(self._due) < ASKED_AT_ONCE:
-                self._due[peer] = now
+        self._ask_soon(self._up - before, now)
         for peer in sorted(before - self._up):
             self._due.pop(peer, None)
             if self._pull is not None and self._pull.peer == peer:
@@ -142,6 +140,15 @@ class Exchange:
         before, self._hurried = self._hurried, self._up.intersection(peers)
         for peer in sorted(self._hurried - before):
             self._due[peer] = now
+
+    def catch_up(self, now: float) -> None:
+        """This node was away, and they were told nothing of that: they are asked as if they were new."""
+        self._ask_soon(self._up - self._due.keys(), now)
+
+    def _ask_soon(self, peers: Iterable[str], now: float) -> None:
+        for peer in sorted(peers):
+            if len(self._due) < ASKED_AT_ONCE:
+                self._due[peer] = now
 
     def tick(self, now: float) -> None:
         """Repeats a request that was not answered; begins an exchange that is due."""

@@ -11,6 +11,12 @@ of every client) and as a server (its clients expect no other). Who lacks it get
 log. Without a key the link only works where nobody else can listen in: on loopback, and between processes of one
 machine.
 
+**Patience.** A connection can die without a word: a switch forgets it, a packet is lost when the network comes back,
+a handshake stops half-way. None of that ends by itself soon: the kernel repeats its SYN after 1, 3, 7, 15... seconds
+and sends again at a pace that slows down as much, so what lay idle for a minute may lie for another. So whoever
+connects gives each attempt and each handshake a limit, and each connection one for what is not answered: and begins
+anew.
+
 **Bounds.** A frame that is larger than `MAX_FRAME` is not read, what waits to be written to one peer is limited in
 bytes and frames, and a peer that sends what is no frame is not listened to for a while.
 """
@@ -18,12 +24,13 @@ bytes and frames, and a peer that sends what is no frame is not listened to for 
 import asyncio
 import logging
 from collections.abc import Callable
+from math import inf
 from typing import Any, Final
 
 import zmq
 
 from vmq_cluster.addresses import check_address, check_key
-from vmq_cluster.errors import ClusterError, MalformedError
+from vmq_cluster.errors import ClusterError, FormatError, MalformedError
 from vmq_cluster.messages import MAX_FRAME, Frame, decode, encode
 from vmq_cluster.sockets import (
     FRAMES,
@@ -42,9 +49,12 @@ log = logging.getLogger("vmq.cluster.link")
 #: Milliseconds between attempts to connect: at first, and at most. Who comes back is heard at once, and hears soon.
 _RECONNECT_MS: Final = 100
 _RECONNECT_MAX_MS: Final = 2000
-#: Milliseconds for a connection to be greeted, and for what was written to leave at the end.
-_HANDSHAKE_MS: Final = 10_000
+#: Seconds that a connection is borne with when it is not answered, unless its owner says otherwise.
+_PATIENCE: Final = 10.0
+#: Milliseconds for what was written to leave at the end.
 _LINGER_MS: Final = 500
+#: Seconds until the other machine is asked whether it is there where nothing was sent, and between two such questions.
+_KEEPALIVE: Final = 10
 #: Seconds that a connection is not listened to after nonsense, and between two warnings of one kind.
 _DEAF_SECONDS: Final = 10.0
 _WARN_SECONDS: Final = 10.0
@@ -65,8 +75,13 @@ class Link:
         on_frame: Callable[[Frame], None],
         on_nonsense: Callable[[str, str], None],
         key: str | None = None,
+        patience: float = _PATIENCE,
+        speaks: int = 1,
     ) -> None:
         """`on_nonsense` is told who sent what is no frame (nothing, if it had not said its name) and why.
+
+        A peer that can be reached again is linked within about `patience` seconds. `speaks` is the version of this
+        node: what later ones say besides is passed over.
 
         Raises:
             ClusterError: the key is none.
@@ -75,6 +90,8 @@ class Link:
         self._on_nonsense = on_nonsense
         self._public = None if key is None else check_key(key)
         self._key = key
+        self._speaks = speaks
+        self._patience_ms = int(patience * 1000)
         self._context = zmq.Context()
         self._sockets: list[Socket] = []
         self._peers: dict[str, Peer] = {}
@@ -204,6 +221,8 @@ class Link:
         socket.set(zmq.IMMEDIATE, 1)
         socket.set(zmq.RECONNECT_IVL, _RECONNECT_MS)
         socket.set(zmq.RECONNECT_IVL_MAX, _RECONNECT_MAX_MS)
+        # Half of it: the pause before the next attempt may come on top.
+        socket.set(zmq.CONNECT_TIMEOUT, self._patience_ms // 2)
         if self._key is not None and self._public is not None:
             socket.set(zmq.CURVE_SERVERKEY, self._public)
             socket.set(zmq.CURVE_PUBLICKEY, self._public)
@@ -215,8 +234,14 @@ class Link:
         socket.set(zmq.LINGER, _LINGER_MS)
         socket.set(zmq.SNDHWM, FRAMES)
         socket.set(zmq.RCVHWM, FRAMES)
-        socket.set(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
-        socket.set(zmq.HEARTBEAT_IVL, _HANDSHAKE_MS)
+        socket.set(zmq.HANDSHAKE_IVL, self._patience_ms)
+        # Not ZeroMQ's own heartbeats: where one is due, or comes, while more waits to be read than RCVHWM and the other
+        # end is gone already, libzmq 4.3.5 aborts the process (`!_io_error`): a node that had stood still for a while.
+        # The kernel finds out as well whether the other machine is there.
+        socket.set(zmq.TCP_MAXRT, self._patience_ms)
+        socket.set(zmq.TCP_KEEPALIVE, 1)
+        socket.set(zmq.TCP_KEEPALIVE_IDLE, _KEEPALIVE)
+        socket.set(zmq.TCP_KEEPALIVE_INTVL, _KEEPALIVE)
         return socket
 
     # --- hearing
@@ -231,6 +256,9 @@ class Link:
             del self._deaf[connection]
         try:
             frame = self._decode(parts)
+        except FormatError as error:
+            self._refuse(connection, str(error))
+            return
         except MalformedError as error:
             self._turn_deaf(connection, str(error))
             return
@@ -241,10 +269,15 @@ class Link:
     def _decode(self, parts: list[bytes]) -> Frame:
         if len(parts) != 2:
             raise MalformedError(f"a message of {len(parts) - 1} parts")
-        frame = decode(parts[1])
+        frame = decode(parts[1], self._speaks)
         if self._senders.setdefault(parts[0], frame.sender) != frame.sender:
             raise MalformedError(f"frames of {frame.sender!r} too")
         return frame
+
+    def _refuse(self, connection: bytes, reason: str) -> None:
+        """Does not listen to a connection any more: who is at its other end will not be another version."""
+        self._put_deaf(connection, inf)
+        self._on_nonsense(self._senders.pop(connection, ""), reason)
 
     def drop(self, name: str) -> None:
         """Does not listen to a peer for a while."""
@@ -253,14 +286,16 @@ class Link:
             self._deaf[connection] = now + _DEAF_SECONDS
 
     def _turn_deaf(self, connection: bytes, reason: str) -> None:
-        now = asyncio.get_running_loop().time()
-        if len(self._deaf) >= _MAX_CONNECTIONS:
-            del self._deaf[next(iter(self._deaf))]
-        self._deaf[connection] = now + _DEAF_SECONDS
+        self._put_deaf(connection, asyncio.get_running_loop().time() + _DEAF_SECONDS)
         name = self._senders.pop(connection, "")
         hosts = [each.last_host for each in self._sockets if isinstance(each, Listener)]
         where = f"from {hosts[0]}: " if not name and hosts and hosts[0] else ""
         self._on_nonsense(name, f"{where}{reason}; it is not listened to for {_DEAF_SECONDS:g} s")
+
+    def _put_deaf(self, connection: bytes, until: float) -> None:
+        if len(self._deaf) >= _MAX_CONNECTIONS:
+            del self._deaf[next(iter(self._deaf))]
+        self._deaf[connection] = until
 
     def warn(self, text: str) -> None:
         """Logs what may happen often."""

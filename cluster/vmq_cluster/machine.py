@@ -52,6 +52,7 @@ from vmq_cluster.order import FrameOrder
 from vmq_cluster.plumtree import Plumtree, Stream
 from vmq_cluster.rollcall import RollCall
 from vmq_cluster.storage import Storage, Transaction
+from vmq_cluster.versions import Dialects, Versions
 
 if TYPE_CHECKING:
     from random import Random
@@ -76,8 +77,11 @@ class Machine:
         random: "Random",
         wall: Callable[[], int],
         boot: bytes = b"",
+        versions: Versions = Versions(),  # noqa: B008 - it is immutable
     ) -> None:
         """`address` is where the others reach this node; `boot` tells boots of the machine apart.
+
+        `versions` are those of all that is said between nodes, by the application too.
 
         Raises:
             ClusterError: the name is none, or the storage is another node's, or damaged.
@@ -101,6 +105,7 @@ class Machine:
             identity, self.membership, self.metadata, self.collector, options, random, outbox
         )
         self.channels = Channels(identity, options, outbox)
+        self.dialects = Dialects(versions, outbox)
         self._order = FrameOrder()
         self._frames = 0
         self._rollcall = RollCall(
@@ -128,6 +133,10 @@ class Machine:
         """Does what is due."""
         self._rollcall.tick(now)
         self._settle(now)
+        if self.detector.was_away:
+            # To whom is down nobody tells anything; what this node says next shows them that it is there.
+            self.detector.was_away = False
+            self.exchange.catch_up(now)
         self.plumtree.tick(now)
         self.exchange.tick(now)
         self.collector.tick(now)
@@ -152,6 +161,10 @@ class Machine:
             return self._finish(now)
         if not self._order.accepts(frame):
             return []
+        if not self.dialects.accepts(frame):
+            self.detector.lost(peer, "it is of another version", now)
+            self._rollcall.refuse_version(frame)
+            return self._finish(now)
         try:
             for message in frame.messages:
                 if peer in self.membership.others:
@@ -307,7 +320,8 @@ class Machine:
 
     def _frame(self, messages: list[AnyMessage]) -> Frame:
         self._frames += 1
-        return Frame(FORMAT, self.name, self.identity.epoch, self._frames, messages)
+        speaks, reads = self.dialects.own
+        return Frame(FORMAT, self.name, self.identity.epoch, self._frames, messages, speaks, reads)
 
 
 def _frames(messages: list[AnyMessage]) -> list[list[AnyMessage]]:

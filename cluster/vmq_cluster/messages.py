@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vmq_cluster.clocks import MAX_COUNTER, MAX_NUMBER
-from vmq_cluster.errors import ClusterError, MalformedError
+from vmq_cluster.errors import ClusterError, FormatError, MalformedError
 
 #: Goes up when a frame changes so that older nodes misread it.
 FORMAT: Final = 1
@@ -207,16 +207,34 @@ class Frame(Struct, array_like=True, frozen=True):
     #: Which frame of this life to this receiver.
     number: Positive
     messages: Annotated[list[AnyMessage], Meta(max_length=MAX_MESSAGES)]
+    #: See `vmq_cluster.versions`.
+    speaks: Number = 1
+    reads: Number = 1
+
+
+class _Torn(Struct, array_like=True):
+    """The same, with messages that may be none of this version."""
+
+    format: int
+    sender: Name
+    epoch: Positive
+    number: Positive
+    messages: Annotated[list[msgspec.Raw], Meta(max_length=MAX_MESSAGES)]
+    speaks: Number = 1
+    reads: Number = 1
 
 
 class _Head(Struct, array_like=True):
     """The part of a frame that every version understands."""
 
     format: int
+    sender: Annotated[str, Meta(max_length=MAX_NAME)] = ""
 
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Frame)
+_TORN_DECODER = msgspec.msgpack.Decoder(_Torn)
+_MESSAGE_DECODER: Final[msgspec.msgpack.Decoder[AnyMessage]] = msgspec.msgpack.Decoder(AnyMessage)
 _HEAD_DECODER = msgspec.msgpack.Decoder(_Head)
 
 
@@ -232,35 +250,65 @@ def encode(frame: Frame) -> bytes:
     return raw
 
 
-def decode(raw: bytes) -> Frame:
-    """The frame that a peer sent.
+def decode(raw: bytes, speaks: int = 1) -> Frame:
+    """The frame that a peer sent, to a node that speaks this version.
+
+    Of one that speaks a later one it has the messages that are known here.
 
     Raises:
-        MalformedError: it is none, is too large, or is one of another version.
+        FormatError: it is of another version altogether.
+        MalformedError: it is none, or is too large.
     """
     if len(raw) > MAX_FRAME:
         raise MalformedError(f"a frame of {len(raw)} bytes; the limit is {MAX_FRAME}")
     try:
         frame = _DECODER.decode(raw)
-        spoken = frame.format
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        spoken = _format_of(raw)
-        if spoken == FORMAT:
-            raise MalformedError(f"no frame of this cluster: {error}") from None
-    if spoken != FORMAT:
-        raise MalformedError(
-            f"a frame of format {spoken}; this node speaks {FORMAT}: one of the two runs another version of vmq"
-        )
+        _check_format(_head_of(raw))
+        return _known_part(raw, speaks, error)
+    if frame.format != FORMAT:
+        _check_format(_Head(frame.format, frame.sender))
     return frame
 
 
-def _format_of(raw: bytes) -> int:
-    """The format of what is no frame of this one's.
+def _known_part(raw: bytes, speaks: int, fault: Exception) -> Frame:
+    """What a node of this version understands of a frame that it cannot read as a whole.
+
+    Raises:
+        MalformedError: its sender is of no later version: it should have known.
+    """
+    try:
+        torn = _TORN_DECODER.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedError(f"no frame of this cluster: {error}") from None
+    if torn.speaks <= speaks:
+        raise MalformedError(f"no frame of this cluster: {fault}") from None
+    messages = []
+    for each in torn.messages:
+        try:
+            messages.append(_MESSAGE_DECODER.decode(each))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue  # a later version has it
+    return Frame(FORMAT, torn.sender, torn.epoch, torn.number, messages, torn.speaks, torn.reads)
+
+
+def _head_of(raw: bytes) -> _Head:
+    """What tells of which version a frame is that is none of this one's.
 
     Raises:
         MalformedError: it is none of any.
     """
     try:
-        return _HEAD_DECODER.decode(raw).format
+        return _HEAD_DECODER.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedError(f"no frame of this cluster: {error}") from None
+
+
+def _check_format(head: _Head) -> None:
+    """Raises `FormatError` for what another version has sent."""
+    if head.format != FORMAT:
+        who = f"node {head.sender!r}" if head.sender else "a node"
+        where = "this node" if head.format > FORMAT else "that one"
+        raise FormatError(
+            f"{who} sends frames of format {head.format}, and this node reads {FORMAT}; upgrade vmq on {where}"
+        )

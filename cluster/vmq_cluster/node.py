@@ -30,6 +30,7 @@ from vmq_cluster.effects import (
     Misbehaved,
     PeerDown,
     PeerUp,
+    Refused,
     Transmit,
 )
 from vmq_cluster.entries import Merge
@@ -39,10 +40,15 @@ from vmq_cluster.machine import Machine
 from vmq_cluster.messages import Frame
 from vmq_cluster.options import Options
 from vmq_cluster.storage import Storage
+from vmq_cluster.versions import Versions
 
 log = logging.getLogger("vmq.cluster")
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+
+#: Seconds that the link bears with a connection that is not answered: as long as a member may be silent, but time
+#: enough for a busy one to greet, and no longer than anybody wants to wait for a network that works again.
+_PATIENCE: Final = (1.0, 10.0)
 
 E = TypeVar("E")
 
@@ -70,8 +76,11 @@ class ClusterNode:
         key: str | None = None,
         advertise: str = "",
         options: Options | None = None,
+        versions: Versions = Versions(),  # noqa: B008 - it is immutable
     ) -> None:
         """`advertise` is where the others reach this node, if that is not where it listens.
+
+        `versions` are those of all that is said between nodes, by the application too.
 
         Raises:
             ClusterError: the key is none.
@@ -81,7 +90,10 @@ class ClusterNode:
         self._advertise = advertise
         self._storage = storage
         self._options = Options() if options is None else options
-        self._link = Link(self._receive, self._on_nonsense, key)
+        shortest, longest = _PATIENCE
+        patience = min(max(self._options.heartbeat_timeout, shortest), longest)
+        self._link = Link(self._receive, self._on_nonsense, key, patience, versions.speaks)
+        self._versions = versions
         self._machine: Machine | None = None
         self._callbacks: dict[type, list[Callable[[Any], None]]] = {}
         self._holds = False
@@ -114,6 +126,7 @@ class ClusterNode:
                 random.Random(),
                 _wall,
                 this_boot(),
+                self._versions,
             )
             self._machine.channels.holds = self._holds
             self._carry_out(self._machine.start(self._now()))
@@ -195,6 +208,10 @@ class ClusterNode:
     def machine(self) -> Machine:
         """The node without its loop, for what is shown of it: counters, clocks, records."""
         return self._running
+
+    def spoken_by(self, peer: str) -> int:
+        """The version that a peer speaks, as far as it was heard."""
+        return self._running.dialects.spoken_by(peer)
 
     def on(self, kind: type[E], callback: Callable[[E], None]) -> None:
         """Calls back with each effect of a kind. A callback that fails is logged and harms nobody."""
@@ -400,6 +417,8 @@ class ClusterNode:
                 case Misbehaved():
                     log.warning("dropped the link of %s: %s", effect.peer, effect.reason)
                     self._link.drop(effect.peer)
+                case Refused():
+                    log.warning("refused node %s: %s", effect.peer, effect.reason)
                 case Left():
                     if self._left is not None and not self._left.done():
                         self._left.set_result(effect.complete)

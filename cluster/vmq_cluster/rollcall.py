@@ -152,13 +152,20 @@ class RollCall:
     def refuse_stale(self, frame: Frame, epoch: int) -> None:
         """Tells a node that it counts its lives too low, where it says it is if it does."""
         answer = StaleEpoch(epoch)
-        for message in frame.messages:
-            if isinstance(message, Members):
-                for record in message.records:
-                    if record.name == frame.sender:
-                        self._outbox.knock(record.address, answer)
-                        return
-        self._outbox.send(frame.sender, answer)
+        address = _address_in(frame)
+        if address is None:
+            self._outbox.send(frame.sender, answer)
+        else:
+            self._outbox.knock(address, answer)
+
+    def refuse_version(self, frame: Frame) -> None:
+        """Lets a node that cannot be talked with see the version of this one, if it introduces itself.
+
+        Whatever else it says is not answered: two that refuse each other would go on for ever.
+        """
+        address = _address_in(frame)
+        if address is not None:
+            self._outbox.knock(address, Heartbeat(self._membership.digest))
 
     def _on_answer(self, peer: str, message: Members) -> None:
         """A peer may know now what this node said of itself."""
@@ -215,11 +222,9 @@ class RollCall:
 
     def _expire(self, now: float) -> None:
         """Takes out who has been dead for too long, unless this node's side is the smaller one."""
-        limit = self._options.dead_node_timeout
-        down = self._detector.down
-        if not limit or len(down) > len(self._detector.up) + 1:
+        if len(self._detector.down) > len(self._detector.up) + 1:
             return
-        expired = [peer for peer, since in down.items() if now - since > limit]
+        expired = self._detector.dead(now)
         for peer in expired:
             self._membership.exclude(peer, Status.EXPIRED)
         if expired:
@@ -241,3 +246,13 @@ class RollCall:
     def _say_goodbye(self) -> None:
         for peer in sorted(self._farewell):
             self._outbox.send(peer, self._membership.message(asks=True))
+
+
+def _address_in(frame: Frame) -> str | None:
+    """Where the sender of a frame says that it is."""
+    for message in frame.messages:
+        if isinstance(message, Members):
+            for record in message.records:
+                if record.name == frame.sender:
+                    return record.address
+    return None

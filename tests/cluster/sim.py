@@ -19,6 +19,7 @@ from vmq_cluster.machine import Machine
 from vmq_cluster.messages import AnyMessage, Frame, decode, encode
 from vmq_cluster.options import Options
 from vmq_cluster.storage import MemoryStorage
+from vmq_cluster.versions import Versions
 
 #: The wall clock at the beginning, in milliseconds.
 EPOCH = 1_700_000_000_000
@@ -82,7 +83,12 @@ class Node:
     storage: MemoryStorage
     skew: int
     boot: int = 1
+    versions: Versions = Versions()  # noqa: RUF009 - it is immutable
     machine: Machine | None = None
+    #: While the node is held up: what came meanwhile, by sender.
+    unread: list[tuple[str, Frame]] | None = None
+    #: Whether a tick is due that it could not do.
+    is_late: bool = False
     #: Every effect but frames, since the node was added.
     effects: list[Effect] = field(default_factory=list)
 
@@ -113,9 +119,12 @@ class Sim:
 
     # --- nodes
 
-    def add(self, name: str, join: str = "", skew: int = 0) -> Machine:
+    def add(
+        self, name: str, join: str = "", skew: int = 0, versions: Versions | None = None
+    ) -> Machine:
         """Starts a new node; `skew` is by how many milliseconds its clock is wrong."""
         node = Node(name, MemoryStorage(crashes=True), skew)
+        node.versions = node.versions if versions is None else versions
         self.nodes[name] = node
         machine = self._boot(node)
         if join:
@@ -183,6 +192,22 @@ class Sim:
         self._carry_out(node, self[name].stop(self.now))
         node.machine = None
 
+    def pause(self, name: str) -> None:
+        """A node is held up: it does nothing, and what comes lies in its sockets."""
+        self.nodes[name].unread = []
+
+    def resume(self, name: str) -> None:
+        """It goes on: what is due comes first, as on a loop, and then it reads."""
+        node = self.nodes[name]
+        assert node.unread is not None
+        unread, node.unread = node.unread, None
+        if node.is_late and node.machine is not None:
+            node.is_late = False
+            self._tick(node, node.machine)
+        for sender, frame in unread:
+            delay = self.random.uniform(0, self.network.longest)
+            self._later(delay, self._arrive, sender, name, frame)
+
     def restart(self, name: str, wipe: bool = False) -> Machine:
         """A node that does not run starts again, on its disk or on an empty one."""
         node = self.nodes[name]
@@ -199,7 +224,7 @@ class Sim:
         boot = node.boot.to_bytes(4, "big")
         random = Random(self.random.getrandbits(64))
         node.machine = machine = Machine(
-            node.name, node.name, node.storage, self.options, random, wall, boot
+            node.name, node.name, node.storage, self.options, random, wall, boot, node.versions
         )
         self._carry_out(node, machine.start(self.now))
         self._later(self.random.uniform(0, TICK), self._tick, node, machine)
@@ -230,7 +255,9 @@ class Sim:
         heapq.heappush(self._events, (self.now + delay, self._order, what, arguments))
 
     def _tick(self, node: Node, machine: Machine) -> None:
-        if node.machine is machine:
+        if node.machine is machine and node.unread is not None:
+            node.is_late = True
+        elif node.machine is machine:
             self._carry_out(node, machine.tick(self.now))
             self._later(TICK, self._tick, node, machine)
 
@@ -265,6 +292,9 @@ class Sim:
     def _arrive(self, sender: str, receiver: str, frame: Frame) -> None:
         node = self.nodes.get(receiver)
         if node is None or node.machine is None or (sender, receiver) in self.network.cuts:
+            return
+        if node.unread is not None:
+            node.unread.append((sender, frame))
             return
         if self.wire:
             frame = decode(encode(frame))

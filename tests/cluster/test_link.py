@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import zmq
 
@@ -23,11 +26,13 @@ LOOPBACK = "tcp://127.0.0.1:0"
 class End:
     """A link with what it hears."""
 
-    def __init__(self, name: str, key: str | None = None) -> None:
+    def __init__(self, name: str, key: str | None = None, patience: float = 10.0) -> None:
         self.name = name
         self.frames: asyncio.Queue[Frame] = asyncio.Queue()
         self.nonsense: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
-        self.link = Link(self.frames.put_nowait, lambda *each: self.nonsense.put_nowait(each), key)
+        self.link = Link(
+            self.frames.put_nowait, lambda *each: self.nonsense.put_nowait(each), key, patience
+        )
         self.sent = 0
 
     def frame(self) -> Frame:
@@ -198,6 +203,24 @@ async def test_nonsense_is_told_and_its_sender_not_listened_to(ends: list[End]) 
     assert inside.frames.empty()
 
 
+async def test_who_speaks_another_format_is_told_of_once(ends: list[End]) -> None:
+    inside, honest = End("inside"), End("honest")
+    ends += [inside, honest]
+    address = await inside.link.start(LOOPBACK)
+    await honest.link.start(LOOPBACK)
+    honest.link.set_members({"inside": address})
+    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
+        socket.set(zmq.LINGER, 0)
+        socket.connect(address)
+        for _ in range(5):
+            socket.send(msgspec.msgpack.encode([2, "later", "whatever that may be"]))
+        _, reason = await asyncio.wait_for(inside.nonsense.get(), 10)
+        assert reason.startswith("node 'later' sends frames of format 2")
+        honest.link.send("inside", honest.frame())
+        assert (await inside.hears()).sender == "honest"
+    assert inside.nonsense.empty()
+
+
 @pytest.mark.parametrize("second", ["another name", "two parts"])
 async def test_a_connection_has_one_name_and_one_part(ends: list[End], second: str) -> None:
     inside = End("inside")
@@ -280,6 +303,13 @@ async def test_a_frame_that_nobody_would_read_is_not_sent(
     one.sent = 1
     one.link.send("other", one.frame())
     assert (await other.hears()).number == 2
+
+
+def test_who_stood_still_goes_on_though_who_sent_much_is_gone() -> None:
+    """libzmq must not end the process, which it does where its own heartbeats come into it."""
+    program = [sys.executable, "-m", "tests.cluster.standing_still"]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "went on"), done.stderr
 
 
 async def test_an_address_in_use_is_an_error(ends: list[End]) -> None:

@@ -17,10 +17,11 @@ import vmq_cluster
 from tests.cluster.program import OPTIONS
 from tests.support.ports import lasting_port
 from vmq_cluster.addresses import generate_key
-from vmq_cluster.effects import Acknowledged, Arrived, Changed, Delivered, PeerDown, PeerUp
+from vmq_cluster.effects import Acknowledged, Arrived, Changed, Delivered, PeerDown, PeerUp, Refused
 from vmq_cluster.errors import ClusterError, StorageError
 from vmq_cluster.node import ClusterNode, this_boot
 from vmq_cluster.storage import Batch, MemoryStorage
+from vmq_cluster.versions import Versions
 
 LOOPBACK = "tcp://127.0.0.1:0"
 KEY = generate_key()
@@ -319,6 +320,27 @@ async def test_a_pass_can_be_flushed_before_its_end(nodes: list[ClusterNode]) ->
     asyncio.get_running_loop().call_soon(flushed.set)
     await flushed.wait()
     assert storage.unsynced == after
+
+
+async def test_nodes_that_cannot_talk_say_so_in_one_line_each(
+    nodes: list[ClusterNode], caplog: pytest.LogCaptureFixture
+) -> None:
+    told: asyncio.Queue[Refused] = asyncio.Queue()
+    one = await started(nodes, "one")
+    two = await started(nodes, "two", versions=Versions(2, 2))
+    for node in (one, two):
+        node.on(Refused, told.put_nowait)
+    two.join(one.address)
+    refused = {(await asyncio.wait_for(told.get(), PATIENCE)).peer for _ in range(2)}
+    assert refused == {"one", "two"}
+    three = await started(nodes, "three")
+    three.join(one.address)
+    up = asyncio.Event()
+    three.on_peer_up(lambda _: up.set())
+    await asyncio.wait_for(up.wait(), PATIENCE)
+    assert caplog.text.count("refused node") == 2
+    assert "upgrade vmq on this node" in caplog.text
+    assert one.up == ["three"]
 
 
 async def test_who_holds_confirms_and_who_is_dropped_is_down_for_a_while(

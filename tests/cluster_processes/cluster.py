@@ -65,6 +65,8 @@ class Node:
         self._urls = urls
         self._process: BrokerProcess | None = None
         self._is_stopped = False
+        #: What it logged in its former lives.
+        self.logs: list[str] = []
         #: Where clients reach it: a host and a port, or a path when the launcher leads to another network.
         self.host = f"{folder}/{name}.mqtt" if launcher else "127.0.0.1"
         self.port = 0 if launcher else lasting_port()
@@ -120,6 +122,11 @@ class Node:
         self._forget()
         return code
 
+    def ended(self) -> None:
+        """It has been told to end in another way, and does."""
+        self.process.wait(TIMEOUT)
+        self._forget()
+
     def wipe(self) -> None:
         """Its data are gone."""
         assert not self.is_running
@@ -131,11 +138,22 @@ class Node:
                 self.signal(signal.SIGCONT)
             self.kill()
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it got SIGSTOP last."""
+        return self._is_stopped
+
     def _forget(self) -> None:
+        self._is_stopped = False
         self.process.close()
+        self.logs.append(self.process.stderr_text())
         self._process = None
 
     # --- what it says of others
+
+    def seen(self, state: str) -> int:
+        """How often it said so far that some other is `up` or `down`."""
+        return sum(found[1] == state for found in _SEEN.finditer(self.process.stderr_text()))
 
     def wait_seen(self, peer: str, state: str) -> None:
         """Waits until the last word of its log on another node is `up` or `down`."""
@@ -194,12 +212,16 @@ class Cluster(ABC):
 
     def start(self, *names: str) -> None:
         """Starts nodes at the same time, all if none is named; returns when all that run see each other."""
+        self.start_only(*(names or self.nodes))
+        self.wait_whole()
+
+    def start_only(self, *names: str) -> None:
+        """Starts nodes, and does not wait until the others see them."""
         join = [each.address for each in self.nodes.values()]
         self.each(
-            (lambda node: node.start(join, self.key, self._env)),
-            [self.nodes[name] for name in names or self.nodes],
+            lambda node: node.start(join, self.key, self._env),
+            [self.nodes[name] for name in names],
         )
-        self.wait_whole()
 
     def each(self, do: Callable[[Node], Any], nodes: Iterable[Node] | None = None) -> None:
         """Does something with several nodes at the same time."""

@@ -6,14 +6,14 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from time import monotonic
 from typing import Any, Final
 
 import paho.mqtt.client as mqtt
-from paho.mqtt.enums import CallbackAPIVersion, MessageState
+from paho.mqtt.enums import CallbackAPIVersion, MessageState, MQTTErrorCode
 
 from tests.cluster_processes.cluster import Cluster, Node
 
@@ -47,7 +47,11 @@ def message_of(payload: bytes) -> Message:
 
 
 class Client(mqtt.Client):
-    """paho, which forgets at its second attempt to connect that it has released a message, and publishes it anew."""
+    """paho, which forgets at its second attempt to connect that it has released a message, and publishes it anew.
+
+    It also sends what is published while it connects at once, and only then repeats what is older: the order of a
+    publisher that changes its node is judged here, so this one waits for the CONNACK.
+    """
 
     def _messages_reconnect_reset_out(self) -> None:
         # A session of ours releases it again [MQTT-4.4.0-1]: by a new PUBLISH the broker would take it for another.
@@ -60,6 +64,16 @@ class Client(mqtt.Client):
         for each in released:
             if each.state == MessageState.MQTT_MS_PUBLISH:
                 each.state = MessageState.MQTT_MS_RESEND_PUBREL
+
+    def _handle_connack(self) -> Any:
+        # Nothing comes between the CONNACK and what is to be repeated.
+        with self._out_message_mutex:
+            return super()._handle_connack()
+
+    def _send_publish(self, *args: Any, **kwargs: Any) -> Any:
+        if not self.is_connected():
+            return MQTTErrorCode.MQTT_ERR_NO_CONN
+        return super()._send_publish(*args, **kwargs)
 
 
 class Device:
@@ -103,6 +117,31 @@ class Device:
         connection = self.client.socket()
         assert isinstance(connection, socket.socket)
         connection.shutdown(socket.SHUT_RDWR)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it is away since `pause` or `sleep`."""
+        return self._is_paused
+
+    def lose(self) -> None:
+        """Loses its connection, if it has one, and does not wait for the next."""
+        connection = self.client.socket()
+        if isinstance(connection, socket.socket):
+            with suppress(OSError):  # it is being closed just now
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def sleep(self) -> None:
+        """As `pause`, whether it is connected or not."""
+        self._is_paused = True
+        self.lose()
+
+    def wake(self) -> None:
+        """Lets it connect again, and does not wait until it has."""
+        self._is_paused = False
+
+    def wait_connected(self) -> None:
+        """Returns when it has a connection."""
+        self.wait(self.client.is_connected, "connected")
 
     def resume(self) -> None:
         """Returns when it has a connection to the next of its nodes."""
@@ -152,9 +191,12 @@ class Device:
 class Publisher(Device):
     """Publishes on and on, at QoS 1 and 2 in turns, from `start` to `finish`."""
 
-    def __init__(self, client_id: str, nodes: Sequence[Node], topic: str) -> None:
+    def __init__(
+        self, client_id: str, nodes: Sequence[Node], topic: str, pace: float = PACE
+    ) -> None:
         super().__init__(client_id, nodes)
         self._topic = topic
+        self._pace = pace
         self._sent: dict[int, Message] = {}
         self._acknowledged: set[int] = set()
         self._is_over = threading.Event()
@@ -197,7 +239,7 @@ class Publisher(Device):
 
     def _run(self) -> None:
         for number in count():
-            if self._is_over.wait(PACE):
+            if self._is_over.wait(self._pace):
                 return
             self._publish(Message(self.client_id, 1 + number % 2, number // 2))
             with self.changed:

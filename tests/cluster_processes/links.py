@@ -1,16 +1,17 @@
 """The network between the nodes of a cluster, byte by byte: it cuts, holds, delays and heals.
 
-Each node listens on a socket of its own and tells the others an address here, from where its bytes go on. Who is at the
-other end of a connection is read from the kernel's tables.
+Each node listens on a socket of its own and tells the others a socket here, from where its bytes go on. Who is at the
+other end of a connection the kernel says: its process id.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum, auto
-from pathlib import Path
 from typing import Final
 
 TIMEOUT: Final = 20.0
@@ -28,11 +29,11 @@ class Fault(Enum):
 class End(asyncio.Protocol):
     """One end of a connection; what comes here leaves at the other."""
 
-    def __init__(self, links: Links, name: str, port: int = 0) -> None:
+    def __init__(self, links: Links, name: str, pid: int = 0) -> None:
+        #: The node that listens.
         self.name = name
-        #: The port of the one that connected, and who that is; told when somebody asks.
-        self.port = port
-        self.peer: str | None = None
+        #: The process that connected.
+        self.pid = pid
         self.other: End | None = None
         self.transport: asyncio.Transport
         self._links = links
@@ -50,7 +51,7 @@ class End(asyncio.Protocol):
         fault = self._links.fault_of(self)
         if fault is Fault.CUT:
             self.transport.abort()
-        elif fault is Fault.HELD or self.other is None:
+        elif fault is Fault.HELD or self.other is None or self._links.is_deaf(self):
             self.transport.pause_reading()
         else:
             self.transport.resume_reading()
@@ -80,6 +81,8 @@ class Links:
 
     def __init__(self, pids: Callable[[], Mapping[str, int]]) -> None:
         self.faults: dict[frozenset[str], Fault] = {}
+        #: Nodes of which the second hears nothing that the first says; connections stay.
+        self.silences: set[tuple[str, str]] = set()
         self.connections: set[End] = set()
         #: How long everything takes from one node to another.
         self.seconds = 0.0
@@ -93,26 +96,35 @@ class Links:
     def open(self, name: str, path: str) -> str:
         """The address where others reach the node that listens at a path."""
 
-        async def serve() -> int:
+        async def serve() -> str:
             def accept() -> End:
                 return _Accepted(self, name, path)
 
-            server = await asyncio.get_running_loop().create_server(accept, "127.0.0.1", 0)
-            self._servers.append(server)
-            port: int = server.sockets[0].getsockname()[1]
-            return port
+            here = f"{path}.link"
+            self._servers.append(await self._loop.create_unix_server(accept, here))
+            return here
 
-        port = asyncio.run_coroutine_threadsafe(serve(), self._loop).result(TIMEOUT)
-        return f"tcp://127.0.0.1:{port}"
+        here = asyncio.run_coroutine_threadsafe(serve(), self._loop).result(TIMEOUT)
+        return f"ipc://{here}"
 
     def part(self, fault: Fault, one: Iterable[str], others: Iterable[str]) -> None:
         """Between each of these nodes and each of the others there is a fault."""
         pairs = [frozenset((a, b)) for a in one for b in others if a != b]
         self._do(lambda: self.faults.update(dict.fromkeys(pairs, fault)))
 
+    def silence(self, one: str, for_others: Iterable[str]) -> None:
+        """What a node says does not reach these others any more; what they say reaches it."""
+        pairs = {(one, other) for other in for_others}
+        self._do(lambda: self.silences.update(pairs))
+
     def heal(self) -> None:
         """Everything gets through again."""
-        self._do(self.faults.clear)
+
+        def change() -> None:
+            self.faults.clear()
+            self.silences.clear()
+
+        self._do(change)
 
     def delay(self, seconds: float) -> None:
         """Everything takes so long, each way."""
@@ -150,10 +162,19 @@ class Links:
         """What is wrong between the nodes of a connection."""
         if not self.faults:
             return None
+        return self.faults.get(frozenset((end.name, self._peer_of(end))))
+
+    def is_deaf(self, end: End) -> bool:
+        """Whether what comes in at an end does not go on to whom it is for."""
+        if not self.silences:
+            return False
+        way = (end.name, self._peer_of(end))
+        return (way[::-1] if isinstance(end, _Accepted) else way) in self.silences
+
+    def _peer_of(self, end: End) -> str:
+        """The node that connected; "" if it runs no more, or is none that is known."""
         # Not sooner: a node connects before the tests know its process.
-        if end.peer is None:
-            end.peer = owner_of(end.port, self._pids())
-        return None if end.peer is None else self.faults.get(frozenset((end.name, end.peer)))
+        return next((name for name, pid in self._pids().items() if pid == end.pid), "")
 
     def go_on(self, end: End, path: str) -> None:
         """Connects what came in to the node that it is for."""
@@ -162,13 +183,15 @@ class Links:
         task.add_done_callback(self._tasks.discard)
 
     async def _go_on(self, end: End, path: str) -> None:
-        onward = End(self, end.name, end.port)
+        onward = End(self, end.name, end.pid)
         try:
             await self._loop.create_unix_connection(lambda: onward, path)
         except OSError:
             end.transport.abort()
             return
-        if end.transport.is_closing():
+        if end.transport.is_closing() or onward.transport.is_closing():
+            # Neither knows of the other yet: who is left would wait for an answer until it loses its patience.
+            end.transport.abort()
             onward.transport.abort()
             return
         end.other, onward.other = onward, end
@@ -184,30 +207,14 @@ class _Accepted(End):
         self._path = path
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.port = transport.get_extra_info("peername")[1]
+        self.pid = pid_of(transport.get_extra_info("socket"))
         super().connection_made(transport)
-        self._links.go_on(self, self._path)
+        if not transport.is_closing():
+            self._links.go_on(self, self._path)
 
 
-def owner_of(port: int, pids: Mapping[str, int]) -> str | None:
-    """Which of these processes has a connection from this local port."""
-    wanted = {f"socket:[{inode}]" for inode in _inodes(port)}
-    for name, pid in pids.items():
-        try:
-            if any(wanted & {str(each.readlink())} for each in Path(f"/proc/{pid}/fd").iterdir()):
-                return name
-        except OSError:
-            continue  # it ends just now, or closed what was looked at
-    return None
-
-
-def _inodes(port: int) -> Iterable[str]:
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        try:
-            lines = Path(table).read_text().splitlines()[1:]
-        except OSError:
-            continue  # a kernel without IPv6
-        for line in lines:
-            fields = line.split()
-            if fields[1].endswith(f":{port:04X}"):
-                yield fields[9]
+def pid_of(connection: socket.socket) -> int:
+    """The process at the other end of a connection of this machine."""
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid: int = struct.unpack("3i", raw)[0]
+    return pid

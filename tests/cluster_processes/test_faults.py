@@ -46,6 +46,7 @@ def test_a_node_that_is_killed_and_comes_back(cluster: LinkedCluster) -> None:
 def test_a_node_that_is_stopped_and_continued(cluster: LinkedCluster) -> None:
     with traffic(cluster, "stop", NAMES, NAMES) as devices:
         devices.flow()
+        downs = cluster["b"].seen("down")
         cluster["b"].signal(signal.SIGSTOP)
         cluster.wait_down("b")
         devices.flow(20, "stop-pub-a", "stop-pub-c")
@@ -53,6 +54,8 @@ def test_a_node_that_is_stopped_and_continued(cluster: LinkedCluster) -> None:
         cluster.wait_whole()
         devices.flow()
         devices.settle()
+        # What the others had said meanwhile was there to be read: it took nobody for silent.
+        assert cluster["b"].seen("down") == downs
 
 
 def test_what_waited_at_a_node_that_lost_its_disk(cluster: LinkedCluster) -> None:

@@ -12,14 +12,13 @@ import pytest
 
 from tests.support.tools import require_tool
 from tests.vmq.cli.program import run
-from vmq.cli.main import app
+from vmq.cli.main import COMMANDS
 from vmq.config import Config
 
 ROOT = Path(__file__).parents[2]
 UNIT = (ROOT / "config" / "vmq.service").read_text("utf-8")
 DOCKERFILE = (ROOT / "config" / "Dockerfile").read_text("utf-8")
 LOGROTATE = (ROOT / "config" / "vmq.logrotate").read_text("utf-8")
-COMMANDS = {command.name for command in app.registered_commands}
 
 
 def unit(key: str) -> list[str]:

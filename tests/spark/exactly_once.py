@@ -127,7 +127,7 @@ class Run:
         self.each = messages // DEVICES
         self.total = self.each * DEVICES
         self.kills = kills
-        self.limit = max(2500, self.total // 40)
+        self.limit = max(1250, self.total // 40)
         self.listen = ("tcp://127.0.0.1:0", f"grpc://127.0.0.1:{lasting_port()}")
         self.changed = threading.Condition()
         self.sent = 0
@@ -185,7 +185,7 @@ class Run:
             if self.subscriber.count != latest:
                 latest, since = self.subscriber.count, monotonic()
             if self.driver.poll() is not None and not (self.folder / "spark" / "finish").exists():
-                self.driver = self.start_driver()
+                self.kill_driver()
             self.tell_progress()
             if monotonic() - since > STUCK:
                 raise AssertionError(f"stuck at {latest} of {count} messages\n{self.end_of_log()}")
@@ -234,6 +234,7 @@ class Run:
         self.broker = self.start_broker()
 
     def kill_driver(self) -> None:
+        """Ends the driver, unless it has ended by itself, and starts the next."""
         end_tree(self.driver)
         self.driver = self.start_driver()
 

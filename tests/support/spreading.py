@@ -1,16 +1,61 @@
 """How the suite is spread over processes: a file's tests stay together, since they share brokers.
 
-All of Spark's tests stay together, too: they share a session that takes long to start.
+Spark's tests stay together, too: they share a session that takes long to start.
+
+The first process takes the files whose tests start programs, which wait more than they compute; the others take the
+rest, which only computes. So clusters of brokers do not compete with each other for the processors. Who is done
+helps the others, and what takes longest is begun first: in the end nobody waits long for the last.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import Final
+
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
+
+#: Where tests start programs, in the order in which they are begun.
+PROGRAMS: Final = (
+    "tests/spark/",
+    "tests/crash/",
+    "tests/cluster_processes/",
+    "tests/vmq/workers/",
+    "tests/soak/",
+    "tests/limits/",
+    "tests/listeners/",
+    "tests/fuzz/",
+    "tests/conformance/",
+    "tests/clients/",
+    "tests/vmq/cli/",
+)
+#: Of Spark's tests those that start applications of their own instead of sharing the session.
+APPLICATIONS: Final = ("tests/spark/test_demo.py", "tests/spark/test_exactly_once.py")
+
+
+def scope_of(test: str) -> str:
+    """What is given to a process as a whole, and a test belongs to."""
+    file = test.partition("::")[0]
+    return "tests/spark/" if file.startswith("tests/spark/") and file not in APPLICATIONS else file
+
+
+def next_of(scopes: Collection[str], *, programs: bool) -> str:
+    """The scope to begin next, one with programs or one without, as long as there is any; otherwise in order."""
+    wanted = [each for each in scopes if each.startswith(PROGRAMS) == programs]
+    return min(wanted or scopes, key=_place_of)
+
+
+def _place_of(scope: str) -> int:
+    return next((at for at, each in enumerate(PROGRAMS) if scope.startswith(each)), len(PROGRAMS))
 
 
 class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """A file is what a process is given at a time."""
+    """Gives a process a scope at a time."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return "spark" if "tests/spark/" in file else file
+        return scope_of(nodeid)
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        scope = next_of(self.workqueue, programs=node is self.nodes[0])
+        self.workqueue.move_to_end(scope, last=False)  # the base takes the first
+        super()._assign_work_unit(node)

@@ -1,8 +1,5 @@
 """What waits in the store for a durable session, and in which order it leaves."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.support.wire import (
@@ -16,23 +13,9 @@ from tests.vmq.support import (
     House,
     publish_numbers,
     read_on,
-    stored_house,
     subscribed,
 )
 from vmq.queue import PENDING_IN_MEMORY
-
-
-@pytest.fixture
-def house() -> House:
-    return House()
-
-
-@pytest.fixture
-def durable(tmp_path: Path) -> Iterator[House]:
-    """A house with a store."""
-    with stored_house(tmp_path) as house:
-        yield house
-
 
 # --- newest first
 
@@ -186,6 +169,21 @@ def test_messages_sent_out_of_the_middle_hide_none_before_them(durable: House) -
     client.lose()
     client = durable.client("s", clean=False)
     assert read_on(client) == [2, 3, 1]
+
+
+def test_no_place_before_the_least_is_used_again(durable: House) -> None:
+    durable.options.lifo = True
+    durable.options.max_inflight_messages = 1
+    subscribed(durable, clean=False).lose()
+    publish_numbers(durable, 0, 1, 2)
+    queue = durable.queue("s")
+    queue.least_seq = 3
+    client = durable.client("s", clean=False)
+    client.acknowledge(client.take_one(PUBLISH))  # 2, and 1 is sent
+    assert queue.next_seq == 3
+    publish_numbers(durable, 3)
+    assert queue.next_seq == 4
+    assert read_on(client) == [1, 3, 0]
 
 
 def test_the_limit_counts_messages_after_a_restart_as_well(durable: House) -> None:

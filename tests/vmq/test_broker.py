@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
@@ -29,19 +28,11 @@ from vmq.config import (
 )
 from vmq.core_options import options_of
 
-
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    """A broker with one TCP listener."""
-    async with Broker(config_in(tmp_path)) as broker:
-        yield broker
-
-
 # --- start and stop
 
 
-async def test_a_client_over_tcp(broker: Broker) -> None:
-    async with peer_of(broker) as peer:
+async def test_a_client_over_tcp(embedded: Broker) -> None:
+    async with peer_of(embedded) as peer:
         assert (await peer.connect("c")).return_code == 0
         peer.send(subscribe_packet(1, ("a", 0)), publish_packet("a", b"x"), PINGREQ_BYTES)
         await peer.expect(b"\x90\x03\0\1\0", publish_packet("a", b"x"), PINGRESP_BYTES)
@@ -86,8 +77,8 @@ async def test_a_port_that_is_taken_is_an_error_that_leaves_nothing_open(tmp_pat
         """The store is free again."""
 
 
-async def test_a_store_that_another_broker_has_is_an_error(broker: Broker) -> None:
-    other = Broker(broker.config)
+async def test_a_store_that_another_broker_has_is_an_error(embedded: Broker) -> None:
+    other = Broker(embedded.config)
     with pytest.raises(StartError, match="in use by another process"):
         await other.start()
     await other.stop()
@@ -138,20 +129,20 @@ async def test_stopping_ends_connections_publishes_wills_and_keeps_what_is_durab
         await watcher.expect(b"\x90\x03\0\2\0", publish_packet("kept", b"x", retain=True))
 
 
-async def test_stopping_twice_does_nothing_more(broker: Broker) -> None:
-    await broker.stop()
-    await broker.stop()
+async def test_stopping_twice_does_nothing_more(embedded: Broker) -> None:
+    await embedded.stop()
+    await embedded.stop()
 
 
-async def test_stopping_with_a_client_that_never_reads(broker: Broker) -> None:
-    async with peer_of(broker) as peer:
+async def test_stopping_with_a_client_that_never_reads(embedded: Broker) -> None:
+    async with peer_of(embedded) as peer:
         await peer.connect("c")
         peer.send(subscribe_packet(1, ("a", 0)))
         await peer.packet()
         for _ in range(50):
-            await broker.publish("a", b"x" * 100_000)
+            await embedded.publish("a", b"x" * 100_000)
         async with asyncio.timeout(TIMEOUT):
-            await broker.stop()
+            await embedded.stop()
 
 
 async def test_two_brokers_in_one_process_share_nothing(tmp_path: Path) -> None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
 from vmq import Broker
-from vmq.config import BrokerOptions, Config, ListenerOptions
 from vmq.connection import Connection
 from vmq.mqtt.packets import ProtocolError
 
@@ -17,19 +15,9 @@ CONNECT = b"\x10\x0e\x00\x04MQTT\x04\x02\x00\x00\x00\x02me"
 
 
 @pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    config = Config(
-        broker=BrokerOptions(data_dir=str(tmp_path)),
-        listeners={"tcp": ListenerOptions(url="tcp://127.0.0.1:0")},
-    )
-    async with Broker(config) as running:
-        yield running
-
-
-@pytest.fixture
-async def stream(broker: Broker) -> AsyncIterator[asyncio.StreamReader]:
+async def stream(embedded: Broker) -> AsyncIterator[asyncio.StreamReader]:
     """A client called me."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port(broker))
+    reader, writer = await asyncio.open_connection("127.0.0.1", port(embedded))
     writer.write(CONNECT)
     await reader.readexactly(4)
     yield reader
@@ -48,82 +36,82 @@ def connection(broker: Broker) -> Connection:
 
 
 @pytest.mark.usefixtures("stream")
-async def test_rates_hold_for_those_who_are_connected(broker: Broker) -> None:
-    me = connection(broker)
+async def test_rates_hold_for_those_who_are_connected(embedded: Broker) -> None:
+    me = connection(embedded)
     assert (me.message_rate, me.byte_rate) == (None, None)
-    broker.set_option("limits.max_message_rate", "5")
-    broker.set_option("limits.max_byte_rate", "500")
+    embedded.set_option("limits.max_message_rate", "5")
+    embedded.set_option("limits.max_byte_rate", "500")
     assert me.message_rate is not None
     assert me.message_rate.rate == 5.0
     assert me.byte_rate is not None
     assert me.byte_rate.rate == 500.0
-    broker.reset_option("limits.max_message_rate")
+    embedded.reset_option("limits.max_message_rate")
     assert me.message_rate is None
 
 
 async def test_the_size_of_packets_holds_for_those_who_are_connected(
-    broker: Broker, stream: asyncio.StreamReader
+    embedded: Broker, stream: asyncio.StreamReader
 ) -> None:
-    broker.set_option("session.max_packet_size", "64")
-    me = connection(broker)
+    embedded.set_option("session.max_packet_size", "64")
+    me = connection(embedded)
     me.data_received(b"\x30\x41\x00\x01t" + bytes(62))
     assert me.closing
     assert await stream.read() == b""
 
 
 @pytest.mark.usefixtures("stream")
-async def test_buffers_of_sockets_change(broker: Broker) -> None:
-    broker.set_option("network.write_buffer", "2048")
-    me = connection(broker)
+async def test_buffers_of_sockets_change(embedded: Broker) -> None:
+    embedded.set_option("network.write_buffer", "2048")
+    me = connection(embedded)
     assert me.transport.get_write_buffer_limits()[1] == 2048
     assert me.reply_limit == 4 * 2048
 
 
-async def test_remembered_routes_do_not_outlive_a_lower_depth(broker: Broker) -> None:
-    registry = broker.registry()
+async def test_remembered_routes_do_not_outlive_a_lower_depth(embedded: Broker) -> None:
+    registry = embedded.registry()
     registry.route(b"a/b/c")
-    broker.set_option("limits.topic_max_depth", "2")
+    embedded.set_option("limits.topic_max_depth", "2")
     with pytest.raises(ProtocolError, match="topic_max_depth"):
         registry.route(b"a/b/c")
     registry.route(b"a/b")
 
 
-async def test_the_route_cache_keeps_fewer(broker: Broker) -> None:
-    routes = broker.registry().routes
-    broker.set_option("network.topic_cache", "4")
+async def test_the_route_cache_keeps_fewer(embedded: Broker) -> None:
+    routes = embedded.registry().routes
+    embedded.set_option("network.topic_cache", "4")
     for number in range(10):
-        broker.registry().route(b"t/%d" % number)
+        embedded.registry().route(b"t/%d" % number)
     assert len(routes.young) + len(routes.old) <= 4
 
 
-async def test_flapping_is_watched_from_now_on(broker: Broker) -> None:
-    flapping = broker.registry().flapping
+async def test_flapping_is_watched_from_now_on(embedded: Broker) -> None:
+    flapping = embedded.registry().flapping
     assert not flapping.is_banned("x", 0.0)
-    broker.set_option("limits.flapping_limit", "1")
-    broker.set_option("limits.flapping_ban", "7")
+    embedded.set_option("limits.flapping_limit", "1")
+    embedded.set_option("limits.flapping_ban", "7")
     assert not flapping.is_banned("x", 1.0)
     assert flapping.is_banned("x", 2.0)
     assert flapping.is_banned("x", 8.9)
     assert not flapping.is_banned("x", 9.1)
 
 
-async def test_the_memory_limit_changes_and_ends_an_alarm(broker: Broker) -> None:
-    memory = broker._memory
+async def test_the_memory_limit_changes_and_ends_an_alarm(embedded: Broker) -> None:
+    memory = embedded._memory
     assert memory is not None
-    broker.set_option("limits.max_memory", "1")
+    embedded.set_option("limits.max_memory", "1")
     memory.look()
     assert memory.core.memory_is_high
-    broker.set_option("limits.max_memory", "-1")
+    embedded.set_option("limits.max_memory", "-1")
     memory.look()
     assert not memory.core.memory_is_high
 
 
-async def test_a_listener_lets_in_fewer(broker: Broker) -> None:
-    broker.set_option("listeners.tcp.max_connections", "1")
-    first = await asyncio.open_connection("127.0.0.1", port(broker))
+async def test_a_listener_lets_in_fewer(embedded: Broker) -> None:
+    embedded.set_option("listeners.tcp.max_connections", "1")
+    first = await asyncio.open_connection("127.0.0.1", port(embedded))
     first[1].write(CONNECT)
     await first[0].readexactly(4)
-    second = await asyncio.open_connection("127.0.0.1", port(broker))
+    second = await asyncio.open_connection("127.0.0.1", port(embedded))
     second[1].write(CONNECT.replace(b"me", b"us"))
     with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
         await second[0].readexactly(1)

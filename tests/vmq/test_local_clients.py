@@ -1,7 +1,7 @@
 """Clients inside the process: the embedding API of a broker."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,54 +23,47 @@ from vmq.config import (
 # --- the embedding API
 
 
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    """A broker with one TCP listener."""
-    async with Broker(config_in(tmp_path)) as broker:
-        yield broker
-
-
 @pytest.mark.parametrize("qos", (0, 1, 2))
-async def test_publish_and_subscribe_within_the_process(broker: Broker, qos: int) -> None:
-    async with broker.subscribe("a/#", "b", qos=2) as messages:
-        await broker.publish("a/1", b"x", qos=qos)
-        await broker.publish("b", b"y", qos=qos, retain=True)
+async def test_publish_and_subscribe_within_the_process(embedded: Broker, qos: int) -> None:
+    async with embedded.subscribe("a/#", "b", qos=2) as messages:
+        await embedded.publish("a/1", b"x", qos=qos)
+        await embedded.publish("b", b"y", qos=qos, retain=True)
         async with asyncio.timeout(TIMEOUT):
             one, two = await anext(messages), await anext(messages)
     assert (one.topic, one.payload, one.qos, one.retain) == ("a/1", b"x", qos, False)
     assert (two.topic, two.payload, two.qos, two.retain) == ("b", b"y", qos, False)
 
 
-async def test_embedded_and_real_clients_hear_each_other(broker: Broker) -> None:
-    async with peer_of(broker) as peer, broker.subscribe("up") as messages:
+async def test_embedded_and_real_clients_hear_each_other(embedded: Broker) -> None:
+    async with peer_of(embedded) as peer, embedded.subscribe("up") as messages:
         await peer.connect("c")
         peer.send(subscribe_packet(1, ("down", 0)))
         await peer.packet()
-        await broker.publish("down", b"x", qos=2)
+        await embedded.publish("down", b"x", qos=2)
         await peer.expect(publish_packet("down", b"x"))
         peer.send(publish_packet("up", b"y"))
         assert await take(messages, 1) == [b"y"]
 
 
-async def test_leaving_the_block_ends_the_subscription(broker: Broker) -> None:
-    registry = broker.registry()
-    async with broker.subscribe("a") as messages:
+async def test_leaving_the_block_ends_the_subscription(embedded: Broker) -> None:
+    registry = embedded.registry()
+    async with embedded.subscribe("a") as messages:
         assert registry.trie.count == 1
     assert registry.trie.count == 0
     assert [message async for message in messages] == []
 
 
-async def test_an_error_in_the_block_ends_the_subscription(broker: Broker) -> None:
-    registry = broker.registry()
+async def test_an_error_in_the_block_ends_the_subscription(embedded: Broker) -> None:
+    registry = embedded.registry()
     with pytest.raises(ZeroDivisionError):
-        async with broker.subscribe("a"):
+        async with embedded.subscribe("a"):
             raise ZeroDivisionError
     assert registry.trie.count == 0
 
 
-async def test_several_subscriptions_get_a_copy_each(broker: Broker) -> None:
-    async with broker.subscribe("a") as one, broker.subscribe("a", "+") as two:
-        await broker.publish("a", b"x")
+async def test_several_subscriptions_get_a_copy_each(embedded: Broker) -> None:
+    async with embedded.subscribe("a") as one, embedded.subscribe("a", "+") as two:
+        await embedded.publish("a", b"x")
         assert await take(one, 1) == [b"x"]
         assert await take(two, 1) == [b"x"]
 
@@ -92,29 +85,29 @@ async def test_a_slow_reader_is_held_to_its_limit(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("act", "text"),
     (
-        (lambda broker: broker.publish("a/+", b""), "wildcard"),
-        (lambda broker: broker.publish("", b""), "empty"),
-        (lambda broker: broker.publish("a", b"", qos=3), "QoS 3"),
-        (lambda broker: broker.subscribe("a#").__aenter__(), "misplaced #"),
-        (lambda broker: broker.subscribe().__aenter__(), "no topic filter"),
-        (lambda broker: broker.subscribe("a", qos=-1).__aenter__(), "QoS -1"),
+        (lambda embedded: embedded.publish("a/+", b""), "wildcard"),
+        (lambda embedded: embedded.publish("", b""), "empty"),
+        (lambda embedded: embedded.publish("a", b"", qos=3), "QoS 3"),
+        (lambda embedded: embedded.subscribe("a#").__aenter__(), "misplaced #"),
+        (lambda embedded: embedded.subscribe().__aenter__(), "no topic filter"),
+        (lambda embedded: embedded.subscribe("a", qos=-1).__aenter__(), "QoS -1"),
     ),
 )
 async def test_wrong_arguments_are_value_errors(
-    broker: Broker, act: Callable[[Broker], Any], text: str
+    embedded: Broker, act: Callable[[Broker], Any], text: str
 ) -> None:
     with pytest.raises(ValueError, match=text):
-        await act(broker)
-    registry = broker.registry()
+        await act(embedded)
+    registry = embedded.registry()
     assert registry.trie.count == 0
-    await broker.publish("a", b"x", qos=1)
+    await embedded.publish("a", b"x", qos=1)
 
 
-async def test_publishing_from_inside_asks_no_plugin(broker: Broker) -> None:
-    broker.hooks.auth_on_publish = lambda *_arguments: Refuse("no")
-    broker.hooks.resolve()
-    async with broker.subscribe("a") as messages:
-        await broker.publish("a", b"x", qos=1)
+async def test_publishing_from_inside_asks_no_plugin(embedded: Broker) -> None:
+    embedded.hooks.auth_on_publish = lambda *_arguments: Refuse("no")
+    embedded.hooks.resolve()
+    async with embedded.subscribe("a") as messages:
+        await embedded.publish("a", b"x", qos=1)
         assert (await anext(messages)).payload == b"x"
 
 

@@ -10,11 +10,6 @@ from vmq.memory import MemoryWatch, machine_bytes
 from vmq.process import keep_freed_memory, resident_bytes
 
 
-@pytest.fixture
-def house() -> House:
-    return House()
-
-
 def watch_of(house: House, used: list[int], limit: int = 1000) -> MemoryWatch:
     return MemoryWatch(house.core, limit, lambda: used[0])
 

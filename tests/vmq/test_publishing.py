@@ -1,8 +1,6 @@
 """What a client's PUBLISH and PUBREL do, packet by packet and in bursts."""
 
 import logging
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -18,22 +16,9 @@ from tests.support.wire import (
     pubrel_packet,
 )
 from tests.vmq.mqtt.strategies import cut
-from tests.vmq.support import House, stored_house, watcher
+from tests.vmq.support import House, watcher
 from vmq.registry import split_run
 from vmq.trie import Route
-
-
-@pytest.fixture
-def house() -> House:
-    return House()
-
-
-@pytest.fixture
-def durable(tmp_path: Path) -> Iterator[House]:
-    """A house with a store."""
-    with stored_house(tmp_path) as house:
-        yield house
-
 
 BAD_PUBLISHES = (
     ("3602", "MQTT-3.3.1-4"),

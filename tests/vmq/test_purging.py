@@ -1,9 +1,6 @@
 """The records of ended sessions, in a broker that goes on, and in one that stops meanwhile."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
-
-import pytest
 
 from tests.support.until import until
 from tests.support.wire import (
@@ -15,13 +12,6 @@ from vmq.broker import Broker
 from vmq.store_open import ended_sessions
 
 
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    """A broker with one TCP listener."""
-    async with Broker(config_in(tmp_path)) as broker:
-        yield broker
-
-
 async def purged(broker: Broker) -> None:
     """Waits until nothing is left in the store of the sessions that ended."""
     assert broker._core is not None
@@ -30,16 +20,16 @@ async def purged(broker: Broker) -> None:
     await until(lambda: not list(store.db.iterator(prefix=b"q")) and not ended_sessions(store))
 
 
-async def test_an_ended_session_is_deleted_from_the_store(broker: Broker) -> None:
-    async with peer_of(broker) as peer:
+async def test_an_ended_session_is_deleted_from_the_store(embedded: Broker) -> None:
+    async with peer_of(embedded) as peer:
         await peer.connect("c", clean=False)
         peer.send(subscribe_packet(1, ("a", 1)), DISCONNECT_BYTES)
         await peer.rest()
     for number in range(20):
-        await broker.publish("a", b"%d" % number, qos=1)
-    async with peer_of(broker) as peer:
+        await embedded.publish("a", b"%d" % number, qos=1)
+    async with peer_of(embedded) as peer:
         await peer.connect("c", clean=True)
-    await purged(broker)
+    await purged(embedded)
 
 
 async def test_stopping_while_an_ended_session_is_deleted_goes_on_after_the_start(

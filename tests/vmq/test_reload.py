@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 
 from vmq import Broker
 from vmq.config import (
-    BrokerOptions,
     Config,
     ConfigError,
     ListenerOptions,
@@ -95,44 +93,34 @@ def test_the_limits_are_live() -> None:
 # --- a running broker
 
 
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    config = Config(
-        broker=BrokerOptions(data_dir=str(tmp_path)),
-        listeners={"tcp": ListenerOptions(url="tcp://127.0.0.1:0")},
-    )
-    async with Broker(config) as running:
-        yield running
-
-
 def options(broker: Broker) -> Options:
     assert broker._core is not None
     return broker._core.options
 
 
-async def test_live_options_hold_from_now_on(broker: Broker) -> None:
+async def test_live_options_hold_from_now_on(embedded: Broker) -> None:
     new = changed(
-        broker.config,
+        embedded.config,
         queue={"max_inflight_messages": 3, "drop": "oldest"},
         session={"retry_interval": 9.0, "persistent_client_expiration": "1d"},
     )
-    assert set(broker.reload(new)) == {
+    assert set(embedded.reload(new)) == {
         "queue.max_inflight_messages",
         "queue.drop",
         "session.retry_interval",
         "session.persistent_client_expiration",
     }
-    assert broker.config is new
-    held = options(broker)
+    assert embedded.config is new
+    held = options(embedded)
     assert (held.max_inflight_messages, held.drop_oldest, held.retry_interval) == (3, True, 9.0)
     assert held.persistent_client_expiration == 86_400
-    assert broker.reload(new) == []
+    assert embedded.reload(new) == []
 
 
-async def test_every_live_option_reaches_the_core(broker: Broker) -> None:
+async def test_every_live_option_reaches_the_core(embedded: Broker) -> None:
     """Whatever is marked live and known to the core is what a new broker would have."""
     new = changed(
-        broker.config,
+        embedded.config,
         queue={
             "max_inflight_messages": 3,
             "max_online_messages": 4,
@@ -151,8 +139,8 @@ async def test_every_live_option_reaches_the_core(broker: Broker) -> None:
             for each in ("register", "publish", "subscribe", "unsubscribe")
         },
     )
-    broker.reload(new)
-    held, fresh = options(broker), options_of(new)
+    embedded.reload(new)
+    held, fresh = options(embedded), options_of(new)
     assert held.max_uncommitted_writes == 7
     names = [name for name in dir(fresh) if not name.startswith("_")]
     assert {name: getattr(held, name) for name in names} == {
@@ -160,29 +148,29 @@ async def test_every_live_option_reaches_the_core(broker: Broker) -> None:
     }
 
 
-async def test_one_fixed_option_keeps_all_others_from_changing(broker: Broker) -> None:
-    before = broker.config
+async def test_one_fixed_option_keeps_all_others_from_changing(embedded: Broker) -> None:
+    before = embedded.config
     new = changed(
         before,
         queue={"max_inflight_messages": 3, "queue_type": "lifo"},
         store={"cache_size": 70000},
     )
     with pytest.raises(ReloadError) as caught:
-        broker.reload(new)
+        embedded.reload(new)
     assert caught.value.keys == ("queue.queue_type", "store.cache_size")
-    assert broker.config is before
-    assert options(broker).max_inflight_messages == 20
+    assert embedded.config is before
+    assert options(embedded).max_inflight_messages == 20
 
 
-async def test_an_impossible_configuration_changes_nothing(broker: Broker) -> None:
-    new = changed(broker.config, queue={"max_inflight_messages": -5})
+async def test_an_impossible_configuration_changes_nothing(embedded: Broker) -> None:
+    new = changed(embedded.config, queue={"max_inflight_messages": -5})
     with pytest.raises(ConfigError, match=r"queue\.max_inflight_messages"):
-        broker.reload(new)
-    assert options(broker).max_inflight_messages == 20
+        embedded.reload(new)
+    assert options(embedded).max_inflight_messages == 20
 
 
 async def test_certificates_are_read_anew_whatever_changed(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
+    embedded: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[int] = []
 
@@ -191,20 +179,20 @@ async def test_certificates_are_read_anew_whatever_changed(
         return True
 
     monkeypatch.setattr(Broker, "reload_certificates", count)
-    broker.reload(broker.config)
+    embedded.reload(embedded.config)
     assert calls == [1]
 
 
-async def test_what_was_sent_before_retries_were_on_is_not_due_at_once(broker: Broker) -> None:
-    async with broker.subscribe("a", qos=1) as messages:
-        (subscriber,) = broker.registry().subscribers.values()
-        await broker.publish("a", b"1", qos=1)
+async def test_what_was_sent_before_retries_were_on_is_not_due_at_once(embedded: Broker) -> None:
+    async with embedded.subscribe("a", qos=1) as messages:
+        (subscriber,) = embedded.registry().subscribers.values()
+        await embedded.publish("a", b"1", qos=1)
         # Unread by its client, so that it stays unacknowledged for the moment.
         from vmq.message import Delivery, Message
 
         delivery = Delivery(Message(b"a", b"2", 1, False), 1, False, "")
         subscriber.queue.inflight[7] = delivery
-        broker.reload(changed(broker.config, session={"retry_interval": 5.0}))
+        embedded.reload(changed(embedded.config, session={"retry_interval": 5.0}))
         assert delivery.sent_at > 0
         del subscriber.queue.inflight[7]
         assert (await anext(messages)).payload == b"1"

@@ -1,8 +1,5 @@
 """What is sent to one subscriber: packet ids, the inflight window, acknowledgements, repeats."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.support.wire import (
@@ -19,23 +16,9 @@ from tests.vmq.support import (
     keep_retained,
     publish_numbers,
     read_on,
-    stored_house,
     subscribed,
     take_numbers,
 )
-
-
-@pytest.fixture
-def house() -> House:
-    return House()
-
-
-@pytest.fixture
-def durable(tmp_path: Path) -> Iterator[House]:
-    """A house with a store."""
-    with stored_house(tmp_path) as house:
-        yield house
-
 
 # --- the inflight window
 

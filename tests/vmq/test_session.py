@@ -1,7 +1,7 @@
 """One connection's protocol state machine: what each packet may do, and what a hostile peer cannot."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,19 +32,6 @@ from vmq.hooks import Answer, Pending
 from vmq.message import Message
 from vmq.registry import Registry
 from vmq.session import MAX_CONNECT
-
-
-@pytest.fixture
-def house() -> House:
-    return House()
-
-
-@pytest.fixture
-def durable(tmp_path: Path) -> Iterator[House]:
-    """A house with a store."""
-    with stored_house(tmp_path) as house:
-        yield house
-
 
 # --- CONNECT
 

@@ -103,7 +103,7 @@ async def test_a_client_is_not_blamed_for_the_session_that_it_waits_for(house: H
     pending = Pending(lambda: None)
     house.core.claim = lambda _registry, _client_id, _clean: pending
     client = Client(house)
-    async with watched(client, 5.0) as watch:
+    async with watched(client, 0.05) as watch:
         client.send(connect_packet("c", keep_alive=10))
         house.clock.advance(LONG)
         watch.wake()

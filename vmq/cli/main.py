@@ -1,47 +1,44 @@
 """The `vmq` command: its subcommands, and the one place where errors become text and exit codes."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from importlib import import_module
 from typing import Annotated, Final, NoReturn
 
 import typer
 
 from vmq import __version__
-from vmq.cli import (
-    admin,
-    api_key,
-    bench,
-    cluster,
-    config,
-    demo,
-    health,
-    listener,
-    passwd,
-    plugin,
-    pub,
-    queue,
-    retain,
-    session,
-    spark,
-    start,
-    store,
-    stream,
-    sub,
-    trace_client,
-    why,
-    worker,
-)
 from vmq.cli.console import CliError, error
 
 # Interrupted from the keyboard: what a shell expects, 128 + SIGINT.
 _INTERRUPTED: Final = 130
 
-app = typer.Typer(
-    name="vmq",
-    rich_markup_mode="rich",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+#: The commands, in the order of the help: a function, or the `app` of several, and the module that has it. Only that of
+#: the command that was called is imported: all of them take as long as the interpreter and Typer together.
+COMMANDS: Final = {
+    "start": "start:start",
+    "pub": "pub:pub",
+    "sub": "sub:sub",
+    "session": "session:app",
+    "queue": "queue:app",
+    "retain": "retain:app",
+    "listener": "listener:app",
+    "plugin": "plugin:app",
+    "trace": "trace_client:app",
+    "metrics": "admin:metrics",
+    "set": "admin:set_option",
+    "why": "why:why",
+    "api-key": "api_key:app",
+    "bench": "bench:bench",
+    "demo": "demo:demo",
+    "health": "health:health",
+    "cluster": "cluster:app",
+    "config": "config:app",
+    "store": "store:app",
+    "passwd": "passwd:app",
+    "stream": "stream:app",
+    "spark": "spark:app",
+}
 
 
 def _show_version(value: bool) -> None:
@@ -50,7 +47,6 @@ def _show_version(value: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _vmq(
     version: Annotated[
         bool,
@@ -71,34 +67,37 @@ def _vmq(
     """
 
 
-app.command("start")(start.start)
-app.command("worker", hidden=True)(worker.worker)
-app.command("pub")(pub.pub)
-app.command("sub")(sub.sub)
-app.add_typer(session.app, name="session")
-app.add_typer(queue.app, name="queue")
-app.add_typer(retain.app, name="retain")
-app.add_typer(listener.app, name="listener")
-app.add_typer(plugin.app, name="plugin")
-app.add_typer(trace_client.app, name="trace")
-app.command("metrics")(admin.metrics)
-app.command("set")(admin.set_option)
-app.command("why")(why.why)
-app.add_typer(api_key.app, name="api-key")
-app.command("bench")(bench.bench)
-app.command("demo")(demo.demo)
-app.command("health")(health.health)
-app.add_typer(cluster.app, name="cluster")
-app.add_typer(config.app, name="config")
-app.add_typer(store.app, name="store")
-app.add_typer(passwd.app, name="passwd")
-app.add_typer(stream.app, name="stream")
-app.add_typer(spark.app, name="spark")
+def app_of(commands: Iterable[str]) -> typer.Typer:
+    """The program with these commands, of `COMMANDS`."""
+    app = typer.Typer(
+        name="vmq",
+        rich_markup_mode="rich",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_vmq)
+    for name in commands:
+        module, _, attribute = COMMANDS[name].partition(":")
+        found = getattr(import_module(f"vmq.cli.{module}"), attribute)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name)
+        else:
+            app.command(name)(found)
+    return app
+
+
+def _called_by(arguments: Sequence[str]) -> Iterable[str]:
+    """The commands that a command line needs: its own; or all, for the help and to say which may have been meant."""
+    first = arguments[0] if arguments else ""
+    if first == "--version":
+        return ()
+    return (first,) if first in COMMANDS else COMMANDS
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run one command line (without the program's name) and return its exit code."""
     try:
+        app = app_of(_called_by(arguments))
         result: object = app(list(arguments), prog_name="vmq", standalone_mode=False)
     except typer.TyperException as problem:
         # Without a text: no arguments were given, and the help has been shown.

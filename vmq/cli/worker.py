@@ -1,13 +1,15 @@
-"""`vmq worker`: one of the processes that `vmq start --workers N` runs. Not for people."""
+"""One of the processes that `vmq start --workers N` runs: `python -m vmq.cli.worker N`, which is not for people.
+
+N is the file descriptor of its supervisor's channel.
+"""
 
 import asyncio
 import logging
 import os
 import signal
 import socket
-from typing import TYPE_CHECKING, Annotated, Final
-
-import typer
+import sys
+from typing import TYPE_CHECKING, Final
 
 from vmq import __version__, is_compiled
 from vmq.cli.console import FAILURE, CliError
@@ -35,18 +37,13 @@ logger = logging.getLogger("vmq.cli")
 _ALIVE: Final = 1.0
 
 
-def worker(
-    channel: Annotated[
-        int, typer.Argument(help="The file descriptor of its supervisor's channel.")
-    ],
-) -> None:
-    """Run a worker of a broker, as its supervisor tells."""
+def run(channel: int) -> int:
+    """Run a worker of a broker, as its supervisor tells; returns the exit code."""
     import uvloop
 
     raise_file_limit()
     os.set_inheritable(channel, False)  # what a plugin starts is none of the supervisor's
-    if not uvloop.run(_serve(socket.socket(fileno=channel))):
-        raise typer.Exit(FAILURE)
+    return 0 if uvloop.run(_serve(socket.socket(fileno=channel))) else FAILURE
 
 
 async def _serve(sock: socket.socket) -> bool:
@@ -140,3 +137,7 @@ async def _live(channel: "Channel") -> None:
     while True:
         channel.send(Alive())
         await asyncio.sleep(_ALIVE)
+
+
+if __name__ == "__main__":
+    sys.exit(run(int(sys.argv[1])))

@@ -10,6 +10,7 @@ If this node dies before, it comes again, but those sessions died as well. A par
 confirmation, or it has messages of QoS 2.
 """
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Set
@@ -19,7 +20,7 @@ from typing import Any, TypeVar
 from vmq.checkpoint import Checkpoint
 from vmq.clustering.message import Message
 from vmq.clustering.spool import Place, Taken, full_place_of
-from vmq.clustering.wire import AnyMessage, WireError, decode, decode_parcel
+from vmq.clustering.wire import VERSIONS, AnyMessage, WireError, decode, decode_parcel
 from vmq.core import Core
 from vmq_cluster.effects import Arrived
 from vmq_cluster.node import ClusterNode
@@ -59,6 +60,8 @@ class Arrivals:
         self._is_open = False
         #: What came while the store could take nothing, in order.
         self._untaken: deque[Arrived] = deque()
+        #: Peers of which it is known that they say more than this broker understands.
+        self._newer: set[str] = set()
         self._taken = Taken(store)
         #: What is to be confirmed late, the last of each peer, and the bytes of all.
         self._late: dict[str, tuple[Arrived, Place | None]] = {}
@@ -83,9 +86,21 @@ class Arrivals:
         self._go_on()
 
     def close(self) -> None:
+        """What comes waits until it is open again, or its sender is no member any more."""
+        self._is_open = False
+
+    def end(self) -> None:
         """Nothing more is taken. The next life knows what was."""
         self.is_closed = True
         self._confirm_late()
+
+    async def settled(self) -> None:
+        """Returns when what became of all that was taken is safe."""
+        is_safe = asyncio.Event()
+        self._confirm_late()
+        self.confirming.after(is_safe.set)
+        self._core.outbox.flush()
+        await is_safe.wait()
 
     def last_taken(self, origin: str, store: int) -> tuple[int, int]:
         """The life and number of the last parcel that was taken of a store of another node."""
@@ -96,6 +111,7 @@ class Arrivals:
         self._untaken = deque(each for each in self._untaken if each.peer in peers)
         for peer in self._late.keys() - peers:
             del self._late[peer]
+        self._newer &= peers
 
     def _on_arrived(self, effect: Arrived) -> None:
         if not effect.reliable:
@@ -111,8 +127,9 @@ class Arrivals:
             try:
                 self._handle(effect.peer, [decode(raw)])
             except WireError as error:
-                self._node.drop(effect.peer, str(error))
-                return
+                if not self._passes_over(effect.peer, str(error)):
+                    self._node.drop(effect.peer, str(error))
+                    return
 
     def _take(self, effect: Arrived) -> None:
         """Handles parcels, as far as the store has room for what becomes of them."""
@@ -155,7 +172,7 @@ class Arrivals:
             self.confirming.after(partial(self._confirm, effect, place))
         streams = self._core.outbox.streams_committed
         taken.save(streams_lack=self.confirming.stream_barrier > streams)
-        if faults:
+        if faults and not self._passes_over(peer, faults[0]):
             self._node.drop(peer, faults[0])
 
     def _may_be_late(self, effect: Arrived) -> bool:
@@ -184,6 +201,15 @@ class Arrivals:
             self.confirming.after(partial(self._confirm, effect, place))
         self._late.clear()
         self._late_bytes = 0
+
+    def _passes_over(self, peer: str, fault: str) -> bool:
+        """Whether what cannot be read is what a later version has to say besides; that is logged once."""
+        if self._node.spoken_by(peer) <= VERSIONS.speaks:
+            return False
+        if peer not in self._newer:
+            self._newer.add(peer)
+            log.info("passes over what node %s says in a later version: %s", peer, fault)
+        return True
 
     def _is_behind(self) -> bool:
         """Whether publishers would have to wait for the store, or for the streams."""

@@ -16,12 +16,14 @@ from vmq.clustering.inheritance import Inheritance
 from vmq.clustering.joining import Joining
 from vmq.clustering.key import read_key
 from vmq.clustering.lanes import Lanes
+from vmq.clustering.leaving import Leaving
 from vmq.clustering.mover import Mover
 from vmq.clustering.reconcile import Reconciler
 from vmq.clustering.replication import Replication
 from vmq.clustering.retained import Retained
 from vmq.clustering.routing import Routing
 from vmq.clustering.streams import Streams
+from vmq.clustering.wire import VERSIONS
 from vmq.commits import Committer
 from vmq.config_cluster import ClusterOptions
 from vmq.core import Core
@@ -135,6 +137,7 @@ class Clustering:
                     # The lanes bound what waits.
                     channel_bytes=sys.maxsize,
                 ),
+                versions=VERSIONS,
             )
             self._listen_to(node)
             self._lanes = lanes = Lanes(
@@ -165,6 +168,7 @@ class Clustering:
         core = self._core
         soon = asyncio.get_running_loop().call_soon
         directory = Directory(node, routing.follow, lambda: int(core.wall_clock() * 1000), soon)
+        directory.is_unsure = lambda: core.cluster_is_split or not has_heard(node, frozenset())
         self._directory = directory
         self._fencing = self._make_fencing(node, directory)
         is_first = directory.is_new
@@ -201,9 +205,11 @@ class Clustering:
             mover.take,
             routing.share,
         )
-        replication.start()
+        replication.start(was_alone)
         mover.replication = replication
         replication.take_back = mover.take_back
+        replication.made = mover.made
+        routing.passed = mover.passing.passed
         self._mover = mover
         mover.start()
         self._inheritance = inheritance = Inheritance(
@@ -448,20 +454,17 @@ class Clustering:
         Raises:
             ClusterError: the node does not run, or does not belong to the cluster.
         """
-        node = self.node
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout
-        is_whole = await self.streams.leave(timeout / 2)
-        if not is_whole:
-            log.warning("not all partitions of streams could be handed over in %g s", timeout / 2)
-        try:
-            async with asyncio.timeout_at(deadline):
-                await self.mover.leave()
-        except TimeoutError:
-            is_whole = False
-            log.warning("not all durable sessions could be handed over in %g s", timeout)
-        is_whole = await self.streams.send_rest(max(deadline - loop.time(), 1.0)) and is_whole
-        return await node.leave(max(deadline - loop.time(), 1.0)) and is_whole
+        return await self.leaving.leave(timeout)
+
+    @property
+    def leaving(self) -> Leaving:
+        """How this node leaves.
+
+        Raises:
+            ClusterError: it does not run.
+        """
+        assert self._routing is not None, "the node runs"
+        return Leaving(self.node, self.lanes, self.streams, self.mover, self._routing)
 
     # --- what is shown of it
 

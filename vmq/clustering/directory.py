@@ -89,6 +89,8 @@ class Directory:
         #: The keys of pieces that are to be written, by what they begin with.
         self._held: dict[bytes, set[bytes]] = {}
         self._is_flush_due = False
+        #: Whether others may know of sessions that this node has not heard of: some cannot be reached.
+        self.is_unsure: Callable[[], bool] = lambda: False
         #: What each node has, of what was told or counted by `count_all`.
         self.census = Census()
         node.merge_with(SUBSCRIBERS, merge)
@@ -153,13 +155,16 @@ class Directory:
         else:
             self.ended(registry, subscriber)
 
-    def claim(self, registry: Registry, subscriber: Subscriber) -> None:
-        """This node has the session from now on, whoever had it before."""
+    def claim(self, registry: Registry, subscriber: Subscriber, since: int | None = None) -> None:
+        """This node has the session from now on, or `since`, whoever had it before."""
         key = _key_of(registry, subscriber)
         before = self._current(key)
         # A record that is to be deleted still counts for the time.
         base = before if before is not None else self._stored(key)
-        after = taken_over(base, self._node.name, self._now(), not subscriber.queue.durable, {})
+        is_clean = not subscriber.queue.durable
+        unsure = base is None and not is_clean and self.is_unsure()
+        now = self._now() if since is None else since
+        after = taken_over(base, self._node.name, now, is_clean, {}, unsure=unsure)
         if before is not None and before.node == after.node:
             after = msgspec.structs.replace(after, pieces=before.pieces)
         self._renew(key, before, after, subscriber, None)

@@ -1,6 +1,6 @@
 """What `vmq.clustering.moving` asks of the node that it works for."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from enum import Enum, auto
 from typing import Any, Protocol
 
@@ -43,6 +43,9 @@ class Here(Protocol):
     def down(self) -> Iterable[str]:
         """The other members that cannot."""
 
+    def has_heard(self) -> bool:
+        """Whether this node has heard, since its start, what those know that can be reached."""
+
     def record(self, who: Who) -> Record | None:
         """The record of a session, as this node knows it."""
 
@@ -51,6 +54,18 @@ class Here(Protocol):
 
     def give(self, who: Who, node: str) -> int:
         """Makes another node the owner; returns since when. This node's own publishes go by it from now on."""
+
+    def own(self, who: Who, since: int | None = None) -> None:
+        """Writes that this node is the owner of a durable session that is here, as of now or since."""
+
+    def elsewhere(self, who: Who) -> Set[str]:
+        """The nodes that route the session, or the ghost, which is here, elsewhere: it takes nothing from them."""
+
+    def set_elsewhere(self, who: Who, nodes: Set[str]) -> None:
+        """These are they from now on, in the next life too; nothing if there is no such session."""
+
+    def all_elsewhere(self) -> Iterable[Who]:
+        """The sessions of which there are such nodes."""
 
     def kind(self, who: Who) -> Kind:
         """What is here of a session."""

@@ -20,8 +20,6 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
-import plyvel
-
 from vmq.clustering.appends import Append
 from vmq.clustering.directory import Directory
 from vmq.clustering.dropped import NODE_REMOVED
@@ -33,8 +31,6 @@ from vmq.clustering.publishes import Publish
 from vmq.clustering.records import Record
 from vmq.clustering.stretches import Place, Stretches
 from vmq.clustering.wire import AnyMessage, Parcel, WireError, decode_parcel, without
-from vmq.store import StoreError
-from vmq.store_open import text_of
 
 log = logging.getLogger("vmq.cluster")
 
@@ -123,7 +119,6 @@ class Inheritance:
         if peer not in self._tasks:
             task = asyncio.get_running_loop().create_task(self._run(peer))
             self._tasks[peer] = task
-            task.add_done_callback(lambda _: self._tasks.pop(peer, None))
 
     async def _run(self, peer: str) -> None:
         """Looks through a lane until all is found, and tries again what fails for now."""
@@ -135,11 +130,12 @@ class Inheritance:
                     await self._look_through(peer, lane)
                 while peer in lanes.lost and not await self._empty(peer, lane):
                     pass
-            except (plyvel.Error, StoreError, RuntimeError) as error:
-                log.error("cannot look through what waits for %s: %s", peer, text_of(error))
+            except Exception:  # of the store, or a defect: what waits must not stay here for ever
+                log.exception("cannot look through what waits for %s; it is tried again", peer)
                 await asyncio.sleep(_AGAIN)
                 continue
             break
+        del self._tasks[peer]  # in the same pass: what is lost from now on is for another task
         lanes.found(peer)
         self._forget_routes()
 
@@ -181,6 +177,7 @@ class Inheritance:
             stretches.end(who, record.subscriptions, (end + _BEHIND, 0))
         for key, raw in lane.stored(b"", end):
             await self._hand_on(peer, lane, (key, raw), stretches, known, keeps=False)
+        lanes.handed_on(lane, end)
         return lane.key == end
 
     async def _wait_for_heirs(self, peer: str) -> None:
@@ -253,7 +250,7 @@ class Inheritance:
 
         for index, message in enumerate(parcel.messages):
             found = self._heirs_of(message, (key, index), stretches, known)
-            while self._is_full(found):
+            while self._is_full(message, found):
                 note(index)
                 await asyncio.sleep(_LOOK)
             if keeps:
@@ -307,8 +304,10 @@ class Inheritance:
             for at in range(0, len(clients), STEP_CLIENTS)
         ]
 
-    def _is_full(self, found: list[Inherited]) -> bool:
-        """Whether too much waits already for a node that some of it goes to."""
+    def _is_full(self, message: AnyMessage, found: list[Inherited]) -> bool:
+        """Whether too much waits already for a node that some of it goes to, or may."""
+        if isinstance(message, Publish) and message.group:
+            return any(self._lanes.is_filling(node) for node in self._lanes.up)
         records = (
             self._directory.record(each.mountpoint, client)
             for each in found
@@ -329,7 +328,7 @@ class Inheritance:
             return sum(self._give_each(each) for each in found)
         if isinstance(message, Publish):
             size = len(message.topic) + len(message.payload)
-            if message.group and peer not in self._lanes.left:
+            if message.group:  # what it had had of that, who left said
                 self._share(peer, message)
                 return size
             self._lanes.dropped.add(peer, [message], size, NODE_REMOVED)

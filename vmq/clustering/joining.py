@@ -54,7 +54,10 @@ class Joining:
 
     def _on_excluded(self, effect: Excluded) -> None:
         self.excluded_by = effect.by
-        log.error("this node was taken out of the cluster by=%s", effect.by)
+        log.error(
+            "this node was taken out of the cluster by=%s: `vmq cluster join` lets it in again",
+            effect.by,
+        )
 
     def _on_name_taken(self, effect: NameTaken) -> None:
         if effect.address not in self.namesakes and len(self.namesakes) < _MOST_CONTACTS:

@@ -79,8 +79,9 @@ class Lane:
         self._sent: deque[Entry] = deque()
         self._fresh: deque[Entry] = deque()
         self._held = 0
-        #: Records of what is gone, which the next commit may as well delete.
+        #: Records of what is confirmed, which the next commit may as well delete, and the last there was.
         self._gone: list[bytes] = []
+        self._confirmed = self.key
         #: The last keys that are in memory or gone, in the store, committed, and on the disk.
         self._loaded = self._stored = self._safe = self._written = self.key
         #: Who is told how it ends, and whose acknowledgements wait, each for all up to a key.
@@ -202,21 +203,35 @@ class Lane:
         """The peer has handled this one, which is the first of those that were sent."""
         if not self._sent or self._sent[0] is not entry:
             return  # the peer was no member meanwhile
-        self._sent.popleft()
-        self._held -= len(entry.payload)
-        self._forget(entry)
-        while self._dones and self._dones[0][0] <= entry.key:
-            self._dones.popleft()[1](True)
-        while self._waits and self._waits[0][0] <= entry.key:
-            self._waits.popleft()[1].settle()
+        self._forget(self._sent.popleft())
+        self._tell(entry.key)
+
+    def confirm_up_to(self, key: bytes) -> None:
+        """The peer says itself, for it leaves, that it has handled everything up to a key."""
+        while self._sent and self._sent[0].key <= key:
+            self._forget(self._sent.popleft())
+        # What an earlier life sent, or all while somebody looks through it, is on the disk alone.
+        for at, raw in self.stored(self._loaded, key):
+            self.cut(at, raw, b"")
+        self._tell(key)
 
     def _forget(self, entry: Entry) -> None:
+        self._held -= len(entry.payload)
         self._gone.append(entry.key)
-        self.is_changed = True
-        self.messages -= count_of(entry.payload)
-        self.size -= len(entry.payload)
+        self._confirmed = entry.key
+        self._count_out(count_of(entry.payload), len(entry.payload))
         if not self.has_any():
-            self.messages = self.size = 0  # whatever was said of what an earlier life left
+            self.messages = self.size = 0  # whatever an earlier life said of what it left
+
+    def _tell(self, key: bytes) -> None:
+        while self._dones and self._dones[0][0] <= key:
+            self._dones.popleft()[1](True)
+        self.settle_up_to(key)
+
+    def _count_out(self, messages: int, size: int) -> None:
+        self.is_changed = True
+        self.messages -= messages
+        self.size -= size
 
     def tidy(self) -> None:
         """Deletes what is gone, in the commit that gathers; to be called before each.
@@ -275,11 +290,16 @@ class Lane:
         while self._waits and self._waits[0][0] <= key:
             self._waits.popleft()[1].settle()
 
+    def end_waits(self, key: bytes) -> list[Wait]:
+        """Who waited for what is up to a key, and is to be settled by the caller."""
+        found = []
+        while self._waits and self._waits[0][0] <= key:
+            found.append(self._waits.popleft()[1])
+        return found
+
     def parcels(self, behind: bytes) -> Iterator[tuple[bytes, bytes]]:
         """What waits behind a key (empty: all) and can be read from the disk, with keys."""
-        if self._gone:
-            behind = max(behind, self._gone[-1])
-        return stored_parcels(self._store, behind or self._prefix, min(self._stored, self._written))
+        return self.stored(behind, min(self._stored, self._written))
 
     def pause(self, output: Output) -> bool:
         """Has a connection read no more until there is room; returns whether it did until now."""
@@ -305,7 +325,7 @@ class Lane:
         self._sent.clear()
         self._fresh.clear()
         self._held = 0
-        self._loaded = self._prefix
+        self._loaded = self._confirmed
 
     def lose(self) -> None:
         """The peer is no member any more: whoever had something for it has it again, if it is not in the store."""
@@ -317,11 +337,9 @@ class Lane:
 
     def stored(self, behind: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The parcels behind a key and up to another, which are on the disk."""
-        return stored_parcels(self._store, max(behind, self._prefix), end)
+        return stored_parcels(self._store, max(behind, self._confirmed), end)
 
     def cut(self, key: bytes, before: bytes, after: bytes) -> None:
         """A parcel becomes shorter, or is gone; it is not in memory."""
         self._store.delete(key) if not after else self._store.put(key, after)
-        self.is_changed = True
-        self.messages -= count_of(before) - count_of(after)
-        self.size -= len(before) - len(after)
+        self._count_out(count_of(before) - count_of(after), len(before) - len(after))

@@ -30,10 +30,11 @@ from vmq.checkpoint import Checkpoint
 from vmq.clustering.appends import Append
 from vmq.clustering.arrivals import Arrivals, M
 from vmq.clustering.dropped import BUFFER_FULL, Dropped
+from vmq.clustering.farewell import Farewell
 from vmq.clustering.known import Known, forget_known, put_known, stored_known
 from vmq.clustering.lane import Done, Lane
 from vmq.clustering.publishes import QOS, Publish
-from vmq.clustering.spool import LIFE, begin_life, stored_lanes
+from vmq.clustering.spool import LIFE, begin_life, outgoing_key, stored_lanes
 from vmq.clustering.stores import StoreName
 from vmq.clustering.wire import AnyMessage, address, encode
 from vmq.core import Core
@@ -49,6 +50,9 @@ log = logging.getLogger("vmq.cluster")
 
 #: Seconds that a record which a peer has confirmed may wait for a commit to be deleted with.
 TIDY_AFTER: Final = 0.1
+
+#: Seconds between two looks whether other nodes have all that this one has sent.
+_LOOK: Final = 0.02
 
 #: Seconds until the store is read again that could not be.
 READ_AGAIN: Final = 1.0
@@ -135,6 +139,7 @@ class Lanes:
         node.on(PeerDown, self._on_down)
         node.on(Acknowledged, self._on_acknowledged)
         self.on(StoreName, self._on_store)
+        self.on(Farewell, self._on_farewell)
 
     def open(self) -> None:
         """What comes is taken from now on: the sessions that it is for are here."""
@@ -221,6 +226,25 @@ class Lanes:
             if lane.pause(publisher) and core.call_later is not None:
                 core.call_later(LONGEST_PAUSE, lane.resume)
         return taken
+
+    async def say_farewell(self) -> None:
+        """Takes nothing more from others, and tells each that is up how far it did: this node leaves.
+
+        Then they know what they may give to others, and what this node has had.
+        """
+        self.arrivals.close()
+        await self.arrivals.settled()
+        for peer in sorted(self._up):
+            store = self.known(peer).name
+            life, number = self.arrivals.last_taken(peer, store)
+            if life:
+                self.move(peer, Farewell(store, life, number))
+        self.flush()
+
+    async def sent_all(self) -> None:
+        """Returns when all peers that are up have confirmed what waits for them."""
+        while any(self.has_any(peer) for peer in self._up):  # noqa: ASYNC110 - none of the lanes tells
+            await asyncio.sleep(_LOOK)
 
     def flush(self) -> None:
         """Ends the pass of who sends outside of any."""
@@ -365,6 +389,13 @@ class Lanes:
             lane.resume()
         self._hand_over(lane)
         self._core.outbox.flush()
+
+    def _on_farewell(self, peer: str, message: Farewell) -> None:
+        lane = self._lanes.get(peer)
+        if lane is not None and message.store == self._name:
+            lane.confirm_up_to(outgoing_key(peer, message.life, message.number))
+            self._changed.add(lane)
+            self._tidy_soon()
 
     def _tidy_soon(self) -> None:
         """What is gone is deleted with the next commit, which is soon where there is traffic, or else is made."""
@@ -515,6 +546,15 @@ class Lanes:
         self._disk.after(is_there.set)
         self._core.outbox.flush()
         await is_there.wait()
+
+    def handed_on(self, lane: Lane, key: bytes) -> None:
+        """What waited for a peer up to a key goes to others now: who waited for that waits for them."""
+        for wait in lane.end_waits(key):
+            for peer, other in self._lanes.items():
+                if other is not lane and other.has_any() and self._waits(peer):
+                    other.add_to(wait)
+            wait.settle()
+        self._core.outbox.flush()
 
     def found(self, peer: str) -> None:
         """All is looked through: what waits now is for the peer, if it is a member."""

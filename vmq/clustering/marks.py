@@ -8,6 +8,8 @@ periods: each begins with a commit of this store at which the copy was whole (th
 of that period lacks.
 
 A mark without a name holds for every node that has none of its own.
+
+One more says since when the session itself lacks what a new owner had of it (`vmq.clustering.returning`).
 """
 
 from collections.abc import Collection
@@ -18,6 +20,9 @@ from vmq.store import Store, scan
 
 #: Before a session's number and a node's name, in the store.
 MARK: Final = b"a"
+#: The last commit that had something to be copied, or behind which a node gets no copies: the life of the store, and
+#: its number in that.
+COPIED: Final = b"lcopied"
 
 Place = tuple[int, int]
 
@@ -28,8 +33,22 @@ EVERYTHING: Final[Place] = (0, 0)
 #: Instead of a node's name: every node that has no mark of its own.
 ANY: Final = ""
 
+#: Instead of a node's name: since when a session lacks what others have.
+STRIPPED: Final = "\0"
+
 #: Periods of one mark that are remembered; of copies from before them nothing is known.
 _MAX_PERIODS: Final = 4
+
+
+def copied_last(store: Store) -> tuple[int, int]:
+    """The life and the number of the last commit of a store that said so: it is on the disk, and all before it."""
+    raw = store.get(COPIED) or b""
+    return int.from_bytes(raw[:8], "big"), int.from_bytes(raw[8:], "big")
+
+
+def note_copied(store: Store, life: int, commit: int) -> None:
+    """The commit that gathers has something to be copied, or a node gets no later one."""
+    store.put(COPIED, life.to_bytes(8, "big") + commit.to_bytes(8, "big"))
 
 
 class Period:
@@ -120,6 +139,16 @@ class Marks:
         periods.append(Period(life, at, *NOTHING))
         del periods[:-_MAX_PERIODS]
         self._new.add((session, node))
+
+    def strip(self, session: bytes, life: int, at: int) -> None:
+        """What others have is taken out of a session by this commit."""
+        self._marks.setdefault(session, {})[STRIPPED] = [Period(life, at, *NOTHING)]
+        self._new.add((session, STRIPPED))
+
+    def is_stripped(self, session: bytes, life: int, at: int) -> bool:
+        """Whether a session lacks what a copy as of this commit had, though it is not done."""
+        periods = self._marks.get(session, {}).get(STRIPPED)
+        return periods is not None and (life, at) < (periods[0].life, periods[0].at)
 
     def forget(self, session: bytes, node: str) -> None:
         """A node has no copy any more."""

@@ -7,11 +7,13 @@ each other goes over the lanes.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 import plyvel
 from vmq_hooks.verdicts import Refuse
 
+from vmq.clustering.catching_up import has_heard
 from vmq.clustering.directory import Directory
 from vmq.clustering.here import Kind, Verdict
 from vmq.clustering.lanes import Lanes
@@ -30,6 +32,7 @@ from vmq.clustering.moves import (
     Who,
 )
 from vmq.clustering.moving import Moving
+from vmq.clustering.patience import Patience
 from vmq.clustering.records import Record
 from vmq.clustering.rendezvous import ranked
 from vmq.clustering.replication import Replication
@@ -38,7 +41,7 @@ from vmq.clustering.under_way import Step
 from vmq.core import Core
 from vmq.hooks import Pending
 from vmq.metrics import Family, Sample
-from vmq.registry import Registry
+from vmq.registry import Registry, Subscriber
 from vmq.store import StoreError, scope_of
 from vmq.store_open import text_of
 from vmq_cluster.effects import MembersChanged, PeerDown, PeerUp
@@ -88,6 +91,8 @@ class Mover(Sessions):
         #: Sessions of which a copy is looked for, and of which one was.
         self._seeking: set[Who] = set()
         self._sought: set[Who] = set()
+        #: Who waits for owners before, which have to say something first.
+        self._patience = Patience()
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self.moving = Moving(self)
@@ -106,7 +111,7 @@ class Mover(Sessions):
         """Sessions move from now on. To be called before other nodes and clients are heard."""
         self._is_running = True
         self._members = set(self._node.members)
-        self.let_in_stored()
+        self.load()
         for kind in (Claim, Free, State, Batch, Ready, Moved, Mark, Echo, End, Inherited):
             self._lanes.on(kind, self._on_move)
         self._directory.on_owner(self._on_owner)
@@ -114,6 +119,7 @@ class Mover(Sessions):
         self._node.on(PeerDown, lambda effect: self._when_down(effect.peer))
         self._node.on(MembersChanged, lambda effect: self._on_members(set(effect.members)))
         self._core.claim = self.claim
+        self.moving.start(self._now())
         for who in self.durable():
             record = self.record(who)
             if record is not None and record.node != self.name:
@@ -143,6 +149,7 @@ class Mover(Sessions):
         if self._is_running:
             self._timer = self._loop.call_later(TICK, self._tick)
             self.moving.tick(self._now())
+            self._patience.tick(self._now())
             self._core.outbox.flush()
 
     # --- what happens
@@ -155,18 +162,47 @@ class Mover(Sessions):
             self.moving.cancel(who, pending)
 
         pending = Pending(cancel)
+
+        def go_on() -> None:
+            if pending.then is not None and self.moving.connect(who, clean, pending, self._now()):
+                self.proceed(pending)
+
+        if not clean and self._has_to_wait(who, go_on):
+            return pending
         if self.moving.connect(who, clean, pending, self._now()):
             return None
         return pending
 
+    def _has_to_wait(self, who: Who, then: Callable[[], None]) -> bool:
+        """Whether the owner before of a session here is back, and has to say first what of it is done."""
+        subscriber = self._subscriber(who)
+        if subscriber is None or self.replication is None:
+            return False
+        origin = self.replication.settling.origin(subscriber)
+        if origin is None or origin.owner not in self.up():
+            return False
+        session = subscriber.queue.session
+        return self._patience.wait(who, session, origin.owner, self._now(), then)
+
     def _on_move(self, peer: str, message: Any) -> None:
         if self._is_running:
-            self.moving.receive(peer, message, self._now())
+            if isinstance(message, Claim) and not message.clean:
+                if self._has_to_wait(message.who, partial(self._receive, peer, message)):
+                    return
+            self._receive(peer, message)
         elif isinstance(message, Batch):
             self.add(message.who, message.entries)  # nobody has them any more but this store
         elif isinstance(message, Inherited):
             for client_id in message.clients:
                 self.add((message.mountpoint, client_id), [message.entry])
+
+    def _receive(self, peer: str, message: Move) -> None:
+        if isinstance(message, State) and self.replication is not None:
+            # It has said what it has to say: from now on it has less of the session than of the copy is left.
+            self.replication.settling.close_for(message.who, peer)
+        self.moving.receive(peer, message, self._now())
+        if isinstance(message, Ready):
+            self._patience.heard(message.who, peer)
 
     def take(self, message: Move) -> None:
         """Has this node take what another would have sent."""
@@ -191,6 +227,7 @@ class Mover(Sessions):
     def _when_down(self, peer: str) -> None:
         if self._is_running:
             self.moving.peer_down(peer, self._now())
+            self._patience.peer_down(peer)
             self._core.outbox.flush()
 
     def _on_members(self, members: set[str]) -> None:
@@ -239,6 +276,10 @@ class Mover(Sessions):
         """The other members that cannot."""
         return self._members.difference(self.up(), (self.name,))
 
+    def has_heard(self) -> bool:
+        """Whether this node has heard what those know that can be reached."""
+        return self._node.is_running and has_heard(self._node, frozenset())
+
     def record(self, who: Who) -> Record | None:
         """The record of a session, as this node knows it."""
         return self._directory.record(*who)
@@ -273,16 +314,31 @@ class Mover(Sessions):
         while (outgoing := self.moving.outgoing.get(who)) is not None and outgoing.is_held:
             target, ghost = outgoing.target, self._ghosts.get(who)
             if target in self.up() and self.replication is not None:
-                has_answered, origin = await self.replication.ask_origin(who, target)
+                find = partial(self._ghost_for, who, target)
+                answer = await self.replication.settling.settle(who, target, find)
                 is_same = self.moving.outgoing.get(who) is outgoing
                 if is_same and outgoing.target == target and target in self.up():
-                    if has_answered and ghost is not None and self._ghosts.get(who) is ghost:
-                        self.replication.leave_out_known(ghost, origin)
+                    if answer is not None and ghost is not None and find() is ghost:
+                        self.replication.settling.leave_out_known(ghost, answer)
                     # Who is up and does not answer shall have all of it: better twice than never.
                     self.moving.compared(who, self._now())
                     self._core.outbox.flush()
                     return
             await asyncio.sleep(TICK)
+
+    def _ghost_for(self, who: Who, target: str) -> Subscriber | None:
+        """The ghost of a session, as long as it goes to a node that can be reached."""
+        outgoing = self.moving.outgoing.get(who)
+        if outgoing is None or outgoing.target != target or target not in self.up():
+            return None
+        return self._ghosts.get(who)
+
+    def revive(self, who: Who) -> None:
+        """Makes the ghost the session again."""
+        super().revive(who)
+        subscriber = self._subscriber(who)
+        if subscriber is not None and self.replication is not None:
+            self.replication.settling.forget(subscriber)
 
     def seek(self, who: Who, owner: str) -> bool:
         """Looks for a copy of the session of an owner that is down; False: there is none to be had."""
@@ -314,6 +370,16 @@ class Mover(Sessions):
             self.moving.shipping.take_back(who)
         return is_here
 
+    def made(self, who: Who) -> None:
+        """A session was made here of a copy, and this node is about to be its owner."""
+        self.moving.takings.made(who, self._now())
+
+    def own(self, who: Who, since: int | None = None) -> None:
+        """Writes that this node is the owner of a durable session that is here."""
+        subscriber = self._subscriber(who)
+        assert subscriber is not None, "only what is here has this owner"
+        self._directory.claim(self._find(who[0]), subscriber, since)
+
     async def _find_copy(self, who: Who, owner: str) -> bool:
         if self.replication is None:
             return False
@@ -337,7 +403,7 @@ class Mover(Sessions):
 
     def haunts(self, who: Who, origin: str) -> bool:
         """Whether a ghost takes a message."""
-        return self.moving.haunts(who, origin)
+        return self.moving.shipping.haunts(who, origin)
 
     def ghost_took(self, who: Who) -> None:
         """It sends on, at the end of the pass, what it took in it."""
@@ -438,6 +504,3 @@ class Mover(Sessions):
         if self.record(who) != record or self.kind(who) is not Kind.NONE:
             return
         self.moving.adopt(who, record)
-        subscriber = self._subscriber(who)
-        if subscriber is not None:
-            self._directory.claim(self._find(who[0]), subscriber)

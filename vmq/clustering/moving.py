@@ -27,15 +27,16 @@ lost that is not lost with the node: a ghost stays until those that were down ha
 One move of a session at a time: its owner gives it on once it has it whole.
 """
 
-from collections import deque
 from typing import Any, Final
 
 from vmq.clustering.here import Here, Kind, Verdict
+from vmq.clustering.marking import Marking
 from vmq.clustering.moves import (
     Batch,
     Claim,
     Echo,
     End,
+    Entry,
     Free,
     Inherited,
     Mark,
@@ -45,9 +46,12 @@ from vmq.clustering.moves import (
     State,
     Who,
 )
+from vmq.clustering.over import Over
 from vmq.clustering.records import Record
 from vmq.clustering.shipping import PATIENCE, Shipping
+from vmq.clustering.takings import Takings
 from vmq.clustering.under_way import Claiming, Incoming, Outgoing
+from vmq.clustering.unsaid import Unsaid
 
 #: Seconds that a CONNECT waits for an owner that is up and says nothing.
 CLAIM_PATIENCE: Final = 10.0
@@ -63,19 +67,22 @@ class Moving:
         self._now = 0.0
         self.claims: dict[Who, Claiming] = {}
         self.incoming: dict[Who, Incoming] = {}
-        self.shipping = Shipping(
-            here, lambda who, entries: self._on_batch(here.name, Batch(*who, entries))
-        )
-        #: Marks that are owed until the record has come this far.
-        self._owed: dict[Who, list[tuple[str, Moved, float]]] = {}
+        self.takings = Takings(here)
+        self.shipping = Shipping(here, self._stray, self.takings.end)
+        self._unsaid = Unsaid(here)
+        self.marking = Marking(here, self._unsaid)
         self._giving: Who | None = None
-        #: What had no room in a lane, and must come all the same.
-        self._unsaid: dict[str, deque[Move]] = {}
+        self._over = Over()
 
     @property
     def outgoing(self) -> dict[Who, Outgoing]:
         """Sessions on their way to other nodes."""
         return self.shipping.outgoing
+
+    def start(self, now: float) -> None:
+        """Goes on with what an earlier life has left."""
+        self._now = now
+        self.takings.start(now)
 
     # --- clients
 
@@ -134,17 +141,21 @@ class Moving:
         self._proceed(who)
 
     def _take_over(self, who: Who, record: Record | None, clean: bool) -> None:
-        """The owner cannot be asked: this node goes on with what it has and knows. The CONNECT writes the record."""
+        """The owner cannot be asked: this node goes on with what it has and knows, and is the owner."""
         here = self._here
         if who in self.outgoing:
             self.shipping.take_back(who)
-        elif here.kind(who) is Kind.NONE and record is not None:
-            if not clean and not record.clean:
-                here.build(who, record.subscriptions)
+        elif here.kind(who) is Kind.NONE and record is not None and not clean and not record.clean:
+            here.build(who, record.subscriptions)
+            self.takings.made(who, self._now)
+        if here.kind(who) is Kind.DURABLE and record is not None and record.node != here.name:
+            here.own(who)
 
     def adopt(self, who: Who, record: Record) -> None:
-        """The owner is gone for good: this node goes on with what it has and knows. The caller writes the record."""
+        """The owner is gone for good: this node goes on with what it has and knows."""
         self._take_over(who, record, clean=False)
+        if record.node == self._here.name and self._here.kind(who) is Kind.DURABLE:
+            self._here.own(who)  # anew, without its disk
 
     def _ask(self, who: Who) -> None:
         """Asks the owner for a session that a client waits for, if it was not asked yet."""
@@ -188,7 +199,7 @@ class Moving:
             case Ready():
                 self._on_ready(peer, message)
             case Moved():
-                self._on_moved(peer, message)
+                self.marking.asked(peer, message, now)
             case Mark():
                 self._on_mark(peer, message)
             case Echo():
@@ -197,22 +208,6 @@ class Moving:
                 self._on_end(peer, message)
             case Inherited():
                 self._on_inherited(message)
-
-    def _say(self, peer: str, message: Move) -> None:
-        """Sends now, or as soon as there is room, what nothing else makes good."""
-        unsaid = self._unsaid.get(peer)
-        # A mark belongs where it is made; nothing else of these needs to know what is before it.
-        if unsaid is None or isinstance(message, Mark):
-            if self._here.send(peer, message):
-                return
-        self._unsaid.setdefault(peer, deque()).append(message)
-
-    def _say_rest(self) -> None:
-        for peer, unsaid in list(self._unsaid.items()):
-            while unsaid and self._here.send(peer, unsaid[0]):
-                unsaid.popleft()
-            if not unsaid:
-                del self._unsaid[peer]
 
     # --- the owner is asked
 
@@ -225,7 +220,7 @@ class Moving:
         record = here.record(who)
         if record is not None and record.node != here.name:
             if record.node != claim.node and claim.hops < MAX_HOPS:
-                self._say(record.node, Claim(*who, claim.node, claim.clean, claim.hops + 1))
+                self._unsaid.say(record.node, Claim(*who, claim.node, claim.clean, claim.hops + 1))
             return
         if here.kind(who) is Kind.DURABLE and not claim.clean:
             # Without a record nothing is handed over: the claimer goes on alone, and gets the rest by the rule.
@@ -234,7 +229,7 @@ class Moving:
             return
         here.close_client(who)
         here.end(who)
-        self._say(claim.node, Free(*who))
+        self._unsaid.say(claim.node, Free(*who))
 
     def hand_over(self, who: Who, node: str, now: float) -> None:
         """Makes another node the owner of a durable session of this one, and sends it there."""
@@ -248,7 +243,7 @@ class Moving:
             self._giving = None
         record = here.record(who)
         if record is not None:
-            self._put_marks(who, Record(here.name, 0, False, {}), record)
+            self.marking.changed(who, Record(here.name, 0, False, {}), record, now)
         self._begin(who, node, since)
 
     def _begin(self, who: Who, node: str, since: int, is_taken: bool = False) -> None:
@@ -256,9 +251,8 @@ class Moving:
 
         `is_taken`: that node took it, without being given it.
         """
-        here = self._here
         if self.incoming.pop(who, None) is not None:
-            here.close_gate(who)
+            self._here.close_gate(who)
         self.shipping.begin(who, node, since, self._now, is_taken)
 
     def compared(self, who: Who, now: float) -> None:
@@ -273,40 +267,14 @@ class Moving:
         self._now = now
         self.shipping.took(who)
 
-    def haunts(self, who: Who, origin: str) -> bool:
-        """Whether the ghost of a session takes what comes from an origin."""
-        return self.shipping.haunts(who, origin)
-
     # --- marks
 
-    def _on_moved(self, peer: str, moved: Moved) -> None:
-        here, who = self._here, moved.who
-        record = here.record(who)
-        if record is None or (record.since, record.node) < (moved.since, moved.node):
-            self._owed.setdefault(who, []).append((peer, moved, self._now + PATIENCE))
-        else:
-            self._answer(peer, moved, record)
-
-    def _answer(self, peer: str, moved: Moved, route: Record) -> None:
-        here, who = self._here, moved.who
-        mark = Mark(*who, route.since, route.node, peer, route.subscriptions, again=True)
-        for node in sorted({peer, moved.node} - {here.name}):
-            self._say(node, mark)
-
-    def _put_marks(self, who: Who, before: Record | None, after: Record) -> None:
-        """The record has changed: old owner and new are told what is routed by it."""
-        source = after.source if before is None else before.node
-        if before is None and not self._here.is_recent(after):
-            source = ""
-        if source not in ("", after.node):
-            mark = Mark(*who, after.since, after.node, source, after.subscriptions)
-            for node in sorted({source, after.node} - {self._here.name}):
-                self._say(node, mark)
-        owed = self._owed.pop(who, None)
-        for peer, moved, _ in owed or ():
-            self._on_moved(peer, moved)
-
     def _on_mark(self, peer: str, mark: Mark) -> None:
+        self._place(peer, mark)
+        self.takings.mark(mark.who, peer, mark.node, self._now)
+
+    def _place(self, peer: str, mark: Mark) -> None:
+        """What a mark says of a session on its way."""
         here, who = self._here, mark.who
         outgoing = self.outgoing.get(who)
         view = (mark.since, mark.node)
@@ -320,13 +288,15 @@ class Moving:
             elif view >= outgoing.left:
                 self.shipping.mark(who, peer)
             return
-        if mark.source == here.name:
+        if here.name == mark.source != mark.node:
             return
         incoming = self.incoming.get(who)
         record = here.record(who)
         is_news = record is None or (record.since, record.node) < view
         if incoming is None and is_news and mark.node == here.name:
-            if here.kind(who) is Kind.NONE:
+            # Who is asked for a mark may know no more than that the session was to come here, or is over.
+            is_over = mark.again or self._over.has(who, mark.since)
+            if here.kind(who) is Kind.NONE and not is_over and mark.source != here.name:
                 incoming = self._expect(who, mark.source, mark.since, mark.subscriptions)
         elif record is not None and mark.node == here.name and view < (record.since, record.node):
             self._catch(who, record, mark)
@@ -344,11 +314,14 @@ class Moving:
         here = self._here
         if record.node != here.name and here.kind(who) is Kind.NONE:
             here.build(who, mark.subscriptions)
+            self.takings.begin(who, self._now)
             self._begin(who, record.node, record.since)
 
     def verdict(self, who: Who, origin: str) -> Verdict:
         """What the session does with a message that comes from an origin, as long as its gate is open."""
         incoming = self.incoming.get(who)
+        if origin in self._here.elsewhere(who):
+            return Verdict.DROP
         if incoming is None:
             return Verdict.TAKE
         if origin in incoming.direct:
@@ -363,7 +336,11 @@ class Moving:
         """This node is the owner from now on, and the source has the session still."""
         here = self._here
         self.incoming[who] = incoming = Incoming(source, since, self._now + PATIENCE)
-        here.build(who, subscriptions)
+        if here.kind(who) is Kind.NONE:
+            here.build(who, subscriptions)
+            self.takings.begin(who, self._now)
+        else:
+            here.build(who, subscriptions)
         here.open_gate(who)
         record = here.record(who)
         if record is not None and record.node == here.name:
@@ -374,10 +351,11 @@ class Moving:
         self, who: Who, source: str, since: int, subscriptions: dict[str, int]
     ) -> Incoming:
         """A session that was given away is given back, while its ghost waits for nodes that are, or were, down."""
-        others = self.shipping.take_back(who)
+        here = self._here
+        self.shipping.take_back(who)
         incoming = self._expect(who, source, since, subscriptions)
         # They may not know yet that it was away, and what the ghost took of theirs is the session's again.
-        incoming.direct = others
+        incoming.direct = {*here.up(), *here.down()} - here.elsewhere(who)
         return incoming
 
     def _on_state(self, peer: str, state: State) -> None:
@@ -409,6 +387,10 @@ class Moving:
         if self._here.kind(who) is Kind.DURABLE:
             self._here.add(who, batch.entries)
 
+    def _stray(self, who: Who, entries: list[Entry]) -> None:
+        """What went to a node that is no member any more goes on with the session, wherever that is."""
+        self._on_batch(self._here.name, Batch(*who, entries))
+
     def _pass_on(self, message: State | Batch) -> bool:
         """Sends on what belongs to a session that is elsewhere again."""
         here, who = self._here, message.who
@@ -425,9 +407,10 @@ class Moving:
         if isinstance(message, State):
             return True
         if record.node in {*here.up(), *here.down()}:
-            self._say(record.node, message)
+            self._unsaid.say(record.node, message)
         else:  # that node is no member any more: somebody will take its place
             here.build(who, record.subscriptions)
+            self.takings.begin(who, self._now)
             here.add(who, message.entries)
             self._begin(who, record.node, record.since)
         return True
@@ -446,7 +429,7 @@ class Moving:
             else:
                 elsewhere.setdefault(record.node, []).append(client_id)
         for node, clients in elsewhere.items():
-            self._say(node, Inherited(message.mountpoint, clients, message.entry))
+            self._unsaid.say(node, Inherited(message.mountpoint, clients, message.entry))
 
     def _on_ready(self, peer: str, ready: Ready) -> None:
         incoming = self.incoming.get(ready.who)
@@ -477,8 +460,14 @@ class Moving:
 
     def _has_come(self, who: Who) -> None:
         """The session is here whole, or as whole as it will be."""
+        here = self._here
         incoming = self.incoming.pop(who)
-        self._here.close_gate(who)
+        here.close_gate(who)
+        record = here.record(who)
+        is_late = record is not None and (record.since, record.node) < (incoming.since, here.name)
+        if is_late and here.kind(who) is Kind.DURABLE:
+            # As the former owner wrote: what is published here is for the session from now on.
+            here.own(who, incoming.since)
         self._look_again(who)
         if incoming.next is not None:
             self._on_claim(incoming.next)
@@ -490,10 +479,15 @@ class Moving:
         self._now = now
         if who == self._giving:
             return
+        if before is not None and before.node == self._here.name and not before.clean:
+            if after is None or after.clean:
+                self._over.ended(who, before.since, now)
+        if after is None or after.clean:
+            self.takings.end(who)
         if after is None:
             self._on_ended(who)
         else:
-            self._put_marks(who, before, after)
+            self.marking.changed(who, before, after, now)
             if after.node == self._here.name:
                 self._on_ours(who, before, after)
             else:
@@ -507,22 +501,28 @@ class Moving:
     def _on_ours(self, who: Who, before: Record | None, after: Record) -> None:
         here = self._here
         incoming = self.incoming.get(who)
-        is_given = before is not None and before.node in here.up()
+        source = after.source if before is None else before.node
+        if before is None and not here.is_recent(after):
+            source = ""
+        is_given = source in here.up()
         if incoming is not None:
             incoming.marked.add("")
             self._maybe_has_come(who, incoming)
         elif who in self.outgoing:
-            if before is not None and is_given:
-                self._come_back(who, before.node, after.since, after.subscriptions)
+            if is_given:
+                self._come_back(who, source, after.since, after.subscriptions)
             else:
                 self.shipping.take_back(who)
         elif here.kind(who) is Kind.NONE and not after.clean:
-            if before is not None and is_given:
-                self._expect(who, before.node, after.since, after.subscriptions)
+            if is_given:
+                self._expect(who, source, after.since, after.subscriptions)
             else:
                 here.build(who, after.subscriptions)
-                if before is not None and before.node != here.name:
-                    here.seek(who, before.node)
+                if source not in ("", here.name):
+                    here.seek(who, source)
+                    self.takings.begin(who, self._now)
+        elif before is None and after.source == here.name:
+            self.takings.begin_unsure(who, self._now)
 
     def _on_theirs(self, who: Who, after: Record) -> None:
         here = self._here
@@ -550,6 +550,7 @@ class Moving:
         """A member can be reached."""
         self._now = now
         self.shipping.peer_up(peer)
+        self.takings.peer_up(peer, now)
 
     def peer_down(self, peer: str, now: float) -> None:
         """A member cannot be reached any more: nobody waits for it."""
@@ -568,13 +569,17 @@ class Moving:
         """A node is no member any more: it sends nothing."""
         self._now = now
         self.shipping.peer_gone(peer)
-        self._unsaid.pop(peer, None)
+        self.takings.peer_gone(peer)
+        self._unsaid.forget(peer)
 
     def tick(self, now: float) -> None:
         """Ends what has waited for too long, and tries again what had no room."""
         self._now = now
-        self._say_rest()
+        self._unsaid.say_rest()
         self.shipping.tick(now)
+        self.takings.tick(now)
+        self.marking.tick(now)
+        self._over.tick(now)
         for who, incoming in list(self.incoming.items()):
             if now >= incoming.deadline:
                 self._has_come(who)
@@ -586,13 +591,3 @@ class Moving:
                     self._proceed(who)
             else:
                 self._ask(who)
-        for who, owed in list(self._owed.items()):
-            left = [each for each in owed if now < each[2]]
-            if left:
-                self._owed[who] = left
-            else:
-                del self._owed[who]
-            if self._here.record(who) is None:  # by no record nothing goes anywhere
-                for peer, moved, deadline in owed:
-                    if now >= deadline:
-                        self._answer(peer, moved, Record(moved.node, moved.since, False, {}))

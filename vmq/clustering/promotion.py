@@ -45,12 +45,16 @@ def promote(store: Store, copies: Copies, copy: Copy, node: str, now_ms: int) ->
     offline_at = head.offline_at or now_ms
     store.put_session(head.scoped_id, copy.number, offline_at)
     store.delete(COPY + copy.number)
-    note_whence(store, copy.number, copies, copy, node)
+    note_whence(store, copy.number, copies, copy, node, offline_at)
     mountpoint, client_id = split_scope(head.scoped_id.encode())
     stored = StoredSession(mountpoint, client_id.decode(), copy.number, offline_at)
     for key, value in scan(store.db, b"u" + copy.number):
         stored.subscriptions.append((key[9:].decode(), value[0]))
     read_ends(store.db, stored)
+    for packet_id in store.load_received(copy.number):
+        # The copy had it maybe before anybody else had the message, which died with the owner. A client that was not
+        # answered sends again, and that must count: better twice than never.
+        store.remove_received(copy.number, packet_id)
     for key, value in list(scan(store.db, b"h" + copy.number)):
         # It was to wait for what never comes now.
         stored.last += 1
@@ -60,16 +64,29 @@ def promote(store: Store, copies: Copies, copy: Copy, node: str, now_ms: int) ->
     return stored
 
 
-def note_whence(store: Store, session: bytes, copies: Copies, copy: Copy, node: str) -> None:
+def note_whence(
+    store: Store, session: bytes, copies: Copies, copy: Copy, node: str, away_since: int = 0
+) -> None:
     """A session of this broker has now what a node's copy had; of one that was not whole nothing is known.
 
-    All of the copy is committed, as it was when it was taken.
+    All of the copy is committed, as it was when it was taken. `away_since` is when the client of a session went that
+    has it all in the places where it was; 0: it has it elsewhere.
     """
     head = copy.head
     if not head.complete:
         return
-    ends = (end_of(store.db, kind + copy.number, True) + 1 for kind in (b"q", b"i"))
-    origin = Whence(head.owner, head.session, node, head.life, copies.at(copy), *ends)
+    waiting, inflight = (end_of(store.db, kind + copy.number, True) + 1 for kind in (b"q", b"i"))
+    origin = Whence(
+        head.owner,
+        head.session,
+        node,
+        head.life,
+        copies.at(copy),
+        waiting,
+        inflight,
+        is_open=away_since > 0,
+        away_since=away_since,
+    )
     store.put(WHENCE + session, _ENCODER.encode(origin))
 
 
@@ -100,3 +117,11 @@ def whence(store: Store, session: bytes) -> Whence | None:
     """
     raw = store.get(WHENCE + session)
     return None if raw is None else _WHENCE.decode(raw)
+
+
+def close(store: Store, session: bytes) -> None:
+    """What of the copy is done has been said, or is not to be heard any more: see `Whence.is_open`."""
+    origin = whence(store, session)
+    if origin is not None and origin.is_open:
+        closed = msgspec.structs.replace(origin, is_open=False)
+        store.put(WHENCE + session, _ENCODER.encode(closed))

@@ -39,7 +39,8 @@ class Record(Struct, array_like=True, frozen=True):
     #: Which pieces (`vmq.clustering.pieces`) hold the rest of the subscriptions, if one piece does not hold all. It is
     #: another each time a node begins to write them: so the pieces of one side of a split never count on the other.
     pieces: Annotated[str, Meta(max_length=300)] = ""
-    #: The owner before, which may still have something of the session; empty if there was none, or not of late.
+    #: The owner before, which may still have something of the session; empty if there was none, or not of late. Its
+    #: owner itself: that one could not know whether there was another.
     source: Annotated[str, Meta(max_length=255)] = ""
 
     def is_recent(self, now: int) -> bool:
@@ -140,10 +141,19 @@ def taken_over(
     clean: bool,
     subscriptions: dict[str, int],
     online: bool = True,
+    *,
+    unsure: bool = False,
 ) -> Record:
-    """The record with which a node becomes the owner of a session that had the record `before`."""
+    """The record with which a node becomes the owner of a session that had the record `before`.
+
+    `unsure`: there may be others that it does not know.
+    """
     since = now if before is None else max(now, before.since + 1)
-    if before is None or clean or before.clean:
+    if clean:
+        source = ""
+    elif before is None:
+        source = node if unsure else ""
+    elif before.clean:
         source = ""
     elif before.node != node:
         source = before.node

@@ -12,6 +12,8 @@ from msgspec import Meta, Struct, field
 
 from vmq.clustering.message import Message
 from vmq.clustering.publishes import Publish
+from vmq.clustering.ranges import Range as Places
+from vmq.clustering.ranges import check_ranges
 from vmq.clustering.replica_records import check_changes, check_places
 
 #: Changes in one message, and their bytes, above which a commit is cut into several.
@@ -20,6 +22,9 @@ MAX_BYTES: Final = 512 * 1024
 
 #: No list of sessions or clients is longer.
 MAX_NAMES: Final = 10_000
+
+#: Ranges of what is left of a session.
+MAX_RANGES: Final = 1000
 
 #: A longer message has no copies: a channel between nodes carries no more at once.
 MAX_VALUE: Final = 48 * 1024 * 1024
@@ -228,13 +233,6 @@ class Lost(Message, frozen=True, tag=44):
     ticket: Number
 
 
-class AskWhence(Message, frozen=True, tag=45):
-    """Of which copy did you make your session of this client?"""
-
-    ticket: Number
-    client: Scoped
-
-
 class Whence(Struct, array_like=True, frozen=True):
     """The session that one was before its owner was given up, and the node whose copy it is made of."""
 
@@ -247,6 +245,21 @@ class Whence(Struct, array_like=True, frozen=True):
     #: The places behind the last that waited in the copy, and that was in flight: what came later has others.
     waiting: Number = (1 << 64) - 1
     inflight: Number = (1 << 64) - 1
+    #: What is at earlier places is of the copy still, and its owner has not said what of it is done.
+    is_open: bool = False
+    #: Since when its client is away (milliseconds): as long as that is so, nobody has been sent anything of it.
+    away_since: Number = 0
+
+
+class AskWhence(Message, frozen=True, tag=45):
+    """Of which copy did you make your session of this client?"""
+
+    ticket: Number
+    client: Scoped
+    #: I will also say what of the copy is done (`Undone`).
+    tells: bool = False
+    #: The copy of a session of yours of which mine is, which goes to you.
+    mine: Whence | None = None
 
 
 class IsWhence(Message, frozen=True, tag=46):
@@ -254,6 +267,34 @@ class IsWhence(Message, frozen=True, tag=46):
 
     ticket: Number
     whence: Whence | None
+    #: The session's number here.
+    session: Annotated[bytes, Meta(max_length=8)] = b""
+    #: What was in the copy that the question names is here, or done.
+    has_all: bool = False
+
+
+class Undone(Message, frozen=True, tag=20):
+    """From the owner before: of what the copy had of which you made this session, only this is not done."""
+
+    ticket: Number
+    client: Scoped
+    #: The session's number in the store of who gets this.
+    session: Session
+    #: Places of what waits, and of what is in flight.
+    waiting: Annotated[list[Places], Meta(max_length=MAX_RANGES)]
+    inflight: Annotated[list[Places], Meta(max_length=MAX_RANGES)]
+    #: QoS 2 packet ids of the client's publishes, not released.
+    received: Annotated[list[Annotated[int, Meta(ge=1, le=65_535)]], Meta(max_length=65_535)]
+
+    def check(self) -> None:
+        check_ranges(self.waiting)
+        check_ranges(self.inflight)
+
+
+class TakenOut(Message, frozen=True, tag=21):
+    """The answer: the rest is out of it, which is stored."""
+
+    ticket: Number
 
 
 class Kept(Struct, array_like=True, frozen=True):
@@ -317,6 +358,8 @@ ReplicaMessage = (
     | Lost
     | AskWhence
     | IsWhence
+    | Undone
+    | TakenOut
     | Deposit
     | Settled
     | Given

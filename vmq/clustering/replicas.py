@@ -24,7 +24,15 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from vmq.clustering.filling import Filling
-from vmq.clustering.marks import ANY, EVERYTHING, NOTHING, Marks, Place
+from vmq.clustering.marks import (
+    ANY,
+    EVERYTHING,
+    NOTHING,
+    Marks,
+    Place,
+    copied_last,
+    note_copied,
+)
 from vmq.clustering.placing import Held, Placing
 from vmq.clustering.promotion import WHENCE
 from vmq.clustering.replica_messages import (
@@ -106,9 +114,11 @@ class Replicas:
         #: Copies that nodes have confirmed not to have any more, and until when their marks are remembered.
         self._gone: deque[tuple[float, bytes, str]] = deque()
         #: Sessions of which the store knows that they were copies once.
-        self._made = {key[1:] for key, _ in scan(store.db, WHENCE)}
+        self.made = {key[1:] for key, _ in scan(store.db, WHENCE)}
         #: No member has copies of earlier lives, of which this one would not know what they lack.
         self._is_swept = True
+        #: The last commit of earlier lives that had something to be copied: its life, and its number.
+        self._copied_before = copied_last(store)
         #: Old copies are of use still, for this node has lost its disk and brings its sessions back.
         self.is_restoring = False
         self.left_out = 0
@@ -150,7 +160,7 @@ class Replicas:
     def take_over(self, session: bytes) -> None:
         """The session with this number will be put into the store, and has records there already."""
         self._taken_over.add(session)
-        self._made.add(session)
+        self.made.add(session)
 
     def holders(self, session: bytes) -> list[str]:
         """The nodes that are to have a copy."""
@@ -165,18 +175,36 @@ class Replicas:
         return all(peer.is_active and not peer.is_behind(session) for peer in held.peers)
 
     def lacks(self, session: bytes, origin: Whence) -> Place:
-        """The places from which on what another node made of a copy of a session may lack what was acknowledged."""
+        """The places from which on what another node made of a copy of a session may lack what is here."""
         marked = self._marks.lacks(session, origin.node, origin.life, origin.at)
         if origin.life < self._life:
-            return marked or NOTHING
-        if marked is None:
+            # What was not copied of the last commits before the end has no mark, as it was not acknowledged. But it
+            # counts as taken here: who sent it does not send it again.
+            marked = marked or NOTHING
+            if (origin.life, origin.at) > self._copied_before:
+                return marked
+        elif marked is None:
             held = self._sessions.get(session)
             is_there = held is not None and origin.node in (each.name for each in held.peers)
             # A mark is forgotten some time after its copy.
             marked = NOTHING if is_there else EVERYTHING
-        # This node was never dead. Who took it for that may have been the only one: then it went on with that copy, and
-        # nothing is marked; but what came later has a later place.
+        # Who took this node for dead may have been the only one: then it went on with that copy, and nothing is marked;
+        # but what came later has a later place.
         return min(marked[0], origin.waiting), min(marked[1], origin.inflight)
+
+    def has_all(self, origin: Whence) -> bool:
+        """Whether what a session lacks of a copy, as that was when it was taken, was let go on purpose.
+
+        Without power a disk may lose the end of what was written (`store.durability`), but nothing before what is left.
+        """
+        if self._marks.is_stripped(origin.session, origin.life, origin.at):
+            return False
+        life, commit = self._copied_before
+        return origin.life == self._life or (origin.life == life and origin.at <= commit)
+
+    def note_stripped(self, session: bytes) -> None:
+        """What others have of a session is taken out of it."""
+        self._marks.strip(session, self._life, self._store.number)
 
     def lagging(self) -> int:
         """How many copies may lack something, those that are to be made included."""
@@ -301,6 +329,7 @@ class Replicas:
                     self._marks.lower(key[1:9], peer.name, key)
         if not peer.is_swept:
             peer.swept_by = 0
+        note_copied(self._store, self._life, self._store.number)
         if floor and self._marks.write():
             peer.held_commit, peer.held_until = floor, self._store.number
         if peer.is_up:
@@ -342,13 +371,17 @@ class Replicas:
             self._end(session)
         self._marks.write()
         commit = self._store.number
+        is_copied = False
         for peer in list(self._peers.values()):
             if peer.is_active:
                 if not peer.waiting:
                     peer.progress_at = now
                 if not peer.draft.is_empty:
+                    is_copied = True
                     self._too_long += peer.cut(self._store, self._life, commit, again)
                 self._push(peer)
+        if is_copied:
+            note_copied(self._store, self._life, commit)
 
     def _is_plain(self) -> bool:
         """Whether a record of a session just goes to all of its nodes: nobody lacks anything."""
@@ -424,8 +457,8 @@ class Replicas:
     def _end(self, session: bytes) -> None:
         held = self._sessions.pop(session, None)
         self._marks.remove(session)
-        if session in self._made:
-            self._made.discard(session)
+        if session in self.made:
+            self.made.discard(session)
             self._store.delete(WHENCE + session)
         for peer in self._peers.values():
             if held is not None and peer in held.peers:

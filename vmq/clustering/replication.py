@@ -14,32 +14,28 @@ from vmq.clustering.copies import Copies, Copy
 from vmq.clustering.directory import Directory
 from vmq.clustering.keeping import Keeping
 from vmq.clustering.lanes import Lanes
-from vmq.clustering.marks import EVERYTHING
 from vmq.clustering.message import Message
 from vmq.clustering.moves import Batch
-from vmq.clustering.promotion import contents, note_whence, promote, whence
+from vmq.clustering.promotion import contents, note_whence, promote
 from vmq.clustering.publishes import Publish
 from vmq.clustering.replica_messages import (
     Ask,
-    AskWhence,
     Changes,
     Confirm,
     Differ,
     Fetch,
     Greet,
     Have,
-    IsWhence,
     Lost,
     Missing,
     Part,
     Position,
     StillComparing,
     Unknown,
-    Whence,
 )
 from vmq.clustering.replicas import Replicas
-from vmq.clustering.returning import strip
 from vmq.clustering.searching import Searcher
+from vmq.clustering.settling import Settling
 from vmq.commits import Committer
 from vmq.config_cluster import ClusterOptions
 from vmq.core import Core
@@ -55,10 +51,6 @@ log = logging.getLogger("vmq.cluster")
 
 #: Seconds between two looks at the clock.
 _TICK: Final = 0.2
-
-#: Seconds after which a question is repeated, and how often it is asked.
-_AGAIN: Final = 0.5
-_TRIES: Final = 4
 
 #: Records of a copy that are deleted between two passes of the loop.
 _PURGE_STEP: Final = 1000
@@ -117,10 +109,9 @@ class Replication:
         self._searches: dict[str, asyncio.Future[None]] = {}
         #: Makes what is here of a session on its way to another node the session again; False: there is nothing.
         self.take_back: Callable[[tuple[str, str]], bool] = lambda _: False
+        #: Told of a session that was made here of a copy, before this node is its owner.
+        self.made: Callable[[tuple[str, str]], None] = lambda _: None
         self.adopted = 0
-        #: What other nodes are asked about their sessions.
-        self._ticket = 0
-        self._asked: dict[int, asyncio.Future[Whence | None]] = {}
         self.copies = Copies(self._store, lanes.send_quick, self._purge)
         self.searcher = Searcher(node.name, self._store, self.copies, lanes.send_quick)
         self.keeping = Keeping(options, core, self._store, node, lanes, directory, take, share)
@@ -135,6 +126,7 @@ class Replication:
                 lanes.send_quick,
                 core.outbox.release,
             )
+        self.settling = Settling(node.name, core, committer, lanes, registries, self.replicas)
         self._sweep = Sweep(self.copies, self._owner_of)
         self._adoption = Adoption(
             node.name,
@@ -148,8 +140,11 @@ class Replication:
 
     # --- its life
 
-    def start(self) -> None:
-        """From now on sessions are copied, and copies kept."""
+    def start(self, was_alone: bool = False) -> None:
+        """From now on sessions are copied, and copies kept.
+
+        `was_alone`: the broker ran without the cluster since it was a node.
+        """
         lanes, replicas = self._lanes, self.replicas
         lanes.on(Greet, self.copies.on_greet)
         lanes.on(Changes, self.copies.on_changes)
@@ -159,8 +154,6 @@ class Replication:
         lanes.on(Fetch, self.searcher.on_fetch)
         lanes.on(Part, self._timed(self.searcher.on_part))
         lanes.on(Lost, self.searcher.on_lost)
-        lanes.on(AskWhence, self._on_ask_whence)
-        lanes.on(IsWhence, self._on_is_whence)
         for kind, name in (
             (Position, "on_position"),
             (Confirm, "on_confirm"),
@@ -178,6 +171,9 @@ class Replication:
                         scoped_id = registry.scope + client_id
                         replicas.add(subscriber.queue.session, scoped_id, offline_at)
             self._committer.before.append(self._before_commit)
+        self.settling.start()
+        # A plugin may have published already.
+        self.settling.guard_places(not was_alone and not self._core.counters.queue_message_in)
         self.keeping.start()
         self._committer.on_stored = self._on_stored
         self._node.on(PeerUp, self._on_up)
@@ -195,7 +191,7 @@ class Replication:
         self.keeping.stop()
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, *self.settling.stop(), return_exceptions=True)
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -380,11 +376,13 @@ class Replication:
         record = self._directory.record(registry.mountpoint, stored.client_id)
         registry.restore(stored)
         subscriber = registry.subscribers[stored.client_id]
+        self.settling.opened(subscriber)
         if record is not None:
             for topic_filter in subscriber.subscriptions.keys() - record.subscriptions.keys():
                 registry.unsubscribe(subscriber, topic_filter)
             for topic_filter, qos in record.subscriptions.items():
                 registry.subscribe(subscriber, topic_filter, qos)
+        self.made((registry.mountpoint, stored.client_id))
         self._directory.claim(registry, subscriber)
 
     async def _merge(
@@ -423,48 +421,6 @@ class Replication:
         name, values = registry.named(client_id)
         text = "adopted the session of a node that stays away " + name + " node=%s"
         log.debug(text, *values, head.owner)
-
-    # --- when the old owner is back
-
-    async def ask_origin(self, who: tuple[str, str], owner: str) -> tuple[bool, Whence | None]:
-        """Asks the new owner of a session of what copy it made that, if of one; and whether it has answered."""
-        self._ticket += 1
-        ticket = self._ticket
-        answer: asyncio.Future[Whence | None] = asyncio.get_running_loop().create_future()
-        self._asked[ticket] = answer
-        try:
-            for _ in range(_TRIES):
-                self._lanes.send_quick(owner, AskWhence(ticket, scope_of(who[0]) + who[1]))
-                await asyncio.wait([answer], timeout=_AGAIN)
-                if answer.done():
-                    return True, answer.result()
-            return False, None
-        finally:
-            del self._asked[ticket]
-
-    def leave_out_known(self, subscriber: Subscriber, origin: Whence | None) -> None:
-        """Takes out of a session, which has gone to another owner, what was in the copy of which that one made it.
-
-        What is left is to be handed over.
-        """
-        session = subscriber.queue.session
-        if origin is None or (origin.owner, origin.session) != (self._node.name, session):
-            return
-        lacks = EVERYTHING if self.replicas is None else self.replicas.lacks(session, origin)
-        strip(self._core, subscriber, lacks)
-
-    def _on_ask_whence(self, peer: str, message: AskWhence) -> None:
-        mountpoint, client_id = _split(message.client)
-        subscriber = self._find_registry(mountpoint).subscribers.get(client_id)
-        found = None
-        if subscriber is not None and subscriber.queue.durable:
-            found = whence(self._store, subscriber.queue.session)
-        self._lanes.send_quick(peer, IsWhence(message.ticket, found))
-
-    def _on_is_whence(self, _peer: str, message: IsWhence) -> None:
-        answer = self._asked.get(message.ticket)
-        if answer is not None and not answer.done():
-            answer.set_result(message.whence)
 
     # --- deleting
 

@@ -1,18 +1,83 @@
 """An owner that was given up for dead comes back: what others have of its sessions already must not come twice.
 
-Its sessions have other owners now, to which it hands them over (`vmq.clustering.moving`). What the copy had of which
-such an owner made its session is taken out first: the owner says whose copy it was and how far it reached, the marks
-say what that one may have lacked (`vmq.clustering.marks`). Without an answer nothing is taken out: better twice than
-never.
+Its sessions have other owners now, to which it hands them over (`vmq.clustering.moving`). Such an owner has made its
+session of a copy, and what is in both is told apart by its places, which a copy has from its owner and keeps.
+
+**The owner before** may have gone on delivering. It says what it still has of what the copy had (`undone`), and the new
+owner takes the rest out of its session (`take_out`). Whatever the owner before lacks is done, dropped, or on its way to
+the new one by other means. But who has lost the end of its disk does not know what became of that, and says nothing.
+
+**Then** it takes out of its own what the new owner has (`strip`): that one said whose copy it was and how far it
+reached, the marks say what it may have lacked (`vmq.clustering.marks`). The order counts: who has stripped its session
+cannot say any more what of it is done. So the new owner notes with what it takes out that it has heard all.
+
+Where something is not known, nothing is taken out: better twice than never.
 """
 
+from collections import deque
 from collections.abc import Iterator
 
 from vmq.clustering.marks import EVERYTHING, Place
+from vmq.clustering.ranges import Range, outside, ranges_of
+from vmq.clustering.replica_messages import MAX_RANGES, Whence
 from vmq.core import Core
 from vmq.queue import Queue
 from vmq.registry import Subscriber
 from vmq.store import Store
+
+
+def undone(store: Store, session: bytes, origin: Whence) -> tuple[list[Range], list[Range]]:
+    """What a session still has of what was in a copy of it: places of what waits, and of what is in flight.
+
+    A few places more may be named, if there would be too many ranges.
+    """
+    return (
+        ranges_of(_places(store, b"q" + session, origin.waiting), MAX_RANGES),
+        ranges_of(_places(store, b"i" + session, origin.inflight), MAX_RANGES),
+    )
+
+
+def done_waiting(
+    store: Store, session: bytes, origin: Whence, undone: list[Range]
+) -> Iterator[bytes]:
+    """The keys of what waits in a session that was made of a copy, and is done."""
+    prefix = b"q" + session
+    for place in outside(_places(store, prefix, origin.waiting), undone):
+        yield prefix + place.to_bytes(8, "big")
+
+
+def done_inflight(
+    store: Store, session: bytes, origin: Whence, undone: list[Range]
+) -> Iterator[bytes]:
+    """The same of what is in flight: of use as long as nobody was sent any of it."""
+    prefix = b"i" + session
+    for place in outside(_places(store, prefix, origin.inflight), undone):
+        yield prefix + place.to_bytes(8, "big")
+
+
+def take_out(store: Store, keys: list[bytes]) -> None:
+    """Deletes those of the entries that are there still."""
+    for key in keys:
+        raw = store.get(key)
+        if raw is not None:
+            store.purge_record(key, raw)
+
+
+def guard(queue: Queue, origin: Whence) -> None:
+    """No message of this session's own gets the place of one of the copy, which may be free by now."""
+    queue.least_seq = origin.waiting
+    queue.next_seq = max(queue.next_seq, origin.waiting)
+    queue.next_order = max(queue.next_order, origin.inflight)
+
+
+def count_waiting(store: Store, queue: Queue) -> None:
+    """The queue knows again what of it is in the store only, after entries were taken out of that."""
+    there = _places(store, b"q" + queue.session)
+    known = set(there)
+    pending = deque(each for each in queue.pending or () if each.seq in known)
+    queue.pending = pending or None
+    loaded = {each.seq for each in pending}
+    _set_places(queue, [place for place in there if place not in loaded])
 
 
 def strip(core: Core, subscriber: Subscriber, lacks: Place) -> int:
@@ -59,6 +124,12 @@ def _strip_kind(store: Store, prefix: bytes, first: int) -> list[int]:
         else:
             store.purge_record(key, raw)
     return left
+
+
+def _places(store: Store, prefix: bytes, end: int = 1 << 64) -> list[int]:
+    """The places of a session's records of a kind before an end, in rising order."""
+    keys = {key for key in _keys(store, prefix) if not store.is_deleted(key)}
+    return sorted(place for key in keys if (place := int.from_bytes(key[9:], "big")) < end)
 
 
 def _keys(store: Store, prefix: bytes) -> Iterator[bytes]:

@@ -12,9 +12,10 @@ them, looks like one that cannot be reached, whose clients are still there.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 
 from vmq.clustering.directory import Directory
+from vmq.clustering.elsewhere import without
 from vmq.clustering.lanes import Lanes
 from vmq.clustering.publishes import QOS, RETAIN, Publish, Run
 from vmq.clustering.records import Record
@@ -62,6 +63,8 @@ class Routing:
         #: What other nodes subscribe to, by mountpoint.
         self._remotes: dict[str, Remotes] = {}
         self._members: set[str] = set()
+        #: The numbers of the sessions here that a node routes elsewhere, which get nothing from there.
+        self.passed: Mapping[str, Set[bytes]] = {}
         self._sharing = Sharing(name, core, registries, lanes, self._members_of)
         lanes.on(Publish, self._on_publish)
         lanes.on(Run, self._on_run)
@@ -117,6 +120,10 @@ class Routing:
     def share(self, peer: str, publish: Publish) -> None:
         """Gives to a member of its share group, wherever that is, what a node was to give that is gone."""
         self._sharing.on_publish(peer, publish)
+
+    def pass_on(self, publish: Publish) -> bool:
+        """Gives what waits for a node that is down to another one: this node leaves. False: no other is up."""
+        return self._sharing.pass_on(publish)
 
     def set_up(self, up: Iterable[str]) -> None:
         """These other nodes can be reached now."""
@@ -185,7 +192,9 @@ class Routing:
         if registry is None:
             return None
         try:
-            return registry, registry.route(topic)
+            route = registry.route(topic)
+            passed = self.passed.get(peer)
+            return registry, route if passed is None else without(route, passed)
         except ProtocolError as error:
             log.warning("a publish from %s is dropped: %s", peer, error)
             return None

@@ -8,9 +8,10 @@ Held messages are stored as well (`h`), since their publishers' nodes forget the
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any, Final
 
+from vmq.clustering.elsewhere import Elsewhere
 from vmq.clustering.here import Kind, Verdict
 from vmq.clustering.moves import RELEASED, RETAIN, Entry, Who
 from vmq.core import Core
@@ -59,6 +60,8 @@ class Sessions:
         self._ghosts: dict[Who, Subscriber] = {}
         self._held: dict[Who, list[Held]] = {}
         self._last_held = 0
+        #: Which nodes route which sessions elsewhere.
+        self.passing = Elsewhere(self._store)
         #: Sessions that went to other nodes since the start, and that came from them.
         self.handed_over = 0
         self.taken_in = 0
@@ -170,6 +173,26 @@ class Sessions:
             queue.output.barrier = self._store.barrier()
             queue.send_again(delivery)
 
+    # --- who routes it elsewhere
+
+    def elsewhere(self, who: Who) -> Set[str]:
+        """The nodes that route a session, or its ghost, elsewhere."""
+        return self.passing.nodes(who)
+
+    def set_elsewhere(self, who: Who, nodes: Set[str]) -> None:
+        """These are they from now on."""
+        subscriber = self._subscriber(who)
+        if subscriber is None or not subscriber.queue.durable:
+            subscriber = self._ghosts.get(who)
+        if subscriber is None:
+            self.passing.remove(who)
+        else:
+            self.passing.set(who, subscriber.queue.session, nodes)
+
+    def all_elsewhere(self) -> Iterable[Who]:
+        """The sessions of which there are such nodes."""
+        return self.passing
+
     # --- its gate
 
     def open_gate(self, who: Who) -> None:
@@ -226,8 +249,8 @@ class Sessions:
                 delivery = each.delivery
                 subscriber.queue.let_in(delivery.message, delivery.qos, delivery.retain, "")
 
-    def let_in_stored(self) -> None:
-        """Gives sessions what an earlier life of this broker held for them."""
+    def load(self) -> None:
+        """Goes on with what an earlier life of this broker has left: sessions get what it held for them."""
         store = self._store
         queues = {
             subscriber.queue.session: subscriber.queue
@@ -240,6 +263,9 @@ class Sessions:
             if queue is not None and delivery is not None:
                 queue.let_in(delivery.message, delivery.qos, delivery.retain, "")
             store.delete(key)
+        self.passing.load(
+            {self._find(who[0]).subscribers[who[1]].queue.session: who for who in self.durable()}
+        )
 
     # --- a session is taken apart
 
@@ -269,6 +295,7 @@ class Sessions:
 
     def end_ghost(self, who: Who) -> None:
         """Forgets the ghost."""
+        self.passing.remove(who)
         self._find(who[0]).forget(self._ghosts.pop(who))
 
     def state(self, who: Who) -> tuple[dict[str, int], list[int]]:

@@ -117,6 +117,17 @@ class Sharing:
             return
         self._send(node, members, msgspec.structs.replace(publish, hops=publish.hops + 1))
 
+    def pass_on(self, publish: Publish) -> bool:
+        """Gives what waits for a node that is down to another one: this node leaves. False: no other is up.
+
+        Where no node that is up has a member, one of them is to choose again when there is one.
+        """
+        message = Message(publish.topic, publish.payload, publish.qos, publish.retain)
+        members = self._others(self._members_of(publish.mountpoint, publish.group))
+        near = {node: each for node, each in members.items() if node in self.up}
+        node = self._choose(RANDOM, message, near) or min(self.up, default=None)
+        return node is not None and self._lanes.move(node, publish)
+
     # --- how it is done
 
     def _others(self, members: Mapping[str, Members]) -> dict[str, Members]:

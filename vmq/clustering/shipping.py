@@ -19,10 +19,19 @@ ASK_AFTER: Final = 1.0
 class Shipping:
     """The ghosts of one node. All times are those of `Moving`."""
 
-    def __init__(self, here: Here, stray: Callable[[Who, list[Entry]], None]) -> None:
-        """`stray` gives a session, wherever it is now, what went to a node that is no member any more."""
+    def __init__(
+        self,
+        here: Here,
+        stray: Callable[[Who, list[Entry]], None],
+        ended: Callable[[Who], None],
+    ) -> None:
+        """`stray` gives a session, wherever it is now, what went to a node that is no member any more.
+
+        `ended` is told of a ghost that is about to end.
+        """
         self._here = here
         self._stray = stray
+        self._ended = ended
         self.outgoing: dict[Who, Outgoing] = {}
         #: Those of them that have something to send, or wait for somebody who is up.
         self._busy: set[Who] = set()
@@ -78,17 +87,17 @@ class Shipping:
         outgoing.echoes = deque((origin, place) for origin in sorted(marked))
         self._ship(who, outgoing)
 
-    def take_back(self, who: Who) -> set[str]:
-        """The ghost is the session again; returns the nodes that may still route here as before."""
-        outgoing = self.outgoing.pop(who)
+    def take_back(self, who: Who) -> None:
+        """The ghost is the session again."""
+        del self.outgoing[who]
         self._busy.discard(who)
         self._here.revive(who)
-        return outgoing.awaited | outgoing.missed
 
     def forget(self, who: Who) -> None:
         """The ghost has nothing to do any more."""
         del self.outgoing[who]
         self._busy.discard(who)
+        self._ended(who)
         self._here.end_ghost(who)
 
     # --- what it takes
@@ -96,7 +105,9 @@ class Shipping:
     def haunts(self, who: Who, origin: str) -> bool:
         """Whether the ghost of a session takes what comes from an origin."""
         outgoing = self.outgoing.get(who)
-        return outgoing is not None and (origin in outgoing.awaited or origin in outgoing.missed)
+        if outgoing is None or origin in self._here.elsewhere(who):
+            return False
+        return origin in outgoing.awaited or origin in outgoing.missed
 
     def took(self, who: Who) -> None:
         """The ghost has taken something."""

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from vmq.clustering.wire import Parcel
+from vmq.clustering.wire import Parcel, count_of
 from vmq.store import Store, StoreError, check_end, scan
 
 OUTGOING: Final = b"o"
@@ -65,8 +65,8 @@ def place_of(key: bytes) -> tuple[int, int]:
 
 
 def put_total(store: Store, prefix: bytes, messages: int, size: int) -> None:
-    """Writes what waits for the peer of a prefix in total; nothing is written of nothing."""
-    if messages:
+    """Writes what waits for the peer of a prefix in total; nothing is written of nothing, nor of what cannot be."""
+    if messages > 0 and size >= 0:
         store.put(prefix, messages.to_bytes(8, "big") + size.to_bytes(8, "big"))
     else:
         store.delete(prefix)
@@ -75,7 +75,7 @@ def put_total(store: Store, prefix: bytes, messages: int, size: int) -> None:
 def stored_lanes(store: Store) -> Iterator[tuple[str, bytes, int, int]]:
     """The peers for which something waits, each with the last key, and how many messages and bytes.
 
-    It costs the same however much waits.
+    It costs the same however much waits, where the total stands in the store.
 
     Raises:
         StoreError: a record is none, which only a damaged store shows.
@@ -93,14 +93,29 @@ def stored_lanes(store: Store) -> Iterator[tuple[str, bytes, int, int]]:
         if not name or not end or len(rest) not in (0, _PLACE):
             raise StoreError(f"key {found[0][:40]!r} is none of a message to another node")
         prefix = OUTGOING + name + _NAME_END
-        known = not rest and len(found[1]) == _PLACE
-        messages, size = (_number(found[1][:8]), _number(found[1][8:])) if known else (0, 0)
         key = _after(prefix)
-        yield name.decode(), _last_before(store, key), messages, size
+        last = _last_before(store, key)
+        if last == prefix:
+            messages = size = 0  # whatever is said of them
+        elif not rest and len(found[1]) == _PLACE:
+            messages, size = _number(found[1][:8]), _number(found[1][8:])
+        else:
+            messages, size = _count(store, prefix, last)
+        yield name.decode(), last, messages, size
+
+
+def _count(store: Store, prefix: bytes, last: bytes) -> tuple[int, int]:
+    messages = size = 0
+    for _, raw in stored_parcels(store, prefix, last):
+        messages += count_of(raw)
+        size += len(raw)
+    return messages, size
 
 
 def stored_parcels(store: Store, after: bytes, last: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The committed parcels of one peer behind one key and up to another.
+    """The parcels of one peer behind one key and up to another, as the commits under way leave those on the disk.
+
+    What is deleted by now, or shorter, must not be seen as it was: it would be sent once more.
 
     Raises:
         Exception: LevelDB's, where a record cannot be read, or the database is closed.
@@ -109,8 +124,10 @@ def stored_parcels(store: Store, after: bytes, last: bytes) -> Iterator[tuple[by
     for key, value in store.db.iterator(
         start=after, include_start=False, stop=last, include_stop=True, verify_checksums=True
     ):
-        yield key, value
         seen = key
+        latest = store.latest(key, value)
+        if latest is not None:
+            yield key, latest
     if seen != last:
         check_end(store.db, seen)
 

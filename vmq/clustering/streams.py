@@ -31,7 +31,6 @@ from vmq.clustering.owners import Owners
 from vmq.clustering.stream_metadata import STREAMS, chosen, merge, parts_of
 from vmq.clustering.stream_records import StreamRecords
 from vmq.clustering.tap import Tap
-from vmq.clustering.wire import AnyMessage, decode_parcel, with_only
 from vmq.core import Core
 from vmq.metrics import Family, Sample
 from vmq_cluster.effects import Changed
@@ -44,9 +43,6 @@ if TYPE_CHECKING:
     from vmq.streams.catalog import Catalog, Stream
 
 log = logging.getLogger("vmq.cluster")
-
-#: Seconds between two looks whether other nodes have all that this one has sent.
-_LOOK = 0.02
 
 
 class Streams:
@@ -137,7 +133,7 @@ class Streams:
 
     def detach(self) -> None:
         """The streams close: what other nodes send is left to the next life."""
-        self._lanes.arrivals.close()
+        self._lanes.arrivals.end()
         self._holding.close()
         catalog = self.catalog
         if catalog is not None:
@@ -191,42 +187,6 @@ class Streams:
                 return await self.handover.leave()
         except TimeoutError:
             return False
-
-    async def send_rest(self, timeout: float) -> bool:  # noqa: ASYNC109 - a limit, not an error
-        """Sends away what still waits here, before this node leaves; returns whether the others have it.
-
-        What is for a node that is down goes to one that is up, and waits there.
-        """
-        try:
-            async with asyncio.timeout(timeout):
-                for peer in self._members - set(self.up()) - {self.own_name}:
-                    await self._pass_on(peer)
-                self._lanes.flush()
-                while self._waits():  # noqa: ASYNC110 - several lanes, none of which tells
-                    await asyncio.sleep(_LOOK)
-        except TimeoutError:
-            return False
-        return True
-
-    def _waits(self) -> bool:
-        return any(self._lanes.has_any(peer) for peer in self.up())
-
-    async def _pass_on(self, peer: str) -> None:
-        """Sends to others what waits for the streams of a node that is down; this one leaves."""
-        lane = self._lanes.close(peer)
-        if lane is None or self.catalog is None:
-            return
-        await self._lanes.on_disk()
-        for key, raw in lane.stored(b"", lane.key):
-            parcel, _ = decode_parcel(raw)
-            rest = [each for each in parcel.messages if not self._passes_on(each)]
-            if len(rest) < len(parcel.messages):
-                lane.cut(key, raw, with_only(parcel, rest))
-                self._lanes.changed(lane)
-            await asyncio.sleep(0)
-
-    def _passes_on(self, message: AnyMessage) -> bool:
-        return isinstance(message, Append) and self.take_back(message) is not None
 
     @property
     def members(self) -> set[str]:

@@ -1,8 +1,8 @@
 """All messages between nodes, to and from bytes.
 
-Tags: 1 to 9 routing, 10 to 29 the moving of sessions, 30 to 49 replicas, 50 to 59 streams. A message keeps its tag, and
+Tags: 1 to 9 routing, 10 to 19 the moving of sessions, 20 to 49 replicas, 50 to 59 streams. A message keeps its tag, and
 gets new fields at its end only, with defaults: so nodes of two versions understand each other while a cluster is
-upgraded.
+upgraded. A message that is new raises `VERSIONS`: see `vmq_cluster.versions`.
 """
 
 import struct
@@ -23,12 +23,14 @@ from vmq.clustering.appends import (
     PageFound,
     Rows,
 )
+from vmq.clustering.farewell import Farewell
 from vmq.clustering.fences import Fence, Passed
 from vmq.clustering.message import Message
 from vmq.clustering.moves import Move
 from vmq.clustering.publishes import Publish, Run
 from vmq.clustering.replica_messages import ReplicaMessage
 from vmq.clustering.stores import StoreName
+from vmq_cluster.versions import Versions
 
 AnyMessage = (
     Publish
@@ -36,6 +38,7 @@ AnyMessage = (
     | Fence
     | Passed
     | StoreName
+    | Farewell
     | Move
     | ReplicaMessage
     | Append
@@ -49,6 +52,9 @@ AnyMessage = (
     | PageFound
     | Rows
 )
+
+#: What this broker speaks, and the oldest version that it can talk with.
+VERSIONS: Final = Versions(speaks=1, reads=1)
 
 #: In one parcel.
 MAX_MESSAGES: Final = 100_000

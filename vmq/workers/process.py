@@ -256,4 +256,4 @@ def _environment() -> dict[str, str]:
 
 
 #: A worker; -P: the folder that it is started in holds no modules of ours.
-COMMAND: Final = (sys.executable, "-P", "-m", "vmq", "worker")
+COMMAND: Final = (sys.executable, "-P", "-m", "vmq.cli.worker")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 import vmq
-from tests.vmq.cli.program import run
+from tests.vmq.cli.program import Program, run
 from vmq.cli.main import main
 
 COMMANDS = [
@@ -38,12 +41,41 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"vmq {vmq.__version__}\n"
 
 
-def help_of(*command: str) -> str:
-    """The help in a wide pipe; a program of its own, because Typer reads the environment once."""
+@pytest.mark.parametrize(("argument", "own"), [("--version", set()), ("why", {"vmq.cli.why"})])
+def test_the_commands_that_were_not_called_cost_nothing(argument: str, own: set[str]) -> None:
+    script = """
+import sys
+from vmq.cli.main import COMMANDS, main
+main([sys.argv[1], "--help"])
+print(*({f"vmq.cli.{each.split(':')[0]}" for each in COMMANDS.values()} & set(sys.modules)))
+"""
+    command = [sys.executable, "-c", script, argument]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert set(done.stdout.splitlines()[-1].split()) == own
+
+
+@pytest.fixture(scope="module")
+def helps() -> dict[str, str]:
+    """The help of the program, "", and of each command, in a wide pipe.
+
+    By a program of its own, because Typer reads the environment once; and by one, since each takes long to start.
+    """
+    script = """
+import sys
+from vmq.cli.main import main
+for each in sys.argv[1:]:
+    assert main([*each.split(), "--help"]) == 0
+    print(end="\\0")
+"""
+    names = ["", *(" ".join(each) for each in COMMANDS)]
     forced = {"GITHUB_ACTIONS": "", "FORCE_COLOR": "", "PY_COLORS": ""}
-    done = run(*command, "--help", env={"COLUMNS": "200", "TERMINAL_WIDTH": "200", **forced})
+    command = (sys.executable, "-c", script)
+    with Program(
+        *names, env={"COLUMNS": "200", "TERMINAL_WIDTH": "200", **forced}, command=command
+    ) as program:
+        done = program.finish()
     assert (done.code, done.err) == (0, "")
-    return done.out.decode()
+    return dict(zip(names, done.out.decode().split("\0"), strict=False))
 
 
 def test_without_a_command_the_help_is_shown() -> None:
@@ -53,15 +85,14 @@ def test_without_a_command_the_help_is_shown() -> None:
     assert done.err == ""
 
 
-def test_the_help_names_every_command() -> None:
-    text = help_of()
+def test_the_help_names_every_command(helps: dict[str, str]) -> None:
     for command, *_ in COMMANDS:
-        assert f" {command} " in text
+        assert f" {command} " in helps[""]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_every_command_has_help_with_examples(command: list[str]) -> None:
-    text = help_of(*command)
+def test_every_command_has_help_with_examples(command: list[str], helps: dict[str, str]) -> None:
+    text = helps[" ".join(command)]
     assert "Examples:" in text
     assert f"vmq {' '.join(command)}" in text
     assert "\x1b" not in text
@@ -74,8 +105,10 @@ def test_every_command_has_help_with_examples(command: list[str]) -> None:
         ("sub", "-h -p -L -i -u -P -k -q -t -d -v -C -W -c -R -T -N -U -F -E"),
     ],
 )
-def test_the_letters_are_those_of_the_mosquitto_clients(command: str, letters: str) -> None:
-    words = help_of(command).split()
+def test_the_letters_are_those_of_the_mosquitto_clients(
+    helps: dict[str, str], command: str, letters: str
+) -> None:
+    words = helps[command].split()
     assert [letter for letter in letters.split() if letter not in words] == []
 
 

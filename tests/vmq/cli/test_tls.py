@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.authority import Authority, Issued
 from tests.support.broker_process import BrokerProcess
-from tests.vmq.cli.program import Finished, here, run, subscribed
+from tests.vmq.cli.program import Finished, here, subscribed
 from vmq.cli.console import UsageError
 from vmq.cli.tls import TlsFiles, explain
 
@@ -67,7 +67,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 
 def pub(url: str, *words: str) -> Finished:
-    return run("pub", "-L", url, "-t", "t", "-m", "x", "-q", "1", *words)
+    return here("pub", "-L", url, "-t", "t", "-m", "x", "-q", "1", *words)
 
 
 @pytest.mark.parametrize(("number", "scheme"), [(1, "mqtts"), (1, "tls"), (1, "ssl"), (2, "wss")])
@@ -91,8 +91,8 @@ def test_certificate_and_key_may_be_one_file(stage: Stage) -> None:
 def test_host_and_port_with_a_tls_option_mean_tls(stage: Stage) -> None:
     port = stage.url(0, "mqtts").rpartition(":")[2]
     where = ("-h", "localhost", "-p", port, "-t", "t", "-m", "x")
-    assert run("pub", *where, *stage.cafile).code == 0
-    assert run("pub", *where, "--insecure").code == 0
+    assert here("pub", *where, *stage.cafile).code == 0
+    assert here("pub", *where, "--insecure").code == 0
 
 
 def test_a_unix_socket(stage: Stage) -> None:

@@ -14,7 +14,7 @@ import msgspec
 
 from vmq.clustering.copies import Copies, Copy
 from vmq.clustering.message import Message
-from vmq.clustering.promotion import promote, whence
+from vmq.clustering.promotion import close, promote, whence
 from vmq.clustering.replica_messages import (
     Ask,
     Changes,
@@ -28,9 +28,12 @@ from vmq.clustering.replica_messages import (
     Part,
     Position,
     StillComparing,
+    Undone,
     Unknown,
+    Whence,
 )
 from vmq.clustering.replicas import Replicas
+from vmq.clustering.returning import done_inflight, done_waiting, take_out, undone
 from vmq.clustering.searching import Searcher
 from vmq.message import Delivery
 from vmq.message import Message as Published
@@ -50,6 +53,7 @@ _DECODER: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
     | Part
     | Position
     | StillComparing
+    | Undone
     | Unknown
 )
 
@@ -117,6 +121,8 @@ class Session:
         self.number = number
         self.next_seq = next_seq
         self.next_order = next_order
+        #: Its client has been here.
+        self.has_come = False
 
 
 class Node:
@@ -132,7 +138,7 @@ class Node:
         store.next_message = max(highest, default=0) + 1
         stored = stored_sessions(store)
         self.purging: list[bytes] = [key[1:] for key in db.records if key[:1] == b"g"]
-        self.replicas = Replicas(store, life, world.count, 2.0, 10.0, self.send, self.release)
+        self.replicas = Replicas(store, life, world.count, 2.0, 10.0, self.send, self.let_go)
         self.copies = Copies(store, self.send, self.purging.append)
         self.searcher = Searcher(name, store, self.copies, self.send)
         self.released = 0
@@ -144,14 +150,17 @@ class Node:
             self.replicas.add(each.number, each.client_id, each.offline_at)
 
     def restore(self, stored: StoredSession) -> None:
-        self.sessions[stored.client_id] = Session(
-            stored.number, stored.last + 1, stored.last_order + 1
-        )
+        session = Session(stored.number, stored.last + 1, stored.last_order + 1)
+        origin = whence(self.store, stored.number)
+        if origin is not None and origin.is_open:  # as `vmq.clustering.returning.guard` does
+            session.next_seq = max(session.next_seq, origin.waiting)
+            session.next_order = max(session.next_order, origin.inflight)
+        self.sessions[stored.client_id] = session
 
     def send(self, peer: str, message: Message) -> bool:
         return self.world.send(self.name, peer, message)
 
-    def release(self, number: int) -> None:
+    def let_go(self, number: int) -> None:
         assert self.released <= number <= self.store.number
         self.released = number
         while self.waiting and self.waiting[0][0] <= number:
@@ -243,14 +252,26 @@ class Node:
         return None
 
     def acknowledge(self, client: str, order: int) -> None:
+        delivery = self.in_flight(client, order)
+        if delivery is not None:
+            self.store.remove_inflight(self.sessions[client].number, delivery)
+
+    def release(self, client: str, order: int) -> int | None:
+        """PUBREC has come, if it was not there; its place now."""
+        delivery = self.in_flight(client, order)
+        if delivery is None or delivery.released:
+            return None
         session = self.sessions[client]
-        key = b"i" + session.number + order.to_bytes(8, "big")
-        raw = self.store.get(key)
-        if raw is not None:
-            delivery = self.store.read_entry(raw)
-            assert delivery is not None
+        session.next_order += 1
+        self.store.put_released(session.number, delivery, session.next_order - 1)
+        return delivery.order
+
+    def in_flight(self, client: str, order: int) -> Delivery | None:
+        raw = self.store.get(b"i" + self.sessions[client].number + order.to_bytes(8, "big"))
+        delivery = None if raw is None else self.store.read_entry(raw)
+        if delivery is not None:
             delivery.order = order
-            self.store.remove_inflight(session.number, delivery)
+        return delivery
 
     def names(self, client: str, behind: tuple[int, int] = (0, 0)) -> list[int]:
         """The messages of a session, those in flight first, from these places on."""
@@ -267,6 +288,8 @@ class Node:
                     continue
                 delivery = self.store.read_entry(raw)
                 assert delivery is not None, "its message is gone"
+                if delivery.released:
+                    continue  # the client has it
                 found.append(int(delivery.message.payload))
         return found
 
@@ -416,11 +439,40 @@ class World:
         node.restore(promote(node.store, node.copies, copy, source, 1))
         return True
 
+    def origin(self, client: str, old: str, new: str) -> Whence | None:
+        """What the new owner of a session says of the old one's."""
+        known = whence(self.nodes[new].store, self.nodes[new].sessions[client].number)
+        mine = (old, self.nodes[old].sessions[client].number)
+        return known if known is not None and (known.owner, known.session) == mine else None
+
+    def tell(self, client: str, old: str, new: str) -> None:
+        """An owner that is back says what of the copy is left; the one since takes the rest out."""
+        origin = self.origin(client, old, new)
+        before, node = self.nodes[old], self.nodes[new]
+        session = node.sessions[client]
+        if origin is None or not origin.is_open or not before.replicas.has_all(origin):
+            return
+        left = undone(before.store, origin.session, origin)
+        said = _DECODER.decode(msgspec.msgpack.encode(Undone(1, client, session.number, *left, [])))
+        said.check()
+        if not session.has_come:
+            done = done_inflight(node.store, session.number, origin, said.inflight)
+            take_out(node.store, list(done))
+        done = done_waiting(node.store, session.number, origin, said.waiting)
+        take_out(node.store, list(done))
+        close(node.store, session.number)
+
+    def given_back(self, client: str, old: str, new: str) -> list[int]:
+        """What the new owner of a session hands over to the one before, which has become the owner again."""
+        node, origin = self.nodes[new], self.origin(client, old, new)
+        if origin is not None and origin.is_open and self.nodes[old].replicas.has_all(origin):
+            return node.names(client, (origin.waiting, origin.inflight))
+        return node.names(client)
+
     def only_there(self, client: str, old: str, new: str) -> list[int]:
         """What an owner that is back hands over to the one that its session has now."""
-        session = self.nodes[old].sessions[client]
-        known = whence(self.nodes[new].store, self.nodes[new].sessions[client].number)
-        if known is None or (known.owner, known.session) != (old, session.number):
+        known = self.origin(client, old, new)
+        if known is None:
             return self.nodes[old].names(client)
-        lacks = self.nodes[old].replicas.lacks(session.number, known)
+        lacks = self.nodes[old].replicas.lacks(known.session, known)
         return self.nodes[old].names(client, lacks)

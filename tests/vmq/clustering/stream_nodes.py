@@ -168,5 +168,6 @@ def flight_of(broker: Broker) -> str:
 async def leave(broker: Broker) -> None:
     """What `vmq cluster leave` does, without waiting until the others have said that they know all."""
     assert await clustering(broker).streams.leave(PATIENCE)
-    assert await clustering(broker).streams.send_rest(PATIENCE)
+    assert await clustering(broker).leaving.send_rest(PATIENCE)
     await clustering(broker).node.leave(0.2)
+    clustering(broker).lanes.arrivals.open()

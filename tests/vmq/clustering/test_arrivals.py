@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -14,9 +15,12 @@ from tests.vmq.clustering.nodes import hush
 from tests.vmq.clustering.sides import Side, payloads, rounds, sides
 from vmq.clustering import arrivals
 from vmq.clustering.appends import Append
+from vmq.clustering.message import Message
+from vmq.clustering.wire import VERSIONS, AnyMessage, encode
 from vmq.store import Store
 from vmq_cluster import link
 from vmq_cluster.messages import Frame, Received
+from vmq_cluster.versions import Dialects, Versions
 
 
 async def test_a_message_is_kept_until_the_peer_has_committed_what_it_made_of_it(
@@ -208,6 +212,28 @@ async def test_nonsense_drops_the_link_for_a_while_and_nothing_else(
             a.done.clear()
         assert b.got == [b"1", b"1"]
         assert a.node.machine.channels.waiting("b") == (0, 0)
+
+
+class New(Message, frozen=True, tag=999):
+    """What a later version says."""
+
+
+async def test_what_a_later_version_says_besides_is_passed_over_and_drops_no_link(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with sides(tmp_path) as (a, b):
+        machine = a.node.machine
+        machine.dialects = Dialects(Versions(VERSIONS.speaks + 1, 1), machine._outbox)
+        await until(lambda: b.node.spoken_by("a") == VERSIONS.speaks + 1)
+        for payload in payloads(1, 3):
+            assert a.node.send_unreliable("b", encode(New()))
+            a.lanes.send("b", cast(AnyMessage, New()))
+            a.send(payload)
+        await until(lambda: a.done == [True, True, True])
+        assert b.got == payloads(1, 3)
+        assert caplog.text.count("passes over what node a says in a later version") == 1
+        assert "dropped the link" not in caplog.text
 
 
 async def test_a_handler_that_fails_is_logged_and_holds_up_nobody(

@@ -13,7 +13,7 @@ from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.nodes import clustering, is_subscribed, knows, together
 from tests.vmq.clustering.test_moves_and_deaths import Life, lives
 from vmq.admin import cluster
-from vmq.clustering import inheritance, lane
+from vmq.clustering import deposits, inheritance, lane
 from vmq.clustering.dropped import NODE_REMOVED
 
 
@@ -52,7 +52,7 @@ async def test_what_waits_for_a_node_that_is_taken_out_goes_to_its_heirs_once_wh
             publisher.publish("t", str(number), 2)
         publisher.publish("other/1", "other", 2)
         await publisher.until(lambda: not publisher.unfinished)
-        assert waits(c) == 301
+        await until(lambda: waits(c) == 301)
         cluster.remove(c.broker, "b", force=True)
         # What is published before somebody has adopted the session is for it, too.
         publisher.publish("t", "300", 2)
@@ -100,6 +100,30 @@ async def test_share_groups_choose_anew_and_what_nobody_wants_any_more_is_droppe
         heir = a if knows(a.broker, "m", "a") else c
         await member.connect(heir.broker)
         await member.until(lambda: sorted(member.log) == ["later", "shared"])
+
+
+async def test_a_publisher_waits_for_the_heirs_and_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it published just when the node was taken out goes to the heirs before others were asked to keep it."""
+    async with AsyncExitStack() as stack:
+        a, b, c = await stack.enter_async_context(lives(tmp_path))
+        device = await stack.enter_async_context(Device("d"))
+        publisher = await stack.enter_async_context(Device("p", clean=True))
+        await device.connect(b.broker)
+        await device.subscribe(("t", 2))
+        await device.drop()
+        await publisher.connect(c.broker)
+        await until(lambda: is_subscribed(c.broker, "d", "b"))
+        await dead(b, a, c, monkeypatch=monkeypatch)
+        monkeypatch.setattr(deposits, "_STEP", 0)
+        cluster.remove(c.broker, "b", force=True)
+        for number in range(20):
+            publisher.publish("t", str(number), 2)
+        await until(lambda: waits(c) == 0 and not clustering(c.broker).lanes.lost)
+        await publisher.until(lambda: not publisher.unfinished)
+        heir = a if knows(a.broker, "d", "a") else c
+        assert heir.waiting == 20
 
 
 async def test_a_node_without_its_disk_has_its_sessions_again_and_gets_what_waits_for_them(

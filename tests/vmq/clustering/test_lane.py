@@ -252,6 +252,45 @@ def test_what_is_gone_is_deleted_with_the_next_commit_and_waits_for_nobody_until
     assert second not in a.store.dirty
 
 
+def test_what_is_confirmed_is_not_sent_again_to_a_peer_that_was_no_member_for_a_moment(
+    a: Sender,
+) -> None:
+    """It is deleted, and the commit of that under way."""
+    for number in range(3):
+        a.add(b"%d" % number)
+        a.commit()
+    a.confirm()
+    a.confirm()
+    a.lane.rewind()
+    a.sent.clear()
+    a.take()
+    assert [contents(each.payload) for each in a.sent] == [[b"2"]]
+    a.confirm()
+    assert (a.lane.messages, a.lane.size, a.lane.has_any()) == (0, 0, False)
+    a.lane.rewind()
+    assert not a.lane.has_any()
+    a.take()
+    assert not a.sent
+
+
+def test_what_is_given_to_others_is_not_sent_while_the_commit_of_that_is_under_way(
+    a: Sender,
+) -> None:
+    for number in range(4):
+        a.add(b"%d" % number)
+        if number % 2:
+            a.commit()
+    a.lane.lose()
+    a.sent.clear()
+    (first, whole), (second, rest) = a.lane.stored(b"", a.lane.key)
+    a.lane.cut(first, whole, b"")
+    a.lane.cut(second, rest, without(decode_parcel(rest)[0], 1))
+    a.take()
+    assert [contents(each.payload) for each in a.sent] == [[b"3"]]
+    a.confirm()
+    assert (a.lane.messages, a.lane.size) == (0, 0)
+
+
 def test_an_entry_that_is_not_the_next_is_none_of_this_lane(a: Sender) -> None:
     a.add(b"1")
     a.commit()

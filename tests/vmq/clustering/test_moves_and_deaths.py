@@ -27,12 +27,14 @@ BACKLOG = 1500
 class Life:
     """A broker through all its lives."""
 
-    def __init__(self, folder: Path, name: str, join: list[str]) -> None:
+    def __init__(self, folder: Path, name: str, join: list[str], **options: Any) -> None:
         self.folder = folder
         self.name = name
         self.address = f"ipc://{folder}/{name}.socket"
+        base = config(folder, name, join, listen=self.address)
         self.config: Config = replace(
-            config(folder, name, join, listen=self.address),
+            base,
+            cluster=replace(base.cluster, **options),
             store=StoreOptions(durability="os"),
             queue=QueueOptions(max_offline_messages=-1, max_online_messages=-1),
         )
@@ -79,9 +81,10 @@ async def nothing(*_: Any) -> None:
 
 
 @asynccontextmanager
-async def lives(folder: Path) -> AsyncIterator[tuple[Life, Life, Life]]:
-    a = Life(folder, "a", [])
-    b, c = (Life(folder, name, [a.address]) for name in "bc")
+async def lives(folder: Path, **options: Any) -> AsyncIterator[tuple[Life, Life, Life]]:
+    """Three nodes; the options are those of the section [cluster]."""
+    a = Life(folder, "a", [], **options)
+    b, c = (Life(folder, name, [a.address], **options) for name in "bc")
     try:
         for each in (a, b, c):
             await each.start()

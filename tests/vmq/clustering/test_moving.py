@@ -39,7 +39,7 @@ def check_owner(world: World) -> None:
         assert not node.moving.outgoing
         assert not node.moving.incoming
         assert not node.moving.claims
-        assert not node.moving._owed
+        assert not node.moving.marking.owed
 
 
 def check_none_lost(world: World) -> None:
@@ -82,52 +82,88 @@ def test_a_client_that_goes_from_node_to_node_gets_everything_once_and_in_order(
             raise AssertionError(f"seed {seed}") from error
 
 
+def check_all(world: World, seed: int) -> None:
+    """Each message has come, and none twice, wherever the client was."""
+    world.finish()
+    try:
+        check_owner(world)
+        check_none_lost(world)
+        check_none_twice(world)
+        assert not any(session.elsewhere for session in world.at_all())
+        assert not any(node.moving.takings.waits for node in world.nodes.values())
+    except AssertionError as error:
+        raise AssertionError(f"seed {seed}") from error
+
+
+def fault(world: World, choice: float, crashes: bool) -> bool:
+    """Parts the network or joins it, or ends or starts a node; or nothing of it."""
+    if choice < 0.01:
+        world.split()
+    elif choice < 0.02:
+        world.cuts = set()
+    elif crashes and choice < 0.03:
+        world.crash(world.random.choice(sorted(world.nodes)))
+    elif crashes and choice < 0.05:
+        world.revive(world.random.choice(sorted(world.nodes)))
+    else:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("crashes", [False, True])
 @pytest.mark.parametrize("others", [False, True])
-def test_splits_lose_nothing_and_leave_one_owner(others: bool) -> None:
+def test_splits_and_crashes_lose_nothing_repeat_nothing_and_leave_one_owner(
+    others: bool, crashes: bool
+) -> None:
+    """What waited on the lanes for others is not for a session that was taken, nor what comes late for its ghost."""
     for seed in SEEDS:
         world = World(seed, nodes=2 + seed % 4, others=others)
         for _ in range(400):
             choice = world.random.random()
-            if choice < 0.01:
-                world.split()
-            elif choice < 0.02:
-                world.cuts = set()
-            elif choice < 0.4:
+            if fault(world, choice, crashes):
+                continue
+            if choice < 0.4:
                 act(world, 0.08, 0.4)
             else:
                 world.step()
-        world.finish()
-        try:
-            check_owner(world)
-            check_none_lost(world)
-        except AssertionError as error:
-            raise AssertionError(f"seed {seed}") from error
+        check_all(world, seed)
 
 
-@pytest.mark.parametrize("others", [False, True])
-def test_crashes_lose_nothing_and_leave_one_owner(others: bool) -> None:
+def test_who_changes_sides_once_in_a_long_split_gets_everything_once() -> None:
     for seed in SEEDS:
-        world = World(seed, nodes=2 + seed % 4, others=others)
+        world = World(seed, nodes=2 + seed % 4, others=True)
+        for phase in ("whole", "split", "healed"):
+            if phase == "split":
+                world.split()
+            world.cuts = world.cuts if phase == "split" else set()
+            for index in range(120):
+                if phase == "split" and index == 60:
+                    world.connect(world.random.choice(sorted(world.nodes)))
+                elif world.random.random() < 0.4:
+                    act(world, 0.0, 0.4)
+                else:
+                    world.step()
+        check_all(world, seed)
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_a_session_that_begins_in_a_split_is_one_session_when_it_is_over(crashes: bool) -> None:
+    """Also where a node lets its client in that has heard nothing."""
+    for seed in SEEDS:
+        world = World(seed, nodes=2 + seed % 4, others=True)
+        world.forget_all()
+        world.split()
         for _ in range(400):
             choice = world.random.random()
-            if choice < 0.01:
-                world.crash(world.random.choice(sorted(world.nodes)))
-            elif choice < 0.03:
-                world.revive(world.random.choice(sorted(world.nodes)))
-            elif choice < 0.035:
-                world.split()
-            elif choice < 0.045:
-                world.cuts = set()
+            if fault(world, choice, crashes):
+                continue
+            if choice < 0.07:
+                world.connect_somewhere()
             elif choice < 0.4:
-                act(world, 0.08, 0.4)
+                act(world, 0.0, 0.4)
             else:
                 world.step()
-        world.finish()
-        try:
-            check_owner(world)
-            check_none_lost(world)
-        except AssertionError as error:
-            raise AssertionError(f"seed {seed}") from error
+        check_all(world, seed)
 
 
 @pytest.mark.parametrize("others", [False, True])
@@ -267,7 +303,42 @@ def test_a_mark_that_is_asked_of_a_node_without_the_record_waits_for_it() -> Non
     moving.tick(PATIENCE)  # there is none any more
     [(mark, _)] = world.lanes["c", "a"]
     assert mark == Mark(*WHO, 200, "b", "a", {}, again=True)
-    assert not moving._owed
+    assert not moving.marking.owed
+
+
+def test_a_mark_that_comes_late_begins_no_session_that_is_over() -> None:
+    world = World(12, nodes=3, others=False)
+    node, other = world.nodes["b"], world.nodes["c"]
+    there = Stamped((200, "b"), Record("b", 200, False, FILTERS, source="a"))
+    world.change(node, there)
+    world.change(other, there)
+    over = Stamped((201, ""), None)
+    node.sessions.clear()
+    node.moving.incoming.clear()
+    world.change(node, over)
+    [(mark, _)] = world.lanes["c", "b"]
+    assert mark == Mark(*WHO, 200, "b", "a", FILTERS)
+    world.run_lane("c", "b")
+    assert not node.sessions
+    node.moving.receive("c", Mark(*WHO, 202, "b", "a", FILTERS), 1.0)  # it began anew
+    assert node.sessions
+
+
+def test_who_has_to_mark_and_knows_no_session_begins_none() -> None:
+    world = World(13, nodes=3, others=False)
+    for name in "bc":
+        world.nodes[name].view = NOTHING
+    asked = world.nodes["c"].moving
+    asked.receive("a", Moved(*WHO, 200, "b"), 0.0)
+    asked.tick(PATIENCE)
+    world.run_lane("c", "b")
+    assert not world.nodes["b"].sessions
+
+
+def test_nobody_marks_where_a_clean_session_goes() -> None:
+    world = World(14, nodes=3, others=False)
+    world.change(world.nodes["c"], Stamped((200, "b"), Record("b", 200, True, {})))
+    assert not any(world.lanes.values())
 
 
 def test_of_two_clients_on_one_node_the_later_one_waits_on() -> None:
@@ -298,9 +369,9 @@ def test_a_mark_is_owed_only_for_a_while() -> None:
     moving = world.nodes["b"].moving
     moving.receive("a", Moved(*WHO, 1000, "b"), 0.0)
     moving.tick(PATIENCE - 1)
-    assert moving._owed
+    assert moving.marking.owed
     moving.tick(PATIENCE)
-    assert not moving._owed
+    assert not moving.marking.owed
 
 
 def test_batches_that_will_never_arrive_are_in_the_session_again() -> None:

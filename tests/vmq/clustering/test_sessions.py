@@ -208,7 +208,7 @@ def test_what_was_held_survives_the_broker(two: Two) -> None:
     for text in "abc":
         publish_from(two.other, "x", text)
     two.other.restart()
-    Place(two.other).let_in_stored()
+    Place(two.other).load()
     assert texts(two.other.client("s", clean=False)) == ["a", "b", "c"]
     assert records(two.other, HELD) == 0
 

@@ -20,7 +20,7 @@ from vmq.clustering.spool import (
     stored_lanes,
     stored_parcels,
 )
-from vmq.clustering.wire import Parcel
+from vmq.clustering.wire import HEAD, Parcel, close, encode_into
 from vmq.store import Store, StoreError
 from vmq.store_open import open_store
 from vmq.store_tools import check
@@ -191,7 +191,7 @@ def test_what_waits_comes_back_in_order(store: Store) -> None:
     assert list(stored_lanes(store)) == [
         ("a", last[0], 8, 1),
         ("ab", last[1], 8, 2),
-        ("b", last[2], 0, 0),
+        ("b", last[2], 0, sum(len(b"%d.%d" % each) for each in PLACES)),
     ]
     for peer in ("a", "ab"):
         found = stored_parcels(store, prefix_of(peer), outgoing_key(peer, 300, 255))
@@ -203,8 +203,46 @@ def test_what_waits_comes_back_in_order(store: Store) -> None:
 def test_a_total_without_parcels_is_a_lane_with_nothing(store: Store) -> None:
     put_total(store, prefix_of("a"), 5, 5)
     commit(store)
-    assert list(stored_lanes(store)) == [("a", prefix_of("a"), 5, 5)]
+    assert list(stored_lanes(store)) == [("a", prefix_of("a"), 0, 0)]
     assert list(stored_parcels(store, prefix_of("a"), prefix_of("a"))) == []
+
+
+@pytest.mark.parametrize("said", [(0, 0), (-1, 5), (1, -5)])
+def test_parcels_without_a_total_that_can_be_are_counted(
+    store: Store, said: tuple[int, int]
+) -> None:
+    raws = []
+    for number in (1, 2):
+        parcel = bytearray(HEAD)
+        for _ in range(number):
+            encode_into(PUBLISH, parcel, -1)
+        raws.append(close(parcel, (7, 1, number), number))
+        store.put(outgoing_key("a", 1, number), raws[-1])
+    put_total(store, prefix_of("a"), 9, 9)
+    put_total(store, prefix_of("a"), *said)
+    commit(store)
+    total = sum(map(len, raws))
+    assert list(stored_lanes(store)) == [("a", outgoing_key("a", 1, 2), 3, total)]
+
+
+def test_parcels_are_read_as_the_commits_under_way_leave_them(store: Store) -> None:
+    keys = [outgoing_key("a", 1, number) for number in range(1, 5)]
+    for key in keys:
+        store.put(key, b"whole")
+    commit(store)
+    store.put(keys[0], b"cut")
+    store.delete(keys[1])
+    store.begin_commit()
+    store.delete(keys[3])
+
+    def read() -> list[bytes]:
+        return [raw for _, raw in stored_parcels(store, prefix_of("a"), keys[3])]
+
+    assert read() == [b"cut", b"whole"]
+    store.retry_commit()
+    assert read() == [b"cut", b"whole"]
+    commit(store)
+    assert read() == [b"cut", b"whole"]
 
 
 @pytest.mark.parametrize("key", [b"o", b"oa", b"o" + bytes(17), b"oa\0" + b"x" * 15])

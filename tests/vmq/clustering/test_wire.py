@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+from typing import get_args
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -11,6 +14,7 @@ from vmq.clustering.message import Message
 from vmq.clustering.publishes import Publish
 from vmq.clustering.wire import (
     HEAD,
+    VERSIONS,
     AnyMessage,
     Parcel,
     WireError,
@@ -22,6 +26,7 @@ from vmq.clustering.wire import (
     encode,
     encode_into,
 )
+from vmq_cluster import messages
 
 PUBLISH = Publish(b"a/b", b"payload", 1, "m")
 NUMBERS = st.integers(1, (1 << 62) - 1)
@@ -118,3 +123,22 @@ def test_other_bytes_are_refused_and_nothing_else_happens(raw: bytes) -> None:
 def test_deep_nonsense_is_refused() -> None:
     with pytest.raises(WireError):
         decode_parcel(b"\x91" * 100_000)
+
+
+#: What nodes of each version say: of every message its tag, its name and the fields that it must have, in short.
+#: Whoever changes that after a release makes another version (see `vmq_cluster.versions`), and adds it here.
+SHAPES = {1: "527a15c233f18ea4"}
+
+
+def test_other_messages_are_another_version() -> None:
+    shapes = sorted(
+        (
+            kind.__module__,
+            kind.__struct_config__.tag,
+            kind.__name__,
+            [each.name for each in msgspec.structs.fields(kind) if each.required],
+        )
+        for kind in (*get_args(messages.AnyMessage), *get_args(AnyMessage))
+    )
+    shape = hashlib.sha256(repr(shapes).encode()).hexdigest()[:16]
+    assert (VERSIONS.speaks, shape) == list(SHAPES.items())[-1]

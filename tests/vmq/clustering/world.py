@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from typing import Any, NamedTuple
 
 from vmq.clustering.here import Kind, Verdict
@@ -63,6 +63,7 @@ class Session:
         self.taken = 0
         self.received: set[int] = set()
         self.held: list[tuple[str, Mid]] = []
+        self.elsewhere: Set[str] = frozenset()
         self.has_gate = False
         self.client: Any = None
 
@@ -88,6 +89,8 @@ class Node:
         self.world = world
         self.name = name
         self.is_alive = True
+        self.is_restoring = False
+        self.has_heard_all = True
         self.reachable: set[str] = set()
         self.view = NOTHING
         self.sessions: dict[Who, Session] = {}
@@ -120,6 +123,26 @@ class Node:
 
     def is_recent(self, record: Record) -> bool:
         return True
+
+    def own(self, who: Who, since: int | None = None) -> None:
+        assert who in self.sessions
+        now = self.world.stamp if since is None else since
+        self.write(taken_over(self.view.record, self.name, now, False, FILTERS))
+
+    def elsewhere(self, who: Who) -> Set[str]:
+        session = self.sessions.get(who) or self.ghosts.get(who)
+        return frozenset() if session is None else session.elsewhere
+
+    def set_elsewhere(self, who: Who, nodes: Set[str]) -> None:
+        session = self.sessions.get(who) or self.ghosts.get(who)
+        if session is not None:
+            session.elsewhere = frozenset(nodes)
+
+    def all_elsewhere(self) -> Iterable[Who]:
+        return [who for who in (*self.sessions, *self.ghosts) if self.elsewhere(who)]
+
+    def has_heard(self) -> bool:
+        return self.has_heard_all
 
     def give(self, who: Who, node: str) -> int:
         before = self.view.record
@@ -239,7 +262,11 @@ class Node:
         session = self.sessions.setdefault(WHO, self.world.new_session())
         session.client = ticket
         before = self.view.record
-        self.write(taken_over(before, self.name, self.world.stamp, False, FILTERS))
+        unsure = before is None
+        self.has_heard_all = all(
+            self.world.nodes[name].view.stamp <= self.view.stamp for name in self.reachable
+        )
+        self.write(taken_over(before, self.name, self.world.stamp, False, FILTERS, unsure=unsure))
         for packet_id, mid in session.inflight.items():
             self.world.hand(session, packet_id, mid)
 
@@ -267,12 +294,14 @@ class Node:
         session = self.sessions.get(WHO)
         if session is not None:
             verdict = self.moving.verdict(WHO, origin) if session.has_gate else Verdict.TAKE
+            if origin in session.elsewhere:
+                verdict = Verdict.DROP
             if verdict in (Verdict.TAKE, Verdict.TAKE_FROM_LANE):
                 session.waiting.append(mid)
             elif verdict is Verdict.HOLD:
                 session.held.append((origin, mid))
         ghost = self.ghosts.get(WHO)
-        if ghost is not None and self.moving.haunts(WHO, origin):
+        if ghost is not None and self.moving.shipping.haunts(WHO, origin):
             ghost.waiting.append(mid)
             self.moving.on_ghost(WHO, self.world.now)
 
@@ -288,6 +317,7 @@ class Node:
             session.has_gate = False
             session.waiting.extend(mid for _, mid in session.held)
             session.held.clear()
+        self.moving.start(self.world.now)
         self.moving.on_owner(WHO, self.view.record, self.view.record, self.world.now)
 
 
@@ -337,6 +367,8 @@ class World:
     def change(self, node: Node, stamped: Stamped) -> None:
         if stamped.stamp > node.view.stamp:
             before, node.view = node.view, stamped
+            if node.is_restoring and stamped.stamp[1] == node.name:
+                return
             node.moving.on_owner(WHO, before.record, stamped.record, self.now)
 
     def is_open(self, one: str, other: str) -> bool:
@@ -407,6 +439,45 @@ class World:
         self.client.current = ticket
         if node.moving.connect(WHO, clean=False, ticket=ticket, now=self.now):
             node.accept(ticket)
+
+    def connect_somewhere(self) -> None:
+        """The same at some node that knows of a session, or has found out whom it cannot ask."""
+        names = [
+            name
+            for name, node in self.nodes.items()
+            if node.is_alive and (node.view is not NOTHING or self.is_aware(name))
+        ]
+        if not names:
+            return
+        name = self.random.choice(names)
+        is_new = self.nodes[name].view is NOTHING
+        self.connect(name)
+        if is_new:  # all that can be reached hear at once
+            heard = [each for each in self.gossip if self.is_open(*each[:2])]
+            for each in heard:
+                self.run_gossip(self.gossip.index(each))
+
+    def is_aware(self, name: str) -> bool:
+        """Whether nothing is on its way to a node that it could hear, and it knows from whom it can."""
+        node = self.nodes[name]
+        others = (each for each in self.nodes if each != name)
+        return all(self.is_open(name, each) == (each in node.reachable) for each in others) and (
+            not any(target == name and self.is_open(one, name) for one, target, _ in self.gossip)
+        )
+
+    def at_all(self) -> list[Session]:
+        """Whatever is somewhere of the session."""
+        return [
+            each
+            for node in self.nodes.values()
+            for each in (*node.sessions.values(), *node.ghosts.values())
+        ]
+
+    def forget_all(self) -> None:
+        """There was no session yet."""
+        for node in self.nodes.values():
+            node.view = NOTHING
+            node.sessions.clear()
 
     def work(self) -> None:
         """The client gets a message, finishes an exchange, or begins or ends one of its own."""
@@ -493,8 +564,10 @@ class World:
         node.is_alive = True
         node.reachable = set()
         node.moving = Moving(node)
+        node.is_restoring = True
         for each in self.nodes.values():
             self.change(each, latest)
+        node.is_restoring = False
         record = node.view.record
         if record is not None and record.node == name:
             node.build(WHO, record.subscriptions)

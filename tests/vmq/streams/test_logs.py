@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -70,6 +71,10 @@ class TwoNodes:
             log.accept_copy()
             other.close()
 
+    def wanted(self, topic_filter: str | None) -> list[tuple[int, int, str]]:
+        """All that a reader with this filter is to get."""
+        return [each for each in self.all if topic_filter is None or matches(topic_filter, each[2])]
+
     def close(self) -> None:
         for each in (*self.here, *self.there.values()):
             each.close()
@@ -120,6 +125,27 @@ def logs_of(nodes: TwoNodes) -> LogsAnywhere:
     return LogsAnywhere(cast(Any, stream), nodes)
 
 
+@contextmanager
+def two_nodes(
+    before: Iterable[tuple[int, int]] = (), elsewhere: Iterable[int] = ()
+) -> Iterator[TwoNodes]:
+    """They have messages already, and these partitions have moved since."""
+    with TemporaryDirectory() as folder:
+        nodes = TwoNodes(Path(folder))
+        for each in before:
+            nodes.put(*each)
+        for number in elsewhere:
+            nodes.move(number)
+        yield nodes
+        nodes.close()
+
+
+@pytest.fixture
+def nodes() -> Iterator[TwoNodes]:
+    with two_nodes() as found:
+        yield found
+
+
 sent = st.tuples(st.integers(0, 2), st.integers(0, 2))
 filters = st.sampled_from((None, "a/#", "c"))
 #: What happens between two pages, or two rounds: a partition moves, a message comes, or nothing.
@@ -134,12 +160,7 @@ def test_what_moves_meanwhile_is_told_once_and_in_order(
     events: list[int | tuple[int, int] | None],
     topic_filter: str | None,
 ) -> None:
-    with TemporaryDirectory() as folder:
-        nodes = TwoNodes(Path(folder))
-        for each in before:
-            nodes.put(*each)
-        for number in elsewhere:
-            nodes.move(number)
+    with two_nodes(before, elsewhere) as nodes:
         tail = Tail(logs_of(nodes), TailQuery(stream="s", start="earliest", filter=topic_filter))
         tail.rows = 2
         rest = iter(events)
@@ -159,13 +180,9 @@ def test_what_moves_meanwhile_is_told_once_and_in_order(
                 happen()
             happen()
         told += [(each.partition, each.offset, each.topic) for each in tail.messages()]
-        wanted = [
-            each for each in nodes.all if topic_filter is None or matches(topic_filter, each[2])
-        ]
         for number in range(3):
             mine = [each for each in told if each[0] == number]
-            assert mine == [each for each in wanted if each[0] == number]
-        nodes.close()
+            assert mine == [each for each in nodes.wanted(topic_filter) if each[0] == number]
 
 
 @settings(max_examples=25)
@@ -173,16 +190,9 @@ def test_what_moves_meanwhile_is_told_once_and_in_order(
 def test_the_last_messages_and_those_from_a_time_on_of_all_nodes(
     before: list[tuple[int, int]], elsewhere: set[int], count: int, topic_filter: str | None
 ) -> None:
-    with TemporaryDirectory() as folder:
-        nodes = TwoNodes(Path(folder))
-        for each in before:
-            nodes.put(*each)
-        for number in elsewhere:
-            nodes.move(number)
+    with two_nodes(before, elsewhere) as nodes:
         logs = logs_of(nodes)
-        wanted = [
-            each for each in nodes.all if topic_filter is None or matches(topic_filter, each[2])
-        ]
+        wanted = nodes.wanted(topic_filter)
 
         def told(**where: Any) -> list[tuple[int, int, str]]:
             tail = Tail(logs, TailQuery(stream="s", filter=topic_filter, **where))
@@ -192,11 +202,9 @@ def test_the_last_messages_and_those_from_a_time_on_of_all_nodes(
         half = BEGIN + 1 + len(nodes.all) // 2
         later = nodes.all[half - BEGIN - 1 :]
         assert told(time=half) == [each for each in wanted if each in later]
-        nodes.close()
 
 
-def test_who_does_not_answer_is_named_and_goes_on_where_it_was(tmp_path: Path) -> None:
-    nodes = TwoNodes(tmp_path)
+def test_who_does_not_answer_is_named_and_goes_on_where_it_was(nodes: TwoNodes) -> None:
     for number in (0, 1, 2, 1):
         nodes.put(number, 0)
     nodes.move(1)
@@ -212,11 +220,9 @@ def test_who_does_not_answer_is_named_and_goes_on_where_it_was(tmp_path: Path) -
     assert [(each.partition, each.offset) for each in tail.messages()] == [(1, 0), (1, 1)]
     assert tail.missing() == ""
     assert not tail.wait(0)
-    nodes.close()
 
 
-def test_who_goes_down_in_the_middle_goes_on_there_later(tmp_path: Path) -> None:
-    nodes = TwoNodes(tmp_path)
+def test_who_goes_down_in_the_middle_goes_on_there_later(nodes: TwoNodes) -> None:
     for _ in range(5):
         nodes.put(1, 0)
     nodes.move(1)
@@ -232,14 +238,12 @@ def test_who_goes_down_in_the_middle_goes_on_there_later(tmp_path: Path) -> None
     nodes.before_page = lambda: None
     nodes.is_up = True
     assert [each.offset for each in tail.messages()] == [2, 3, 4]
-    nodes.close()
 
 
 @pytest.mark.parametrize("where", [{"last": 2}, {"start": "latest"}])
 def test_who_answers_late_begins_with_what_came_since(
-    tmp_path: Path, where: dict[str, Any]
+    nodes: TwoNodes, where: dict[str, Any]
 ) -> None:
-    nodes = TwoNodes(tmp_path)
     nodes.put(1, 0)
     nodes.move(1)
     nodes.is_up = False
@@ -249,11 +253,9 @@ def test_who_answers_late_begins_with_what_came_since(
     nodes.put(1, 0)
     nodes.is_up = True
     assert [each.offset for each in tail.messages()] == [1]
-    nodes.close()
 
 
-def test_what_another_node_is_asked_for_is_bounded(tmp_path: Path) -> None:
-    nodes = TwoNodes(tmp_path)
+def test_what_another_node_is_asked_for_is_bounded(nodes: TwoNodes) -> None:
     nodes.put(1, 0)
     nodes.move(1)
     logs_of(nodes).page(1, PageQuery(0, 1 << 40, 1 << 30, 1 << 30))
@@ -262,19 +264,15 @@ def test_what_another_node_is_asked_for_is_bounded(tmp_path: Path) -> None:
     nodes.is_up = False
     with pytest.raises(AwayError, match="node 'b' does not answer, which has partition 1"):
         logs_of(nodes).page(1, PageQuery(0, 1, 1, 1))
-    nodes.close()
 
 
-def test_a_partition_of_this_node_that_cannot_be_read_says_so(tmp_path: Path) -> None:
-    nodes = TwoNodes(tmp_path)
+def test_a_partition_of_this_node_that_cannot_be_read_says_so(nodes: TwoNodes) -> None:
     nodes.put(1, 0)
     with pytest.raises(StreamError, match="offset 7 of stream 's', partition 1, is out of range"):
         logs_of(nodes).page(1, PageQuery(7, 8, 1, 1))
-    nodes.close()
 
 
-def test_a_stream_that_grows_is_followed_whole(tmp_path: Path) -> None:
-    nodes = TwoNodes(tmp_path)
+def test_a_stream_that_grows_is_followed_whole(nodes: TwoNodes) -> None:
     nodes.put(0, 0)
     grown = nodes.here.pop()
     tail = Tail(logs_of(nodes), TailQuery(stream="s", start="latest"))
@@ -283,11 +281,10 @@ def test_a_stream_that_grows_is_followed_whole(tmp_path: Path) -> None:
     nodes.put(2, 0)
     assert tail.wait(0)
     assert [each.partition for each in tail.messages()] == [2]
-    nodes.close()
 
 
 def test_what_goes_to_another_node_while_it_is_read_here_is_read_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Here it is deleted then, which must not look like retention."""
     for method, ask, wanted in (
@@ -296,15 +293,13 @@ def test_what_goes_to_another_node_while_it_is_read_here_is_read_there(
         ("time_of", lambda logs: logs.at_time([1], 1, 1.0)[1], 0),
         ("last", lambda logs: len(list(logs.last(1, Span(0, 1), 1, None))), 1),
     ):
-        nodes = TwoNodes(tmp_path / method)
-        nodes.put(1, 0)
-        logs = logs_of(nodes)
-        read = getattr(logs._here, method)
+        with two_nodes([(1, 0)]) as nodes:
+            logs = logs_of(nodes)
+            read = getattr(logs._here, method)
 
-        def moved(*given: Any, nodes: TwoNodes = nodes, read: Any = read) -> Any:
-            nodes.move(1)
-            return read(*given)
+            def moved(*given: Any, nodes: TwoNodes = nodes, read: Any = read) -> Any:
+                nodes.move(1)
+                return read(*given)
 
-        monkeypatch.setattr(logs._here, method, moved)
-        assert ask(logs) == wanted, method
-        nodes.close()
+            monkeypatch.setattr(logs._here, method, moved)
+            assert ask(logs) == wanted, method

@@ -18,6 +18,8 @@ from tests.support.wire import Wire
 from vmq.admin.paths import socket_of, within_limit
 
 TIMEOUT = 60.0
+LISTEN = ("tcp://127.0.0.1:0", "ws://127.0.0.1:0/mqtt", "http://127.0.0.1:0")
+ARGS = ("--allow-anonymous", "--workers", "2", "--node-name", "n")
 
 
 def reach(holds: Callable[[], Any]) -> Any:

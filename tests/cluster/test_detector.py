@@ -1,0 +1,171 @@
+"""Who is silent, and who only was not listened to: nodes that are held up, and nodes that die meanwhile.
+
+Deaths and returns that nothing comes between are in test_membership.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from tests.cluster.sim import OPTIONS, TICK, Sim, over_seeds
+from vmq_cluster.detector import Detector
+from vmq_cluster.effects import Outbox, PeerDown, PeerUp, Renewed
+
+INTERVAL, TIMEOUT = OPTIONS.heartbeat_interval, OPTIONS.heartbeat_timeout
+#: A node that is held up for less than this is heard in time by all others.
+SHORT = TIMEOUT - INTERVAL - 2 * TICK
+
+#: When a node is held up: from, to.
+Pauses = list[tuple[float, float]]
+
+
+def pauses(random: Random, end: float, longest: float, between: float) -> Pauses:
+    """Some, one after the other, with time enough between them to read what came."""
+    found: Pauses = []
+    at = random.uniform(0.1, between)
+    while at < end:
+        until = at + random.uniform(0, longest)
+        found.append((at, until))
+        at = until + random.uniform(0.1, between)
+    return found
+
+
+def plan(sim: Sim, name: str, when: Pauses) -> None:
+    """From now on."""
+    for begin, end in when:
+        sim._later(begin, sim.pause, name)
+        sim._later(end, sim.resume, name)
+
+
+def awake(when: Pauses, time: float) -> float:
+    """The first time from then on at which a node is not held up."""
+    for begin, end in when:
+        if begin <= time < end:
+            return end
+    return time
+
+
+@over_seeds(60)
+def test_who_is_held_up_for_less_than_the_timeout_judges_nobody(seed: int) -> None:
+    """One node is, or all of them for a part of it: then one sends late, and another reads late. Again and again."""
+    sim = Sim(seed)
+    names = sim.cluster(sim.random.randint(2, 5))
+    held, longest = (names, SHORT / 2) if seed % 4 == 0 else (names[:1], TIMEOUT)
+    for name in held:
+        plan(sim, name, pauses(sim.random, 60, longest, sim.random.choice([0.3, 3.0, 20.0])))
+    sim.run(70)
+    for name in held:
+        assert sim.nodes[name].of(PeerDown) == []
+
+
+@over_seeds(30)
+def test_who_is_held_up_for_long_takes_nobody_for_silent_when_it_goes_on(seed: int) -> None:
+    """The others miss it, and have it again at once."""
+    sim = Sim(seed)
+    names = sim.cluster(sim.random.randint(2, 5))
+    held, others = names[0], names[1:]
+    for _ in range(2):
+        sim.run(sim.random.uniform(1, 5))
+        sim.pause(held)
+        sim.run(sim.random.uniform(2 * TIMEOUT, 60))
+        assert all(sim[name].detector.down.keys() == {held} for name in others)
+        sim.resume(held)
+        sim.run(INTERVAL)
+        assert sim.is_joined(names)
+    assert sim.nodes[held].of(PeerDown) == []
+
+
+@over_seeds(100)
+def test_who_died_is_noticed_one_timeout_later_at_most(seed: int) -> None:
+    """However often those who are to notice are held up."""
+    sim = Sim(seed)
+    names = sim.cluster(sim.random.randint(2, 5))
+    dead, others = names[0], names[1:]
+    longest, between = sim.random.choice([(3.0, 0.3), (3.0, 3.0), (10.0, 1.0), (30.0, 10.0)])
+    when = {name: pauses(sim.random, 120, longest, between) for name in others}
+    begin = sim.now
+    for name in others:
+        plan(sim, name, when[name])
+    sim.run(sim.random.uniform(0, 60))
+    sim.crash(dead)
+    crash = sim.now - begin
+    late = {}
+    for name in others:
+        heard = awake(when[name], crash + sim.network.longest)
+        due = awake(when[name], heard + TIMEOUT + INTERVAL + TICK)
+        late[name] = awake(when[name], due + TIMEOUT + INTERVAL + TICK) + TICK
+    for name in sorted(others, key=lambda name: late[name]):
+        sim.run(max(0.0, begin + late[name] - sim.now))
+        assert not sim[name].detector.is_up(dead), f"{name} has not noticed"
+
+
+@over_seeds(20)
+def test_who_was_held_up_has_what_was_written_meanwhile_at_once(seed: int) -> None:
+    """Nobody is down for it and up again, so nobody else is asked; and what was said last is all that is announced."""
+    sim = Sim(seed, replace(OPTIONS, sync_interval=10_000.0))
+    names = sim.cluster(sim.random.randint(2, 5))
+    held, writer = names[0], names[-1]
+    sim.run(2 * TIMEOUT)
+    sim.pause(held)
+    sim.run(2 * TIMEOUT)
+    sim.ask(writer, lambda: sim[writer].metadata.put("p", b"k", b"v"))
+    sim.run(10 * TIMEOUT)
+    sim.resume(held)
+    sim.until(lambda: sim[held].metadata.get("p", b"k") == b"v", 2 * INTERVAL)
+
+
+@over_seeds(40)
+def test_who_was_down_when_a_node_was_held_up_and_came_back_is_not_taken_out(seed: int) -> None:
+    sim = Sim(seed, replace(OPTIONS, dead_node_timeout=8.0))
+    names = sim.cluster(4)
+    held, back = names[:2]
+    sim.crash(back)
+    sim.until(lambda: not any(sim[name].detector.is_up(back) for name in names if name != back), 8)
+    sim.pause(held)
+    sim.restart(back)
+    sim.run(sim.random.uniform(8, 100))
+    sim.resume(held)
+    sim.until(lambda: sim.is_joined(names), 2 * TIMEOUT)
+    # It never was another: nobody had taken it out.
+    assert sim.nodes[back].of(Renewed) == []
+
+
+@pytest.mark.parametrize("since", [0.0, 1.5, 3.9])
+def test_who_is_late_spares_once(since: float) -> None:
+    """A peer that was silent for some time before is given a whole timeout to be heard, and only one."""
+    detector = Detector(OPTIONS, Outbox())
+    detector.watch(["peer"], 0.0)
+    detector.heard("peer", 100.0 - since)
+    detector.tick(100.0)
+    for late in (150.0, 152.0, 153.9):
+        detector.tick(late)
+        assert detector.is_up("peer")
+    detector.tick(155.0)
+    assert not detector.is_up("peer")
+
+
+def test_who_was_heard_is_spared_anew() -> None:
+    outbox = Outbox()
+    detector = Detector(OPTIONS, outbox)
+    detector.watch(["peer"], 0.0)
+    for hundred in range(1, 5):
+        detector.heard("peer", 100.0 * hundred)
+        detector.tick(100.0 * hundred)
+    detector.tick(500.0)
+    detector.heard("peer", 500.0)
+    detector.tick(600.0)
+    assert outbox.effects == [PeerUp("peer")]
+
+
+def test_who_is_on_time_spares_nobody() -> None:
+    detector = Detector(OPTIONS, Outbox())
+    detector.watch(["peer"], 0.0)
+    detector.heard("peer", 0.0)
+    for tick in range(5):
+        assert detector.is_up("peer")
+        detector.tick(tick * INTERVAL)
+    detector.tick(TIMEOUT + INTERVAL)
+    assert not detector.is_up("peer")

@@ -1,0 +1,125 @@
+"""Whom a broker asks, in which order, and whom it need not ask again."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from vmq_hooks import (
+    Accept,
+    Broker,
+    Cache,
+    Plugin,
+    Refuse,
+    hook,
+)
+
+from tests.support.wire import (
+    PINGREQ_BYTES,
+    PINGRESP_BYTES,
+    publish_packet,
+)
+from tests.vmq.plugins.doors import Doors
+from tests.vmq.plugins.support import TIMEOUT, options, peer_of, serving
+from vmq.config import ListenerOptions
+
+
+async def test_plugins_are_asked_by_priority_and_mix(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    class Named(Plugin):
+        def __init__(self, name: str, answer: Any) -> None:
+            self.name, self.answer = name, answer
+
+        @hook
+        def auth_on_publish(self) -> Any:
+            asked.append(self.name)
+            return self.answer
+
+    class NamedLater(Named):
+        @hook
+        async def auth_on_publish(self) -> Any:
+            return super().auth_on_publish()
+
+    plugins = {
+        "last": Named("last", Refuse("never reached")),
+        "third": Named("third", True),
+        "second": NamedLater("second", None),
+        "first": Named("first", None),
+    }
+    sections = {
+        "last": options(priority=9),
+        "third": options(priority=5),
+        "second": options(priority=-1),
+        "first": options(priority=-2),
+    }
+    async with serving(tmp_path, plugins, sections) as broker, peer_of(broker) as peer:
+        await peer.connect("c")
+        peer.send(publish_packet("a", b"x"), PINGREQ_BYTES)
+        await peer.expect(PINGRESP_BYTES)
+        assert [each.name for each in broker.plugins.in_order()] == [
+            *("first", "second", "third", "last")
+        ]
+    assert asked == ["first", "second", "third"]
+
+
+async def test_a_listener_chooses_its_plugins(tmp_path: Path) -> None:
+    plugins = {"strict": Doors(auth_on_register=Refuse("no")), "kind": Doors()}
+    listeners = {
+        "all": ListenerOptions(url="tcp://127.0.0.1:0"),
+        "kind": ListenerOptions(url="tcp://127.0.0.1:0", auth_plugins=["kind"]),
+    }
+    sections = {"strict": options(), "kind": options()}
+    async with serving(tmp_path, plugins, sections, False, listeners) as broker:
+        codes = []
+        for listener in (0, 1):
+            async with peer_of(broker, listener) as peer:
+                codes.append((await peer.connect("c")).return_code)
+        assert codes == [5, 0]
+        # Whoever was chosen and does not run cannot say yes.
+        await broker.plugins.disable("kind")
+        async with peer_of(broker, 1) as peer:
+            assert (await peer.connect("c")).return_code == 5
+
+
+async def test_a_kept_verdict_is_not_asked_for_again_until_it_is_forgotten(tmp_path: Path) -> None:
+    handle: list[Broker] = []
+
+    class Once(Doors):
+        def start(self, broker: Broker, config: Any) -> None:
+            handle.append(broker)
+
+    plugin = Once(auth_on_publish=Accept(cache=Cache(60, frozenset({"topic"}))))
+    async with serving(tmp_path, {"once": plugin}) as broker, broker.subscribe("#") as messages:
+
+        async def publish(client_id: str, *topics: str) -> int:
+            plugin.calls.clear()
+            async with peer_of(broker) as peer:
+                await peer.connect(client_id)
+                peer.send(*(publish_packet(topic, b"x") for topic in topics))
+                async with asyncio.timeout(TIMEOUT):
+                    for topic in topics:
+                        assert (await anext(messages)).topic == topic
+            return len(plugin.calls)
+
+        assert await publish("c", "a", "a", "b", "a") == 2
+        assert await publish("d", "a", "b") == 0
+        handle[0].forget_verdicts()
+        assert await publish("c", "a", "a") == 1
+        await broker.plugins.disable("once")
+        assert await publish("c", "a") == 0
+
+
+async def test_a_live_session_forgets_too(tmp_path: Path) -> None:
+    verdicts: list[Any] = [Accept(cache=Cache(60)), Refuse("no more")]
+    plugin = Doors(auth_on_publish=lambda *_: verdicts.pop(0))
+    async with serving(tmp_path, {"doors": plugin}) as broker, peer_of(broker) as peer:
+        await peer.connect("c")
+        for _ in range(3):
+            peer.send(publish_packet("a", b"x"), PINGREQ_BYTES)
+            await peer.expect(PINGRESP_BYTES)
+        assert len(plugin.calls) == 1
+        broker.plugins.forget_verdicts()
+        peer.send(publish_packet("a", b"x"))
+        assert await peer.rest() == b""

@@ -1,0 +1,54 @@
+"""What the handle of a running broker gives a plugin."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from vmq_hooks import (
+    Broker,
+    Message,
+    SubscriberId,
+)
+
+from tests.vmq.plugins.doors import Doors
+from tests.vmq.plugins.support import TIMEOUT, peer_of, serving
+
+
+async def test_what_the_handle_gives(tmp_path: Path) -> None:
+    async with serving(tmp_path, {"doors": Doors()}) as broker:
+        handle: Broker | None = broker.plugins.loaded["doors"].handle
+        assert handle is not None
+        assert handle.data_dir == tmp_path / "data" / "plugins" / "doors"
+        assert handle.data_dir.is_dir()
+        handle.counter("hits", "Hits.").add(3)
+        assert {(each.name, each.value) for each in handle.metrics()} >= {("vmq_plugin_hits", 3)}
+        async with handle.subscribe("a", qos=1) as messages:
+            await handle.publish("a", b"x", qos=1)
+            assert await anext(messages) == Message("a", b"x", 1)
+        async with peer_of(broker) as peer:
+            await peer.connect("c", clean=False)
+            assert await handle.disconnect(SubscriberId("c"), cleanup=True)
+            assert await peer.rest() == b""
+        assert not await handle.disconnect(SubscriberId("c"))
+        assert await handle.run_in_thread(sum, [1, 2]) == 3
+
+
+async def test_a_durable_subscription_gets_again_what_was_not_asked_past(tmp_path: Path) -> None:
+    async with serving(tmp_path, {"doors": Doors()}) as broker:
+        handle = broker.plugins.loaded["doors"].handle
+        assert handle is not None
+
+        async def take(count: int) -> list[bytes]:
+            async with handle.subscribe(
+                "a", qos=1, client_id="bridge", clean_session=False
+            ) as messages:
+                async with asyncio.timeout(TIMEOUT):
+                    return [(await anext(messages)).payload for _ in range(count)]
+
+        async with handle.subscribe("a", qos=1, client_id="bridge", clean_session=False):
+            pass
+        for number in range(3):
+            await handle.publish("a", b"%d" % number, qos=1)
+        assert await take(2) == [b"0", b"1"]
+        assert await take(2) == [b"1", b"2"]

@@ -1,0 +1,362 @@
+"""What plugins answer, as clients meet it: who may enter, publish and subscribe, and what becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from vmq_hooks import (
+    Accept,
+    DeliverModifiers,
+    Message,
+    Plugin,
+    PublishModifiers,
+    Refuse,
+    RegisterModifiers,
+    SubscriberId,
+    Subscription,
+    hook,
+)
+
+from tests.support.wire import (
+    PINGREQ_BYTES,
+    PINGRESP_BYTES,
+    Will,
+    connect_packet,
+    puback_packet,
+    publish_packet,
+    subscribe_packet,
+    unsubscribe_packet,
+)
+from tests.vmq.plugins.doors import Doors, Later
+from tests.vmq.plugins.support import TIMEOUT, options, peer_of, serving
+
+# --- who may enter
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    (
+        (True, 0),
+        (Accept(), 0),
+        (None, 5),
+        (Refuse("no"), 5),
+        (Refuse("wrong password", bad_credentials=True), 4),
+        (False, 5),
+        ("yes", 5),
+        (OSError("broken"), 5),
+        ({"max_wishes": 3}, 5),
+        ({"max_inflight_messages": "many"}, 5),
+        ({"max_inflight_messages": 3}, 0),
+    ),
+)
+@pytest.mark.parametrize("kind", (Doors, Later))
+async def test_the_verdict_on_a_connect_is_answered(
+    tmp_path: Path, kind: type[Doors], answer: Any, code: int
+) -> None:
+    plugin = kind(auth_on_register=answer)
+    if isinstance(plugin, Later):
+        plugin.gate.set()
+    async with (
+        serving(tmp_path, {"doors": plugin}, anonymous=False) as broker,
+        peer_of(broker) as peer,
+    ):
+        packet = await peer.connect("c", username="u", password=b"p")
+        assert packet.return_code == code
+    (call,) = plugin.calls
+    assert (call[2], call[3], call[4], call[5]) == (SubscriberId("c"), "u", b"p", True)
+    assert (call[1].host, call[1].listener, call[1].transport) == ("127.0.0.1", "tcp", "tcp")
+
+
+async def test_without_a_plugin_only_anonymous_listeners_let_in(tmp_path: Path) -> None:
+    async with serving(tmp_path, anonymous=False) as broker, peer_of(broker) as peer:
+        assert (await peer.connect("c")).return_code == 5
+
+
+async def test_loopback_is_open_until_a_plugin_knows_clients(tmp_path: Path) -> None:
+    async with serving(tmp_path, anonymous="loopback") as broker:
+        async with peer_of(broker) as peer:
+            assert (await peer.connect("c")).return_code == 0
+        await broker.plugins.add("doors", Doors(auth_on_register=Refuse("no")))
+        async with peer_of(broker) as peer:
+            assert (await peer.connect("c")).return_code == 5
+
+
+async def test_where_anonymous_clients_are_wanted_nobody_is_asked(tmp_path: Path) -> None:
+    plugin = Doors(auth_on_register=Refuse("no"))
+    async with serving(tmp_path, {"doors": plugin}) as broker, peer_of(broker) as peer:
+        assert (await peer.connect("c")).return_code == 0
+    assert plugin.calls == []
+
+
+async def test_register_modifiers_hold_for_the_session(tmp_path: Path) -> None:
+    plugin = Doors(
+        auth_on_register=RegisterModifiers(
+            subscriber_id=SubscriberId("tenant-c", "tenant"),
+            username="somebody",
+            clean_session=False,
+            max_message_size=3,
+            max_inflight_messages=1,
+            max_online_messages=7,
+            queue_type="lifo",
+            retry_interval=500,
+            upgrade_qos=True,
+        )
+    )
+    async with (
+        serving(tmp_path, {"doors": plugin}, anonymous=False) as broker,
+        peer_of(broker) as peer,
+    ):
+        assert (await peer.connect("c")).return_code == 0
+        queue = broker.registries["tenant"].subscribers["tenant-c"].queue
+        own = queue.options
+        assert (own.max_inflight_messages, own.max_online_messages) == (1, 7)
+        assert (own.lifo, own.retry_interval, own.upgrade_outgoing_qos) == (True, 0.5, True)
+        assert queue.durable
+        assert queue.username == "somebody"
+        peer.send(subscribe_packet(1, ("t", 1)))
+        await peer.packet()
+        await broker.publish("t", b"elsewhere", qos=1)
+        for number in range(2):
+            await broker.publish("t", b"%d" % number, qos=1, mountpoint="tenant")
+        first = await peer.packet()
+        assert first.payload == b"0"
+        peer.send(PINGREQ_BYTES)
+        await peer.expect(PINGRESP_BYTES)  # the second waits for the window of one
+        assert first.packet_id is not None
+        peer.send(puback_packet(first.packet_id))
+        assert (await peer.packet()).payload == b"1"
+        peer.send(publish_packet("t", b"long"))
+        assert await peer.rest() == b""
+    assert plugin.calls[1][1:3] == ("somebody", SubscriberId("tenant-c", "tenant"))
+
+
+async def test_own_options_follow_a_reload_where_they_change_nothing(tmp_path: Path) -> None:
+    plugin = Doors(auth_on_register={"max_inflight_messages": 1})
+    async with (
+        serving(tmp_path, {"doors": plugin}, anonymous=False) as broker,
+        peer_of(broker) as peer,
+    ):
+        await peer.connect("c")
+        own = broker.registry().subscribers["c"].queue.options
+        queue = msgspec.structs.replace(
+            broker.config.queue, max_inflight_messages=5, max_online_messages=55
+        )
+        broker.reload(msgspec.structs.replace(broker.config, queue=queue))
+        assert (own.max_inflight_messages, own.max_online_messages) == (1, 55)
+
+
+# --- what may be published
+
+
+@pytest.mark.parametrize("qos", (0, 1, 2))
+async def test_publish_modifiers_change_what_is_routed(tmp_path: Path, qos: int) -> None:
+    plugin = Doors(
+        auth_on_publish=PublishModifiers(topic="b", payload=b"y", qos=1, retain=True, throttle=1)
+    )
+    async with (
+        serving(tmp_path, {"doors": plugin}) as broker,
+        broker.subscribe("#", qos=2) as messages,
+        peer_of(broker) as peer,
+    ):
+        await peer.connect("c")
+        pid = 7 if qos else None
+        peer.send(publish_packet("a", b"x", qos=qos, packet_id=pid), PINGREQ_BYTES)
+        if qos:
+            assert (await peer.packet()).raw[:1] == (b"\x40" if qos == 1 else b"\x50")
+        await peer.expect(PINGRESP_BYTES)
+        async with asyncio.timeout(TIMEOUT):
+            found = await anext(messages)
+        assert (found.topic, found.payload, found.qos) == ("b", b"y", 1)
+        assert broker.registry().retained.get("b") is not None
+
+
+async def test_a_publish_may_go_to_another_mountpoint(tmp_path: Path) -> None:
+    plugin = Doors(auth_on_publish={"mountpoint": "other"})
+    async with serving(tmp_path, {"doors": plugin}) as broker, peer_of(broker) as peer:
+        await peer.connect("c")
+        async with broker.subscribe("a", mountpoint="other") as messages:
+            peer.send(publish_packet("a", b"x"))
+            async with asyncio.timeout(TIMEOUT):
+                assert (await anext(messages)).payload == b"x"
+
+
+async def test_a_refused_will_refuses_the_connect_and_a_changed_one_is_published(
+    tmp_path: Path,
+) -> None:
+    def judge(_user: Any, _who: Any, message: Message) -> Any:
+        return Refuse("no") if message.topic == "bad" else {"payload": b"changed"}
+
+    plugin = Doors(auth_on_publish=judge)
+    async with serving(tmp_path, {"doors": plugin}) as broker:
+        async with peer_of(broker) as peer:
+            assert (await peer.connect("c", will=Will("bad", b"x"))).return_code == 5
+        async with broker.subscribe("good") as messages:
+            async with peer_of(broker) as peer:
+                assert (await peer.connect("c", will=Will("good", b"x"))).return_code == 0
+            async with asyncio.timeout(TIMEOUT):
+                assert (await anext(messages)).payload == b"changed"
+
+
+async def test_on_publish_sees_the_modified_message_and_on_deliver_rewrites(tmp_path: Path) -> None:
+    class Watcher(Plugin):
+        def __init__(self) -> None:
+            self.seen: list[Any] = []
+
+        @hook
+        def on_publish(self, message: Any) -> None:
+            self.seen.append(message)
+
+        @hook
+        def on_deliver(self, username: Any, message: Any) -> Any:
+            self.seen.append(username)
+            return DeliverModifiers(payload=message.payload + b"!")
+
+    watcher = Watcher()
+    doors = Doors(auth_on_publish={"topic": "b"})
+    async with (
+        serving(tmp_path, {"doors": doors, "watcher": watcher}) as broker,
+        peer_of(broker) as peer,
+    ):
+        await peer.connect("c", username="u")
+        peer.send(subscribe_packet(1, ("b", 0)))
+        await peer.packet()
+        peer.send(publish_packet("a", b"x"))
+        await peer.expect(publish_packet("b", b"x!"))
+    assert watcher.seen == ["u", Message("b", b"x")]
+
+
+async def test_what_the_program_publishes_is_rewritten_for_its_receivers_too(
+    tmp_path: Path,
+) -> None:
+    class Shouts(Plugin):
+        @hook
+        def on_deliver(self, message: Any) -> Any:
+            return {"payload": message.payload + b"!"}
+
+    async with serving(tmp_path, {"shouts": Shouts()}) as broker, peer_of(broker) as peer:
+        await peer.connect("c")
+        peer.send(subscribe_packet(1, ("a", 1)))
+        await peer.packet()
+        for qos in (0, 1):
+            await broker.publish("a", b"x", qos=qos)
+            assert (await peer.packet()).payload == b"x!"
+
+
+# --- what may be subscribed to
+
+
+async def test_subscriptions_are_replaced_and_refused_one_by_one(tmp_path: Path) -> None:
+    def judge(_user: Any, _who: Any, wanted: list[Subscription]) -> Any:
+        return [
+            Subscription("mine/" + each.topic_filter, 128 if each.topic_filter == "no" else 1)
+            for each in wanted
+        ]
+
+    class Unmap(Plugin):
+        @hook
+        async def on_unsubscribe(self, topic_filters: list[str]) -> list[str]:
+            return ["mine/" + each for each in topic_filters]
+
+    plugins = {"doors": Doors(auth_on_subscribe=judge), "unmap": Unmap()}
+    async with serving(tmp_path, plugins) as broker, peer_of(broker) as peer:
+        await peer.connect("c")
+        peer.send(subscribe_packet(1, ("a", 2), ("no", 0)))
+        await peer.expect(b"\x90\x04\0\1\1\x80")
+        assert list(broker.registry().subscribers["c"].subscriptions) == ["mine/a"]
+        peer.send(unsubscribe_packet(2, "a"))
+        await peer.expect(b"\xb0\x02\0\2")
+        assert list(broker.registry().subscribers["c"].subscriptions) == []
+
+
+# --- verdicts that come later
+
+
+async def test_order_is_kept_around_a_verdict_that_takes_time(tmp_path: Path) -> None:
+    plugin = Later()
+    async with (
+        serving(tmp_path, {"doors": plugin}) as broker,
+        broker.subscribe("a", qos=2) as messages,
+        peer_of(broker) as peer,
+    ):
+        peer.send(connect_packet("c"))
+        count = 200
+        for number in range(count):
+            qos = number % 3
+            peer.send(
+                publish_packet("a", b"%d" % number, qos=qos, packet_id=number + 1 if qos else None)
+            )
+        async with peer_of(broker) as other:
+            # Somebody else is served meanwhile.
+            assert (await other.connect("other")).return_code == 0
+            other.send(PINGREQ_BYTES)
+            await other.expect(PINGRESP_BYTES)
+        assert plugin.calls == []
+        plugin.gate.set()
+        async with asyncio.timeout(TIMEOUT):
+            found = [(await anext(messages)).payload for _ in range(count)]
+        assert found == [b"%d" % number for number in range(count)]
+
+
+async def test_a_connection_that_ends_while_it_waits_is_forgotten(tmp_path: Path) -> None:
+    plugin = Later()
+    async with serving(tmp_path, {"doors": plugin}, anonymous=False) as broker:
+        async with peer_of(broker) as peer:
+            peer.send(connect_packet("c"))
+            guard = broker.plugins.guards["doors"]
+            async with asyncio.timeout(TIMEOUT):
+                while not guard.under_way:  # noqa: ASYNC110 - nothing tells of it
+                    await asyncio.sleep(0)
+                assert broker.connections is not None
+                broker.connections.close("the test says so")
+                await guard.wait_idle()
+        plugin.gate.set()
+        assert plugin.calls == []
+        assert broker.registry().subscribers == {}
+
+
+async def test_a_client_is_taken_over_while_it_waits(tmp_path: Path) -> None:
+    plugin = Later()
+    async with (
+        serving(tmp_path, {"doors": plugin}) as broker,
+        peer_of(broker) as first,
+        peer_of(broker) as second,
+    ):
+        assert (await first.connect("c")).return_code == 0
+        first.send(publish_packet("a", b"x"))
+        guard = broker.plugins.guards["doors"]
+        async with asyncio.timeout(TIMEOUT):
+            while not guard.under_way:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        assert (await second.connect("c")).return_code == 0
+        assert await first.rest() == b""
+        plugin.gate.set()
+        second.send(publish_packet("a", b"y"), PINGREQ_BYTES)
+        await second.expect(PINGRESP_BYTES)
+    assert [call[3].payload for call in plugin.calls] == [b"y"]
+
+
+async def test_a_verdict_that_does_not_come_is_a_refusal(tmp_path: Path) -> None:
+    plugin = Later()
+    sections = {"doors": options(deadline=0.01)}
+    async with serving(tmp_path, {"doors": plugin}, sections, anonymous=False) as broker:
+        async with peer_of(broker) as peer:
+            assert (await peer.connect("c")).return_code == 5
+        assert broker.plugins.guards["doors"].timeouts == {"auth_on_register": 1}
+        names = {each.name: each for each in broker.metrics.families()}
+        (sample,) = names["plugin_hook_timeouts"].samples
+        assert sample.labels == (("plugin", "doors"), ("hook", "auth_on_register"))
+
+
+async def test_the_connect_timeout_holds_while_a_verdict_is_awaited(tmp_path: Path) -> None:
+    plugin = Later()
+    async with serving(tmp_path, {"doors": plugin}, anonymous=False) as broker:
+        session = msgspec.structs.replace(broker.config.session, mqtt_connect_timeout=0.2)
+        broker.reload(msgspec.structs.replace(broker.config, session=session))
+        async with peer_of(broker) as peer:
+            peer.send(connect_packet("c"))
+            assert await peer.rest() == b""
+        plugin.gate.set()

@@ -1,0 +1,439 @@
+"""Each hook is called at the right moment, with the right arguments, and its answer is heeded."""
+
+from pathlib import Path
+
+import pytest
+from vmq_hooks import DeliverModifiers, Message, Refuse, Subscription
+
+from tests.support.wire import (
+    CONNACK,
+    PUBLISH,
+    Will,
+    connect_packet,
+    publish_packet,
+)
+from tests.vmq.hook_sites import SITES, listen, refuse
+from tests.vmq.support import Client, House, stored_house
+from vmq.mqtt.packets import LEVEL_3_1
+
+# --- CONNECT
+
+
+def test_auth_on_register_sees_who_connects() -> None:
+    house = House()
+    calls = listen(house, "auth_on_register", "on_register", "on_client_wakeup")
+    client = Client(house, anonymous=False)
+    client.send(connect_packet("c", clean=False, username="u", password=b"\0p"))
+    assert client.take_one(CONNACK).return_code == 0
+    assert calls == [
+        ("auth_on_register", "192.0.2.1:4711", "c", "u", b"\0p", False),
+        ("on_register", "192.0.2.1:4711", "c", "u"),
+        ("on_client_wakeup", "c"),
+    ]
+
+
+def test_auth_on_register_sees_a_client_without_a_login() -> None:
+    house = House()
+    calls = listen(house, "auth_on_register")
+    Client(house, anonymous=False, new_id="given").send(connect_packet(""))
+    assert calls == [("auth_on_register", "192.0.2.1:4711", "given", None, None, True)]
+
+
+def test_on_register_comes_before_anything_is_sent_to_the_session(tmp_path: Path) -> None:
+    with stored_house(tmp_path) as house:
+        house.client("c", clean=False).subscribe(("t", 1))
+        house.client("c", clean=False).lose()
+        house.publish("t", b"x", 1)
+        calls = listen(house, "on_register", "on_deliver", "on_client_wakeup")
+        house.client("c", clean=False)
+        assert [call[0] for call in calls] == ["on_register", "on_client_wakeup", "on_deliver"]
+
+
+@pytest.mark.parametrize(("bad_credentials", "code"), ((True, 4), (False, 5)))
+def test_a_refusal_of_auth_on_register_is_answered_and_nothing_happens(
+    bad_credentials: bool, code: int
+) -> None:
+    house = House()
+
+    def no(*_arguments: object) -> Refuse:
+        return Refuse("wrong password", bad_credentials=bad_credentials)
+
+    calls = listen(
+        house,
+        *("auth_on_register", "on_register", "on_client_wakeup", "on_client_gone", "on_publish"),
+        answers={"auth_on_register": no},
+    )
+    watcher = house.client("w")
+    watcher.subscribe(("#", 0))
+    calls.clear()
+    client = Client(house, anonymous=False)
+    client.send(connect_packet("c", will=Will("will", b"x")), publish_packet("t", b"x"))
+    client.expect(bytes((0x20, 2, 0, code)))
+    assert client.is_closed()
+    client.lose()
+    assert [call[0] for call in calls] == ["auth_on_register"]
+    assert watcher.take() == []
+    assert "c" not in house.registry.subscribers
+
+
+def test_a_refused_client_id_takes_nobody_over() -> None:
+    house = House()
+    first = house.client("c")
+    listen(house, "auth_on_register", answers={"auth_on_register": refuse})
+    second = Client(house, anonymous=False)
+    second.send(connect_packet("c"))
+    assert second.is_closed()
+    first.ping()
+
+
+def test_a_listener_for_anonymous_clients_does_not_ask() -> None:
+    house = House()
+    calls = listen(house, "auth_on_register", answers={"auth_on_register": refuse})
+    house.client("c")
+    assert calls == []
+
+
+def test_without_a_hook_a_listener_that_is_not_for_anonymous_clients_lets_nobody_in() -> None:
+    client = Client(House(), anonymous=False)
+    client.send(connect_packet("c", username="u", password=b"p"))
+    client.expect(b"\x20\x02\x00\x05")
+    assert client.is_closed()
+
+
+def test_the_will_is_authorised_at_connect() -> None:
+    house = House()
+    calls = listen(house, "auth_on_publish")
+    house.client("c", will=Will("will", b"x", 1, True), username="u")
+    assert calls == [("auth_on_publish", "u", "c", 1, "will", b"x", True)]
+
+
+def test_a_forbidden_will_refuses_the_connect() -> None:
+    house = House()
+    listen(house, "auth_on_publish", answers={"auth_on_publish": refuse})
+    client = Client(house)
+    client.send(connect_packet("c", will=Will("will", b"x")))
+    client.expect(b"\x20\x02\x00\x05")
+    assert client.is_closed()
+
+
+# --- PUBLISH
+
+
+@pytest.mark.parametrize("qos", (0, 1, 2))
+@pytest.mark.parametrize("retain", (False, True))
+def test_auth_on_publish_comes_before_routing_and_on_publish_after(qos: int, retain: bool) -> None:
+    house = House()
+    house.client("s").subscribe(("t", 2))
+    publisher = house.client("p", username="u")
+    calls = listen(house, "auth_on_publish", "on_deliver", "on_publish")
+    publisher.publish("t", b"x", qos, retain=retain)
+    assert calls == [
+        ("auth_on_publish", "u", "p", qos, "t", b"x", retain),
+        ("on_deliver", None, "s", qos, "t", b"x", False),
+        ("on_publish", "u", "p", qos, "t", b"x", retain),
+    ]
+
+
+def test_each_message_of_a_burst_is_seen() -> None:
+    house = House()
+    publisher = house.client("p")
+    calls = listen(house, "on_publish")
+    publisher.send(*(publish_packet("t", b"%d" % number) for number in range(5)))
+    assert [call[5] for call in calls] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize("qos", (0, 1, 2))
+def test_a_refused_publish_ends_a_3_1_1_connection_unanswered(qos: int) -> None:
+    house = House()
+    watcher = house.client("w")
+    watcher.subscribe(("#", 0))
+    publisher = house.client("p", will=Will("will", b"x"))
+    calls = listen(house, "auth_on_publish", "on_publish", answers={"auth_on_publish": refuse})
+    pid = 1 if qos else None
+    publisher.send(
+        publish_packet("t", b"x", qos=qos, packet_id=pid, retain=True), publish_packet("t", b"y")
+    )
+    publisher.expect()
+    assert publisher.is_closed()
+    assert [call[0] for call in calls] == ["auth_on_publish"], "what came behind it is not read"
+    assert watcher.take_published() == [("will", b"x")]
+    assert house.retained() == {}
+
+
+@pytest.mark.parametrize("qos", (0, 1, 2))
+def test_a_refused_publish_ends_a_3_1_connection_if_the_options_say_so(qos: int) -> None:
+    house = House()
+    house.options.disconnect_on_unauthorized_publish_v3 = True
+    publisher = house.client("p", level=LEVEL_3_1)
+    listen(house, "auth_on_publish", answers={"auth_on_publish": refuse})
+    publisher.send(publish_packet("t", b"x", qos=qos, packet_id=1 if qos else None))
+    publisher.expect()
+    assert publisher.is_closed()
+
+
+@pytest.mark.parametrize(("qos", "answer"), ((0, b""), (1, b"\x40\x02\0\1"), (2, b"\x50\x02\0\1")))
+def test_a_refused_publish_of_mqtt_3_1_is_acknowledged_and_dropped(qos: int, answer: bytes) -> None:
+    house = House()
+    watcher = house.client("w")
+    watcher.subscribe(("#", 0))
+    publisher = house.client("p", level=3)
+    calls = listen(house, "auth_on_publish", "on_publish", answers={"auth_on_publish": refuse})
+    pid = 1 if qos else None
+    publisher.send(publish_packet("t", b"x", qos=qos, packet_id=pid, retain=True))
+    assert publisher.take_bytes() == answer
+    assert [call[0] for call in calls] == ["auth_on_publish"]
+    assert watcher.take() == []
+    assert house.retained() == {}
+    publisher.ping()
+
+
+def test_a_repeated_qos_2_publish_is_not_asked_about_again() -> None:
+    house = House()
+    publisher = house.client("p")
+    calls = listen(house, "auth_on_publish")
+    for dup in (False, True):
+        publisher.send(publish_packet("t", b"x", qos=2, packet_id=1, dup=dup))
+    assert len(calls) == 1
+
+
+# --- SUBSCRIBE and UNSUBSCRIBE
+
+
+def test_auth_on_subscribe_grants_lowers_and_refuses_filter_by_filter() -> None:
+    house = House()
+    house.publish("yes", b"1", retain=True)
+    house.publish("no", b"2", retain=True)
+    client = house.client("c", username="u")
+    calls = listen(
+        house,
+        *("auth_on_subscribe", "on_subscribe"),
+        answers={
+            "auth_on_subscribe": lambda _user, _who, wanted: [
+                Subscription(each.topic_filter, qos)
+                for each, qos in zip(wanted, (2, 128, 0), strict=True)
+            ]
+        },
+    )
+    assert client.subscribe(("yes", 2), ("no", 1), ("lower", 1)) == [2, 128, 0]
+    assert calls == [
+        ("auth_on_subscribe", "u", "c", [("yes", 2), ("no", 1), ("lower", 1)]),
+        ("on_subscribe", "u", "c", [("yes", 2), ("lower", 0)]),
+    ]
+    assert client.take_published() == [("yes", b"1")]
+    assert set(house.registry.subscribers["c"].subscriptions) == {"yes", "lower"}
+
+
+def test_a_refusal_of_auth_on_subscribe_refuses_every_filter() -> None:
+    house = House()
+    client = house.client("c")
+    listen(house, "auth_on_subscribe", answers={"auth_on_subscribe": refuse})
+    assert client.subscribe(("a", 1), ("b", 2)) == [128, 128]
+    assert house.registry.subscribers["c"].subscriptions == {}
+
+
+def test_an_mqtt_3_1_client_is_not_told_of_a_refused_subscription() -> None:
+    house = House()
+    client = house.client("c", level=3)
+    listen(house, "auth_on_subscribe", answers={"auth_on_subscribe": refuse})
+    assert client.subscribe(("a", 1)) == [1]
+    house.publish("a", b"x", 1)
+    assert client.take() == []
+
+
+def test_on_subscribe_comes_before_the_retained_messages() -> None:
+    house = House()
+    house.publish("t", b"x", retain=True)
+    client = house.client("c")
+    calls = listen(house, "on_subscribe", "on_deliver")
+    client.subscribe(("t", 0))
+    assert calls == [
+        ("on_subscribe", None, "c", [("t", 0)]),
+        ("on_deliver", None, "c", 0, "t", b"x", True),
+    ]
+
+
+def test_unsubscribing_is_told_before_and_after() -> None:
+    house = House()
+    client = house.client("c", username="u")
+    client.subscribe(("a", 0))
+    there: list[bool] = []
+
+    def look(*_arguments: object) -> None:
+        there.append("a" in house.registry.subscribers["c"].subscriptions)
+
+    calls = listen(
+        house,
+        *("on_unsubscribe", "on_topic_unsubscribed"),
+        answers={"on_unsubscribe": look, "on_topic_unsubscribed": look},
+    )
+    client.unsubscribe("a", "b")
+    assert calls == [
+        ("on_unsubscribe", "u", "c", ["a", "b"]),
+        ("on_topic_unsubscribed", "c", ["a", "b"]),
+    ]
+    assert there == [True, False]
+
+
+# --- delivery
+
+
+@pytest.mark.parametrize("qos", (0, 1, 2))
+@pytest.mark.parametrize("retain", (False, True))
+def test_on_deliver_rewrites_what_is_sent_and_nothing_else(qos: int, retain: bool) -> None:
+    house = House()
+    client, other = house.client("c"), house.client("other")
+    other.subscribe(("t", 2))
+    listen(
+        house,
+        "on_deliver",
+        answers={
+            "on_deliver": lambda _user, who, message: (
+                DeliverModifiers(topic="tenant/" + message.topic, payload=message.payload * 2)
+                if who.client_id == "c"
+                else None
+            )
+        },
+    )
+    if retain:
+        house.publish("t", b"x", qos, retain=True)
+        other.take()
+        client.subscribe(("t", 2))
+    else:
+        client.subscribe(("t", 2))
+        house.publish("t", b"x", qos)
+        assert other.take_published() == [("t", b"x")]
+    packet = client.take_one(PUBLISH)
+    assert (packet.topic, packet.payload) == ("tenant/t", b"xx")
+    assert (packet.qos, packet.retain, packet.dup) == (qos, retain, False)
+    if retain:
+        assert house.retained() == {"t": b"x"}
+
+
+def test_on_deliver_is_asked_again_for_a_repeat_and_gets_the_original(tmp_path: Path) -> None:
+    with stored_house(tmp_path) as house:
+        client = house.client("c", clean=False)
+        client.subscribe(("t", 1))
+        calls = listen(
+            house,
+            "on_deliver",
+            answers={
+                "on_deliver": lambda *_arguments: DeliverModifiers(topic="other", payload=b"y")
+            },
+        )
+        house.publish("t", b"x", 1)
+        client.lose()
+        again = house.client("c", clean=False)
+        packet = again.take_one(PUBLISH)
+        assert (packet.topic, packet.payload, packet.dup) == ("other", b"y", True)
+        assert calls == [("on_deliver", None, "c", 1, "t", b"x", False)] * 2
+
+
+def test_on_deliver_sees_bursts_message_by_message() -> None:
+    house = House()
+    client = house.client("c")
+    client.subscribe(("t", 0))
+    calls = listen(
+        house,
+        "on_deliver",
+        answers={
+            "on_deliver": lambda _user, _who, message: DeliverModifiers(
+                payload=message.payload + b"!"
+            )
+        },
+    )
+    house.client("p").send(*(publish_packet("t", b"%d" % number) for number in range(3)))
+    assert client.payloads() == [b"0!", b"1!", b"2!"]
+    assert len(calls) == 3
+
+
+def test_on_offline_message_tells_what_is_kept_for_later(tmp_path: Path) -> None:
+    with stored_house(tmp_path) as house:
+        client = house.client("c", clean=False)
+        client.subscribe(("t", 1))
+        calls = listen(house, "on_offline_message")
+        house.publish("t", b"online", 1)
+        client.lose()
+        house.publish("t", b"qos 0", 0)
+        house.publish("t", b"x", 2)
+        assert calls == [("on_offline_message", "c", 1, "t", b"x", False)]
+
+
+def test_a_dropped_message_is_not_told_as_kept(tmp_path: Path) -> None:
+    with stored_house(tmp_path) as house:
+        house.options.max_offline_messages = 0
+        client = house.client("c", clean=False)
+        client.subscribe(("t", 1))
+        client.lose()
+        calls = listen(house, "on_offline_message", "on_message_drop")
+        house.publish("t", b"x", 2)
+        [(site, client_id, lazy, reason)] = calls
+        assert (site, client_id, reason) == ("on_message_drop", "c", "queue_full")
+        assert lazy() == Message("t", b"x", 1)
+
+
+def test_on_message_drop_tells_which_message_went_when_the_oldest_goes() -> None:
+    house = House()
+    house.options.max_inflight_messages = 1
+    house.options.max_online_messages = 1
+    house.options.drop_oldest = True
+    house.client("c").subscribe(("t", 2))
+    calls = listen(house, "on_message_drop")
+    for number in range(4):
+        house.publish("t", b"%d" % number, 2)
+    assert [call[2]() for call in calls] == [Message("t", b"1", 2), Message("t", b"2", 2)]
+
+
+# --- the ends of sessions
+
+
+@pytest.mark.parametrize("orderly", (True, False))
+def test_a_clean_session_is_gone_with_its_connection(orderly: bool) -> None:
+    house = House()
+    client = house.client("c")
+    client.subscribe(("a", 0), ("b", 1))
+    calls = listen(house, "on_client_gone", "on_client_offline", "on_topic_unsubscribed")
+    if orderly:
+        client.disconnect()
+    else:
+        client.lose()
+    assert calls == [("on_topic_unsubscribed", "c", ["a", "b"]), ("on_client_gone", "c")]
+
+
+def test_a_durable_session_goes_offline(tmp_path: Path) -> None:
+    with stored_house(tmp_path) as house:
+        client = house.client("c", clean=False)
+        client.subscribe(("a", 0))
+        calls = listen(house, "on_client_gone", "on_client_offline", "on_topic_unsubscribed")
+        client.disconnect()
+        assert calls == [("on_client_offline", "c")]
+
+
+def test_a_takeover_ends_one_session_and_begins_the_next() -> None:
+    house = House()
+    house.client("c")
+    calls = listen(house, "on_client_gone", "on_register", "on_client_wakeup")
+    house.client("c")
+    assert [call[0] for call in calls] == ["on_client_gone", "on_register", "on_client_wakeup"]
+
+
+def test_on_session_expired(tmp_path: Path) -> None:
+    with stored_house(tmp_path) as house:
+        house.options.persistent_client_expiration = 10.0
+        house.client("c", clean=False).subscribe(("a", 0))
+        house.registry.subscribers["c"].output.close("bye")  # type: ignore[union-attr]
+        house.settle()
+        calls = listen(house, "on_session_expired", "on_topic_unsubscribed", "on_client_gone")
+        house.wall_clock.advance(9.9)
+        assert house.registry.expire() == 0
+        house.wall_clock.advance(0.1)
+        assert house.registry.expire() == 1
+        assert calls == [("on_topic_unsubscribed", "c", ["a"]), ("on_session_expired", "c")]
+
+
+def test_a_connection_that_never_was_accepted_calls_nothing() -> None:
+    house = House()
+    calls = listen(house, *SITES)
+    client = Client(house)
+    client.send(b"\x30\x00")
+    client.lose()
+    assert calls == []

@@ -1,0 +1,138 @@
+"""A broker that dies at any commit loses and doubles nothing."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.wire import (
+    PUBCOMP,
+    PUBLISH,
+    PUBREC,
+    PUBREL,
+    connect_packet,
+    pubcomp_packet,
+    publish_packet,
+    pubrec_packet,
+    pubrel_packet,
+    subscribe_packet,
+)
+from tests.vmq.support import Client, House, stored_house
+
+# Killed at any moment
+
+
+class Publisher:
+    """A client that publishes payloads at QoS 2, one after the other, and repeats what it must."""
+
+    def __init__(self, payloads: list[bytes]) -> None:
+        self.payloads = payloads
+        #: What the broker owes an answer for: PUBREC or PUBCOMP.
+        self.released = False
+
+    def connect(self, house: House) -> None:
+        self.client = Client(house)
+        self.client.send(connect_packet("publisher", clean=False))
+        self.say(dup=True)
+
+    def say(self, *, dup: bool) -> None:
+        if self.released:
+            self.client.send(pubrel_packet(1))
+        elif self.payloads:
+            self.client.send(publish_packet("t", self.payloads[0], qos=2, packet_id=1, dup=dup))
+
+    def step(self) -> bool:
+        packets = [each for each in self.client.take() if each.type in (PUBREC, PUBCOMP)]
+        for each in packets:
+            if each.type == PUBREC:
+                self.released = True
+            elif self.released:
+                self.released = False
+                del self.payloads[0]
+            self.say(dup=False)
+        return bool(packets)
+
+
+class Receiver:
+    """A client that subscribes at QoS 2 and takes each message once, by its packet id."""
+
+    def __init__(self) -> None:
+        self.payloads: list[bytes] = []
+        self.owned: set[int] = set()
+
+    def connect(self, house: House) -> None:
+        self.client = Client(house)
+        self.client.send(connect_packet("receiver", clean=False))
+
+    def step(self) -> bool:
+        packets = [each for each in self.client.take() if each.type in (PUBLISH, PUBREL)]
+        for each in packets:
+            if each.type == PUBREL:
+                self.owned.discard(each.packet_id)
+                self.client.send(pubcomp_packet(each.packet_id))
+                continue
+            if each.packet_id not in self.owned:
+                self.owned.add(each.packet_id)
+                self.payloads.append(each.payload)
+            self.client.send(pubrec_packet(each.packet_id))
+        return bool(packets)
+
+
+def commit_and_maybe_die(house: House, death: str | None) -> bool:
+    """One commit; it dies "before" it, "between" it and the release, or "after" both."""
+    store = house.store
+    assert store is not None
+    if death != "before":
+        done = store.begin_commit()
+        store.write()
+        store.end_commit()
+        if death != "between":
+            house.core.outbox.release(done)
+    if death is None:
+        return False
+    house.restart()
+    return True
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """In memory where the system offers that: each opening of a database waits for the disk."""
+    offered = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="vmq-test-", dir=offered) as name:
+        yield Path(name)
+
+
+@pytest.mark.parametrize("death", ("before", "between", "after"))
+def test_killed_at_any_commit_nothing_is_lost_or_doubled(folder: Path, death: str) -> None:
+    wanted = [b"1", b"2", b"3"]
+    commits_until_done = 0
+    for kill_at in range(100):
+        with stored_house(folder / str(kill_at)) as house:
+            receiver, publisher = Receiver(), Publisher(list(wanted))
+            receiver.connect(house)
+            receiver.client.send(subscribe_packet(1, ("t", 2)))
+            house.patient = True
+            publisher.connect(house)
+            count = 0
+            is_busy = True
+            while is_busy:
+                is_busy = receiver.step() | publisher.step()
+                assert house.store is not None
+                if not house.store.dirty:
+                    continue
+                is_busy = True
+                if commit_and_maybe_die(house, death if count == kill_at else None):
+                    receiver.connect(house)
+                    publisher.connect(house)
+                count += 1
+            assert receiver.payloads == wanted
+            assert publisher.payloads == []
+            assert receiver.owned == set()
+            commits_until_done = count
+        if kill_at > commits_until_done:
+            break
+    assert commits_until_done >= 7

@@ -1,0 +1,227 @@
+"""The members of a share group, and which of them gets a message."""
+
+import pytest
+
+from tests.support.wire import PUBLISH, PUBREL, pubrec_packet
+from tests.vmq.support import Client, House
+
+
+def members(house: House, *names: str, clean: bool = True, qos: int = 1) -> list[Client]:
+    clients = [house.client(name, clean=clean) for name in names]
+    for client in clients:
+        client.subscribe(("$share/g/t", qos))
+    return clients
+
+
+def test_each_message_goes_to_one_member_by_choice(house: House) -> None:
+    clients = members(house, "a", "b", "c")
+    for choice in (0, 2, 1, 1):
+        house.choice = choice
+        house.publish("t", b"%d" % choice, 0)
+    assert [client.payloads() for client in clients] == [[b"0"], [b"1", b"1"], [b"2"]]
+
+
+def test_two_groups_and_a_plain_subscription_get_a_copy_each(house: House) -> None:
+    client = house.client("c")
+    client.subscribe(("$share/g/t", 0), ("$share/h/t", 0), ("t", 0))
+    house.publish("t", b"1")
+    assert client.payloads() == [b"1"] * 3
+
+
+def test_groups_of_the_same_name_on_two_filters_are_two(house: House) -> None:
+    client = house.client("c")
+    client.subscribe(("$share/g/t", 0), ("$share/g/+", 0))
+    house.publish("t", b"1")
+    assert client.payloads() == [b"1"] * 2
+
+
+def test_a_member_that_can_take_it_now_is_preferred(durable: House) -> None:
+    durable.options.max_inflight_messages = 1
+    away, blocked, full, ready = members(durable, "away", "blocked", "full", "ready", clean=False)
+    away.disconnect()
+    blocked.block()
+    full.subscribe(("mine", 1))
+    durable.publish("mine", b"-", 1)
+    full.take()
+    for choice in range(4):
+        durable.choice = choice
+        durable.publish("t", b"%d" % choice, 1)
+        packet = ready.take_one(PUBLISH)
+        assert packet.payload == b"%d" % choice
+        ready.acknowledge(packet)
+
+
+def test_a_connected_member_that_has_to_wait_comes_before_one_that_is_away(
+    durable: House,
+) -> None:
+    away, blocked = members(durable, "away", "blocked", clean=False)
+    away.disconnect()
+    blocked.block()
+    durable.publish("t", b"1", 1)
+    assert durable.queue("away").waiting() == 0
+    blocked.unblock()
+    assert blocked.payloads() == [b"1"]
+
+
+def test_a_durable_member_that_is_away_is_better_than_none(durable: House) -> None:
+    [away] = members(durable, "away", clean=False)
+    away.disconnect()
+    durable.publish("t", b"1", 1)
+    client = durable.client("away", clean=False)
+    assert client.payloads() == [b"1"]
+
+
+def test_the_qos_is_that_of_the_chosen_member(house: House) -> None:
+    [low] = members(house, "low", qos=0)
+    [high] = members(house, "high", qos=2)
+    for choice, client, qos in ((0, low, 0), (1, high, 2)):
+        house.choice = choice
+        house.publish("t", b"1", 2)
+        assert client.take_one(PUBLISH).qos == qos
+
+
+@pytest.mark.parametrize("qos", (1, 2))
+@pytest.mark.parametrize("orderly", (False, True))
+def test_what_a_clean_member_leaves_unacknowledged_goes_to_another_in_order(
+    house: House, qos: int, orderly: bool
+) -> None:
+    house.options.max_inflight_messages = 2
+    dies, lives = members(house, "dies", "lives", qos=2)
+    house.options.max_inflight_messages = 2
+    lives.block()
+    for number in range(5):
+        house.publish("t", b"%d" % number, qos)
+    assert dies.payloads() == [b"0", b"1"]
+    lives.unblock()
+    assert lives.payloads() == []
+    if orderly:
+        dies.disconnect()
+    else:
+        dies.lose()
+    packets = lives.take()
+    assert [packet.payload for packet in packets] == [b"0", b"1"]
+    assert not any(packet.dup for packet in packets)
+    lives.acknowledge(*packets)
+    packets = lives.take()
+    lives.acknowledge(*packets)
+    assert [packet.payload for packet in packets] == [b"2", b"3"]
+    assert lives.payloads() == [b"4"]
+
+
+def test_a_qos_2_message_that_was_released_goes_to_nobody_else(house: House) -> None:
+    dies, lives = members(house, "dies", "lives", qos=2)
+    house.publish("t", b"1", 2)
+    packet = dies.take_one(PUBLISH)
+    dies.send(pubrec_packet(packet.packet_id))
+    assert dies.take_one(PUBREL).packet_id == packet.packet_id
+    dies.lose()
+    lives.expect()
+
+
+def test_a_durable_member_that_leaves_hands_over_what_it_may(durable: House) -> None:
+    durable.options.max_inflight_messages = 2
+    leaves, stays = members(durable, "leaves", "stays", clean=False, qos=2)
+    leaves.subscribe(("mine", 1))
+    stays.block()
+    durable.publish("t", b"qos 2", 2)
+    durable.publish("t", b"qos 1", 1)
+    durable.publish("t", b"waits", 1)
+    durable.publish("mine", b"own", 1)
+    stays.unblock()
+    leaves.lose()
+    assert stays.payloads() == [b"qos 1", b"waits"]
+    durable.restart()
+    client = durable.client("leaves", clean=False)
+    packets = client.take()
+    assert [(packet.payload, packet.dup) for packet in packets] == [
+        (b"qos 2", True),
+        (b"own", False),
+    ]
+
+
+@pytest.mark.parametrize("size", (1, 2000))
+def test_after_a_restart_as_before_another_member_gets_what_was_stored_for_the_first(
+    durable: House, size: int
+) -> None:
+    """The second size has a record of its own in the store."""
+    durable.options.max_inflight_messages = 2
+    leaves, stays = members(durable, "leaves", "stays", clean=False)
+    leaves.subscribe(("mine", 1))
+    stays.disconnect()
+    for number in range(4):
+        durable.publish("t", b"%d" % number * size, 1)
+    durable.publish("mine", b"own", 1)
+    durable.restart()
+    stays, leaves = (durable.client(name, clean=False) for name in ("stays", "leaves"))
+    stays.expect()
+    leaves.lose()
+    seen: list[bytes] = []
+    while packets := stays.take():
+        seen += [packet.payload for packet in packets]
+        stays.acknowledge(*packets)
+    assert seen == [b"%d" % number * size for number in range(4)]
+    client = durable.client("leaves", clean=False)
+    assert [packet.payload for packet in client.take()] == [b"own"]
+
+
+def test_a_lone_durable_member_keeps_its_messages_as_any_session_does(durable: House) -> None:
+    durable.options.max_inflight_messages = 1
+    [alone] = members(durable, "alone", clean=False)
+    for number in range(3):
+        durable.publish("t", b"%d" % number, 1)
+    before = alone.take_one(PUBLISH)
+    alone.lose()
+    client = durable.client("alone", clean=False)
+    packet = client.take_one(PUBLISH)
+    assert (packet.packet_id, packet.payload, packet.dup) == (before.packet_id, b"0", True)
+    client.acknowledge(packet)
+    [packet] = client.take()
+    assert packet.payload == b"1"
+
+
+def test_when_the_last_member_dies_its_messages_are_lost_and_nothing_else(house: House) -> None:
+    [alone] = members(house, "alone")
+    house.publish("t", b"1", 1)
+    alone.lose()
+    assert house.registry.trie.root.is_empty()
+    house.publish("t", b"2", 1)
+
+
+def test_a_dead_clean_member_leaves_its_messages_to_a_durable_one_that_is_away(
+    durable: House,
+) -> None:
+    [away] = members(durable, "away", clean=False)
+    [dies] = members(durable, "dies")
+    away.disconnect()
+    durable.publish("t", b"1", 1)
+    assert dies.payloads() == [b"1"]
+    dies.lose()
+    assert durable.client("away", clean=False).payloads() == [b"1"]
+
+
+def test_qos_0_that_waited_for_a_socket_goes_to_another_member(house: House) -> None:
+    dies, lives = members(house, "dies", "lives")
+    dies.block()
+    lives.block()
+    house.publish("t", b"1", 0)
+    lives.unblock()
+    dies.lose()
+    assert lives.payloads() == [b"1"]
+
+
+def test_unsubscribing_from_a_group_ends_membership_only(house: House) -> None:
+    leaves, stays = members(house, "leaves", "stays")
+    leaves.unsubscribe("$share/g/t")
+    house.publish("t", b"1", 1)
+    leaves.expect()
+    assert stays.payloads() == [b"1"]
+
+
+def test_every_policy_serves_a_group_on_one_node_alike(house: House) -> None:
+    for policy in ("prefer_local", "random", "local_only", "prefer_online_before_local"):
+        house.options.shared_subscription_policy = policy
+        clients = members(house, policy + "-a", policy + "-b")
+        house.publish("t", b"1", 1)
+        assert sorted(len(client.payloads()) for client in clients) == [0, 1]
+        for client in clients:
+            client.disconnect()
