@@ -217,6 +217,8 @@ class Broker(Configured):
         if core is not None and core.store is not None:
             if core.store.dirty:
                 log.error("stopped with unsaved state: the store cannot write")
+            if committer is not None:
+                committer.close()
             core.store.db.close()
         self._core = None
         self.registries.clear()
@@ -255,6 +257,7 @@ class Broker(Configured):
             for session in ended_sessions(store):
                 self._purge_later(session)
         except Exception as error:
+            committer.close()
             store.db.close()
             self._core = None
             damage = StoreDamagedError(store_folder(config), text_of(error))
@@ -263,6 +266,7 @@ class Broker(Configured):
             if config.streams or streams_folder(config).is_dir():
                 self.open_streams()
         except BaseException:
+            committer.close()
             store.db.close()
             self._core = None
             raise

@@ -63,6 +63,13 @@ class Committer:
         self.store = store
         self.reopen = reopen
 
+    def close(self) -> None:
+        """Commits nothing more: the store is about to be closed, and must not be opened by who tries again."""
+        self.store = None
+        if self.handle is not None:
+            self.handle.cancel()
+            self.handle = None
+
     def schedule(self) -> None:
         """The store has its first write since the last commit."""
         if self.writing is not None or self.handle is not None:
@@ -114,8 +121,9 @@ class Committer:
     def finish(self, number: int, error: BaseException | None) -> None:
         """The write is done, or failed: then whoever waits for it is cut off unanswered."""
         store, core = self.store, self.core
-        assert store is not None and core is not None
         self.writing = None
+        if store is None or core is None:
+            return
         if error is None:
             store.failing = False
             store.end_commit()

@@ -17,12 +17,9 @@ FRAMES: Final = 64
 #: Bytes that wait in front of those, for a peer that is up and for one that is not.
 WRITE_BUFFER: Final = 8 * 1024 * 1024
 SMALL_BUFFER: Final = 16 * 1024
-#: What is heard of connections that come to nothing.
-REFUSALS: Final = (
-    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
-)
+#: What is heard of connections that come to nothing. Not of those that broke on the way or took too long
+#: (EVENT_HANDSHAKE_FAILED_NO_DETAIL): that is the network's fault, and nobody's key.
+REFUSALS: Final = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 
 #: Frames that are read in one pass of the loop at most, so that clients have their turn.
 READS: Final = 16

@@ -10,6 +10,7 @@ import asyncio
 import socket
 import struct
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum, auto
 from typing import Final
@@ -37,7 +38,8 @@ class End(asyncio.Protocol):
         self.other: End | None = None
         self.transport: asyncio.Transport
         self._links = links
-        #: When the last bytes leave: none overtake others.
+        #: What has come and is to leave in its turn, and when the last of it does: no bytes overtake others.
+        self._waiting: deque[bytes] = deque()
         self._last = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -60,7 +62,13 @@ class End(asyncio.Protocol):
         assert self.other is not None
         loop = asyncio.get_running_loop()
         self._last = max(self._last, loop.time() + self._links.seconds)
-        loop.call_at(self._last, self.other.write, data)
+        # Of what is due at one time a loop does not say what comes first.
+        self._waiting.append(data)
+        loop.call_at(self._last, self._pass_on)
+
+    def _pass_on(self) -> None:
+        assert self.other is not None
+        self.other.write(self._waiting.popleft())
 
     def write(self, data: bytes) -> None:
         if not self.transport.is_closing():

@@ -12,9 +12,10 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
-from types import TracebackType
 from typing import IO, Self
 from urllib.parse import urlsplit
+
+from tests.support.closing import Closing
 
 START_TIMEOUT = 60.0
 STOP_TIMEOUT = 60.0
@@ -102,7 +103,7 @@ class _Lines:
         self._pipe.close()
 
 
-class BrokerProcess:
+class BrokerProcess(Closing):
     """A running `python -m vmq start`; a context manager that always ends the process.
 
     `listen` names the listeners (port 0: any free port), `env` holds further environment
@@ -262,14 +263,3 @@ class BrokerProcess:
         self._err.close()
         if self._owns_data_dir:
             shutil.rmtree(self.data_dir, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

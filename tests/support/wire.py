@@ -12,8 +12,9 @@ import struct
 from collections import deque
 from dataclasses import dataclass
 from time import monotonic
-from types import TracebackType
 from typing import Protocol, Self
+
+from tests.support.closing import Closing
 
 # Seconds that a test waits for bytes that must come. Generous: nobody waits this long unless the
 # broker is wrong.
@@ -269,7 +270,7 @@ class ConnectionEnded(AssertionError):  # noqa: N818 - an end, which may be what
     """The broker closed the connection where a packet was expected."""
 
 
-class Wire:
+class Wire(Closing):
     """One client connection.
 
     The methods named after packets send one and, where an answer is due (`connect`, `subscribe`,
@@ -511,14 +512,3 @@ class Wire:
     def close(self) -> None:
         """Cut the connection without DISCONNECT."""
         self.stream.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -284,3 +284,21 @@ async def test_any_failure_of_a_write_is_told_and_the_next_is_tried(impatient: N
     stage.db.error = None
     await stage.committer.finish_all()
     assert stage.db.data == {b"1": b""}
+
+
+@pytest.mark.parametrize("durability", ("os", "fsync"))
+async def test_a_store_that_is_closed_is_not_opened_again(durability: str, impatient: None) -> None:
+    stage = Stage(durability)
+    stage.db.error = FULL
+    stage.store.put(b"1", b"")
+    stage.committer.commit()
+    writing = stage.committer.writing
+    stage.committer.close()
+    stage.db.close()
+    if writing is not None:
+        await asyncio.wait([writing])
+    stage.store.put(b"2", b"")
+    for _ in range(5):
+        await asyncio.sleep(0.001)
+    assert stage.db.is_closed
+    assert stage.committer.handle is None

@@ -35,6 +35,7 @@ from vmq.clustering.moving import Moving
 from vmq.clustering.patience import Patience
 from vmq.clustering.records import Record
 from vmq.clustering.rendezvous import ranked
+from vmq.clustering.replica_messages import IsWhence
 from vmq.clustering.replication import Replication
 from vmq.clustering.sessions import Sessions
 from vmq.clustering.under_way import Step
@@ -178,7 +179,11 @@ class Mover(Sessions):
         subscriber = self._subscriber(who)
         if subscriber is None or self.replication is None:
             return False
-        origin = self.replication.settling.origin(subscriber)
+        try:
+            origin = self.replication.settling.origin(subscriber)
+        except StoreError as error:
+            log.error("cannot tell of which copy the session of client=%s is: %s", who[1], error)
+            return False
         if origin is None or origin.owner not in self.up():
             return False
         session = subscriber.queue.session
@@ -315,7 +320,7 @@ class Mover(Sessions):
             target, ghost = outgoing.target, self._ghosts.get(who)
             if target in self.up() and self.replication is not None:
                 find = partial(self._ghost_for, who, target)
-                answer = await self.replication.settling.settle(who, target, find)
+                answer = await self._settle(who, target, find)
                 is_same = self.moving.outgoing.get(who) is outgoing
                 if is_same and outgoing.target == target and target in self.up():
                     if answer is not None and ghost is not None and find() is ghost:
@@ -325,6 +330,16 @@ class Mover(Sessions):
                     self._core.outbox.flush()
                     return
             await asyncio.sleep(TICK)
+
+    async def _settle(
+        self, who: Who, target: str, find: Callable[[], Subscriber | None]
+    ) -> IsWhence | None:
+        assert self.replication is not None, "there are copies"
+        try:
+            return await self.replication.settling.settle(who, target, find)
+        except (plyvel.Error, StoreError, RuntimeError) as error:
+            log.error("cannot tell what of client=%s is done: %s", who[1], text_of(error))
+            return None
 
     def _ghost_for(self, who: Who, target: str) -> Subscriber | None:
         """The ghost of a session, as long as it goes to a node that can be reached."""

@@ -238,9 +238,8 @@ class Settling:
             has_all = message.mine is not None and self._had_all(subscriber, message.mine)
             found = whence(self._store, session)
             if found is not None and found.owner == peer and not message.tells:
-                close(
-                    self._store, session
-                )  # it takes out of its own what is here, and says nothing
+                # It takes out of its own what is here, and says nothing.
+                close(self._store, session)
         await self._reply(peer, IsWhence(message.ticket, found, session, has_all), session)
 
     def _on_undone(self, peer: str, message: Undone) -> None:

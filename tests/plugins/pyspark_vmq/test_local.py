@@ -28,6 +28,7 @@ from pyspark_vmq.schema import COLUMNS
 
 from tests.vmq.streams.flight_support import FACES, Running, act, code_of, serving
 from tests.vmq.streams.support import make, options, put, row
+from tests.vmq.support import RAM
 from vmq.streams.cursor import Reader
 from vmq.streams.errors import OutOfRangeError, StreamError
 from vmq.streams.far import FarCursor, FarLog, locate
@@ -156,7 +157,7 @@ QUERIES = st.lists(
 def test_rows_from_files_are_those_that_come_by_flight(
     steps: list[tuple[int, str]], compression: str, queries: list[Query]
 ) -> None:
-    with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+    with TemporaryDirectory(dir=RAM) as name, pytest.MonkeyPatch.context() as patch:
         partition = grown(Path(name), compression, steps)
         for query in queries:
             patch.setattr(local, "BATCH_ROWS", query.rows_a_batch)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import socket
-from types import TracebackType
-from typing import Self
 
+from tests.support.closing import Closing
 from tests.support.wire import CONNECT, SUBSCRIBE, TIMEOUT, Packet, TcpStream, Wire, packet
 
 
@@ -16,7 +15,7 @@ class _Accepted(TcpStream):
         self.socket = sock
 
 
-class FakeBroker:
+class FakeBroker(Closing):
     """Listens on a free port of loopback; a context manager that closes all its sockets."""
 
     def __init__(self) -> None:
@@ -52,14 +51,3 @@ class FakeBroker:
         for wire in self._wires:
             wire.close()
         self._listener.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

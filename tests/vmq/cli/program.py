@@ -12,9 +12,9 @@ from contextlib import redirect_stderr, redirect_stdout
 from io import BytesIO, StringIO, TextIOWrapper
 from re import search
 from time import monotonic
-from types import TracebackType
-from typing import IO, NamedTuple, Self
+from typing import IO, NamedTuple
 
+from tests.support.closing import Closing
 from vmq.cli.main import main
 
 TIMEOUT = 60.0
@@ -67,7 +67,7 @@ class _Stream:
         return self._data
 
 
-class Program:
+class Program(Closing):
     """A running `vmq` command (or another one); a context manager that always ends it."""
 
     def __init__(
@@ -129,17 +129,6 @@ class Program:
         if not self.stdout.closed:
             self.out.close()
         self._err.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def here(*arguments: str) -> Finished:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.vmq.clustering.world import NOTHING, WHO, Stamped, World
+from tests.vmq.clustering.world import World
+from tests.vmq.clustering.world_node import NOTHING, WHO, Stamped
 from vmq.clustering.moves import Mark, Moved
 from vmq.clustering.records import Record
 

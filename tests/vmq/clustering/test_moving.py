@@ -6,7 +6,8 @@ from collections import Counter
 
 import pytest
 
-from tests.vmq.clustering.world import FILTERS, NOTHING, WHO, Stamped, World, entry_of
+from tests.vmq.clustering.world import World
+from tests.vmq.clustering.world_node import FILTERS, NOTHING, WHO, Stamped, entry_of
 from vmq.clustering.moves import Batch, Claim, Mark, Moved
 from vmq.clustering.moving import CLAIM_PATIENCE, MAX_HOPS
 from vmq.clustering.records import Record

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.vmq.clustering.world import WHO
+from tests.vmq.clustering.world_node import WHO
 from vmq.clustering.over import LATE_MARKS, Over
 
 

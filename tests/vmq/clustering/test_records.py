@@ -101,6 +101,14 @@ def test_a_record_says_who_was_the_owner_before_as_long_as_that_matters() -> Non
     assert clean.source == taken_over(clean, "d", 9, False, {}).source == ""
 
 
+def test_an_owner_that_cannot_know_whether_there_was_another_says_so() -> None:
+    first = taken_over(None, "a", 7, False, {}, unsure=True)
+    assert first.source == "a"
+    assert taken_over(first, "a", 8, False, {}, unsure=True).source == "a"
+    assert taken_over(first, "a", 7 + RECENT, False, {}).source == ""
+    assert taken_over(None, "a", 7, True, {}, unsure=True).source == ""
+
+
 def test_the_first_owner_begins_now() -> None:
     assert taken_over(None, "a", 7, True, {"f": 1}) == Record("a", 7, True, {"f": 1})
 

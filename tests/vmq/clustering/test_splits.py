@@ -214,6 +214,11 @@ async def test_a_client_that_changes_sides_gets_once_what_waited_for_others_wher
         await nodes.part("b", "a", "c")
         wanted = await publish_everywhere(nodes, "before")
         assert await s.connect(nodes["a"])
+        # What is published here, or at nodes that have marked, is not asked about.
+        queue = nodes["a"].registry().subscribers["s"].queue
+        assert clustering(nodes["a"]).mover.elsewhere(("", "s")) >= {"b"}
+        assert queue.gate is None
+        assert queue.fast
         wanted |= await publish_everywhere(nodes, "split")
         await nodes.mend("b", "a", "c")
         await until(lambda: all(is_settled(nodes, name) for name in nodes.brokers))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.vmq.clustering.world import FILTERS, WHO, Published, Stamped, World
+from tests.vmq.clustering.world import World
+from tests.vmq.clustering.world_node import FILTERS, WHO, Published, Stamped
 from vmq.clustering.moves import Mark, Moved
 from vmq.clustering.records import Record
 from vmq.clustering.takings import ASK_AFTER, ASK_AGAIN

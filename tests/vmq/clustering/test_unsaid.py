@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from tests.vmq.clustering.world import WHO
+from tests.vmq.clustering.world_node import WHO
 from vmq.clustering.here import Here
 from vmq.clustering.moves import Free, Mark, Move
 from vmq.clustering.unsaid import Unsaid

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.vmq.streams.support import Clock, Row, make, plain, put, row
+from tests.vmq.support import RAM
 from vmq.streams.cursor import Cursor, Reader, offset_at
 from vmq.streams.errors import OutOfRangeError
 from vmq.streams.far import FarCursor, FarLog, locate
@@ -24,7 +25,7 @@ class LogModel(RuleBasedStateMachine):
         room=st.sampled_from([0, 20_000]),
     )
     def begin(self, compression: str, room: int) -> None:
-        self.folder = tempfile.TemporaryDirectory()
+        self.folder = tempfile.TemporaryDirectory(dir=RAM)
         self.clock = Clock()
         self.options: dict[str, Any] = {
             "compression": compression,

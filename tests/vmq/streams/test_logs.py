@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.vmq.streams.support import Clock, options, put, read_all, row
+from tests.vmq.support import RAM
 from vmq.mqtt.topics import matches
 from vmq.streams.cursor import Reader
 from vmq.streams.errors import AwayError, StreamError
@@ -130,7 +131,7 @@ def two_nodes(
     before: Iterable[tuple[int, int]] = (), elsewhere: Iterable[int] = ()
 ) -> Iterator[TwoNodes]:
     """They have messages already, and these partitions have moved since."""
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory(dir=RAM) as folder:
         nodes = TwoNodes(Path(folder))
         for each in before:
             nodes.put(*each)

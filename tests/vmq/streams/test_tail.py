@@ -4,10 +4,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.vmq.streams.support import Clock, options, put, row
+from tests.vmq.support import RAM
 from vmq.config_streams import StreamOptions
 from vmq.mqtt.topics import matches
 from vmq.streams.cursor import Log
@@ -75,7 +76,7 @@ def seen(messages: list[Message]) -> list[tuple[int, int, int, str]]:
 def test_the_last_messages_and_then_what_follows(
     before: list[Sent], after: list[Sent], count: int, topic_filter: str | None
 ) -> None:
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory(dir=RAM) as folder:
         logs = Logs(Path(folder))
         logs.put(before)
         query = TailQuery(stream="s", last=count, filter=topic_filter)
@@ -100,7 +101,7 @@ def test_the_last_messages_and_then_what_follows(
 def test_with_clocks_that_go_back_it_is_still_the_end_of_each_partition(
     before: list[Sent], count: int, topic_filter: str | None
 ) -> None:
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory(dir=RAM) as folder:
         logs = Logs(Path(folder))
         logs.put(before)
         tail = Tail(
@@ -116,11 +117,12 @@ def test_with_clocks_that_go_back_it_is_still_the_end_of_each_partition(
         logs.close()
 
 
+@settings(max_examples=50)  # each is asked seven questions, of two readers
 @given(st.lists(sent, min_size=1, max_size=20), st.integers(0, 60), st.integers(0, 9), filters)
 def test_from_a_time_an_offset_or_an_end_on(
     before: list[Sent], later: int, limit: int, topic_filter: str | None
 ) -> None:
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory(dir=RAM) as folder:
         logs = Logs(Path(folder))
         logs.put(before)
         there = logs.wanted(topic_filter)
