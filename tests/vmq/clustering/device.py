@@ -78,6 +78,8 @@ class Device:
         url = urlsplit(next(each for each in broker.addresses if each.startswith("tcp:")))
         reader, self._writer = await asyncio.open_connection(url.hostname, url.port)
         self.packets.clear()
+        if self.clean:
+            self.pending.clear()
         self.is_connected = True
         self.send(connect_packet(self.client_id, clean=self.clean))
         self._task = asyncio.create_task(self._read(reader))
