@@ -403,6 +403,7 @@ async def test_a_session_of_many_subscriptions_goes_from_node_to_node(tmp_path: 
     ):
         await device.connect(brokers[0])
         await device.subscribe(*filters)
+        await until(lambda: all(is_subscribed(each, "d", "a") for each in brokers))
         await other.connect(brokers[2])
         for turn, broker in enumerate((brokers[1], brokers[0])):
             assert await device.connect(broker)
