@@ -176,7 +176,7 @@ class Inheritance:
         # Also what is behind the end: of a session that came to it, or left it, since it is back.
         stretches = await self._read_marks(peer, lane, last, lanes.left.get(peer, b""))
         for who, record in left:
-            stretches.end_last(who, record.subscriptions, (last + _BEHIND, 0))
+            stretches.end(who, record.subscriptions, (last + _BEHIND, 0))
         for key, raw in lane.stored(b"", end):
             await self._hand_on(peer, lane, (key, raw), stretches, known, keeps=False)
         lanes.handed_on(lane, end)

@@ -44,11 +44,6 @@ class Stretches:
         tree = self._trees.setdefault(who[0], Remotes(""))
         tree.change(None, Record(number, 0, False, subscriptions))
 
-    def end_last(self, who: Who, subscriptions: dict[str, int], place: Place) -> None:
-        """A session is the peer's, or is again, and was up to here, unless a mark says since when it was not."""
-        if who not in self._over:
-            self.end(who, subscriptions, place)
-
     def __bool__(self) -> bool:
         return bool(self._all)
 
