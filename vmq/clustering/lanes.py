@@ -108,7 +108,7 @@ class Lanes:
         self.renewed: dict[str, StoreName] = {}
         #: Of those that went in order the last parcel from before that.
         self.left: dict[str, bytes] = {}
-        #: Of those that were lost and are members again the last parcel that is for others: what is behind it is theirs.
+        #: Of those that were lost, and are members again, the last parcel that is for others.
         self.returned: dict[str, bytes] = {}
         #: Told of each that is added to `searched`.
         self.on_searched: Callable[[str], None] = lambda peer: None

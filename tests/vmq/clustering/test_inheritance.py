@@ -6,7 +6,6 @@ import asyncio
 import shutil
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -220,7 +219,9 @@ async def test_what_is_for_a_node_that_is_let_in_again_while_its_lanes_are_looke
         await new.connect(b.broker)
         await new.subscribe(("t", 2))
         for who in ("d", "e", "new"):
-            await until(lambda who=who: all(is_subscribed(each.broker, who, "b") for each in (a, c)))  # type: ignore[misc]
+            await until(
+                lambda who=who: all(is_subscribed(each.broker, who, "b") for each in (a, c))
+            )  # type: ignore[misc]
         for life, client in ((heir, "d"), (a, "e")):
             there = clustering(life.broker).mover.moving.outgoing["", client]
             await until(lambda there=there: there.open > 0)  # type: ignore[misc]
