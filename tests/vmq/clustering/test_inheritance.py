@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -218,10 +219,9 @@ async def test_what_is_for_a_node_that_is_let_in_again_while_its_lanes_are_looke
         await comes.open(b.broker)
         await new.connect(b.broker)
         await new.subscribe(("t", 2))
-        for who in ("d", "e", "new"):
-            await until(
-                lambda who=who: all(is_subscribed(each.broker, who, "b") for each in (a, c))
-            )  # type: ignore[misc]
+        for name in ("d", "e", "new"):
+            for life in (a, c):
+                await until(partial(is_subscribed, life.broker, name, "b"))
         for life, client in ((heir, "d"), (a, "e")):
             there = clustering(life.broker).mover.moving.outgoing["", client]
             await until(lambda there=there: there.open > 0)  # type: ignore[misc]
