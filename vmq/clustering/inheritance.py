@@ -6,7 +6,8 @@ subscribes to. So whatever is in front of the mark, and matches, was for the ses
 
 - **A node that is no member any more** has sessions until others have adopted them; what is published for them
   meanwhile goes on its lane as before. Once the last is adopted, and marked, everything on the lane goes to the heirs.
-  What was for partitions of streams goes to who owns them now.
+  What was for partitions of streams goes to who owns them now. If it is let in again meanwhile, what is sent to it
+  from then on is its own: sessions that come back to it, and what is published for those that it has.
 - **A member with another store** brings back by itself what is its own, and gets what waits for that. Sessions that
   others took over while it was down get from here what is in front of their marks. Nothing is looked at before this
   node knows all that the other knew when it decided which sessions are its own; behind later marks it is like any node.
@@ -126,9 +127,9 @@ class Inheritance:
         lane = lanes.lane(peer)
         while True:
             try:
-                if peer not in lanes.lost:
+                if not lanes.is_for_others(peer):
                     await self._look_through(peer, lane)
-                while peer in lanes.lost and not await self._empty(peer, lane):
+                while lanes.is_for_others(peer) and not await self._empty(peer, lane):
                     pass
             except Exception:  # of the store, or a defect: what waits must not stay here for ever
                 log.exception("cannot look through what waits for %s; it is tried again", peer)
@@ -163,22 +164,23 @@ class Inheritance:
     # --- a node that is no member
 
     async def _empty(self, peer: str, lane: Lane) -> bool:
-        """Gives all that waits to others; returns whether that was all, and it is time to end."""
+        """Gives what waits to others; returns whether that was all that is for them, and it is time to end."""
         lanes = self._lanes
         await self._wait_for_heirs(peer)
         lane.seal()
-        end = lane.key
+        last, end = lane.key, lanes.last_for_others(peer)
+        # It is back before somebody had them, or nobody wants them. As of now: who leaves it later marks it later.
+        left = self._sessions_of(peer)
         await lanes.on_disk()
         known = lanes.known(peer)
-        stretches = await self._read_marks(peer, lane, end, lanes.left.get(peer, b""))
-        for who, record in self._sessions_of(
-            peer
-        ):  # it is back before somebody had them, or nobody wants them
-            stretches.end(who, record.subscriptions, (end + _BEHIND, 0))
+        # Also what is behind the end: of a session that came to it, or left it, since it is back.
+        stretches = await self._read_marks(peer, lane, last, lanes.left.get(peer, b""))
+        for who, record in left:
+            stretches.end(who, record.subscriptions, (last + _BEHIND, 0))
         for key, raw in lane.stored(b"", end):
             await self._hand_on(peer, lane, (key, raw), stretches, known, keeps=False)
         lanes.handed_on(lane, end)
-        return lane.key == end
+        return lanes.last_for_others(peer) == end
 
     async def _wait_for_heirs(self, peer: str) -> None:
         """Returns when the sessions of a node that is gone have been adopted, or it is back."""

@@ -108,6 +108,8 @@ class Lanes:
         self.renewed: dict[str, StoreName] = {}
         #: Of those that went in order the last parcel from before that.
         self.left: dict[str, bytes] = {}
+        #: Of those that were lost, and are members again, the last parcel that is for others.
+        self.returned: dict[str, bytes] = {}
         #: Told of each that is added to `searched`.
         self.on_searched: Callable[[str], None] = lambda peer: None
         #: What this node knew when it began to take what comes.
@@ -439,7 +441,10 @@ class Lanes:
                 lane.takes = False
         for peer in sorted(others):
             lane = self._lane(peer)
-            self.lost.discard(peer)
+            if peer in self.lost:
+                self.lost.discard(peer)
+                lane.seal()
+                self.returned[peer] = lane.key
             if not lane.takes or not lane.is_open:
                 lane.takes = True
                 self._maybe_open(lane)
@@ -456,6 +461,7 @@ class Lanes:
         lane.takes = True
         lane.lose()
         self.renewed.pop(lane.peer, None)
+        self.returned.pop(lane.peer, None)
         gone = self._node.machine.membership.record(lane.peer)
         if gone is not None and gone.status == Status.LEFT:
             self.left[lane.peer] = lane.key
@@ -523,6 +529,14 @@ class Lanes:
             return False
         return self._node.is_running and self._node.has_seen(NodeClock.checked(renewed.clock))
 
+    def is_for_others(self, peer: str) -> bool:
+        """Whether what waits for a peer goes to others, as far as `last_for_others`."""
+        return peer in self.lost or peer in self.returned
+
+    def last_for_others(self, peer: str) -> bytes:
+        """The last parcel that is for others: of all that wait, or of those from before the peer was let in again."""
+        return self.returned.get(peer, self._lanes[peer].key)
+
     def begin_search(self, peer: str) -> Known:
         """What waits for a peer now was for its last store; an earlier life may have begun with looking through it."""
         lane, known = self._lanes[peer], self._known[peer]
@@ -561,10 +575,12 @@ class Lanes:
         self.searched.discard(peer)
         lane = self._lanes[peer]
         self.left.pop(peer, None)
+        self.returned.pop(peer, None)
         renewed = self.renewed.pop(peer, None)
         if renewed is not None:
             self._know(lane, Known(renewed.name))
         if peer not in self.lost:
+            lane.rewind()  # it may remember what is with others now
             self._maybe_open(lane)
             self._core.outbox.flush()
             return

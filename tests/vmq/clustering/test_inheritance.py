@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from tests.vmq.clustering.test_moves_and_deaths import Life, lives
 from vmq.admin import cluster
 from vmq.clustering import deposits, inheritance, lane
 from vmq.clustering.dropped import NODE_REMOVED
+from vmq.clustering.inheritance import Inheritance
 
 
 async def dead(b: Life, *others: Life, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,3 +167,70 @@ async def test_a_node_without_its_disk_has_its_sessions_again_and_gets_what_wait
         await stays.until(lambda: len(stays.log) == 30)
         assert stays.log == wanted
         await until(lambda: waits(c) == 0)
+
+
+async def test_what_is_for_a_node_that_is_let_in_again_while_its_lanes_are_looked_through_reaches_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its heir had is handed back, a session comes to it from elsewhere, and a client of its own subscribes."""
+    go_on = asyncio.Event()
+    wait_for_heirs = Inheritance._wait_for_heirs
+
+    async def wait_longer(self: Inheritance, peer: str) -> None:
+        await wait_for_heirs(self, peer)
+        await go_on.wait()
+
+    monkeypatch.setattr(Inheritance, "_wait_for_heirs", wait_longer)
+    async with AsyncExitStack() as stack:
+        a, b, c = await stack.enter_async_context(lives(tmp_path, heartbeat_timeout=0.6))
+        device, comes = [await stack.enter_async_context(Device(name)) for name in ("d", "e")]
+        new, *publishers = [
+            await stack.enter_async_context(Device(name, clean=True)) for name in ("new", "p", "q")
+        ]
+        for each, life in ((device, b), (comes, a)):
+            await each.connect(life.broker)
+            await each.subscribe(("t", 2))
+            await each.drop()
+        for publisher, life in zip(publishers, (a, c), strict=True):
+            await publisher.connect(life.broker)
+        await until(lambda: all(is_subscribed(each.broker, "d", "b") for each in (a, c)))
+        await until(lambda: is_subscribed(c.broker, "e", "a"))
+
+        async def publish(*numbers: int) -> list[str]:
+            for each in publishers:
+                for number in numbers:
+                    each.publish("t", f"{each.client_id} {number}", 2)
+            for each in publishers:
+                await each.until(lambda each=each: not each.unfinished)  # type: ignore[misc]
+            return [f"{each.client_id} {number}" for each in publishers for number in numbers]
+
+        await dead(b, a, c, monkeypatch=monkeypatch)
+        wanted = await publish(*range(10))
+        cluster.remove(c.broker, "b", force=True)
+        await until(lambda: not any(knows(each.broker, "d", "b") for each in (a, c)))
+        heir = a if knows(a.broker, "d", "a") else c
+        wanted += await publish(*range(10, 20))
+        await until(lambda: heir.waiting == 20)
+        await b.start()
+        await until(lambda: clustering(b.broker).joining.excluded_by != "")
+        assert await device.connect(b.broker)
+        assert await clustering(b.broker).joining.join(a.address, 10)
+        await together(a.broker, b.broker, c.broker)
+        await comes.open(b.broker)
+        await new.connect(b.broker)
+        await new.subscribe(("t", 2))
+        for name in ("d", "e", "new"):
+            for life in (a, c):
+                await until(partial(is_subscribed, life.broker, name, "b"))
+        for life, client in ((heir, "d"), (a, "e")):
+            there = clustering(life.broker).mover.moving.outgoing["", client]
+            await until(lambda there=there: there.open > 0)  # type: ignore[misc]
+        latest = await publish(*range(20, 30))
+        go_on.set()
+        assert await comes.connack()
+        await until(lambda: waits(a) == waits(c) == 0)
+        await until(lambda: a.is_settled and b.is_settled and c.is_settled)
+        latest += await publish(30)  # behind all that comes twice
+        for each, expected in ((device, wanted + latest), (comes, wanted + latest), (new, latest)):
+            await each.until(lambda each=each: {"p 30", "q 30"}.issubset(each.log))  # type: ignore[misc]
+            assert sorted(each.log) == sorted(expected)

@@ -202,7 +202,8 @@ class LaneMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.search is None)
     @rule()
     def begin_search(self) -> None:
-        self.lose()
+        if self.is_open:
+            self.lose()  # else it goes on with what came since
         self.commit()
         self.commit()
         self.search = self.lane.stored(b"", self.lane.key)
@@ -219,6 +220,7 @@ class LaneMachine(RuleBasedStateMachine):
             found = next(self.search, None)
             if found is None:
                 self.search = None
+                self.lane.rewind()
                 if comes_back:
                     self.open()
                 return
