@@ -7,7 +7,7 @@ node starts again, and in the end it is lost for good.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 from tests.vmq.clustering.replica_sim import MemoryDb
@@ -37,6 +37,10 @@ class SimLane:
     @property
     def awaited(self) -> bytes:
         return self.waits[0][0] if self.waits else b""
+
+    @property
+    def key(self) -> bytes:
+        return max(self.stored, default=b"")
 
     def parcels(self, behind: bytes) -> Iterator[tuple[bytes, bytes]]:
         for key in sorted(self.stored):
@@ -115,6 +119,7 @@ class World:
 
     store_name = 7
     lost: frozenset[str] = frozenset()
+    left: Mapping[str, bytes] = {}
 
     @property
     def up(self) -> set[str]:

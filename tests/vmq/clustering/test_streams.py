@@ -163,7 +163,7 @@ async def test_a_message_may_come_before_the_news_of_its_stream(
             await until(lambda: knows(b, "fresh") and kept([b], "fresh") > 0)
         late._look_again()
         await until(lambda: agree(a, b, streams=["fresh"]))
-        # What comes to the wrong one is in both logs for a moment: in one look nothing is there, and all where it is to be.
+        # What comes to the wrong one is in both logs for a moment: all is to be in its place in one look.
         await until(
             lambda: (
                 not strays(a, "fresh")
