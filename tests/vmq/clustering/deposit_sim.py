@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from tests.vmq.clustering.replica_sim import MemoryDb
 from vmq.clustering.deposits import Deposits
+from vmq.clustering.directory import Follower
 from vmq.clustering.message import Message
 from vmq.clustering.moves import Batch
 from vmq.clustering.publishes import Publish
@@ -133,8 +134,8 @@ class World:
             self.mail[peer].append((message, done))
         return True
 
-    def on_owner(self, callback: object) -> None:
-        pass
+    def on_owner(self, callback: Follower) -> None:
+        self.tell_owner = callback
 
     def records(self) -> Iterator[tuple[str, str, Record]]:
         yield "", "s", Record("o", 1, False, {"t": 1})

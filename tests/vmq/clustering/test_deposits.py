@@ -19,10 +19,12 @@ from tests.vmq.clustering.house import (
     store_of,
     subscribed,
 )
-from tests.vmq.clustering.nodes import clustering, knows
+from tests.vmq.clustering.nodes import clustering, is_subscribed, knows
 from tests.vmq.sockets import peer_of
 from vmq.clustering.deposits import Deposits
+from vmq.clustering.records import Record
 from vmq.clustering.rendezvous import ranked
+from vmq.clustering.replica_messages import Deposit
 from vmq.clustering.safekeeping import KEPT
 
 
@@ -88,6 +90,21 @@ def test_whatever_goes_down_and_comes_back_what_was_acknowledged_arrives(
     if is_steady and seed % 3:
         assert len(world.given) == len(set(world.given))
     assert not any(len(keeper.it) for keeper in world.keepers.values())
+
+
+def test_of_sessions_that_begin_at_a_node_that_is_no_mark_tells() -> None:
+    world = World(0, 2, 1)
+    world.down("o")
+    world.publish()
+    began, came = Record("o", 2, False, {"t": 2}), Record("o", 3, False, {"t": 1})
+    world.tell_owner("", "new", None, began)
+    world.tell_owner("", "comes", Record("k0", 2, False, {}), came)  # of that a mark will
+    world.publish()
+    world.tell_owner("", "new", began, Record("o", 4, False, {"other": 2}))
+    world.publish()
+    deposits = [message for message, _ in world.mail["k0"] if isinstance(message, Deposit)]
+    wanted = [kept.clients for message in deposits for kept in message.messages]
+    assert wanted == [["s"], ["s", "new"], ["s"]]
 
 
 @pytest.mark.parametrize("comes_back", ("not", "wiped"))
@@ -291,6 +308,26 @@ async def test_what_others_get_since_a_session_has_gone_is_not_kept_for_it(
         assert nodes.replication("c").keeping.safekeeping.given == len(NUMBERS + NUMBERS + since)
         assert sorted(await taken(nodes, "c", "s", len(NUMBERS + since))) == sorted(NUMBERS + since)
         assert not backlog(nodes, "c", "s")
+
+
+async def test_it_is_kept_for_sessions_that_begin_meanwhile_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the publisher's node does not reach theirs: it hears of them from others."""
+    async with house(tmp_path, adopt_after=3600.0) as nodes:
+        await subscribed(nodes["b"], "s")
+        await until(partial(routes, nodes, "a", "b"))
+        await nodes.part("a", "b")
+        await publish(nodes["a"], b"first")
+        assert kept(nodes, "c")
+        await subscribed(nodes["b"], "new")
+        await until(lambda: is_subscribed(nodes["a"], "new", "b"))
+        await publish(nodes["a"], b"second")
+        await nodes.lose("a", monkeypatch)
+        clustering(nodes["c"]).node.remove("a", force=True)
+        await until(lambda: not kept(nodes, "c"))
+        await until(lambda: backlog(nodes, "b", "s") == 2)
+        assert await taken(nodes, "b", "new", 1) == [b"second"]
 
 
 async def test_an_acknowledgement_waits_for_the_store_of_the_sessions_node_while_it_is_up(
