@@ -33,14 +33,18 @@ COMPILED = (
     "vmq/store.py",
     "vmq/hooks.py",
     "vmq/watch.py",
+    "vmq/clustering/spool.py",
     "vmq/clustering/lane.py",
     "vmq/clustering/lanes.py",
     "vmq/clustering/arrivals.py",
     "vmq/clustering/routing.py",
     "vmq/clustering/replica_records.py",
     "vmq/clustering/replica_peer.py",
+    "vmq/clustering/marks.py",
+    "vmq/clustering/filling.py",
     "vmq/clustering/replicas.py",
     "vmq/clustering/copies.py",
+    "vmq/clustering/replication.py",
     "vmq/clustering/sharing.py",
     "vmq/listeners/acceptor.py",
     "vmq/listeners/listener.py",
@@ -49,7 +53,10 @@ COMPILED = (
 
 COMPILED_CLUSTER = (
     "cluster/vmq_cluster/channels.py",
+    "cluster/vmq_cluster/detector.py",
+    "cluster/vmq_cluster/order.py",
     "cluster/vmq_cluster/machine.py",
+    "cluster/vmq_cluster/node.py",
 )
 
 

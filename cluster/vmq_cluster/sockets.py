@@ -17,9 +17,9 @@ FRAMES: Final = 64
 #: Bytes that wait in front of those, for a peer that is up and for one that is not.
 WRITE_BUFFER: Final = 8 * 1024 * 1024
 SMALL_BUFFER: Final = 16 * 1024
-#: What is heard of connections that come to nothing. Not of those that broke on the way or took too long
-#: (EVENT_HANDSHAKE_FAILED_NO_DETAIL): that is the network's fault, and nobody's key.
-REFUSALS: Final = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+_BROKEN: Final = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+#: What is heard of connections that come to nothing.
+REFUSALS: Final = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH | _BROKEN
 
 #: Frames that are read in one pass of the loop at most, so that clients have their turn.
 READS: Final = 16
@@ -106,7 +106,12 @@ class Monitor(Socket):
 
     def msg_received(self, parts: list[bytes]) -> None:
         (event,) = struct.unpack_from("=h", parts[0])
-        if event & REFUSALS:
+        if event & _BROKEN:  # who has no key at all may go away before it is told so
+            self._warn(
+                "a connection of a node ended in its handshake: the network broke it, or that node has another cluster "
+                "key than this one, or none"
+            )
+        elif event & REFUSALS:
             self._warn(
                 "refused a node: it has another cluster key than this node, or none, or is no node; it is refused "
                 "until it has this node's cluster.key_file"

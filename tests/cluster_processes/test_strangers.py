@@ -26,7 +26,7 @@ def test_who_lacks_the_key_gets_nowhere_and_is_logged(tmp_path: Path, has_key: b
         address = inside.wait_log(r"cluster node name=inside address=(\S+)")[1]
         own = ("--cluster-key", str(tmp_path / "other-key")) if has_key else ()
         outside = node("outside", *own, "--join", address)
-        inside.wait_log("refused a node", TIMEOUT)
+        inside.wait_log("another cluster key than this", TIMEOUT)
         for each in (inside, outside):
             assert "node up" not in each.stderr_text()
             assert "members of the cluster: inside outside" not in each.stderr_text()

@@ -3,6 +3,11 @@
 A node whose own store is behind or cannot write takes nothing from its peers until it can; a node whose store is new
 takes nothing before it is `open`. What is under way to it then is limited by the channel's window, and waits at its
 sender.
+
+A confirmation costs a commit here and a frame that wakes the peer, together as much as the message itself. So what was
+handled without a trace in the store, as is what went to clean sessions, is confirmed once in a while for all that came.
+If this node dies before, it comes again, but those sessions died as well. A parcel says whether somebody waits for its
+confirmation, or it has messages of QoS 2.
 """
 
 import asyncio
@@ -21,6 +26,12 @@ from vmq_cluster.effects import Arrived
 from vmq_cluster.node import ClusterNode
 
 log = logging.getLogger("vmq.cluster")
+
+# Not final, for tests set them otherwise: a compiled module has constants in its code.
+#: Seconds after which is confirmed what nobody waits for, and the bytes that may wait for that: few beside those that a
+#: peer has in memory and under way.
+LATE = 0.02
+LATE_BYTES = 512 * 1024
 
 M = TypeVar("M", bound=Message)
 
@@ -52,6 +63,10 @@ class Arrivals:
         #: Peers of which it is known that they say more than this broker understands.
         self._newer: set[str] = set()
         self._taken = Taken(store)
+        #: What is to be confirmed late, the last of each peer, and the bytes of all.
+        self._late: dict[str, tuple[Arrived, Place | None]] = {}
+        self._late_bytes = 0
+        self._is_late_due = False
         #: Confirms to peers what the store and the streams have. Nothing else waits with it, as it may wait for long.
         self.confirming = Checkpoint(core.outbox, store, self._go_on)
         #: Nothing more is taken from peers: this broker ends, and what comes is for its next life.
@@ -74,9 +89,15 @@ class Arrivals:
         """What comes waits until it is open again, or its sender is no member any more."""
         self._is_open = False
 
+    def end(self) -> None:
+        """Nothing more is taken. The next life knows what was."""
+        self.is_closed = True
+        self._confirm_late()
+
     async def settled(self) -> None:
         """Returns when what became of all that was taken is safe."""
         is_safe = asyncio.Event()
+        self._confirm_late()
         self.confirming.after(is_safe.set)
         self._core.outbox.flush()
         await is_safe.wait()
@@ -88,6 +109,8 @@ class Arrivals:
     def keep(self, peers: Set[str]) -> None:
         """What came of others than these is not taken any more: they are no members."""
         self._untaken = deque(each for each in self._untaken if each.peer in peers)
+        for peer in self._late.keys() - peers:
+            del self._late[peer]
         self._newer &= peers
 
     def _on_arrived(self, effect: Arrived) -> None:
@@ -113,6 +136,8 @@ class Arrivals:
         peer = effect.peer
         faults = []
         taken, place = self._taken, None
+        hurries = False
+        writes = self._store.writes
         for at, raw in enumerate(effect.payloads):
             if self._is_behind():
                 rest = effect.payloads[at:]
@@ -126,6 +151,7 @@ class Arrivals:
                 if parcel.target not in (0, self._name):
                     break  # it stays where it is, and what is behind it as well, until the peer knows
                 place = full_place_of(parcel)
+                hurries = hurries or parcel.hurries
                 if taken.is_new(peer, parcel):
                     self._handle(peer, parcel.messages)
                 elif taken.is_lacking(peer, parcel):
@@ -138,11 +164,43 @@ class Arrivals:
             ):  # it is passed over: it would come again and again, and hold up what is behind it
                 faults.append(fault)
         else:
+            is_trace = self._store.writes != writes
+            if not (hurries or faults or is_trace) and self._may_be_late(effect):
+                self._late[peer] = effect, place
+                return
+            self._late.pop(peer, None)
             self.confirming.after(partial(self._confirm, effect, place))
         streams = self._core.outbox.streams_committed
         taken.save(streams_lack=self.confirming.stream_barrier > streams)
         if faults and not self._passes_over(peer, faults[0]):
             self._node.drop(peer, faults[0])
+
+    def _may_be_late(self, effect: Arrived) -> bool:
+        """Whether what left no trace may be confirmed together with what comes next; that is going to be done then."""
+        core = self._core
+        call_later = core.call_later
+        if call_later is None or self.confirming.stream_barrier > core.outbox.streams_committed:
+            return False
+        self._late_bytes += sum(map(len, effect.payloads))
+        if self._late_bytes > LATE_BYTES:
+            self._confirm_late()
+            return False
+        if not self._is_late_due:
+            self._is_late_due = True
+            call_later(LATE, self._on_late)
+        return True
+
+    def _on_late(self) -> None:
+        self._is_late_due = False
+        self._confirm_late()
+        self._core.outbox.flush()
+
+    def _confirm_late(self) -> None:
+        self._taken.save()
+        for effect, place in self._late.values():
+            self.confirming.after(partial(self._confirm, effect, place))
+        self._late.clear()
+        self._late_bytes = 0
 
     def _passes_over(self, peer: str, fault: str) -> bool:
         """Whether what cannot be read is what a later version has to say besides; that is logged once."""

@@ -23,12 +23,12 @@ from typing import Final, Protocol
 from vmq.clustering.appends import Append
 from vmq.clustering.directory import Directory
 from vmq.clustering.dropped import NODE_REMOVED
+from vmq.clustering.known import Known
 from vmq.clustering.lane import Lane
 from vmq.clustering.lanes import Lanes
 from vmq.clustering.moves import Batch, Entry, Inherited, Mark, Move, Who
 from vmq.clustering.publishes import Publish
 from vmq.clustering.records import Record
-from vmq.clustering.spool import Known
 from vmq.clustering.stretches import Place, Stretches
 from vmq.clustering.wire import AnyMessage, Parcel, WireError, decode_parcel, without
 

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from vmq.clustering.message import Message
-from vmq.clustering.spool import outgoing_key, prefix_of, put_total, stored_parcels
+from vmq.clustering.spool import parcel_key, prefix_of, put_total, stored_parcels
 from vmq.clustering.wire import HEAD, close, count_of, encode_into
 from vmq.output import Output, Wait
 from vmq.store import Store
 from vmq_cluster.messages import MAX_PAYLOAD
 
 #: What a parcel has behind its messages once it is addressed.
-_TRAILER: Final = 9
+_TRAILER: Final = 10
 
 # Not final, for tests set them lower: a compiled module has constants in its code.
 #: A parcel is closed when it has so many bytes, but for one message that is longer.
@@ -71,8 +71,10 @@ class Lane:
         self._parcel = bytearray(HEAD)
         self._count = 0
         self._place = (0, 0, 0)
-        #: Its key, or the last one's.
-        self.key = prefix_of(peer)
+        #: What the keys of all parcels begin with, and the key of what they are in total.
+        self._prefix = prefix_of(peer)
+        #: The parcel's key, or the last one's.
+        self.key = self._prefix
         #: In memory, sent to the channel or not yet, and their bytes.
         self._sent: deque[Entry] = deque()
         self._fresh: deque[Entry] = deque()
@@ -85,6 +87,8 @@ class Lane:
         #: Who is told how it ends, and whose acknowledgements wait, each for all up to a key.
         self._dones: deque[tuple[bytes, Done]] = deque()
         self._waits: deque[tuple[bytes, Wait]] = deque()
+        #: The last parcel that the peer is to confirm without delay.
+        self._hurries = b""
         #: Connections that do not read until there is room.
         self._paused: list[Output] = []
 
@@ -121,7 +125,8 @@ class Lane:
         if self._count == 1:
             self.size += HEAD
             self._place = self._next_place()
-            self.key = outgoing_key(self.peer, *self._place[1:])
+            _, life, number = self._place
+            self.key = parcel_key(self._prefix, life, number)
             self._store.put(self.key, b"")
         else:
             self._store.extend(added)
@@ -150,7 +155,7 @@ class Lane:
         """Writes what waits in total, if that changed."""
         if self.is_changed:
             self.is_changed = False
-            put_total(self._store, self.peer, self.messages, self.size)
+            put_total(self._store, self._prefix, self.messages, self.size)
 
     # --- sending
 
@@ -239,9 +244,18 @@ class Lane:
 
     # --- those who wait
 
+    def hurry(self) -> None:
+        """The peer is to confirm the message that was added last without delay."""
+        self._hurries = self.key
+
+    def hurries(self, entry: Entry) -> bool:
+        """Whether a parcel is to be confirmed without delay. Who begins to wait when it is under way, waits longer."""
+        return entry.key <= self._hurries
+
     def on_done(self, done: Done) -> None:
         """Tells somebody how the message ends that was added last."""
         self._dones.append((self.key, done))
+        self.hurry()
 
     def wait(self, output: Output) -> None:
         """Has the answers of an output's pass wait until the peer has everything so far."""
@@ -252,11 +266,13 @@ class Lane:
         else:
             wait.open += 1
         waits.append((self.key, wait))
+        self.hurry()
 
     def add_to(self, wait: Wait) -> None:
         """Has something that waits already wait until the peer has everything so far, too."""
         wait.open += 1
         self._waits.append((self.key, wait))
+        self.hurry()
 
     def settle(self) -> None:
         """Nobody waits any more for what the peer has: it is down."""
@@ -290,6 +306,7 @@ class Lane:
         if output in self._paused:
             return False
         self._paused.append(output)
+        self.hurry()
         output.pause()
         return True
 

@@ -27,20 +27,14 @@ from typing import Final, Protocol
 from mypy_extensions import mypyc_attr
 
 from vmq.checkpoint import Checkpoint
+from vmq.clustering.appends import Append
 from vmq.clustering.arrivals import Arrivals, M
 from vmq.clustering.dropped import BUFFER_FULL, Dropped
 from vmq.clustering.farewell import Farewell
+from vmq.clustering.known import Known, forget_known, put_known, stored_known
 from vmq.clustering.lane import Done, Lane
-from vmq.clustering.spool import (
-    LIFE,
-    Known,
-    begin_life,
-    forget_known,
-    outgoing_key,
-    put_known,
-    stored_known,
-    stored_lanes,
-)
+from vmq.clustering.publishes import QOS, Publish
+from vmq.clustering.spool import LIFE, begin_life, outgoing_key, stored_lanes
 from vmq.clustering.stores import StoreName
 from vmq.clustering.wire import AnyMessage, address, encode
 from vmq.core import Core
@@ -208,7 +202,7 @@ class Lanes:
             lane.add_to(wait)
         return True
 
-    def forward(self, peer: str, message: AnyMessage, keeps: bool = False) -> bool:
+    def forward(self, peer: str, message: Publish | Append, keeps: bool = False) -> bool:
         """Sends what the client published whose packets are handled now.
 
         By the options, or where sessions there that have copies are to keep it, its acknowledgements wait until the
@@ -219,6 +213,8 @@ class Lanes:
         core = self._core
         publisher = core.publisher
         lane = self._lanes.get(peer)
+        if lane is not None and message.flags & QOS == 2:
+            lane.hurry()  # lest a crash there has it come twice to clients whose sessions it ended
         if publisher is None or lane is None:
             return taken
         stand_in = self.stand_in
@@ -372,7 +368,8 @@ class Lanes:
             return
         try:
             for entry in lane.take():
-                self._node.send(lane.peer, address(entry.payload, lane.target), entry)
+                parcel = address(entry.payload, lane.target, lane.hurries(entry))
+                self._node.send(lane.peer, parcel, entry)
         except ClusterError:
             return  # it is no member any more, which `_on_members` is about to hear
         except Exception:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from vmq.clustering.lanes import Lanes
-from vmq.clustering.publishes import MAX_HOPS, Publish, flags_of
+from vmq.clustering.publishes import MAX_HOPS, QOS, RETAIN, Publish
 from vmq.clustering.shares import LOCAL_ONLY, RANDOM, Members, choose
 from vmq.core import Core
 from vmq.message import Message
@@ -147,16 +147,17 @@ class Sharing:
 
 def publish_of(registry: Registry, message: Message, group: str = "") -> Publish:
     """A message on its way to another node."""
-    flags = flags_of(message.qos, message.retain)
+    flags = message.qos | RETAIN if message.retain else message.qos
     return Publish(message.topic, message.payload, flags, registry.mountpoint, group)
 
 
 def send(lanes: Lanes, node: str, highest: int, publish: Publish, keeps: bool) -> None:
     """Sends it to where `highest` is the QoS wanted at most, and sessions keep it or not."""
-    if publish.qos and highest:
+    qos = publish.flags & QOS
+    if qos and highest:
         lanes.forward(node, publish, keeps)
         return
-    if publish.qos:
+    if qos:
         # Off the lane it may overtake the marks of sessions that move (`vmq.clustering.moving`): they are not for it.
-        publish = msgspec.structs.replace(publish, flags=flags_of(0, publish.retain))
+        publish = msgspec.structs.replace(publish, flags=publish.flags & RETAIN)
     lanes.send_quick(node, publish)

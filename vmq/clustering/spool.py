@@ -8,15 +8,11 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Final
 
-import msgspec
-from msgspec import Struct
-
 from vmq.clustering.wire import Parcel, count_of
 from vmq.store import Store, StoreError, check_end, scan
 
 OUTGOING: Final = b"o"
 TAKEN: Final = b"t"
-PEER: Final = b"n"
 LIFE: Final = b"l"
 
 _NAME_END: Final = b"\0"  # in no name of a node
@@ -55,7 +51,12 @@ def prefix_of(peer: str) -> bytes:
 
 def outgoing_key(peer: str, life: int, number: int) -> bytes:
     """The key of a parcel to a peer: those of one peer sort by their places."""
-    return prefix_of(peer) + _raw(life, number)
+    return parcel_key(prefix_of(peer), life, number)
+
+
+def parcel_key(prefix: bytes, life: int, number: int) -> bytes:
+    """The same behind what the keys of all parcels to that peer begin with."""
+    return prefix + life.to_bytes(8, "big") + number.to_bytes(8, "big")
 
 
 def place_of(key: bytes) -> tuple[int, int]:
@@ -63,12 +64,12 @@ def place_of(key: bytes) -> tuple[int, int]:
     return _number(key[-_PLACE:-8]), _number(key[-8:])
 
 
-def put_total(store: Store, peer: str, messages: int, size: int) -> None:
-    """Writes what waits for a peer in total; nothing is written of nothing, nor of what cannot be."""
+def put_total(store: Store, prefix: bytes, messages: int, size: int) -> None:
+    """Writes what waits for the peer of a prefix in total; nothing is written of nothing, nor of what cannot be."""
     if messages > 0 and size >= 0:
-        store.put(prefix_of(peer), _raw(messages, size))
+        store.put(prefix, messages.to_bytes(8, "big") + size.to_bytes(8, "big"))
     else:
-        store.delete(prefix_of(peer))
+        store.delete(prefix)
 
 
 def stored_lanes(store: Store) -> Iterator[tuple[str, bytes, int, int]]:
@@ -154,38 +155,6 @@ def _after(prefix: bytes) -> bytes:
 
 def _place_in(raw: bytes) -> tuple[int, int, int]:
     return _number(raw[:8]), _number(raw[8:16]), _number(raw[16:24])
-
-
-class Known(Struct, array_like=True):
-    """What is remembered of another node's store for as long as something may wait for it."""
-
-    name: int
-    #: After it was lost: where ends what waited for that, and how far it was looked through.
-    end: bytes = b""
-    done: tuple[bytes, int] = (b"", 0)
-
-
-def put_known(store: Store, peer: str, known: Known) -> None:
-    """Writes what is known of a node's store."""
-    store.put(PEER + peer.encode(), msgspec.msgpack.encode(known))
-
-
-def forget_known(store: Store, peer: str) -> None:
-    """The node is no member any more, and nothing waits for it."""
-    store.delete(PEER + peer.encode())
-
-
-def stored_known(store: Store) -> Iterator[tuple[str, Known]]:
-    """What is known of each node's store.
-
-    Raises:
-        StoreError: a record is none, which only a damaged store shows.
-    """
-    for key, value in scan(store.db, PEER):
-        try:
-            yield key[1:].decode(), msgspec.msgpack.decode(value, type=Known)
-        except ValueError:
-            raise StoreError(f"key {key[:40]!r} is none of another node's store") from None
 
 
 Place = tuple[int, int, int]

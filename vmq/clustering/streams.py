@@ -133,7 +133,7 @@ class Streams:
 
     def detach(self) -> None:
         """The streams close: what other nodes send is left to the next life."""
-        self._lanes.arrivals.is_closed = True
+        self._lanes.arrivals.end()
         self._holding.close()
         catalog = self.catalog
         if catalog is not None:

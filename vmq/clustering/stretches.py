@@ -2,11 +2,11 @@
 
 from typing import Final
 
+from vmq.clustering.known import Known
 from vmq.clustering.moves import Mark, Who
 from vmq.clustering.publishes import Publish
 from vmq.clustering.records import Record
 from vmq.clustering.remotes import Remotes
-from vmq.clustering.spool import Known
 
 #: A parcel's key, and the place of a message in it.
 Place = tuple[bytes, int]

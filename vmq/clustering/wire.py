@@ -74,6 +74,8 @@ class Parcel(Struct, array_like=True, frozen=True):
     messages: Annotated[list[AnyMessage], Meta(max_length=MAX_MESSAGES)]
     #: The name of the peer's store; 0: it is not known yet.
     target: Annotated[int, Meta(ge=0, lt=1 << 62)] = 0
+    #: Somebody waits to hear that the peer has it. Else it may say so late, for many parcels at once.
+    hurries: bool = True
 
 
 class _Torn(Struct, array_like=True, frozen=True):
@@ -84,6 +86,7 @@ class _Torn(Struct, array_like=True, frozen=True):
     number: _Positive
     messages: Annotated[list[msgspec.Raw], Meta(max_length=MAX_MESSAGES)]
     target: Annotated[int, Meta(ge=0, lt=1 << 62)] = 0
+    hurries: bool = True
 
 
 class WireError(ValueError):
@@ -99,7 +102,7 @@ _MESSAGES: Final[msgspec.msgpack.Decoder[AnyMessage]] = msgspec.msgpack.Decoder(
 encode_into: Final = _ENCODER.encode_into
 
 #: A parcel in front of its messages: an array of four, three numbers of 64 bits, and an array with a length of 32.
-#: On its way it is one of five: which store it is for may be another by then than when it was stored.
+#: On its way it is one of five or six: which store it is for may be another by then than when it was stored.
 _HEAD: Final = struct.Struct(">BBQBQBQBI")
 HEAD: Final = _HEAD.size
 _COUNT: Final = struct.Struct(">I")
@@ -133,9 +136,11 @@ def with_only(parcel: Parcel, left: list[AnyMessage]) -> bytes:
     return close(raw, (parcel.store, parcel.life, parcel.number), len(left))
 
 
-def address(raw: bytes, target: int) -> bytes:
+def address(raw: bytes, target: int, hurries: bool = True) -> bytes:
     """A parcel on its way to the store of that name."""
-    return b"\x95" + raw[1:] + _TARGET.pack(0xCF, target)
+    if hurries:
+        return b"\x95" + raw[1:] + _TARGET.pack(0xCF, target)
+    return b"\x96" + raw[1:] + _TARGET.pack(0xCF, target) + b"\xc2"
 
 
 def count_of(raw: bytes) -> int:
@@ -189,4 +194,5 @@ def _decode_torn(raw: bytes) -> tuple[Parcel, str]:
             messages.append(decode(each))
         except WireError as error:
             fault = fault or str(error)
-    return Parcel(torn.store, torn.life, torn.number, messages, torn.target), fault
+    place = (torn.store, torn.life, torn.number)
+    return Parcel(*place, messages, torn.target, torn.hurries), fault

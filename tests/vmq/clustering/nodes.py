@@ -6,11 +6,15 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+from msgspec.structs import replace
+
 from tests.support.ports import lasting_port
 from tests.support.until import until
 from vmq.broker import Broker
 from vmq.clustering.clustering import Clustering
 from vmq.config import BrokerOptions, ClusterOptions, Config, ListenerOptions, StoreOptions
+from vmq_cluster.messages import Frame, Received
 
 
 def config(folder: Path, name: str, join: Sequence[str] = (), listen: str = "") -> Config:
@@ -32,6 +36,19 @@ def config(folder: Path, name: str, join: Sequence[str] = (), listen: str = "") 
 def clustering(broker: Broker) -> Clustering:
     assert broker.clustering is not None
     return broker.clustering
+
+
+def hush(broker: Broker, patch: pytest.MonkeyPatch) -> None:
+    """What arrives at a node is confirmed to nobody."""
+    link = clustering(broker).node.link
+    send = link.send
+
+    def send_others(name: str, frame: Frame) -> None:
+        left = [each for each in frame.messages if not isinstance(each, Received)]
+        if left:
+            send(name, replace(frame, messages=left))
+
+    patch.setattr(link, "send", send_others)
 
 
 def address(broker: Broker) -> str:

@@ -49,6 +49,8 @@ class Side:
         self.name = name
         self.got: list[bytes] = []
         self.done: list[bool] = []
+        #: What comes leaves a trace in the store.
+        self.keeps = True
         #: Called by the handler.
         self.trouble: Callable[[], None] = lambda: None
         self.broker: Broker | None = None
@@ -114,7 +116,8 @@ class Side:
     def take(self, publish: Publish) -> None:
         """Handles a message: writes what a retained message would."""
         self.got.append(publish.payload)
-        self.store.put(b"rgot/" + publish.payload, b"\0x")
+        if self.keeps:
+            self.store.put(b"rgot/" + publish.payload, b"\0x")
         self.trouble()
 
     def send(self, payload: bytes, peer: str = "b") -> bool:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from tests.support.until import until
-from tests.vmq.clustering.sides import payloads, rounds, sides
+from tests.vmq.clustering.nodes import hush
+from tests.vmq.clustering.sides import Side, payloads, rounds, sides
+from vmq.clustering import arrivals
 from vmq.clustering.appends import Append
 from vmq.clustering.message import Message
 from vmq.clustering.wire import VERSIONS, AnyMessage, encode
 from vmq.store import Store
 from vmq_cluster import link
+from vmq_cluster.messages import Frame, Received
 from vmq_cluster.versions import Dialects, Versions
 
 
@@ -38,6 +42,123 @@ async def test_a_message_is_kept_until_the_peer_has_committed_what_it_made_of_it
         assert b.got == [b"1", b"1"]
         assert len(b.records(b"rgot/")) == 1
         assert len(b.records(b"t")) == 1
+
+
+# --- what left no trace is confirmed late
+
+
+@pytest.fixture
+def never(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Late is never."""
+    monkeypatch.setattr(arrivals, "LATE", 3600.0)
+
+
+async def publish(a: Side, b: Side, *texts: bytes, qos: int = 1) -> None:
+    """What a client says at `a`, each message in a parcel of its own, is handled at `b` without a trace."""
+    b.keeps = False
+    await b.wants(a)
+    client = a.client()
+    for text in texts:
+        more = len(b.got) + 1
+        client.publish("t", text, qos=qos)
+        await until(partial(b.has_got, more))
+
+
+def received(side: Side, patch: pytest.MonkeyPatch) -> list[Received]:
+    """The confirmations that come to a node from now on."""
+    found: list[Received] = []
+    link = side.node.link
+    hear = link._on_frame
+
+    def listen(frame: Frame) -> None:
+        found.extend(each for each in frame.messages if isinstance(each, Received))
+        hear(frame)
+
+    patch.setattr(link, "_on_frame", listen)
+    return found
+
+
+async def test_what_nobody_waits_for_is_confirmed_for_many_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrivals, "LATE", 0.5)
+    async with sides(tmp_path) as (a, b):
+        confirmed = received(a, monkeypatch)
+        await publish(a, b, *payloads(1, 20))
+        await until(lambda: a.lanes.waiting() == (0, 0))
+        assert 1 <= len(confirmed) < 20
+        assert len(b.records(b"t")) == 1
+        assert b.got == payloads(1, 20)
+
+
+async def test_late_confirmations_go_with_the_first_that_is_waited_for(
+    tmp_path: Path, never: None
+) -> None:
+    async with sides(tmp_path) as (a, b):
+        await publish(a, b, *payloads(1, 3))
+        await rounds(a, b)
+        assert a.spooled() == 3
+        assert b.records(b"t") == []
+        a.send(b"4")
+        await until(lambda: a.done == [True])
+        assert a.lanes.waiting() == (0, 0)
+        assert len(b.records(b"t")) == 1
+
+
+async def test_so_much_is_late_and_no_more(
+    tmp_path: Path, never: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrivals, "LATE_BYTES", 1000)
+    async with sides(tmp_path) as (a, b):
+        await publish(a, b, b"1", b"2" * 1000)
+        await until(lambda: a.lanes.waiting() == (0, 0))
+        await publish(a, b, b"3")
+        await rounds(a, b)
+        assert a.spooled() == 1
+
+
+@pytest.mark.parametrize(
+    ("qos", "options"),
+    [
+        (2, {}),
+        (1, {"ack_after": "remote"}),
+        (1, {"overflow": "pause_publisher", "buffer_bytes": 65_536}),
+    ],
+)
+async def test_who_waits_waits_no_longer_for_it(
+    tmp_path: Path, never: None, qos: int, options: dict[str, Any]
+) -> None:
+    """At QoS 2 the subscriber does: a crash must hardly ever find it without the confirmation."""
+    async with sides(tmp_path, **options) as (a, b):
+        await publish(a, b, b"1" * 40_000, qos=qos)
+        await until(lambda: a.lanes.waiting() == (0, 0))
+
+
+async def test_what_is_late_when_a_node_stops_in_order_is_not_handled_again(
+    tmp_path: Path, never: None
+) -> None:
+    async with sides(tmp_path) as (a, b):
+        await publish(a, b, *payloads(1, 3))
+        await b.stop()
+        assert a.spooled() == 3
+        await b.start()
+        b.keeps = True
+        a.send(b"4")
+        await until(lambda: a.done == [True])
+        assert b.got == payloads(1, 4)
+
+
+async def test_what_is_late_when_a_node_dies_is_handled_again(
+    tmp_path: Path, never: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with sides(tmp_path) as (a, b):
+        await publish(a, b, *payloads(1, 2))
+        hush(b.running, monkeypatch)
+        await b.kill(monkeypatch)
+        await b.start()
+        a.send(b"3")
+        await until(lambda: a.done == [True])
+        assert b.got == [*payloads(1, 2), *payloads(1, 3)]
 
 
 async def test_what_the_streams_had_not_committed_is_handled_again_and_nothing_else(
@@ -65,7 +186,7 @@ async def test_a_receiver_that_starts_again_takes_nothing_twice(
     async with sides(tmp_path) as (a, b):
         a.send(b"1")
         await until(lambda: a.done == [True])
-        monkeypatch.setattr(b.node, "confirm", lambda _: None)
+        hush(b.running, monkeypatch)
         for payload in payloads(2, 5):
             a.send(payload)
         await until(lambda: b.got == payloads(1, 5) and len(b.records(b"rgot/")) == 5)

@@ -19,7 +19,7 @@ from tests.vmq.clustering.house import (
     store_of,
     subscribed,
 )
-from tests.vmq.clustering.nodes import clustering, is_subscribed, knows
+from tests.vmq.clustering.nodes import clustering, hush, is_subscribed, knows
 from tests.vmq.sockets import peer_of
 from vmq.clustering.deposits import Deposits
 from vmq.clustering.records import Record
@@ -142,7 +142,7 @@ async def test_what_its_node_had_taken_before_it_died_does_not_come_twice(
         await subscribed(nodes["b"], "s")
         await until(partial(routes, nodes, "a", "b"))
         with monkeypatch.context() as patch:  # it takes them, and dies before it says so
-            patch.setattr(clustering(nodes["b"]).node, "confirm", lambda arrived: None)
+            hush(nodes["b"], patch)
             async with peer_of(nodes["a"]) as peer:
                 await peer.connect("p")
                 for number, payload in enumerate(NUMBERS, 1):

@@ -12,15 +12,11 @@ from hypothesis import strategies as st
 
 from vmq.clustering.publishes import Publish
 from vmq.clustering.spool import (
-    Known,
     Taken,
     begin_life,
-    forget_known,
     outgoing_key,
     prefix_of,
-    put_known,
     put_total,
-    stored_known,
     stored_lanes,
     stored_parcels,
 )
@@ -165,21 +161,6 @@ def test_origins_do_not_mix(store: Store) -> None:
     assert again.is_new("c", parcel)
 
 
-def test_what_is_known_of_other_stores_is_remembered_and_forgotten(store: Store) -> None:
-    known = Known(7, b"oa\0end", (b"oa\0done", 3))
-    put_known(store, "a", known)
-    put_known(store, "b", Known((1 << 62) - 1))
-    commit(store)
-    assert dict(stored_known(store)) == {"a": known, "b": Known((1 << 62) - 1)}
-    forget_known(store, "a")
-    commit(store)
-    assert list(dict(stored_known(store))) == ["b"]
-    store.put(b"nb", b"nonsense")
-    commit(store)
-    with pytest.raises(StoreError, match="none of another node's store"):
-        dict(stored_known(store))
-
-
 def test_an_origin_with_a_new_store_is_heard_whatever_its_clock_says(store: Store) -> None:
     taken = Taken(store)
     assert taken.is_new("a", Parcel(7, 1000, 5, [PUBLISH]))
@@ -202,8 +183,8 @@ def test_what_waits_comes_back_in_order(store: Store) -> None:
     for peer in ("a", "ab", "b"):
         for life, number in reversed(PLACES):
             store.put(outgoing_key(peer, life, number), b"%d.%d" % (life, number))
-        put_total(store, peer, 8, len(peer))
-    put_total(store, "b", 0, 0)
+        put_total(store, prefix_of(peer), 8, len(peer))
+    put_total(store, prefix_of("b"), 0, 0)
     store.put(b"p", b"\0")  # what comes next in the store
     commit(store)
     last = [outgoing_key(peer, *PLACES[-1]) for peer in ("a", "ab", "b")]
@@ -220,7 +201,7 @@ def test_what_waits_comes_back_in_order(store: Store) -> None:
 
 
 def test_a_total_without_parcels_is_a_lane_with_nothing(store: Store) -> None:
-    put_total(store, "a", 5, 5)
+    put_total(store, prefix_of("a"), 5, 5)
     commit(store)
     assert list(stored_lanes(store)) == [("a", prefix_of("a"), 0, 0)]
     assert list(stored_parcels(store, prefix_of("a"), prefix_of("a"))) == []
@@ -237,8 +218,8 @@ def test_parcels_without_a_total_that_can_be_are_counted(
             encode_into(PUBLISH, parcel, -1)
         raws.append(close(parcel, (7, 1, number), number))
         store.put(outgoing_key("a", 1, number), raws[-1])
-    put_total(store, "a", 9, 9)
-    put_total(store, "a", *said)
+    put_total(store, prefix_of("a"), 9, 9)
+    put_total(store, prefix_of("a"), *said)
     commit(store)
     total = sum(map(len, raws))
     assert list(stored_lanes(store)) == [("a", outgoing_key("a", 1, 2), 3, total)]
@@ -285,7 +266,7 @@ def test_the_store_check_knows_the_records(store: Store, tmp_path: Path) -> None
     taken.is_new("a", Parcel(7, 1, 5, [PUBLISH]))
     taken.save()
     store.put(outgoing_key("a", 1, 1), b"x")
-    put_total(store, "a", 1, 1)
+    put_total(store, prefix_of("a"), 1, 1)
     commit(store)
     store.db.close()
     assert check(tmp_path).problems == []

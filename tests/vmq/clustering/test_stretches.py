@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vmq.clustering.known import Known
 from vmq.clustering.moves import Mark, Who
 from vmq.clustering.publishes import Publish
-from vmq.clustering.spool import Known
 from vmq.clustering.stretches import Place, Stretches
 
 FILTERS = ("t", "+", "#", "other")

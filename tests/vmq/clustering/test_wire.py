@@ -18,6 +18,7 @@ from vmq.clustering.wire import (
     AnyMessage,
     Parcel,
     WireError,
+    address,
     close,
     count_of,
     decode,
@@ -47,6 +48,19 @@ def test_a_parcel_goes_there_and_back(
     assert count_of(raw) == len(messages)
     assert decode_parcel(raw) == (Parcel(store, life, number, messages), "")
     assert raw[HEAD:] == b"".join(map(encode, messages))
+
+
+@given(st.integers(0, (1 << 62) - 1), st.booleans())
+def test_a_parcel_is_addressed_when_it_leaves(target: int, hurries: bool) -> None:
+    raw = address(parcel_of((1, 2, 3), PUBLISH), target, hurries)
+    assert decode_parcel(raw) == (Parcel(1, 2, 3, [PUBLISH], target, hurries), "")
+    assert count_of(raw) == 1
+    assert decode_parcel(address(parcel_of((1, 2, 3), BAD), target, hurries))[0].hurries == hurries
+
+
+def test_who_does_not_say_that_nobody_waits_is_answered_at_once() -> None:
+    """As a node of an earlier version."""
+    assert decode_parcel(parcel_of((1, 2, 3), PUBLISH))[0].hurries
 
 
 def test_a_message_goes_there_and_back() -> None:

@@ -26,11 +26,11 @@ from tests.vmq.clustering.world_node import (
     entry_of,
     mid_of,
 )
+from vmq.clustering.known import Known
 from vmq.clustering.moves import Batch, Inherited, Mark
 from vmq.clustering.moving import Moving
 from vmq.clustering.publishes import Publish
 from vmq.clustering.records import Record, taken_over
-from vmq.clustering.spool import Known
 from vmq.clustering.stretches import Stretches
 
 
