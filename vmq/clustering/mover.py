@@ -124,8 +124,8 @@ class Mover(Sessions):
         self._node.on(MembersChanged, lambda effect: self._on_members(set(effect.members)))
         self._core.claim = self.claim
         self.moving.start(self._now())
-        for who, record in made:
-            self.moving.made_again(who, record, self._now())
+        for who, own in made:
+            self.moving.made_again(who, own, self._now())
         for who in self.durable():
             record = self.record(who)
             if record is not None and record.node != self.name:
