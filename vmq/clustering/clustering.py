@@ -211,7 +211,7 @@ class Clustering:
         replication.made = mover.made
         routing.passed = mover.passing.passed
         self._mover = mover
-        mover.start()
+        mover.start(reconciler.made)
         self._inheritance = inheritance = Inheritance(
             lanes, directory, mover.take, routing.share, routing.forget_routes, self.streams
         )

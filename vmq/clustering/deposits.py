@@ -17,49 +17,21 @@ from collections.abc import Iterable
 from typing import Final
 
 from vmq.clustering.directory import Directory
+from vmq.clustering.lane import Lane
 from vmq.clustering.lanes import Lanes
+from vmq.clustering.moves import Mark
 from vmq.clustering.publishes import Publish
 from vmq.clustering.records import Record
-from vmq.clustering.remotes import Remotes
 from vmq.clustering.rendezvous import ranked
 from vmq.clustering.replica_messages import Deposit, Kept, Left, Settled
 from vmq.clustering.spool import place_of
-from vmq.clustering.wire import decode_parcel
+from vmq.clustering.wire import AnyMessage, decode_parcel
+from vmq.clustering.wishes import Wishes
 
 log = logging.getLogger("vmq.cluster")
 
 #: Bytes of parcels that are read at once, and above which no more are until some are kept.
 _STEP: Final = 1024 * 1024
-
-
-class Wishes:
-    """What the durable sessions of one node ask for; none that it had is forgotten when it has another owner."""
-
-    def __init__(self) -> None:
-        self._clients: list[str] = []
-        #: Filters by mountpoint, where each session is a node.
-        self._trees: dict[str, Remotes] = {}
-        self._numbers: dict[tuple[str, str], tuple[str, Record]] = {}
-
-    def add(self, mountpoint: str, client_id: str, record: Record) -> None:
-        """A session, or what it subscribes to by now."""
-        number, before = self._numbers.get((mountpoint, client_id), (str(len(self._clients)), None))
-        if before is None:
-            self._clients.append(client_id)
-        after = Record(number, 0, False, record.subscriptions)
-        self._numbers[mountpoint, client_id] = (number, after)
-        self._trees.setdefault(mountpoint, Remotes("")).change(before, after)
-
-    def find(self, publish: Publish) -> Iterable[tuple[int, list[str]]]:
-        """The clients that a message is for, by the QoS at which they get it."""
-        tree = self._trees.get(publish.mountpoint)
-        found: dict[int, list[str]] = {}
-        if tree is not None:
-            for number, wish in tree.find(publish.topic.decode()).nodes.items():
-                qos = min(wish, publish.qos)
-                if qos:
-                    found.setdefault(qos, []).append(self._clients[int(number)])
-        return found.items()
 
 
 class Parcel:
@@ -78,7 +50,7 @@ class Depositing:
 
     def __init__(self, keepers: list[str]) -> None:
         self.keepers = keepers
-        #: Made when something waits.
+        #: Made when a message waits.
         self.wishes: Wishes | None = None
         #: The last parcel that they were asked to keep, and the last that all of them do.
         self.last = b""
@@ -139,7 +111,8 @@ class Deposits:
         if depositing.size < _STEP:
             # Read at once: what is sent changes the store.
             for key, raw in _some(lane.parcels(depositing.last)):
-                self._deposit_parcel(peer, depositing, key, raw)
+                if not self._deposit_parcel(peer, depositing, lane, key, raw):
+                    break
         depositing.is_busy = False
         self._settle(peer, depositing)
 
@@ -178,12 +151,20 @@ class Deposits:
             self.more(peer)
         return bool(keepers)
 
-    def _find_wishes(self, peer: str) -> Wishes:
-        wishes = Wishes()
-        for mountpoint, client_id, record in self._directory.records():
-            if record.node == peer and not record.clean:
-                wishes.add(mountpoint, client_id, record)
-        return wishes
+    def _find_wishes(self, peer: str, depositing: Depositing, lane: Lane) -> Wishes | None:
+        """What is wanted of what was not deposited yet; None: that is not known yet."""
+        wishes = depositing.wishes
+        if wishes is None:
+            sessions = (
+                ((mountpoint, client_id), record)
+                for mountpoint, client_id, record in self._directory.records()
+                if record.node == peer and not record.clean
+            )
+            # The marks of those that have gone by now are in front of that key, though maybe not on the disk yet.
+            wishes = depositing.wishes = Wishes(peer, sessions, depositing.last, lane.key)
+        if not wishes.is_ready:
+            wishes.look(lane.parcels(wishes.looked), self._lanes.left.get(peer, b""))
+        return wishes if wishes.is_ready else None
 
     def _choose(self, peer: str) -> list[str]:
         others = (each for each in self._lanes.up if each in self._members and each != peer)
@@ -196,6 +177,7 @@ class Deposits:
         depositing.keepers = self._choose(peer)
         depositing.former.difference_update(depositing.keepers)
         depositing.last = depositing.safe = b""
+        depositing.wishes = None
         depositing.open.clear()
         depositing.size = 0
         depositing.turn += 1
@@ -208,25 +190,31 @@ class Deposits:
             lane.settle()
 
     def _on_owner(
-        self, mountpoint: str, client_id: str, _before: Record | None, after: Record | None
+        self, mountpoint: str, client_id: str, before: Record | None, after: Record | None
     ) -> None:
         depositing = None if after is None or after.clean else self._all.get(after.node)
-        if after is not None and depositing is not None and depositing.wishes is not None:
-            depositing.wishes.add(mountpoint, client_id, after)
+        if after is None or depositing is None or depositing.wishes is None:
+            return
+        if before is None or before.node == after.node:  # else there is a mark on the lane
+            depositing.wishes.add((mountpoint, client_id), after.subscriptions)
 
-    def _deposit_parcel(self, peer: str, depositing: Depositing, key: bytes, raw: bytes) -> None:
+    def _deposit_parcel(
+        self, peer: str, depositing: Depositing, lane: Lane, key: bytes, raw: bytes
+    ) -> bool:
+        """Has others keep what is in a parcel; False if it is not known yet who wants that."""
         parcel, _ = decode_parcel(raw)
-        publishes = [each for each in parcel.messages if isinstance(each, Publish) and each.qos]
-        if publishes and depositing.wishes is None:
-            depositing.wishes = self._find_wishes(peer)
         wishes = depositing.wishes
-        messages = [kept for each in publishes for kept in _kept(each, wishes)]
+        if any(isinstance(each, Publish) and each.qos for each in parcel.messages):
+            wishes = self._find_wishes(peer, depositing, lane)
+            if wishes is None:
+                return False
+        messages = [] if wishes is None else self._kept(parcel.messages, wishes)
         depositing.last = key
         entry = Parcel(key, len(raw))
         depositing.open.append(entry)
         depositing.size += entry.size
         if not messages:
-            return
+            return True
         self.deposited += len(messages)
         keepers, turn = list(depositing.keepers), depositing.turn
         _, before = self._given.get(peer, (b"", set[str]()))
@@ -244,6 +232,17 @@ class Deposits:
 
         for keeper in keepers:
             self._lanes.send(keeper, deposit, done)
+        return True
+
+    def _kept(self, messages: list[AnyMessage], wishes: Wishes) -> list[Kept]:
+        """Those of a parcel that are to be kept, with who is to have them; the marks in it change who that is."""
+        found: list[Kept] = []
+        for each in messages:
+            if isinstance(each, Mark):
+                wishes.on_mark(each, self._directory.record(*each.who))
+            elif isinstance(each, Publish) and each.qos:
+                found += _kept(each, wishes)
+        return found
 
     def _settle(self, peer: str, depositing: Depositing) -> None:
         """Nobody waits any more for what is kept."""
@@ -324,12 +323,10 @@ def _some(parcels: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     return found
 
 
-def _kept(publish: Publish, wishes: Wishes | None) -> Iterable[Kept]:
+def _kept(publish: Publish, wishes: Wishes) -> list[Kept]:
     """A message with those who are to have it."""
     if publish.group:
         return [Kept(publish, [])]
-    if wishes is None:
-        return []
     return [Kept(_at(publish, qos), clients) for qos, clients in wishes.find(publish)]
 
 

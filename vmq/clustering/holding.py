@@ -167,7 +167,8 @@ class Holding:
                 self._end(key)
 
     def on_down(self, peer: str) -> None:
-        """A node cannot be reached: what it holds goes on."""
+        """A node cannot be reached: what it holds goes on, and nobody waits for its answer."""
+        self._news.set()
         for key, held in list(self._held.items()):
             if held.by == peer:
                 self._end(key)

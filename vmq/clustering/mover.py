@@ -108,8 +108,11 @@ class Mover(Sessions):
 
     # --- its life
 
-    def start(self) -> None:
-        """Sessions move from now on. To be called before other nodes and clients are heard."""
+    def start(self, made: Iterable[tuple[Who, Record]] = ()) -> None:
+        """Sessions move from now on. To be called before other nodes and clients are heard.
+
+        `made`: sessions of this node that its store lacked, made anew by their records.
+        """
         self._is_running = True
         self._members = set(self._node.members)
         self.load()
@@ -121,6 +124,8 @@ class Mover(Sessions):
         self._node.on(MembersChanged, lambda effect: self._on_members(set(effect.members)))
         self._core.claim = self.claim
         self.moving.start(self._now())
+        for who, own in made:
+            self.moving.made_again(who, own, self._now())
         for who in self.durable():
             record = self.record(who)
             if record is not None and record.node != self.name:

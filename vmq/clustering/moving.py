@@ -84,6 +84,12 @@ class Moving:
         self._now = now
         self.takings.start(now)
 
+    def made_again(self, who: Who, record: Record, now: float) -> None:
+        """The broker died while it took a session: it has taken no mark by this record, and lost what it made."""
+        if record.source not in ("", self._here.name):
+            self.takings.begin(who, now)
+            self.marking.changed(who, Record(record.source, 0, False, {}), record, now)
+
     # --- clients
 
     def connect(self, who: Who, clean: bool, ticket: Any, now: float) -> bool:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from vmq.clustering.directory import Directory
+from vmq.clustering.moves import Who
 from vmq.clustering.records import Record
 from vmq.registry import Registry, Subscriber
 
@@ -34,6 +35,8 @@ class Reconciler:
         self._directory = directory
         self._registries = registries
         self._find = find
+        #: Sessions of which a record told and the store did not: the broker died while it took or made them.
+        self.made: list[tuple[Who, Record]] = []
 
     def start(self, was_alone: bool = False) -> None:
         """Before the first client: every session of this node has its record, and the other way round.
@@ -89,6 +92,7 @@ class Reconciler:
                 registry.end_session(subscriber)
         elif subscriber is None:
             subscriber = registry.adopt(client_id, record.subscriptions)
+            self.made.append(((mountpoint, client_id), record))
             self._tell_away(registry, subscriber, record)
         else:
             for topic_filter in list(subscriber.subscriptions):

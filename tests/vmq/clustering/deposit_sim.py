@@ -7,11 +7,12 @@ node starts again, and in the end it is lost for good.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 from tests.vmq.clustering.replica_sim import MemoryDb
 from vmq.clustering.deposits import Deposits
+from vmq.clustering.directory import Follower
 from vmq.clustering.message import Message
 from vmq.clustering.moves import Batch
 from vmq.clustering.publishes import Publish
@@ -37,6 +38,10 @@ class SimLane:
     @property
     def awaited(self) -> bytes:
         return self.waits[0][0] if self.waits else b""
+
+    @property
+    def key(self) -> bytes:
+        return max(self.stored, default=b"")
 
     def parcels(self, behind: bytes) -> Iterator[tuple[bytes, bytes]]:
         for key in sorted(self.stored):
@@ -115,6 +120,7 @@ class World:
 
     store_name = 7
     lost: frozenset[str] = frozenset()
+    left: Mapping[str, bytes] = {}
 
     @property
     def up(self) -> set[str]:
@@ -128,8 +134,8 @@ class World:
             self.mail[peer].append((message, done))
         return True
 
-    def on_owner(self, callback: object) -> None:
-        pass
+    def on_owner(self, callback: Follower) -> None:
+        self.tell_owner = callback
 
     def records(self) -> Iterator[tuple[str, str, Record]]:
         yield "", "s", Record("o", 1, False, {"t": 1})

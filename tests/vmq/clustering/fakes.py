@@ -153,7 +153,7 @@ class Member:
         )
         is_first = self.directory.is_new
         self.routing.attach(self.directory)
-        reconciler = Reconciler(
+        self.reconciler = reconciler = Reconciler(
             self.name, self.directory, self.registries, lambda name: self.registries[name]
         )
         store = core.store

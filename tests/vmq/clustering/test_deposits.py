@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.until import until
-from tests.support.wire import PUBACK, PUBREC, puback_packet, publish_packet
+from tests.support.wire import DISCONNECT_BYTES, PUBACK, PUBREC, puback_packet, publish_packet
 from tests.vmq.clustering.deposit_sim import World
 from tests.vmq.clustering.house import (
     NUMBERS,
@@ -19,9 +19,12 @@ from tests.vmq.clustering.house import (
     store_of,
     subscribed,
 )
-from tests.vmq.clustering.nodes import clustering, hush
+from tests.vmq.clustering.nodes import clustering, hush, is_subscribed, knows
 from tests.vmq.sockets import peer_of
 from vmq.clustering.deposits import Deposits
+from vmq.clustering.records import Record
+from vmq.clustering.rendezvous import ranked
+from vmq.clustering.replica_messages import Deposit
 from vmq.clustering.safekeeping import KEPT
 
 
@@ -87,6 +90,21 @@ def test_whatever_goes_down_and_comes_back_what_was_acknowledged_arrives(
     if is_steady and seed % 3:
         assert len(world.given) == len(set(world.given))
     assert not any(len(keeper.it) for keeper in world.keepers.values())
+
+
+def test_of_sessions_that_begin_at_a_node_that_is_no_mark_tells() -> None:
+    world = World(0, 2, 1)
+    world.down("o")
+    world.publish()
+    began, came = Record("o", 2, False, {"t": 2}), Record("o", 3, False, {"t": 1})
+    world.tell_owner("", "new", None, began)
+    world.tell_owner("", "comes", Record("k0", 2, False, {}), came)  # of that a mark will
+    world.publish()
+    world.tell_owner("", "new", began, Record("o", 4, False, {"other": 2}))
+    world.publish()
+    deposits = [message for message, _ in world.mail["k0"] if isinstance(message, Deposit)]
+    wanted = [kept.clients for message in deposits for kept in message.messages]
+    assert wanted == [["s"], ["s", "new"], ["s"]]
 
 
 @pytest.mark.parametrize("comes_back", ("not", "wiped"))
@@ -229,6 +247,87 @@ async def test_others_are_asked_when_who_keeps_it_is_lost(
         await nodes.start("b")
         await until(lambda: not kept(nodes, other))
         assert await taken(nodes, "b", "s", len(NUMBERS) + 1) == [*NUMBERS, b"last"]
+
+
+async def without_b_and_one_of_its_sessions(
+    nodes: House, monkeypatch: pytest.MonkeyPatch, goes_to: str, *others: str
+) -> None:
+    """`b` is down, what was published for `s` waits, and a client has had the session go to another node since."""
+    await subscribed(nodes["b"], "s", *others)
+    await until(partial(routes, nodes, "a", "b"))
+    await nodes.kill("b", monkeypatch)
+    await until(lambda: "b" not in clustering(nodes["a"]).node.up)
+    await publish(nodes["a"], *NUMBERS)
+    async with peer_of(nodes[goes_to]) as peer:
+        assert (await peer.connect("s", clean=False)).session_present
+        peer.send(DISCONNECT_BYTES)
+        assert await peer.rest() == b""
+    await until(lambda: knows(nodes["a"], "s", goes_to))
+
+
+def backlog(nodes: House, name: str, client: str) -> int:
+    found = nodes[name].registry().subscribers[client]
+    return found.queue.backlog
+
+
+async def test_what_waits_for_sessions_that_others_took_is_kept_anew_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with house(tmp_path, "abcd", adopt_after=3600.0) as nodes:
+        keeper, other = ranked("a\0b", "cd")
+        await without_b_and_one_of_its_sessions(nodes, monkeypatch, other)
+        assert kept(nodes, keeper)
+        await nodes.kill("a", monkeypatch)
+        await nodes.lose(keeper, monkeypatch)
+        await until(lambda: clustering(nodes[other]).node.up == [])
+        await nodes.start("a")
+        await until(lambda: kept(nodes, other) > 0)
+        await until(lambda: deposits(nodes, "a").deposited == len(NUMBERS))
+        await nodes.lose("a", monkeypatch)
+        clustering(nodes[other]).node.remove("a", force=True)
+        await nodes.start("b")
+        await until(lambda: not kept(nodes, other))
+        await until(lambda: backlog(nodes, other, "s") == len(NUMBERS))
+        assert await taken(nodes, other, "s", len(NUMBERS)) == NUMBERS
+
+
+async def test_what_others_get_since_a_session_has_gone_is_not_kept_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has come to the session on its own way."""
+    async with house(tmp_path, adopt_after=3600.0) as nodes:
+        await without_b_and_one_of_its_sessions(nodes, monkeypatch, "c", "stays")
+        since = [b"since %d" % number for number in range(5)]
+        await publish(nodes["a"], *since)
+        assert backlog(nodes, "c", "s") == len(since)
+        await nodes.lose("a", monkeypatch)
+        clustering(nodes["c"]).node.remove("a", force=True)
+        await nodes.start("b")
+        await until(lambda: not kept(nodes, "c"))
+        await until(lambda: backlog(nodes, "b", "stays") == len(NUMBERS + since))
+        assert nodes.replication("c").keeping.safekeeping.given == len(NUMBERS + NUMBERS + since)
+        assert sorted(await taken(nodes, "c", "s", len(NUMBERS + since))) == sorted(NUMBERS + since)
+        assert not backlog(nodes, "c", "s")
+
+
+async def test_it_is_kept_for_sessions_that_begin_meanwhile_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the publisher's node does not reach theirs: it hears of them from others."""
+    async with house(tmp_path, adopt_after=3600.0) as nodes:
+        await subscribed(nodes["b"], "s")
+        await until(partial(routes, nodes, "a", "b"))
+        await nodes.part("a", "b")
+        await publish(nodes["a"], b"first")
+        assert kept(nodes, "c")
+        await subscribed(nodes["b"], "new")
+        await until(lambda: is_subscribed(nodes["a"], "new", "b"))
+        await publish(nodes["a"], b"second")
+        await nodes.lose("a", monkeypatch)
+        clustering(nodes["c"]).node.remove("a", force=True)
+        await until(lambda: not kept(nodes, "c"))
+        await until(lambda: backlog(nodes, "b", "s") == 2)
+        assert await taken(nodes, "b", "new", 1) == [b"second"]
 
 
 async def test_an_acknowledgement_waits_for_the_store_of_the_sessions_node_while_it_is_up(

@@ -75,6 +75,7 @@ def test_a_session_of_which_the_store_never_knew_comes_back_with_its_subscriptio
     put(member, "new", Record("a", NOW, False, {"u": 2, "$share/g/v": 0}))
     restart(member)
     assert subscriptions(member, "new") == {"u": 2, "$share/g/v": 0}
+    assert [who for who, _ in member.reconciler.made] == [("", "new")]
     member.house.publish("u", b"x", 2)
     # It is as durable as any other, and its time to expire runs.
     assert member.house.registry.offline["new"] == NOW

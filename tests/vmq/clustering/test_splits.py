@@ -204,6 +204,34 @@ async def test_a_node_that_took_a_session_in_a_split_remembers_in_its_next_life_
         assert sorted(s.log) == sorted(wanted)
 
 
+async def test_a_node_that_is_killed_while_it_takes_a_session_in_a_split_gets_once_what_waited_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its record of that is on the disk, and the session is not."""
+    async with house(tmp_path, adopt_after=3600.0) as nodes, Device("s") as s:
+        await with_others(nodes, s)
+        await s.disconnect()
+        await nodes.part("b", "a", "c")
+        with monkeypatch.context() as patch:
+            patch.setattr(nodes["a"]._committer, "commit", lambda: None)
+            await s.open(nodes["a"])
+            await until(lambda: knows(nodes["c"], "s", "a"))
+            storage = clustering(nodes["a"])._storage
+            assert storage is not None
+            storage.sync()
+            await nodes.kill("a", monkeypatch)
+        await s.drop()
+        await nodes.start("a")
+        await until(lambda: clustering(nodes["a"]).node.up == ["c"])
+        wanted = await publish_everywhere(nodes, "split")
+        assert await s.connect(nodes["a"])
+        await nodes.mend("b", "a", "c")
+        wanted |= await publish_everywhere(nodes, "after")
+        await s.until(lambda: wanted <= set(s.log))
+        await until(lambda: all(is_settled(nodes, name) for name in nodes.brokers))
+        assert sorted(s.log) == sorted(wanted)
+
+
 @pytest.mark.parametrize("replicas", [1, 2])
 async def test_a_client_that_changes_sides_gets_once_what_waited_for_others_where_it_is_now(
     tmp_path: Path, replicas: int
