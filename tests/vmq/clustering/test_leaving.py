@@ -143,7 +143,7 @@ async def test_what_waits_for_a_dead_node_another_member_gets_when_the_one_with_
         for number in range(5):
             publisher.publish("t", str(number), 2)
         await publisher.until(lambda: not publisher.unfinished)
-        await until(lambda: waits(b) == 5)
+        await until(lambda: waits(b) >= 5)  # and what else waits for a node that is down
         await join(other, a, b)
         keeping = clustering(a.broker).replication.keeping
         monkeypatch.setattr(keeping.safekeeping, "_patience", 0.1)
@@ -167,7 +167,7 @@ async def test_what_waits_for_the_last_member_waits_at_another_node_when_the_one
             publisher.publish("t", str(number), 2)
         await publisher.until(lambda: not publisher.unfinished)
         assert (await cluster.leave(b.broker, 5)).node == "b"
-        await until(lambda: waits(a) == 5)
+        await until(lambda: waits(a) >= 5)
         await c.start()
         await member.connect(c.broker)
         await member.until(lambda: len(member.log) == 5)
