@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.until import PATIENCE, until
 from tests.vmq.clustering.device import Device
-from tests.vmq.clustering.nodes import clustering, hush, is_subscribed, together
+from tests.vmq.clustering.nodes import clustering, hush, is_subscribed, knows, together
 from tests.vmq.clustering.test_inheritance import waits
 from tests.vmq.clustering.test_moves_and_deaths import Life, lives
 from vmq.admin import cluster
@@ -39,6 +39,8 @@ async def group(
         await other.connect(a.broker)
         await publisher.connect(c.broker)
         await until(lambda: is_subscribed(c.broker, "m", "b"))
+        # Within one millisecond, and unheard of there, it would not be the newer one elsewhere.
+        await until(lambda: knows(b.broker, "p", "c"))
         yield [a, b, c], member, other, publisher
 
 
