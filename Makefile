@@ -34,7 +34,7 @@ export PATH := $(PATH):/usr/sbin
 export VMQ_PURE := $(filter 1,$(VMQ_PURE))
 BUILT := $(VENV)/.built-$(if $(VMQ_PURE),pure,compiled)
 
-.PHONY: help run demo spark build test test-pure test-wheel check format bench fuzz corpus soak chaos reference lock clean
+.PHONY: help run demo spark build test test-pure test-wheel check format bench fuzz corpus soak chaos attack reference lock clean
 
 help: ## list the tasks
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -97,9 +97,13 @@ chaos: build $(VENV)/.dev ## break clusters at random and see whether they keep 
 	@echo "==> chaos: $(CHAOS_MINUTES) minutes from seed $(CHAOS_SEED); what came of failures is left in build/chaos"
 	@$(BIN)/python -m tests.cluster_processes.chaos --seed $(CHAOS_SEED) --minutes $(CHAOS_MINUTES)
 
-reference: $(VENV)/.runtime ## write config/vmq.toml from the options in vmq/config.py
-	@echo "==> reference: config/vmq.toml"
-	@$(BIN)/python -m vmq.config_reference config/vmq.toml
+attack: build $(VENV)/.dev ## run tests/attacks in full, as they were found
+	@echo "==> attack: tests/attacks in full"
+	@ATTACK=full $(BIN)/python -m pytest --timeout 900 tests/attacks $(PYTEST_ARGS)
+
+reference: $(VENV)/.runtime ## write config/reference.toml from the options in vmq/config.py
+	@echo "==> reference: config/reference.toml"
+	@$(BIN)/python -m vmq.config_reference config/reference.toml
 
 test-pure: ## run the core's tests interpreted
 	$(call suite_of_wheel,pure,1,tests/vmq)

@@ -54,13 +54,17 @@ class BrokerFactory(Protocol):
 def broker() -> Iterator[BrokerProcess]:
     """The one broker of ordinary tests, on TCP and WebSocket, with default options.
 
-    Only the limit on the levels of a topic is off, since the standard has none, and the log has all lines, however many
-    tests close their connections at once.
+    Only the limits on the levels of a topic and on CONNECT are off, since the standard has none, and the log has all
+    lines, however many tests close their connections at once.
 
     It is shared: a test uses client ids and topics of its own.
     """
     listen = ("tcp://127.0.0.1:0", "ws://127.0.0.1:0/mqtt")
-    env = {"VMQ_LIMITS__TOPIC_MAX_DEPTH": "0", "VMQ_LOG__FLOOD_LIMIT": "0"}
+    env = {
+        "VMQ_LIMITS__TOPIC_MAX_DEPTH": "0",
+        "VMQ_SESSION__MAX_CONNECT_SIZE": "327699",
+        "VMQ_LOG__FLOOD_LIMIT": "0",
+    }
     with BrokerProcess.start(listen=listen, env=env, args=("--allow-anonymous",)) as process:
         yield process
 

@@ -15,10 +15,13 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from plyvel import CorruptionError
 from vmq_hooks import Plugin
 
+from vmq.banning import Banning
+from vmq.bans import Bans, BansError
 from vmq.commits import Committer
 from vmq.config import Config, ListenerOptions, value_of
 from vmq.configured import Configured
@@ -26,10 +29,14 @@ from vmq.connections import Connections
 from vmq.core import Core
 from vmq.core_open import open_core, store_folder
 from vmq.core_options import options_of
+from vmq.damage import DamageReport
 from vmq.embedded import ReceivedMessage
+from vmq.health import Health, add_core, add_listener
 from vmq.hooks import Hooks
+from vmq.listeners.handshakes import Handshakes
 from vmq.listeners.listener import Listener
 from vmq.listeners.renewing import renew, watch
+from vmq.listeners.sockets import bind
 from vmq.listeners.state import AnyListener
 from vmq.listening import listen
 from vmq.live import begin_retries, update_connections, update_trees
@@ -37,13 +44,14 @@ from vmq.local_clients import LocalClients
 from vmq.memory import MemoryWatch
 from vmq.metrics import Family, Metrics
 from vmq.monitor import Monitor
-from vmq.open_listeners import OpenListeners
+from vmq.open_listeners import OpenListeners, not_to_be_had
 from vmq.overrides import LiveConfig
 from vmq.plugins.figures import families
 from vmq.plugins.host import PluginHost
+from vmq.plugins.logins import Logins
 from vmq.plugins.manager import PluginError, Plugins
-from vmq.plugins.reauthorize import ask_again
-from vmq.purging import purge
+from vmq.plugins.reauthorize import Lapsed
+from vmq.purging import Purger
 from vmq.registry import Registry
 from vmq.restoring import restore
 from vmq.session_options import SessionOptions
@@ -53,6 +61,8 @@ from vmq.store_open import StoreDamagedError, ended_sessions, text_of
 from vmq.streaming_open import open_streaming, streams_folder
 from vmq.tasks import QueueTasks
 from vmq.tracing.tracer import Tracer
+from vmq.upkeep import Upkeep
+from vmq.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from vmq.clustering.clustering import Clustering
@@ -65,9 +75,6 @@ __all__ = ["Broker", "StartError"]
 
 log = logging.getLogger("vmq.broker")
 
-#: A loop that was late by more seconds lately is unwell.
-UNWELL_LAG: Final = 1.0
-
 
 class Broker(Configured):
     """One MQTT broker.
@@ -77,6 +84,8 @@ class Broker(Configured):
         plugins: plugins that the program has made itself, by name; [plugins.NAME] holds the options of each.
         admin: whether `vmq session` and its like may look into the broker, through a socket in the data directory.
         share: the broker's part where several processes share the listeners; None = it is alone.
+        before_clients: called when all is ready, and clients are let in next.
+        prepared: plugins of the configuration that are loaded and checked already (`vmq.plugins.checking.Checked`).
 
     Raises:
         ConfigError: the configuration is impossible or not safe.
@@ -89,6 +98,8 @@ class Broker(Configured):
         admin: bool = False,
         plugins: Mapping[str, Plugin] | None = None,
         share: Share | None = None,
+        before_clients: Callable[[], None] = lambda: None,
+        prepared: Mapping[str, tuple[Plugin, Any]] | None = None,
     ) -> None:
         super().__init__(config if config is not None else Config())
         self.share = share
@@ -97,24 +108,35 @@ class Broker(Configured):
         #: The open listeners by their names in the configuration.
         self.listeners: OpenListeners[AnyListener] = OpenListeners(self._listen)
         self._wants_admin = admin
+        self._before_clients = before_clients
+        #: Sockets that have the ports of listeners, until those are there.
+        self._ports: dict[str, socket.socket] = {}
         self._admin: AdminSocket | None = None
         self._core: Core | None = None
         #: Topic trees by mountpoint, once started.
         self.registries: dict[str, Registry] = {}
         self._queue_tasks: QueueTasks | None = None
         self._committer: Committer | None = None
+        self._purger: Purger | None = None
         self._monitor: Monitor | None = None
+        self._watchdog: Watchdog | None = None
         self._metrics: Metrics | None = None
         self._plugins: Plugins | None = None
         self._tracer: Tracer | None = None
+        self._banning: Banning | None = None
         #: Plugins that the program itself has made, by name.
         self._given = dict(plugins or {})
+        self._prepared = prepared
         self._memory: MemoryWatch | None = None
+        self._damage: DamageReport | None = None
+        self._upkeep: Upkeep | None = None
         #: Listeners that are none of MQTT's.
         self._served: list[HttpListener | FlightListener] = []
         self._streams: Streaming | None = None
         #: This broker as a node of a cluster, if it is one and runs.
         self.clustering: Clustering | None = None
+        #: Shares the time for TLS handshakes among all listeners, once started.
+        self.handshakes: Handshakes | None = None
         #: The MQTT connections that came through listeners, once started.
         self.connections: Connections | None = None
         self._background: set[asyncio.Task[None]] = set()
@@ -146,8 +168,19 @@ class Broker(Configured):
         Raises:
             StartError: a listener's address cannot be had, or the store cannot be used.
         """
-        self._open_core()
+        self._bind_ports()
         try:
+            self._open_core()
+        except BaseException:
+            self._free_ports()
+            raise
+        self._watchdog = Watchdog(
+            self.plugins.owner_of, self.plugins.was_blocked, dumps=self._wants_admin
+        )
+        self._watchdog.start()
+        self._spawn(self.monitor.run(self.metrics.counters, self._watchdog.beat))
+        try:
+            self._begin_banning()
             await self._start_plugins()
             if self.config.cluster.listen:
                 await self._start_clustering()
@@ -155,18 +188,30 @@ class Broker(Configured):
                 self._core.store.note_alone()
             if self._streams is not None:
                 self._streams.recover()  # what goes into the logs of this node depends on the others
-            await self.open_listeners()
+            await self._prepare_listeners()
             if self._wants_admin:
                 await self._open_admin()
+            self._before_clients()
+            self._let_in()
         except BaseException:
             await self.stop()
             raise
-        self._spawn(self._expire_sessions())
-        self._spawn(self.monitor.run(self.metrics.counters))
-        assert self._core is not None
-        self._memory = MemoryWatch(self._core, self.config.limits.max_memory)
-        self._spawn(self._memory.run())
+        self._spawn(self.banning.run())
+        assert self._core is not None and self.connections is not None
+        self._memory = memory = MemoryWatch(
+            self._core, self.config.limits.max_memory, self.connections.__iter__
+        )
+        self._spawn(memory.run())
+        self._upkeep = Upkeep(self._core, self.registries, self.config, memory, len(self.crew) or 1)
+        for work in self._upkeep.works():
+            self._spawn(work)
         self._spawn(watch(self._mqtt_listeners))
+
+    def _begin_banning(self) -> None:
+        try:
+            self.banning.begin()
+        except BansError as error:
+            raise StartError(f"{error}; mend or remove the file") from error
 
     async def stop(self) -> None:
         """Closes listeners and connections (wills are published) and saves all durable state."""
@@ -175,17 +220,25 @@ class Broker(Configured):
             self._admin = None
         for name in list(self.listeners):
             self.close_listener(name)
+        self._free_ports()
         for served in self._served:
             await served.finish()
         self._served.clear()
+        if self._watchdog is not None:
+            self._watchdog.stop()
+            self._watchdog = None
         for task in list(self._background):
             task.cancel()
+        if self._upkeep is not None:
+            self._upkeep.drops.tell()
+            self._upkeep = None
         self._clients.close()
         self._clients_of_plugins.close()
         if self.connections is not None:
             self.connections.close("the broker is shutting down")
         core, committer = self._core, self._committer
         if core is not None and committer is not None:
+            await _wills_settled(core)
             core.outbox.flush()
             if self._streams is not None:
                 await self._streams.finish()
@@ -229,12 +282,16 @@ class Broker(Configured):
         core.find_registry = self.registry
         self._session_options = SessionOptions(core.options)
         core.own_options = self._session_options.of
-        core.recheck = lambda registry, subscriber: self._spawn(ask_again(registry, subscriber))
+        core.recheck = Lapsed(self._spawn).put
         self.connections = Connections(
             core.clock, lambda: float(self.config.session.mqtt_connect_timeout)
         )
         self._core = core
+        self.handshakes = Handshakes(core.clock, core.call_soon, core.counters)
         self._committer = committer
+        bans = Bans(Path(config.broker.data_dir), core.wall_clock)
+        self._banning = Banning(bans, core, lambda: self.connections or ())
+        self._purger = Purger(store, committer)
         self._queue_tasks = QueueTasks(core)
         self._watch(core, committer)
         host = PluginHost(
@@ -247,18 +304,32 @@ class Broker(Configured):
             self._clients_of_plugins,
             1 if self.share is None else self.share.number,
         )
-        self._plugins = plugins = Plugins(host, core.hooks, config.plugins, core.clock)
+        self._plugins = plugins = Plugins(
+            host, core.hooks, config, core.clock, self._prepared, Logins(core).over
+        )
+        self._prepared = None  # a second start loads what is there by then
         self._tracer = Tracer(core, plugins)
         self.metrics.others = self._other_families
+        self._damage = DamageReport(store, self.registries)
+        committer.on_damage = self._damage.tell
         try:
-            restore(store, self.registry, self.registries)
+            try:
+                restore(store, self.registry, self.registries)
+            except CorruptionError:
+                if not committer.isolate():
+                    raise
+                self.registries.clear()
+                restore(store, self.registry, self.registries)
             for session in ended_sessions(store):
-                self._purge_later(session)
+                self._purger.add(session)
+            committer.limit_damage()
+            self._damage.tell()
         except Exception as error:
             committer.close()
             self._core = None
             damage = StoreDamagedError(store_folder(config), text_of(error))
             raise StartError(str(damage)) from error
+        self._spawn(self._purger.run())
         try:
             if config.streams or streams_folder(config).is_dir():
                 self.open_streams()
@@ -304,6 +375,7 @@ class Broker(Configured):
             self.registries,
             self.registry,
             lambda: self.open_streams().catalog,
+            self.banning,
         )
         try:
             await clustering.start(None if self._streams is None else self._streams.catalog)
@@ -373,6 +445,31 @@ class Broker(Configured):
             self._served.append(listener)
         return listener
 
+    def _bind_ports(self) -> None:
+        """Has the TCP ports of this process's MQTT listeners, so that one in use is told before anything else is done.
+
+        Raises:
+            StartError: an address cannot be had.
+        """
+        for name, options in self._own_listeners():
+            endpoint = options.endpoint
+            if endpoint.scheme in ("tcp", "tls", "ws", "wss"):
+                try:
+                    shared = self.share is not None
+                    self._ports[name] = bind(endpoint.host, endpoint.port, shared)
+                except OSError as error:
+                    self._free_ports()
+                    raise not_to_be_had(name, options, error) from error
+
+    def _free_ports(self) -> None:
+        for sock in self._ports.values():
+            sock.close()
+        self._ports.clear()
+
+    def take_port(self, name: str) -> socket.socket | None:
+        """The socket that has a listener's port since the start; it is the listener's from now on."""
+        return self._ports.pop(name, None)
+
     async def open_listener(self, name: str) -> None:
         """Opens a listener of the configuration.
 
@@ -380,6 +477,22 @@ class Broker(Configured):
             StartError: its address or its certificates cannot be had.
         """
         await self.listeners.open(name, self.config.listeners[name])
+        self._let_in()
+
+    def _let_in(self) -> None:
+        """Has every open listener of MQTT listen."""
+        for name, listener in self.listeners.items():
+            if isinstance(listener, Listener) and not listener.is_open:
+                try:
+                    listener.listen()
+                except OSError as error:
+                    raise not_to_be_had(name, listener.options, error) from error
+
+    def _own_listeners(self) -> Iterator[tuple[str, ListenerOptions]]:
+        """Those of the configuration that are this process's."""
+        for name, options in self.config.listeners.items():
+            if self.share is None or name in self.share.listeners:
+                yield name, options
 
     async def open_listeners(self) -> None:
         """Opens those listeners of the configuration that are this process's and not open.
@@ -387,10 +500,13 @@ class Broker(Configured):
         Raises:
             StartError: an address or certificates cannot be had.
         """
-        for name in self.config.listeners:
-            is_shared = self.share is None or name in self.share.listeners
-            if is_shared and name not in self.listeners:
-                await self.open_listener(name)
+        await self._prepare_listeners()
+        self._let_in()
+
+    async def _prepare_listeners(self) -> None:
+        for name, options in self._own_listeners():
+            if name not in self.listeners:
+                await self.listeners.open(name, options)
 
     def turn_clients_away(self, reason: str) -> None:
         """Closes the listeners of MQTT and every connection that came through them."""
@@ -442,15 +558,20 @@ class Broker(Configured):
     def reload(self, config: Config) -> list[str]:
         """Takes over a new configuration, all of it or nothing; returns the keys that changed.
 
-        Certificates are read anew too, changed or not.
+        Certificates and the files of plugins are read anew too, changed or not.
 
         Raises:
             ConfigError: the configuration is impossible or not safe.
             ReloadError: an option changed that cannot change live.
         """
         changed = super().reload(config)
-        self.reload_certificates()
+        self.read_files_anew()
         return changed
+
+    def read_files_anew(self) -> None:
+        """Reads certificates, and has the plugins read the files that are theirs."""
+        self.reload_certificates()
+        self._spawn(self.plugins.reread())
 
     def _follow(self, live: LiveConfig, changed: list[str]) -> None:
         core, committer, memory = self._core, self._committer, self._memory
@@ -472,6 +593,8 @@ class Broker(Configured):
         committer.flush_interval = config.store.flush_interval
         if memory is not None:
             memory.set_limit(config.limits.max_memory)
+        if self._upkeep is not None:
+            self._upkeep.configure(config)
         connections.wake()
 
     # Plugins
@@ -481,6 +604,12 @@ class Broker(Configured):
         """The plugins, to be enabled, disabled and reloaded."""
         assert self._plugins is not None, "the broker is not started"
         return self._plugins
+
+    @property
+    def banning(self) -> Banning:
+        """Whom the operator lets in no more."""
+        assert self._banning is not None, "the broker is not started"
+        return self._banning
 
     @property
     def tracer(self) -> Tracer:
@@ -512,16 +641,8 @@ class Broker(Configured):
         task.add_done_callback(self._background.discard)
 
     def _purge_later(self, session: bytes) -> None:
-        core, committer = self._core, self._committer
-        assert core is not None and core.store is not None and committer is not None
-        self._spawn(purge(core.store, committer, session))
-
-    async def _expire_sessions(self) -> None:
-        while True:
-            await asyncio.sleep(60)
-            count = sum(registry.expire() for registry in self.registries.values())
-            if count:
-                log.info("expired sessions=%d", count)
+        assert self._purger is not None, "the broker is not started"
+        self._purger.add(session)
 
     # Figures
 
@@ -538,19 +659,23 @@ class Broker(Configured):
         return self._monitor
 
     def health(self) -> list[str]:
-        """Why the broker cannot do its work now; empty if it can."""
-        reasons = self.listeners.problems()
-        store = self._core.store if self._core is not None else None
-        if store is not None and store.failing:
-            reasons.append("the store cannot write")
+        """What is wrong with the broker now; empty if it is well."""
+        return self.condition().reasons
+
+    def condition(self) -> Health:
+        """The same, and which of it keeps new clients out."""
+        health = Health([], [])
+        for listener in self.listeners.values():
+            add_listener(health, listener)
+        if self._damage is not None:
+            health.degraded.extend(self._damage.reasons())
+        if self._core is not None:
+            add_core(health, self._core, self.monitor.recent_lag())
         if self._streams is not None:
-            reasons.extend(self._streams.problems())
+            health.degraded.extend(self._streams.problems())
         if self.clustering is not None:
-            reasons.extend(self.clustering.problems())
-        lag = self.monitor.recent_lag()
-        if lag > UNWELL_LAG:
-            reasons.append(f"the event loop was {lag:.1f} s late in the last seconds")
-        return reasons
+            health.degraded.extend(self.clustering.problems())
+        return health
 
     # Embedding
 
@@ -598,3 +723,9 @@ def _value(config: Config, key: str) -> object:
         return value_of(config, key)
     except KeyError:
         return None
+
+
+async def _wills_settled(core: Core) -> None:
+    """Returns when no plugin is asked about a will any more; each has its deadline."""
+    while core.awaited_wills:  # noqa: ASYNC110 - the core knows no loop
+        await asyncio.sleep(0.01)

@@ -38,9 +38,12 @@ class Bursts:
         self.unsent: int = 0
 
     def add(self, topic_filter: str, messages: list[Message], granted: int) -> None:
-        """A subscription brought these messages; what was left of its last time is dropped."""
-        self.drop(topic_filter)
-        self.by_filter[topic_filter] = Burst(topic_filter, messages, granted)
+        """A subscription brought these messages, or these as well."""
+        burst = self.by_filter.get(topic_filter)
+        if burst is None:
+            self.by_filter[topic_filter] = Burst(topic_filter, messages, granted)
+        else:
+            burst.messages.extend(messages)
         self.unsent += len(messages)
 
     def drop(self, topic_filter: str) -> None:

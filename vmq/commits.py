@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import plyvel
@@ -11,7 +12,9 @@ import plyvel
 from vmq.core import Core
 from vmq.histogram import Histogram
 from vmq.store import Store, StoreError
+from vmq.store_damage import ADVICE, Isolation
 from vmq.store_open import StoreDamagedError, text_of
+from vmq.store_tables import Block
 
 log = logging.getLogger("vmq.store")
 
@@ -20,9 +23,6 @@ RETRY_AFTER: Final = 1.0
 
 #: How often `finish_all` tries before it gives up.
 TRIES: Final = 3
-
-#: No disk gets well of a damaged store.
-ADVICE: Final = ": stop the broker and run 'vmq store repair'"
 
 
 class Committer:
@@ -39,6 +39,13 @@ class Committer:
         self.store: Store | None = None
         self.reopen: Callable[[], Any] | None = None
         self.writing: asyncio.Future[None] | None = None
+        self.isolation: Isolation | None = None
+        #: Tables are looked through for what cannot be read; nothing is written meanwhile.
+        self.looking: asyncio.Future[list[tuple[Path, Block]]] | None = None
+        #: LevelDB was opened anew for damage that was isolated before, and has written nothing since.
+        self.is_anew = False
+        #: Told when damage was isolated.
+        self.on_damage: Callable[[], None] = lambda: None
         #: LevelDB failed in the middle of a write.
         self.is_torn = False
         self.handle: asyncio.Handle | None = None
@@ -54,11 +61,19 @@ class Committer:
         #: How long writes took, those that failed included.
         self.times = Histogram()
 
-    def attach(self, core: Core, store: Store, reopen: Callable[[], Any]) -> None:
+    def attach(
+        self,
+        core: Core,
+        store: Store,
+        reopen: Callable[[], Any],
+        isolation: Isolation | None = None,
+    ) -> None:
         """Names the store, which is opened with `schedule` as its callback.
 
-        `reopen` opens its database again after it was closed.
+        `reopen` opens its database again after it was closed, `isolation` is for what of it cannot be read.
         """
+        self.isolation = isolation
+        store.on_unreadable = self.on_unreadable
         self.core = core
         self.store = store
         self.reopen = reopen
@@ -74,7 +89,7 @@ class Committer:
 
     def schedule(self) -> None:
         """The store has its first write since the last commit."""
-        if self.writing is not None or self.handle is not None:
+        if self.writing is not None or self.handle is not None or self.looking is not None:
             return
         store = self.store
         if store is not None and store.acknowledge_early:
@@ -86,7 +101,7 @@ class Committer:
         """Closes the gathering commit and writes it."""
         self.handle = None
         store, core = self.store, self.core
-        if store is None or core is None or self.writing is not None:
+        if store is None or core is None or self.writing is not None or self.looking is not None:
             return
         if self.is_torn and not self.recover(store, core):
             return
@@ -127,7 +142,7 @@ class Committer:
         if store is None or core is None:
             return
         if error is None:
-            store.failing = False
+            store.failing = self.is_anew = False
             store.end_commit()
             self.stored = number
             if store.dirty:  # first of all: whatever is told of this one, there is a next
@@ -141,14 +156,78 @@ class Committer:
             return
         store.retry_commit()
         self.is_torn = True
-        self.refuse(store, core, error)
+        if isinstance(error, plyvel.CorruptionError) and self.isolation is not None:
+            self.look(error)
+        else:
+            self.refuse(store, core, error)
+
+    # Damage
+
+    def on_unreadable(self, error: Exception) -> None:
+        """A record could not be read."""
+        if isinstance(error, plyvel.CorruptionError) and self.isolation is not None:
+            self.look(None)
+
+    def isolate(self) -> bool:
+        """Isolates at once what cannot be read, at the start; False if nothing can be done.
+
+        Raises:
+            OSError: the disk.
+        """
+        store = self.store
+        assert store is not None and self.isolation is not None and self.reopen is not None
+        damage = self.isolation.isolate()
+        if damage is None:
+            return False
+        store.damage = damage
+        store.db.close()
+        store.db = self.reopen()
+        return True
+
+    def limit_damage(self) -> None:
+        """The sessions that there are were read: what begins from now on is not damaged."""
+        store = self.store
+        if store is not None and store.damage is not None and self.isolation is not None:
+            self.isolation.limit(store.damage, store.next_session, store.next_message)
+
+    def look(self, error: BaseException | None) -> None:
+        """Looks in a thread for what of the tables cannot be read; `error` is that of a commit, if one failed."""
+        if self.looking is None and self.isolation is not None:
+            if self.handle is not None:
+                self.handle.cancel()
+                self.handle = None
+            self.looking = self.loop.run_in_executor(None, self.isolation.survey)
+            self.looking.add_done_callback(lambda done: self.looked(done, error))
+
+    def looked(
+        self, done: "asyncio.Future[list[tuple[Path, Block]]]", error: BaseException | None
+    ) -> None:
+        """Isolates what was found, so that everything else is written and read on."""
+        self.looking = None
+        store, core, isolation = self.store, self.core, self.isolation
+        if store is None or core is None or isolation is None or done.cancelled():
+            return
+        try:
+            damage = isolation.apply(done.result(), store.next_session, store.next_message)
+        except Exception as failure:
+            log.exception("damage of the store cannot be isolated")
+            damage, error = None, error or failure
+        if damage is not None:
+            store.damage = damage
+            self.on_damage()
+        elif error is not None and (store.damage is None or self.is_anew):
+            self.refuse(store, core, error)
+            return
+        self.is_anew = error is not None and damage is None
+        if self.is_torn or store.dirty:
+            self.commit()
 
     def refuse(self, store: Store, core: Core, error: BaseException) -> None:
         """Cuts off who waits for the store, and tries again in a while."""
         log.error(
             "the store cannot write: %s; durable work is refused until it can%s",
             text_of(error),
-            ADVICE if isinstance(error, plyvel.CorruptionError | StoreDamagedError) else "",
+            ": " + ADVICE if isinstance(error, plyvel.CorruptionError | StoreDamagedError) else "",
         )
         store.failing = True
         # Set before anybody is cut off: what the ends of their sessions write waits for it, too.
@@ -170,7 +249,8 @@ class Committer:
             self.refuse(store, core, error)
             return False
         self.is_torn = False
-        log.warning("the store is open again")
+        if store.failing or store.damage is None:
+            log.warning("the store is open again")
         return True
 
     async def finish_all(self) -> None:
@@ -183,9 +263,15 @@ class Committer:
             return
         wanted = store.number if store.dirty else store.number - 1
         tries = TRIES
-        while self.stored < wanted and (tries or self.writing is not None):
+        while self.stored < wanted and (
+            tries or self.writing is not None or self.looking is not None
+        ):
             if self.writing is not None:
                 await asyncio.wait([self.writing])
+                continue
+            if self.looking is not None:
+                await asyncio.wait([self.looking])
+                await asyncio.sleep(0)
                 continue
             if tries < TRIES:
                 await asyncio.sleep(RETRY_AFTER)

@@ -2,7 +2,7 @@
 
 One Struct is one section of the TOML file. The annotation of a field is the single place that says what the option
 means (`description`) and accepts (type, bounds, `accepts` where those need words); the checks, the error texts and the
-reference file `config/vmq.toml` come out of it.
+reference file `config/reference.toml` come out of it.
 
 `Config()` alone is the shipped default, for embedding; `vmq.config_load` reads one from its sources, and
 `vmq.config_checks` says which values do not go together.
@@ -51,6 +51,9 @@ __all__ = [
 
 # The largest packet that MQTT can express: fixed header of 5 bytes and a remaining length of 268,435,455 [MQTT 2.2.3].
 LARGEST_PACKET: Final = 268_435_460
+
+# The largest CONNECT: headers and five fields of 65,535 bytes.
+LARGEST_CONNECT: Final = 4 + 10 + 5 * 65_537
 
 #: Each worker has a link to each other one: beyond this they would mostly talk to each other.
 MOST_WORKERS: Final = 64
@@ -103,6 +106,14 @@ class LogOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             extra={"accepts": "a path"},
         ),
     ] = None
+    audit_file: Annotated[
+        Annotated[str, Meta(pattern=r"^[^\x00]+\Z")] | None,
+        Meta(
+            description="File for the audit log, a JSON object a line: what was changed by whom, and refused logins. "
+            "Appended to, mode 0600, opened anew on SIGUSR1; unset = these events are in the log, at every level.",
+            extra={"accepts": "a path"},
+        ),
+    ] = None
     flood_limit: Annotated[
         int,
         Meta(
@@ -124,6 +135,22 @@ class AuthOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
             "true admits everybody, and asks no plugin."
         ),
     ] = "loopback"
+    check_retain_source: Annotated[
+        bool,
+        Meta(
+            description="A retained message goes to new subscribers only while the plugins let its publisher publish "
+            "it; one that the broker, a bridge or a program published, or a plugin moved to its topic, always does.",
+            extra=_LIVE,
+        ),
+    ] = True
+    refusal_code: Annotated[
+        Literal[4, 5],
+        Meta(
+            description="Return code of the CONNACK to a wrong user name or password: 4 (bad user name or password), "
+            "or 5 (not authorised) as mosquitto answers.",
+            extra=_LIVE,
+        ),
+    ] = 4
 
 
 class SessionOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -138,17 +165,50 @@ class SessionOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             extra=_LIVE,
         ),
     ] = 5.0
+    login_timeout: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=86_400,
+            description="Seconds that a client which has sent CONNECT waits at most for plugins to decide; then it is "
+            "told to come again (code 3). Many wait when a whole fleet comes back and each password is hashed.",
+            extra=_LIVE,
+        ),
+    ] = 600.0
     max_client_id_size: Annotated[
         int,
         # Below 23 bytes a server would refuse ids that it must accept [MQTT-3.1.3-5].
         Meta(ge=23, le=65_535, description="Longest accepted client id, in bytes.", extra=_LIVE),
     ] = 100
+    max_connect_size: Annotated[
+        int,
+        Meta(
+            ge=256,
+            le=LARGEST_CONNECT,
+            description="Largest accepted CONNECT, in bytes: client id, will, user name and password. It is what "
+            "one who is not yet known may have the broker keep.",
+            extra=_LIVE,
+        ),
+    ] = 16_384
     max_packet_size: Annotated[
         int,
         Meta(
-            ge=64, le=LARGEST_PACKET, description="Largest accepted packet, in bytes.", extra=_LIVE
+            ge=64,
+            le=LARGEST_PACKET,
+            description="Largest accepted packet, in bytes; a larger one closes the connection.",
+            extra=_LIVE,
         ),
     ] = 16_777_216
+    max_control_packet_size: Annotated[
+        int,
+        Meta(
+            ge=64,
+            le=LARGEST_PACKET,
+            description="Largest accepted packet that is not PUBLISH, in bytes; with SUBSCRIBE and UNSUBSCRIBE, "
+            "whose size is that of their topic filters, it counts.",
+            extra=_LIVE,
+        ),
+    ] = 262_144
     persistent_client_expiration: Annotated[
         str,
         Meta(
@@ -176,6 +236,15 @@ class SessionOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Literal["prefer_local", "random", "local_only", "prefer_online_before_local"],
         Meta(description="Which member of a shared subscription receives a message.", extra=_LIVE),
     ] = "prefer_local"
+    owner: Annotated[
+        Literal["user", "client_id"],
+        Meta(
+            description="Whose a durable session is: the user's who began it, and another user with the same client id "
+            "is refused (code 2); or that of whoever may connect with the client id, who gets what it is allowed to "
+            "read.",
+            extra=_LIVE,
+        ),
+    ] = "user"
     suppress_lwt_on_session_takeover: Annotated[
         bool,
         Meta(
@@ -211,22 +280,55 @@ class QueueOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             extra=_LIVE,
         ),
     ] = 20
+    max_inflight_bytes: Annotated[
+        int,
+        Meta(
+            ge=-1,
+            description="Bytes that these may have together; one message always goes; -1 = no limit.",
+            extra=_LIVE,
+        ),
+    ] = 1_048_576
+    max_bytes: Annotated[
+        int,
+        Meta(
+            ge=-1,
+            description="Bytes on disk that the messages for one durable session may have; -1 = no limit.",
+            extra=_LIVE,
+        ),
+    ] = 268_435_456
+    max_memory_bytes: Annotated[
+        int,
+        Meta(
+            ge=-1,
+            description="Bytes in memory that may wait for one client: all messages for one with clean session, those "
+            "at QoS 0 for any other; topics and payloads count; -1 = no limit.",
+            extra=_LIVE,
+        ),
+    ] = 16_777_216
+    max_age: Annotated[
+        str,
+        Meta(
+            pattern=DURATION_PATTERN,
+            description="How long a message may wait for a client, connected or not; then it is dropped.",
+            extra={"accepts": DURATION_FORMS, **_LIVE},
+        ),
+    ] = "never"
     max_online_messages: Annotated[
         int,
         Meta(
             ge=-1,
-            description="Messages queued beyond those for a connected client; -1 = no limit.",
+            description="Messages queued beyond those for a connected client; -1 = no limit but that in bytes.",
             extra=_LIVE,
         ),
-    ] = 1000
+    ] = -1
     max_offline_messages: Annotated[
         int,
         Meta(
             ge=-1,
-            description="Messages queued for a durable session offline; -1 = no limit.",
+            description="Messages queued for a durable session offline; -1 = no limit but that in bytes.",
             extra=_LIVE,
         ),
-    ] = 1000
+    ] = -1
     queue_type: Annotated[
         Literal["fifo", "lifo"],
         Meta(description="Order of delivery: oldest first, or newest first."),
@@ -255,6 +357,11 @@ class QueueOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         ),
     ] = 100
 
+    @property
+    def max_age_seconds(self) -> int | None:
+        """`max_age` in seconds; None = never."""
+        return parse_duration(self.max_age)
+
 
 class LimitOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What one client may do, and what all together may use. 0 is no limit, unless it says otherwise."""
@@ -263,7 +370,8 @@ class LimitOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         int,
         Meta(
             ge=0,
-            description="Largest payload of a PUBLISH, in bytes; a larger one closes the connection.",
+            description="Largest payload of a PUBLISH, in bytes; a larger one closes the connection. A client with a "
+            "larger will is refused.",
             extra=_LIVE,
         ),
     ] = 0
@@ -288,7 +396,8 @@ class LimitOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         float,
         Meta(
             ge=0,
-            description="Bytes a second that one publishing client may send; above it the broker reads it no faster.",
+            description="Bytes a second that one client may send, whatever packets they are of; above it the broker "
+            "reads it no faster.",
             extra=_LIVE,
         ),
     ] = 0.0
@@ -309,6 +418,15 @@ class LimitOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             extra=_LIVE,
         ),
     ] = 128
+    topic_max_plus: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="`+` in a topic filter; a filter with more is answered with failure (0x80). 0 is no limit. "
+            "Each doubles what the first message on a new topic may be compared with.",
+            extra=_LIVE,
+        ),
+    ] = 0
     max_retained_messages: Annotated[
         int,
         Meta(
@@ -321,8 +439,17 @@ class LimitOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         int,
         Meta(
             ge=0,
-            description="Topics and payloads of all retained messages, in bytes; "
-            "what would exceed it is delivered but not kept.",
+            description="Memory of the retained messages of a mountpoint, in bytes: payloads, topics and the nodes of "
+            "their tree; what would exceed it is delivered but not kept.",
+            extra=_LIVE,
+        ),
+    ] = 1_073_741_824
+    max_subscription_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Memory of the subscriptions of a mountpoint, in bytes: topic filters and the nodes of their "
+            "tree; one that would exceed it is answered with failure (0x80).",
             extra=_LIVE,
         ),
     ] = 1_073_741_824
@@ -330,8 +457,8 @@ class LimitOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         int,
         Meta(
             ge=-1,
-            description="Resident memory in bytes, above which new clients are refused and publishers are "
-            "not read; 0 = four fifths of the machine's, -1 = no limit.",
+            description="Resident memory in bytes, above which new clients are refused and publishers are not read; "
+            "0 = four fifths of what the machine has, or the container or systemd unit leaves; -1 = no limit.",
             extra=_LIVE,
         ),
     ] = 0
@@ -343,12 +470,41 @@ class LimitOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             extra=_LIVE,
         ),
     ] = 300.0
+    max_connections_per_ip: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Connections from one IPv4 address, or one /64 of IPv6, to all MQTT listeners; a further one "
+            "is closed. A fleet behind one NAT is one address; a trusted proxy is none, its clients' own addresses "
+            "count. Each worker counts its own.",
+            extra=_LIVE,
+        ),
+    ] = 0
+    max_login_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Bytes held by clients that wait for plugins to decide about their CONNECT, some 16 KiB for "
+            "each; above it the latest of the address that holds most is told to come again (code 3).",
+            extra=_LIVE,
+        ),
+    ] = 536_870_912
+    failed_login_delay: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=300,
+            description="Seconds at most for which the next password of a user is not looked at after wrong ones from "
+            "the same address: half a second after the third, then twice as long for each. 0 = at once.",
+            extra=_LIVE,
+        ),
+    ] = 10.0
     flapping_limit: Annotated[
         int,
         Meta(
             ge=0,
-            description="Connects of one client id within flapping_window; a further one is refused with "
-            "code 3 and the id banned for flapping_ban.",
+            description="Connects of one user's client id within flapping_window, its password right; a further one is "
+            "refused with code 3, and so are those of the next flapping_ban seconds.",
             extra=_LIVE,
         ),
     ] = 0
@@ -398,6 +554,26 @@ class StoreOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             extra=_LIVE,
         ),
     ] = 100_000
+    max_bytes: Annotated[
+        int,
+        Meta(
+            ge=-1,
+            description="Bytes on disk that the messages for all durable sessions may have together; one that several "
+            "sessions hold counts once. Above nine tenths of it the oldest messages of absent sessions are dropped, "
+            "above all of it durable work is refused; 0 = half of what is free and what the store has, looked at every "
+            "minute, -1 = no limit.",
+            extra=_LIVE,
+        ),
+    ] = 0
+    min_free_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Bytes of the disk that are to stay free: with fewer, durable work is refused. "
+            "Of a disk with less than ten times as much, a tenth.",
+            extra=_LIVE,
+        ),
+    ] = 1_073_741_824
 
 
 class NetworkOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

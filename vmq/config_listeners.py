@@ -7,13 +7,19 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from vmq.config_values import URL_FORMS, Endpoint
+from vmq.config_values import URL_FORMS, Endpoint, parse_origin
 
 #: PROXY headers and X-Forwarded-For are believed from this machine, unless the operator says more.
 LOOPBACK_NETWORKS: Final = ("127.0.0.0/8", "::1/128")
 
+#: In allowed_origins: every page.
+ANY_ORIGIN: Final = "*"
+
 _File = Annotated[str, Meta(pattern=r"^[^\x00]+\Z")]
 _Owner = Annotated[str, Meta(pattern=r"^[^\x00:]+(:[^\x00:]+)?\Z")]
+_ORIGINS: Final = (
+    'a list, as in ["https://app.example.org"]; "*" is every page, "null" one without a place'
+)
 _NETWORKS: Final = 'a list of addresses and networks, as in ["10.0.0.0/8", "::1"]'
 _TLS_OPTIONS: Final = (
     "certfile",
@@ -26,6 +32,8 @@ _TLS_OPTIONS: Final = (
     "ciphers",
     "sni",
 )
+#: What every listener with TLS has.
+_PAIR: Final = ("certfile", "keyfile")
 
 
 class Certificate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -151,6 +159,17 @@ class ListenerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             extra={"accepts": _NETWORKS},
         ),
     ] = msgspec.field(default_factory=lambda: list(LOOPBACK_NETWORKS))
+    allowed_origins: Annotated[
+        list[Annotated[str, Meta(max_length=1000)]],
+        Meta(
+            max_length=1000,
+            description="WebSocket: the web pages (their Origin: scheme, host and port) whose scripts may connect. "
+            "Empty = others are refused (HTTP 403) where a browser would get in without a password being typed: "
+            "anonymous clients, use_identity_as_username, CONNECT without user name and password. Not empty = others "
+            "are refused always. Programs that send no Origin are let in, and on loopback pages of loopback.",
+            extra={"accepts": _ORIGINS, "live": True},
+        ),
+    ] = msgspec.field(default_factory=list)
     unix_mode: Annotated[
         str,
         Meta(
@@ -249,7 +268,7 @@ class ListenerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 def problems_of(options: ListenerOptions, endpoint: Endpoint) -> Iterator[tuple[str, str]]:
     """What does not go together in a listener's options: (option, what is wrong with it)."""
     if endpoint.is_tls:
-        yield from _tls_problems(options)
+        yield from _tls_problems(options, endpoint)
     else:
         for name in _TLS_OPTIONS:
             if getattr(options, name):
@@ -259,6 +278,7 @@ def problems_of(options: ListenerOptions, endpoint: Endpoint) -> Iterator[tuple[
                 )
     if options.xff_enabled and not endpoint.is_websocket:
         yield "xff_enabled", "X-Forwarded-For is WebSocket's; accepted: with ws:// or wss://"
+    yield from _origin_problems(options, endpoint)
     if options.advertise:
         yield from _advertise_problems(options, endpoint)
     if options.unix_owner is not None and endpoint.scheme != "unix":
@@ -269,6 +289,17 @@ def problems_of(options: ListenerOptions, endpoint: Endpoint) -> Iterator[tuple[
                 ipaddress.ip_network(text)
             except ValueError as error:
                 yield name, f"{error}; accepted: {_NETWORKS}"
+
+
+def _origin_problems(options: ListenerOptions, endpoint: Endpoint) -> Iterator[tuple[str, str]]:
+    if options.allowed_origins and not endpoint.is_websocket:
+        yield "allowed_origins", "web pages come by WebSocket; accepted: with ws:// or wss://"
+    for text in options.allowed_origins:
+        if text != ANY_ORIGIN:
+            try:
+                parse_origin(text)
+            except ValueError as error:
+                yield "allowed_origins", f"{error}; accepted: {_ORIGINS}"
 
 
 def _advertise_problems(options: ListenerOptions, endpoint: Endpoint) -> Iterator[tuple[str, str]]:
@@ -285,10 +316,16 @@ def _advertise_problems(options: ListenerOptions, endpoint: Endpoint) -> Iterato
             yield "advertise", f"{options.advertise} is none of this listener's; {accepted}"
 
 
-def _tls_problems(options: ListenerOptions) -> Iterator[tuple[str, str]]:
-    for name in ("certfile", "keyfile"):
+def _tls_problems(options: ListenerOptions, endpoint: Endpoint) -> Iterator[tuple[str, str]]:
+    for name in _PAIR:
         if getattr(options, name) is None:
             yield name, "missing: TLS needs certfile and keyfile; accepted: a path"
+    if endpoint.is_flight:
+        for name in _TLS_OPTIONS:
+            if getattr(options, name) and name not in _PAIR:
+                what = "it would have no effect: a grpc+tls listener has a certificate, and asks clients for none"
+                yield name, f"{what}; accepted: certfile and keyfile, unencrypted"
+        return
     if options.require_certificate and options.cafile is None:
         yield "cafile", "missing: require_certificate needs it; accepted: a path"
     # What would look like protection and be none is refused, not ignored.

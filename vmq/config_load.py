@@ -9,7 +9,7 @@ from msgspec import Struct
 from vmq.config import Config, value_of
 from vmq.config_checks import check
 from vmq.config_plugins import UNWRITTEN, shown_options
-from vmq.config_sources import Sources
+from vmq.config_sources import DEFAULT, Sources, sections
 
 
 class Loaded(Struct, frozen=True):
@@ -39,6 +39,60 @@ class Loaded(Struct, frozen=True):
             elif option == UNWRITTEN[0]:
                 found += shown_options(name, self.config.plugins[name])
         return found
+
+    def changed(self) -> list[tuple[str, object, str]]:
+        """Of `items` those whose value is not the default; a listener that is no longer there is None.
+
+        The options of plugins are all that are set: their defaults are the plugins' own affair.
+        """
+        defaults = _defaults(self.config)
+        found = [
+            item for item in self.items() if item[0] not in defaults or item[1] != defaults[item[0]]
+        ]
+        found += [
+            (f"listeners.{name}", None, next(iter(self._origins_of("listeners"))))
+            for name in Config().listeners
+            if name not in self.config.listeners
+        ]
+        # A plugin runs because its table is there, be it empty.
+        mentioned = {key.rpartition(".")[0] for key, _, _ in found}
+        found += [
+            (f"plugins.{name}.enabled", options.enabled, options.stated_in)
+            for name, options in self.config.plugins.items()
+            if f"plugins.{name}" not in mentioned
+        ]
+        return found
+
+    def _origins_of(self, section: str) -> list[str]:
+        """Who sets options of a section."""
+        set_by = (
+            origin for key, origin in self.origins.items() if key.partition(".")[0] == section
+        )
+        return [origin for origin in set_by if origin != DEFAULT]
+
+
+def _defaults(config: Config) -> dict[str, object]:
+    """The default of every option of this configuration that has one, by dotted key."""
+    shipped = Config()
+    found: dict[str, object] = {}
+    for name, struct, named in sections(Config):
+        tables = getattr(config, name)
+        for table in tables if named else ("",):
+            prefix = f"{name}.{table}" if table else name
+            known = getattr(shipped, name).get(table) if named else getattr(shipped, name)
+            for field in msgspec.structs.fields(struct):
+                if known is not None:
+                    value = getattr(known, field.name)
+                elif field.required:
+                    continue
+                else:
+                    value = (
+                        field.default
+                        if field.default_factory is msgspec.NODEFAULT
+                        else field.default_factory()
+                    )
+                found[f"{prefix}.{field.name}"] = msgspec.to_builtins(value)
+    return found
 
 
 def load(

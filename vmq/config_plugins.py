@@ -1,14 +1,13 @@
 """The sections of plugins: what the broker reads of `[plugins.NAME]`, and what belongs to the plugin itself."""
 
-import difflib
-from collections.abc import Mapping
-from typing import Annotated, Any, Final, get_args, get_origin
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
+from vmq.config_nested import struct_mistakes
 from vmq.config_sources import ConfigError, Problem
-from vmq.config_text import HIDDEN, SECRET_KEY, accepted, without_secrets
+from vmq.config_text import HIDDEN, SECRET_KEY, without_secrets
 
 _LIVE: Final = {"live": True}
 
@@ -48,6 +47,14 @@ class PluginOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             extra=_LIVE,
         ),
     ] = 5.0
+    on_deliver_failure: Annotated[
+        Literal["deliver", "withhold"],
+        Meta(
+            description="What becomes of a message when on_deliver fails, or is not asked as the breaker is open: it "
+            "is delivered as it is, or kept back for good.",
+            extra=_LIVE,
+        ),
+    ] = "deliver"
     breaker_failures: Annotated[
         int,
         Meta(
@@ -90,54 +97,45 @@ def shown_options(name: str, options: PluginOptions) -> list[tuple[str, object, 
     ]
 
 
+def value_at(options: PluginOptions, key: str) -> object:
+    """What stands at the dotted key of a plugin's option; UNSET where there is nothing, or a table."""
+    found: object = options.own_options
+    for name in key.split("."):
+        if not isinstance(found, dict) or name not in found:
+            return msgspec.UNSET
+        found = found[name]
+    return msgspec.UNSET if isinstance(found, dict) else found
+
+
 def own_config(name: str, options: PluginOptions, kind: type[Struct]) -> Struct:
     """The plugin's own configuration, typed as its `Config` says.
 
     Raises:
         ConfigError: with every problem, each with its source, key, value and what is accepted.
     """
-    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
-    given = options.own_options
-    stated_in = options.stated_in or None
-    problems: list[Problem] = []
-    for key, value in given.items():
-        dotted = f"plugins.{name}.{key}"
-        field = fields.get(key)
-        source = options.own_sources.get(key) or stated_in
-        shown = msgspec.UNSET if SECRET_KEY.search(key) else without_secrets(value)
-        if field is None:
-            what = f"unknown option; {_hint(key, fields)}"
-            problems.append(Problem(dotted, what, source, shown))
-            continue
-        try:
-            msgspec.convert(value, field.type)
-        except msgspec.ValidationError as error:
-            problems.append(Problem(dotted, _expected(field.type, error), source, shown))
-    for key, field in fields.items():
-        if field.required and key not in given:
-            what = "missing; " + _expected(field.type, None)
-            problems.append(Problem(f"plugins.{name}.{key}", what, stated_in))
-    if not problems:
-        try:
-            return msgspec.convert(given, kind)
-        except msgspec.ValidationError as error:
-            problems.append(Problem(f"plugins.{name}", str(error), stated_in))
-    raise ConfigError(problems)
+    prefix = f"plugins.{name}"
+    found = list(struct_mistakes(prefix, options.own_options, kind))
+    if found:
+        raise ConfigError(
+            own_problem(name, options, key.removeprefix(prefix).lstrip("."), what, value)
+            for key, what, value in found
+        )
+    return msgspec.convert(options.own_options, kind)
 
 
-def _expected(option_type: object, error: msgspec.ValidationError | None) -> str:
-    if error is not None and get_origin(next(iter(get_args(option_type)), None)) is dict:
-        # Tables of tables: the library says which of their keys it is.
-        return str(error)
-    try:
-        return f"accepted: {accepted(option_type)}"
-    except KeyError:
-        # A type that our own options do not use; the library says it in its words.
-        return str(error) if error is not None else "see the plugin's documentation"
+def own_problem(
+    name: str, options: PluginOptions, key: str, what: str, value: object = msgspec.UNSET
+) -> Problem:
+    """What is wrong in a plugin's section; secrets are not shown.
 
-
-def _hint(key: str, fields: Mapping[str, object]) -> str:
-    close = difflib.get_close_matches(key, fields, n=1)
-    if close:
-        return f"did you mean {close[0]!r}?"
-    return f"accepted: {', '.join(fields)}" if fields else "the plugin has no options"
+    Args:
+        name: the plugin's.
+        options: the section.
+        key: the dotted key of the plugin's option; "": the section as a whole.
+        what: what is wrong.
+        value: the value there; UNSET: there is none, or it is not the point.
+    """
+    source = options.own_sources.get(key.partition(".")[0].partition("[")[0])
+    shown = msgspec.UNSET if SECRET_KEY.search(key) else without_secrets(value)
+    dotted = f"plugins.{name}.{key}" if key else f"plugins.{name}"
+    return Problem(dotted, what, source or options.stated_in or None, shown)

@@ -1,4 +1,4 @@
-"""Writes `config/vmq.toml`: every option with its default and one line of meaning.
+"""Writes `config/reference.toml`: every option with its default and one line of meaning.
 
 `python -m vmq.config_reference [FILE]` prints the text, or writes it to a file. A test compares the file with this.
 """
@@ -23,12 +23,13 @@ from vmq.config_sources import sections
 from vmq.config_text import accepted, described, is_live, toml_value
 
 _HEAD = """\
-# vmq: every option with its default. What is left out has that default too.
+# vmq: every option with its default and meaning, to look up and copy from. What a configuration leaves out has that
+# default too: config/vmq.toml is the one to begin with.
 #
 # Later wins: this file, the environment (VMQ_QUEUE__DROP=oldest), the command line.
-# `vmq config show` prints the values in force and where each comes from.
+# `vmq config show` prints the values in force and where each comes from, with --changed those that are no defaults.
 # Options marked (live) change while the broker runs: on SIGHUP it reads the file again, and `vmq set` changes one until
-# its value in this file does, or the broker stops. The others need a restart.
+# its value in the file does, or the broker stops. The others need a restart.
 # Written by `make reference`; the meanings stand in vmq/config.py.
 """
 
@@ -52,7 +53,7 @@ _IN_THE_BOX: Final[Mapping[str, type[Struct]]] = {
 
 
 def reference() -> str:
-    """The text of `config/vmq.toml`."""
+    """The text of `config/reference.toml`."""
     defaults = Config()
     parts = [_HEAD]
     for name, struct, named in sections(Config):

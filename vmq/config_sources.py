@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import FieldInfo
 
+from vmq.config_nested import mistakes
 from vmq.config_text import accepted, printable, shortened, toml_value
 
 T = TypeVar("T", bound=Struct)
@@ -259,8 +260,10 @@ def _options(
         origins[dotted] = leaf.source
         value = _converted(field, leaf)
         if value is _ABSENT:
-            what = f"accepted: {accepted(field.type)}"
-            problems.append(Problem(dotted, what, leaf.source, leaf.readings[0]))
+            problems += (
+                Problem(key_of, what, leaf.source, wrong)
+                for key_of, what, wrong in mistakes(dotted, leaf.readings[0], field.type)
+            )
         else:
             plain[field.name] = value
     return plain

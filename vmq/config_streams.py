@@ -12,6 +12,9 @@ from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.topics import SHARE_PREFIX, check_filter
 
 _LEVEL: Final = re.compile(r"level:([1-9][0-9]{0,2})\Z")
+#: As names of tables in the configuration are.
+_NAME: Final = re.compile(r"[a-z0-9]+([_-][a-z0-9]+)*\Z")
+_LONGEST_NAME: Final = 100
 KEY_FORMS: Final = '"client_id", "topic", or "level:N" for the Nth level of the topic (N 1 to 128)'
 FILTER_FORMS: Final = 'a list of topic filters, as in ["sensors/+/temp", "plant/#"]'
 
@@ -100,6 +103,19 @@ class StreamOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """Which level of the topic is the key, from 1; 0 = the key is no level."""
         found = _LEVEL.match(self.key)
         return int(found[1]) if found else 0
+
+
+def check_name(name: str) -> None:
+    """Refuses what cannot be a stream's name, and with it a folder's.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    if not _NAME.match(name) or len(name) > _LONGEST_NAME:
+        raise ValueError(
+            f"{name!r:.120} is no name for a stream; accepted: lower-case letters and digits, "
+            f"joined by single _ or -, {_LONGEST_NAME} at most"
+        )
 
 
 def problems_of(options: StreamOptions) -> Iterator[tuple[str, str]]:

@@ -180,6 +180,30 @@ def _check_host(host: str) -> None:
         raise ValueError(f"{host!r} is no host name")
 
 
+#: What browsers send as Origin for pages that have no place on a web server.
+NO_PLACE: Final = ("null", "file://")
+_ORIGIN: Final = re.compile(
+    r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<host>[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::(?P<port>[0-9]{1,5}))?\Z"
+)
+_PORTS: Final = {"http": "80", "https": "443"}
+
+
+def parse_origin(text: str) -> str:
+    """A page's origin as browsers mean it (RFC 6454): in lower case, and with its port where it has one.
+
+    Raises:
+        ValueError: the text is none.
+    """
+    text = text.lower()
+    if text in NO_PLACE:
+        return text
+    found = _ORIGIN.match(text)
+    if found is None:
+        raise ValueError(f"{text!r:.200} is no origin")
+    port = found["port"] or _PORTS.get(found["scheme"], "")
+    return f"{found['scheme']}://{found['host']}" + (f":{int(port)}" if port else "")
+
+
 def is_loopback(host: str) -> bool:
     """Whether a listener on `host` is reachable from this machine only.
 

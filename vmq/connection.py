@@ -5,14 +5,23 @@ a WebSocket or an in-process client brings a stand-in for the transport.
 """
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
+from mypy_extensions import i64
 from vmq_hooks.types import Peer
 
 from vmq.limits import RateLimit
 from vmq.output import Output
 from vmq.registry import Registry
 from vmq.session import Session
+
+#: Seconds that a client which is over its rate waits at least: a remainder of none would have no end.
+SHORTEST_WAIT: Final = 0.001
+#: A client of whose packet more than this is kept is not read while memory is high.
+LARGE_CUT: Final = 65_536
+
+#: Bytes by which a packet under way must grow to show that its sender lives: less is a drip that could go on for years.
+GROWTH: Final = 1000
 
 
 class Connection(Output):
@@ -49,10 +58,28 @@ class Connection(Output):
         self.blocked_since: float = 0.0
         self.message_rate: RateLimit | None = None
         self.byte_rate: RateLimit | None = None
+        #: It is over a rate, and a timer will have it read again.
+        self.held_back = False
+        #: What is below has a framing of its own, and calls `charge` for all that it reads.
+        self.is_framed = False
+        #: Bytes that it keeps of what it could not hand on yet.
+        self.framed_bytes: int = 0
         #: Messages a second that a plugin allows; below 0: the option holds.
         self.own_rate: float = -1.0
         #: When the connection has lived long enough; 0 is never.
         self.dies_at: float = 0.0
+        #: When the first of its verdicts on subscriptions ends; 0 is never.
+        self.judged_until: float = 0.0
+        #: The next pass of the session's rest is asked for.
+        self.is_due = False
+        #: Not read because of that rest.
+        self.rest_held = False
+        #: The peer has ended while there was a rest: why, as `connection_lost` was told.
+        self.peer_ended = False
+        self.end_error: Exception | None = None
+        #: The packet that was cut when the peer was last seen, and its bytes then.
+        self.cut: bytearray | None = None
+        self.cut_size: i64 = 0
         #: How it came in: the listener's name and scheme.
         self.listener = ""
         self.scheme: Literal["tcp", "tls", "ws", "wss", "unix", "local"] = "local"
@@ -60,6 +87,8 @@ class Connection(Output):
         #: transport or for a commit. Messages wait in its queue above a quarter of it.
         self.reply_limit: int = 4 * 262_144
         self.peer = ""
+        #: What the peer counts as where addresses count (`Peer.network`); "" = it does not.
+        self.network = ""
         self.set_rates()
 
     def set_rates(self) -> None:
@@ -82,11 +111,11 @@ class Connection(Output):
     def data_received(self, data: bytes) -> None:
         core = self.core
         now = core.clock()
-        self.seen = now
-        self.expiring = False
         counters = core.counters
         counters.bytes_received += len(data)
         session = self.session
+        if session.has_rest:
+            self.hold_for_rest()
         known = session.subscriber is not None
         published = counters.mqtt_publish_received
         core.publisher = self
@@ -98,18 +127,84 @@ class Connection(Output):
         session.receive(data)
         core.publisher = None
         self.outbox.flush()
+        if session.decoder.rest is None:
+            self.cut = None
+            self.seen = now
+            self.expiring = False
+        elif self.has_grown():
+            self.seen = now
+            self.expiring = False
         published = counters.mqtt_publish_received - published
+        if not self.is_framed:
+            self.charge(len(data))
         if published:
-            self.hold_publisher(published, len(data), now)
+            self.hold_publisher(published, now)
         elif core.store is not None:
             if core.store.gathered > core.options.max_uncommitted_writes:
                 self.hold_for_store()
         if not known and session.subscriber is not None and self.wake_task is not None:
             self.wake_task()
+        if session.has_rest:
+            self.ask_for_pass()
+
+    def has_grown(self) -> bool:
+        """Whether the packet that is cut is another one than at the last look, or larger by enough."""
+        rest = self.session.decoder.rest
+        size: i64 = 0 if rest is None else len(rest)
+        if rest is not None and rest is self.cut and size - self.cut_size < GROWTH:
+            return False
+        self.cut = rest
+        self.cut_size = size
+        return True
+
+    # The rest of what came, in passes of its own
+
+    def hold_for_rest(self) -> None:
+        """Reads nothing more until what came before is handled."""
+        if not self.rest_held:
+            self.rest_held = True
+            self.pauses += 1
+            if self.pauses == 1 and self.transport is not None:
+                self.transport.pause_reading()
+
+    def ask_for_pass(self) -> None:
+        """Has the rest go on in the next turn of the event loop, unless somebody has the peer wait."""
+        if not self.is_due and self.pauses == (1 if self.rest_held else 0):
+            self.is_due = True
+            self.core.call_soon(self.next_pass)
+
+    def next_pass(self) -> None:
+        self.is_due = False
+        if self.session.has_rest:
+            if self.pauses > (1 if self.rest_held else 0):
+                return  # `resume` asks again
+            self.run_pass(False)
+        self.after_pass()
+
+    def after_pass(self) -> None:
+        """The rest goes on, or the peer is read again, or has its end."""
+        session = self.session
+        if session.has_rest:
+            self.ask_for_pass()
+        elif self.peer_ended and not session.suspended:
+            if self.transport is None:
+                self.end_now(self.end_error)
+            elif not self.closing:
+                self.close("connection lost")
+                self.outbox.flush()
+        elif self.rest_held and not session.suspended:
+            self.rest_held = False
+            self.resume()
 
     def go_on(self) -> None:
         if self.closing:
             return
+        self.run_pass(True)
+        self.resume()
+        self.after_pass()
+
+    def run_pass(self, resumes: bool) -> None:
+        """A pass over what came before: the session goes on with its rest, or `resumes` what waited for a verdict."""
         core = self.core
         session = self.session
         known = session.subscriber is not None
@@ -117,15 +212,17 @@ class Connection(Output):
         core.publisher = self
         core.feeds_streams = False
         session.look_at_clock(core.clock())
-        session.resume()
+        if resumes:
+            session.resume()
+        else:
+            session.go_further()
         core.publisher = None
         self.outbox.flush()
         published = core.counters.mqtt_publish_received - published
         if published:
-            self.hold_publisher(published, 0, core.clock())
+            self.hold_publisher(published, core.clock())
         if not known and session.subscriber is not None and self.wake_task is not None:
             self.wake_task()
-        self.resume()
 
     def limit(self, rate: int | None, lifetime: int | None) -> None:
         now = self.core.clock()
@@ -137,25 +234,79 @@ class Connection(Output):
             if self.wake_task is not None:
                 self.wake_task()
 
+    def judge_again(self, until: float) -> None:
+        if until <= 0.0 or 0.0 < self.judged_until <= until:
+            return
+        self.judged_until = until
+        if self.wake_task is not None:
+            self.wake_task()
+
     def seen_peer(self) -> Peer:
         host, port = split_peer(self.describe())
-        return Peer(host, port, self.listener, self.scheme, self.session.identity)
+        return Peer(host, port, self.listener, self.scheme, self.session.identity, self.network)
 
-    def hold_publisher(self, published: int, size: int, now: float) -> None:
-        """Stops reading for a while if the client passed its rates, or nobody can follow."""
+    def charge(self, size: int) -> None:
+        """So many bytes were read, whatever they are of: no more for a while if rate or memory do not allow it."""
         core = self.core
-        wait = 0.0
-        if self.message_rate is not None:
-            wait = self.message_rate.spend(published, now)
         if self.byte_rate is not None:
-            wait = max(wait, self.byte_rate.spend(size, now))
-        if wait > 0.0 and core.call_later is not None:
+            self.hold_back(self.byte_rate.spend(size, core.clock()))
+        core.memory_grown += size
+        if core.memory_is_high:
+            self.hold_for_memory()
+        if core.memory_grown > core.memory_room:
+            core.measure_memory()
+
+    def kept_bytes(self) -> int:
+        """Bytes that came and are not handled: of a cut packet, of a cut frame, or behind a packet that waits."""
+        return self.framed_bytes + self.session.kept_bytes()
+
+    def hold_for_memory(self) -> None:
+        """Memory is high: who has us keep much is not read, and who is not known yet has to go."""
+        kept = self.kept_bytes()
+        if kept > LARGE_CUT:
+            self.wait_for_memory()
+        if kept and self.session.subscriber is None and not self.closing:
+            self.core.counters.memory_refused += 1
+            self.close("memory is above max_memory, and its CONNECT is not whole or waits")
+
+    def wait_for_memory(self) -> None:
+        """Reads nothing more until there is memory."""
+        if not self.waits_for_memory:
+            self.waits_for_memory = True
+            self.pause()
+            self.core.waiting_for_memory.append(self)
+
+    def hold_back(self, wait: float) -> None:
+        """Stops reading for so many seconds, or longer if more is charged meanwhile."""
+        core = self.core
+        if wait > 0.0 and core.call_later is not None and not self.held_back:
+            self.held_back = True
             core.counters.rate_limited += 1
             self.pause()
-            core.call_later(wait, self.resume)
+            core.call_later(wait, self.look_at_rates)
+
+    def look_at_rates(self) -> None:
+        """Reads again once nothing is owed."""
+        core = self.core
+        now = core.clock()
+        wait = 0.0
+        if self.message_rate is not None:
+            wait = self.message_rate.spend(0, now)
+        if self.byte_rate is not None:
+            wait = max(wait, self.byte_rate.spend(0, now))
+        if wait > 0.0 and core.call_later is not None and not self.closing:
+            core.call_later(max(wait, SHORTEST_WAIT), self.look_at_rates)
+            return
+        self.held_back = False
+        self.resume()
+
+    def hold_publisher(self, published: int, now: float) -> None:
+        """Stops reading for a while if the client passed its rate of messages, or nobody can follow."""
+        core = self.core
+        if self.message_rate is not None:
+            self.hold_back(self.message_rate.spend(published, now))
         if core.memory_is_high:
-            self.pause()
-            core.waiting_for_memory.append(self)
+            self.wait_for_memory()
         store = core.store
         if store is not None and store.gathered > core.options.max_uncommitted_writes:
             self.hold_for_store()
@@ -179,11 +330,27 @@ class Connection(Output):
         if self.pauses == 0 and self.transport is not None and not self.closing:
             self.seen = self.core.clock()  # its silence was our doing
             self.transport.resume_reading()
+        if self.session.has_rest:
+            self.ask_for_pass()
 
     def eof_received(self) -> bool:
-        return False
+        """The peer sends no more. What it sent before is handled, and answered, before its end."""
+        if self.session.has_rest:
+            self.peer_ended = True
+        return self.peer_ended
 
     def connection_lost(self, error: Exception | None) -> None:
+        if self.session.has_rest and not self.closing:
+            self.describe()
+            self.transport = None
+            self.peer_ended = True
+            self.end_error = error
+            self.ask_for_pass()
+            return
+        self.end_now(error)
+
+    def end_now(self, error: Exception | None) -> None:
+        """The connection is gone, and nothing of what came is left to do."""
         if self.lost:
             return
         self.lost = True
@@ -277,6 +444,9 @@ class Connection(Output):
         if self.closing:
             return
         self.closing = True
+        self.cut = None
+        if self.peer_ended and self.transport is None:
+            self.core.call_soon(self.next_pass)  # nobody else tells of the end
         self.forget_waits()
         self.session.end(reason)
         self.touch()

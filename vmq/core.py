@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from vmq.hooks import Hooks, Pending
-from vmq.mqtt.packets import MAX_REMAINING_LENGTH
+from vmq.losses import Losses
+from vmq.mqtt.packets import MAX_REMAINING_LENGTH, REFUSED_CREDENTIALS
 from vmq.output import Outbox, Output
 from vmq.store import Store
 
@@ -20,13 +21,23 @@ CLAIMED: Final = 0
 CHANGED: Final = 1
 ENDED: Final = 2
 
+#: More bytes than there ever are.
+NO_LIMIT: Final = 1 << 60
+
 
 class Options:
-    """The core's settings, in the units that the code uses; names are those of config/vmq.toml."""
+    """The core's settings, in the units that the code uses; names are those of config/reference.toml."""
 
     def __init__(self) -> None:
         self.max_client_id_size: int = 100
+        #: Retained messages go to new subscribers only while their sources may publish them.
+        self.check_retain_source = True
+        #: The return code of the CONNACK to wrong credentials.
+        self.refusal_code: int = REFUSED_CREDENTIALS
+        #: Bytes of a CONNECT, of any packet behind it, and of one that is not PUBLISH.
+        self.max_connect_size: int = 16 * 1024
         self.max_packet_size: int = 16 * 1024 * 1024
+        self.max_control_packet_size: int = 256 * 1024
         #: The largest remaining length of a PUBLISH to a client: what MQTT can express (section 2.2.3).
         self.max_outgoing_length: int = MAX_REMAINING_LENGTH
         self.upgrade_outgoing_qos = False
@@ -38,13 +49,21 @@ class Options:
         self.allow_publish_during_netsplit = True
         self.allow_subscribe_during_netsplit = True
         self.allow_unsubscribe_during_netsplit = True
+        #: A durable session is its user's, whoever else connects with its client id.
+        self.sessions_are_users = True
         self.suppress_lwt_on_session_takeover = False
         self.disconnect_on_unauthorized_publish_v3 = False
         #: 0 is no limit (but that of packet ids).
         self.max_inflight_messages: int = 20
         #: -1 is no limit.
-        self.max_online_messages: int = 1000
-        self.max_offline_messages: int = 1000
+        self.max_online_messages: int = -1
+        self.max_offline_messages: int = -1
+        #: Bytes; -1 is no limit.
+        self.max_bytes: int = 256 << 20
+        self.max_memory_bytes: int = 16 << 20
+        self.max_inflight_bytes: int = 1 << 20
+        #: Seconds that a message may wait; 0 is any time.
+        self.max_age: float = 0.0
         self.lifo = False
         self.drop_oldest = False
         self.max_msgs_per_drain_step: int = 100
@@ -56,13 +75,23 @@ class Options:
         self.max_byte_rate: float = 0.0
         self.max_subscriptions_per_client: int = 0
         self.topic_max_depth: int = 0
+        self.topic_max_plus: int = 0
         self.max_retained_messages: int = 0
         self.max_retained_bytes: int = 0
+        self.max_subscription_bytes: int = 0
         #: A full queue of a connected client pauses the publisher instead of dropping.
         self.pause_publisher = False
         #: Seconds that a connection may take nothing of what is written to it.
         self.stalled_client_timeout: float = 0.0
-        #: Connects of one client id within `flapping_window` seconds, over which it is refused for
+        #: Connections from one address, as `Peer.network` has it; 0 is no limit.
+        self.max_connections_per_ip: int = 0
+        #: Seconds that a client waits at most for the verdict on its CONNECT.
+        self.login_timeout: float = 600.0
+        #: Bytes that clients may hold who wait for that.
+        self.max_login_bytes: int = 536_870_912
+        #: Seconds that a user's next password is not looked at after wrong ones from the same address, at most.
+        self.failed_login_delay: float = 10.0
+        #: Connects of one user's client id within `flapping_window` seconds, over which it is refused for
         #: `flapping_ban` seconds.
         self.flapping_limit: int = 0
         self.flapping_window: float = 60.0
@@ -104,6 +133,10 @@ class Counters:
         self.mqtt_pingreq_received: int = 0
         self.mqtt_pingresp_sent: int = 0
         self.mqtt_disconnect_received: int = 0
+        self.mqtt_puback_invalid_error: int = 0
+        self.mqtt_pubrec_invalid_error: int = 0
+        self.mqtt_pubrel_invalid_error: int = 0
+        self.mqtt_pubcomp_invalid_error: int = 0
         self.mqtt_publish_error: int = 0
         self.mqtt_connect_error: int = 0
         self.mqtt_publish_auth_error: int = 0
@@ -118,11 +151,13 @@ class Counters:
         self.queue_teardown: int = 0
         self.queue_message_in: int = 0
         self.queue_message_drop: int = 0
+        self.queue_message_expired: int = 0
         self.queue_message_unhandled: int = 0
         self.queue_initialized_from_storage: int = 0
         self.router_matches_local: int = 0
         self.router_matches_remote: int = 0
         self.retain_refused: int = 0
+        self.retain_withheld: int = 0
         self.retain_bursts_refused: int = 0
         self.subscriptions_refused: int = 0
         self.publishers_paused: int = 0
@@ -130,13 +165,29 @@ class Counters:
         self.stalled_clients: int = 0
         self.hook_errors: int = 0
         self.flapping_refused: int = 0
+        self.logins_failed: int = 0
+        self.logins_delayed: int = 0
+        self.logins_put_off: int = 0
         self.memory_refused: int = 0
+        self.banned_refused: int = 0
+        self.memory_ended: int = 0
         self.accept_paced: int = 0
         self.accept_failed: int = 0
+        self.tls_handshakes_queued: int = 0
         self.http_timeouts: int = 0
         self.ws_frame_too_large: int = 0
+        self.ws_page_refused: int = 0
         #: CONNACKs by return code.
         self.mqtt_connack_sent: list[int] = [0, 0, 0, 0, 0, 0]
+
+
+def at_once(call: Callable[[], None]) -> None:
+    """There is no event loop, and no next turn of it."""
+    call()
+
+
+def nothing() -> None:
+    """There is nothing to do."""
 
 
 class Core:
@@ -155,14 +206,27 @@ class Core:
         self.store = store
         self.hooks = Hooks()
         self.counters = Counters()
+        #: Bytes that wait for all subscribers in memory alone; see `Waiting.droppable_bytes`.
+        self.waiting_bytes: int = 0
+        #: What subscribers lost, until the log tells.
+        self.losses = Losses()
         #: Monotonic seconds.
         self.clock = clock
         #: Seconds since 1970, for what must mean the same after a restart.
         self.wall_clock = wall_clock
         #: choose(n) is a random number from 0 to n - 1.
         self.choose = choose
+        #: What was done so far, in messages for one queue or nodes of the trie that were visited, so that a pass knows
+        #: when it did enough.
+        self.work: int = 0
         #: Set by the memory watch: no new clients, and publishers pause.
         self.memory_is_high = False
+        #: Resident bytes above which it is; 0 is no limit.
+        self.memory_limit: int = 0
+        #: Bytes that came or were kept since memory was measured, and how many may until it is measured again.
+        self.memory_grown: int = 0
+        self.memory_room: int = NO_LIMIT
+        self.measure_memory: Callable[[], None] = nothing
         #: Set by the cluster node while a member cannot be reached.
         self.cluster_is_split = False
         #: Set while the streams' disk lags behind: who publishes to streams pauses.
@@ -177,10 +241,16 @@ class Core:
         self.waiting_for_memory: list[Output] = []
         self.waiting_for_store: list[Output] = []
         self.waiting_for_streams: list[Output] = []
+        #: Has something done in the next turn of the event loop, set by the broker; at once without one.
+        self.call_soon: Callable[[Callable[[], None]], object] = at_once
         #: The event loop's, set by the broker.
         self.call_later: Callable[[float, Callable[[], None]], object] | None = None
         #: The registry of a mountpoint, made when first asked for; the broker's.
         self.find_registry: Callable[[str], Any] | None = None
+        #: How many connections there are from each address.
+        self.networks: dict[str, int] = {}
+        #: Why a client is not let in (client id, user, host), "" if it is; None while nobody is banned.
+        self.find_ban: Callable[[str, str | None, str], str] | None = None
         # What follows is for a node of a cluster, and None for any other broker.
         #: Told of this broker's sessions: (`CLAIMED`, `CHANGED` or `ENDED`, registry, subscriber, the filter whose
         #: subscription changed, or "").
@@ -211,12 +281,16 @@ class Core:
         self.claim: Callable[[Any, str, bool], Pending | None] | None = None
         #: The node whose publish is delivered now; "": it was published here.
         self.origin = ""
+        #: The user whose durable session is on another node, by mountpoint and client id; "" if none, or nobody's.
+        self.find_owner: Callable[[str, str], str] | None = None
         #: Sees what comes from and goes to connections while somebody traces a client: (connection, incoming, bytes).
         self.tap: Callable[[Any, bool, bytes], None] | None = None
-        #: Has the subscriptions of (registry, subscriber) authorised anew.
+        #: Has the subscriptions of (registry, subscriber) authorised anew, soon.
         self.recheck: Callable[[Any, Any], None] | None = None
         #: The options of sessions for which a plugin changed some.
         self.own_options: Callable[[Any], Options] | None = None
+        #: Wills about which plugins are being asked.
+        self.awaited_wills: int = 0
         #: The connection whose bytes are handled in this pass, for a full queue to pause.
         self.publisher: Output | None = None
 
@@ -233,6 +307,13 @@ class Core:
         """Logs and counts what a hook raised; the caller says what happens instead."""
         self.counters.hook_errors += 1
         log.error("hook %s failed", name, exc_info=error)
+
+    def end_memory_alarm(self) -> None:
+        """There is memory: whoever waited for it is read again."""
+        self.memory_is_high = False
+        for output in self.waiting_for_memory:
+            output.waits_for_memory = False
+        self.resume_all(self.waiting_for_memory)
 
     def resume_all(self, waiting: list[Output]) -> None:
         """Lets connections read again that waited for memory, or for the store."""

@@ -10,9 +10,11 @@ from vmq.commits import Committer
 from vmq.config import Config
 from vmq.core import Core
 from vmq.core_options import options_of
+from vmq.process import own_folder
 from vmq.start_error import StartError
-from vmq.store import StoreError
-from vmq.store_open import open_database, open_store
+from vmq.store import Store, StoreError
+from vmq.store_damage import Isolation
+from vmq.store_open import StoreDamagedError, open_database, open_store
 
 
 def store_folder(config: Config) -> Path:
@@ -33,13 +35,25 @@ def open_core(config: Config) -> tuple[Core, Committer]:
     def reopen() -> Any:
         return open_database(path, *sizes)
 
+    isolation = Isolation(path, bool(config.cluster.listen))
+
+    def open_whole() -> Store:
+        return open_store(path, config.store.durability, committer.schedule, *sizes)
+
     try:
-        store = open_store(path, config.store.durability, committer.schedule, *sizes)
+        own_folder(path)
+        try:
+            store = open_whole()
+        except StoreDamagedError:
+            if isolation.isolate() is None:
+                raise
+            store = open_whole()
     except StoreError as error:
         raise StartError(str(error)) from error
     except OSError as error:
         raise StartError(f"cannot use the data directory: {path}: {error.strerror}") from error
     core = Core(options_of(config), store, time.monotonic, time.time, random.Random().randrange)
+    core.call_soon = asyncio.get_running_loop().call_soon
     core.call_later = asyncio.get_running_loop().call_later
-    committer.attach(core, store, reopen)
+    committer.attach(core, store, reopen, isolation)
     return core, committer

@@ -16,7 +16,7 @@ from typing import Final
 from vmq.config import ListenerOptions
 from vmq.config_values import Endpoint
 from vmq.flight_process import FlightProcess
-from vmq.listeners.certificates import CertificateError
+from vmq.listeners.certificates import CertificateError, build_context
 from vmq.streams.catalog import Catalog
 from vmq.streams.flight import StreamServer
 from vmq.streams.flight_access import Access
@@ -127,16 +127,14 @@ def certificate_of(options: ListenerOptions) -> tuple[bytes, bytes]:
     """Certificate and key of a listener, as PEM.
 
     Raises:
-        CertificateError: one of the files cannot be read.
+        CertificateError: one of the files cannot be used.
     """
-    found: list[bytes] = []
-    for option in ("certfile", "keyfile"):
-        path = Path(getattr(options, option))
-        try:
-            found.append(path.read_bytes())
-        except OSError as error:
-            raise CertificateError(f"{option}: {path}: {error.strerror}") from error
-    return found[0], found[1]
+    build_context(options, "h2")  # gRPC would only say that something is wrong
+    assert options.certfile is not None and options.keyfile is not None
+    try:
+        return Path(options.certfile).read_bytes(), Path(options.keyfile).read_bytes()
+    except OSError as error:
+        raise CertificateError("certfile", str(error)) from error
 
 
 def location_of(options: ListenerOptions, port: int) -> str:

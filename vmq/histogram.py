@@ -42,6 +42,14 @@ class Histogram:
         self.count += 1
         self.total += seconds
 
+    def add(self, other: "Histogram") -> None:
+        """Counts what another one has counted."""
+        self.counts = [
+            mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)
+        ]
+        self.count += other.count
+        self.total += other.total
+
     def cumulative(self) -> list[tuple[float, int]]:
         """Each bound with the number of durations at or below it; the last bound is infinity."""
         below = 0

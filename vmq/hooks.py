@@ -14,15 +14,16 @@ from typing import Any
 
 from vmq_hooks.modifiers import DeliverModifiers
 from vmq_hooks.types import Message, Peer, SubscriberId, Subscription
+from vmq_hooks.verdicts import Refuse
 
 #: What an `auth_` site answers, and what `Pending` brings in the end.
 Answer = Any
 
 
 class Kept:
-    """Accepted as it is, and so is every publish of the session that is alike in topic, QoS and RETAIN.
+    """Accepted as it is, until a time by the core's clock.
 
-    `until` is by the core's clock.
+    So is every publish of the session that is alike in topic, QoS and RETAIN.
     """
 
     def __init__(self, until: float) -> None:
@@ -30,11 +31,15 @@ class Kept:
 
 
 class Pending:
-    """A verdict that is still to come. Whoever asked sets `then`, and may `cancel`."""
+    """A verdict that is still to come. Whoever asked sets `then`, and may `cancel`.
+
+    `charge`, if it is there, is to be told of bytes that wait in memory with the verdict.
+    """
 
     def __init__(self, cancel: Callable[[], object]) -> None:
         self.cancel = cancel
         self.then: Callable[[Answer], None] | None = None
+        self.charge: Callable[[int], None] | None = None
 
     def finish(self, answer: Answer) -> None:
         """Brings the answer. Never called within the call of the site."""
@@ -71,9 +76,9 @@ class Hooks:
         self.on_unsubscribe: Callable[[str | None, SubscriberId, list[str]], Answer] | None = None
         #: (subscriber id, filters), after the fact, also when a session ends
         self.on_topic_unsubscribed: Callable[[SubscriberId, list[str]], None] | None = None
-        #: (username, subscriber id, message) -> changes, or None
+        #: (username, subscriber id, message) -> changes, Refuse (it is kept back), or None
         self.on_deliver: (
-            Callable[[str | None, SubscriberId, Message], DeliverModifiers | None] | None
+            Callable[[str | None, SubscriberId, Message], DeliverModifiers | Refuse | None] | None
         ) = None
         self.on_offline_message: Callable[[SubscriberId, Message], None] | None = None
         #: (subscriber id, lazy message, reason)

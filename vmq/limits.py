@@ -33,9 +33,9 @@ class Visits:
 
 
 class Flapping:
-    """Bans client ids that connect more than `limit` times within `window` seconds for `ban` seconds.
+    """Bans clients that connect more than `limit` times within `window` seconds for `ban` seconds.
 
-    Remembers a bounded number of ids: the oldest half is forgotten when there are too many.
+    Remembers a bounded number of them: the oldest half is forgotten when there are too many.
     """
 
     def __init__(self, limit: int, window: float, ban: float, remember: int = 100_000) -> None:

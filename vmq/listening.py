@@ -41,9 +41,15 @@ async def _mqtt(broker: "Broker", name: str, options: ListenerOptions) -> Listen
         new_client_id,
         lambda: broker.monitor.lag,
         shared=broker.share is not None,
+        handshakes=broker.handshakes,
+        sock=broker.take_port(name),
     )
     listener.hooks = broker.plugins.hooks_for(options.auth_plugins, options.authz_plugins)
-    await listener.open()
+    try:
+        await listener.open()
+    except BaseException:
+        listener.close()  # the port that it was given
+        raise
     return listener
 
 

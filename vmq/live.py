@@ -44,14 +44,14 @@ def update_connections(
     """Has open connections go by changed options."""
     rates = not changed.isdisjoint({"limits.max_message_rate", "limits.max_byte_rate"})
     buffers = "network.write_buffer" in changed
-    packets = "session.max_packet_size" in changed
+    packets = not changed.isdisjoint({"session.max_packet_size", "session.max_control_packet_size"})
     if not (rates or buffers or packets):
         return
     for connection in connections:
         if rates:
             connection.set_rates()
         if packets and connection.session.subscriber is not None:
-            connection.session.decoder.max_packet_size = config.session.max_packet_size
+            connection.session.limit_packets()
         if buffers and connection.transport is not None:
             size = config.network.write_buffer
             connection.reply_limit = REPLY_BUFFERS * size

@@ -26,6 +26,10 @@ class Message:
         self.cut: bytes | None = None
         self.cut_qos: int = 0
 
+    def length(self) -> int:
+        """Bytes of its topic and its payload."""
+        return len(self.topic) + len(self.payload)
+
     def frame(self) -> bytes:
         """The whole PUBLISH at QoS 0 with RETAIN 0, built once however many subscribers get it."""
         whole = self.whole
@@ -45,6 +49,32 @@ class Message:
         return cut
 
 
+@mypyc_attr(acyclic=True)
+class Sourced(Message):
+    """A message that is to be retained, with the client and the user who published it.
+
+    `judged` is the generation of the hooks at which these might still publish it, until `judged_until` by the core's
+    clock (-1: nobody was asked, or the verdict may not be kept).
+    """
+
+    def __init__(
+        self, topic: bytes, payload: bytes, qos: int, retain: bool, client_id: str, user: str | None
+    ) -> None:
+        super().__init__(topic, payload, qos, retain)
+        self.client_id = client_id
+        self.user = user
+        self.judged: int = -1
+        self.judged_until: float = 0.0
+
+    def is_of(self, other: Message) -> bool:
+        """Whether another message has the same source."""
+        return (
+            isinstance(other, Sourced)
+            and self.client_id == other.client_id
+            and self.user == other.user
+        )
+
+
 NO_MESSAGE = Message(b"", b"", 0, False)
 
 
@@ -54,10 +84,11 @@ class Delivery:
 
     `qos` and `retain` are those of this delivery. `seq` is its place among those that wait in the store,
     `order` its place among those that are sent (0: it has none there), `packet_id` is 0 until it is
-    sent. `released` means that PUBREC came and PUBREL was sent: the
-    message itself is no longer needed then. `ref` is the number of the message's record, if its stored
-    entry names one instead of holding the message. `group` is the shared subscription that chose this
-    subscriber ("" if none did). `sent_at` is kept only when `retry_interval` is on.
+    sent. `released` means that PUBREC came and PUBREL was sent: the message itself is no longer needed then.
+    `ref` is the number of the message's record, if its stored entry names one instead of holding the message.
+    `weight` is what it has on disk, in bytes: its entry, and the message's record. `since` is when it began to
+    wait there, in milliseconds of wall clock time (0: it did not). `group` is the shared subscription that chose
+    this subscriber ("" if none did). `sent_at` is kept only when `retry_interval` is on.
     """
 
     def __init__(self, message: Message, qos: int, retain: bool, group: str) -> None:
@@ -68,6 +99,8 @@ class Delivery:
         self.seq: int = 0
         self.order: int = 0
         self.ref: int = 0
+        self.weight: int = 0
+        self.since: int = 0
         self.packet_id: int = 0
         self.released = False
         self.sent_at: float = 0.0

@@ -47,6 +47,10 @@ COUNTERS: Final[Mapping[str, str]] = {
     "mqtt_pingreq_received": "PINGREQ packets received.",
     "mqtt_pingresp_sent": "PINGRESP packets sent.",
     "mqtt_disconnect_received": "DISCONNECT packets received.",
+    "mqtt_puback_invalid_error": "PUBACK packets with a packet id that nothing waits for.",
+    "mqtt_pubrec_invalid_error": "PUBREC packets with a packet id that nothing waits for.",
+    "mqtt_pubrel_invalid_error": "PUBREL packets with a packet id that nothing waits for.",
+    "mqtt_pubcomp_invalid_error": "PUBCOMP packets with a packet id that nothing waits for.",
     "mqtt_publish_error": "PUBLISH packets that could not be handled.",
     "mqtt_connect_error": "CONNECT packets that could not be handled.",
     "mqtt_publish_auth_error": "PUBLISH packets that the client was not allowed.",
@@ -60,22 +64,31 @@ COUNTERS: Final[Mapping[str, str]] = {
     "queue_setup": "Queues made.",
     "queue_teardown": "Queues ended.",
     "queue_message_in": "Messages given to queues.",
-    "queue_message_drop": "Messages dropped because a queue was full.",
+    "queue_message_drop": "Messages dropped: a queue was full, or the store, or memory, or they were too old.",
+    "queue_message_expired": "Messages dropped because they waited longer than queue.max_age.",
     "queue_message_unhandled": "Messages lost with the end of a queue.",
     "queue_initialized_from_storage": "Queues restored from the store.",
     "router_matches_local": "Subscriptions that published messages matched.",
     "router_matches_remote": "Copies of published messages that went to other nodes.",
     "retain_refused": "Retained messages not kept because of a limit.",
     "hook_errors": "Plugins' hooks that raised; auth hooks refuse then.",
+    "retain_withheld": "Retained messages not sent to a new subscriber because their publisher may not publish them.",
     "retain_bursts_refused": "Clients closed because too many retained messages waited unread for them.",
     "subscriptions_refused": "Subscriptions refused because of a limit.",
     "publishers_paused": "Times that a publisher was not read because others could not follow.",
     "rate_limited": "Times that a client was not read because it was over its rate.",
     "stalled_clients": "Clients closed because they took nothing of what was sent to them.",
     "flapping_refused": "Connections refused because their client connected too often.",
+    "logins_failed": "CONNECTs with a wrong user name or password.",
+    "logins_delayed": "CONNECTs that waited because of wrong passwords of their user from their address.",
+    "logins_put_off": "CONNECTs answered with code 3 because too many waited, or one for too long.",
+    "banned_refused": "Connections refused because of a ban (vmq ban).",
     "memory_refused": "Connections refused because memory was short.",
+    "memory_ended": "Clients closed because memory was short and the packet that they were sending was large.",
     "accept_paced": "Times that new connections had to wait because the event loop was late.",
+    "tls_handshakes_queued": "Parts of TLS handshakes that waited because others had their share of the event loop.",
     "http_timeouts": "HTTP connections closed because no request came in time.",
+    "ws_page_refused": "WebSocket upgrades and CONNECTs of web pages refused because of allowed_origins or Host.",
     "ws_frame_too_large": "WebSocket connections closed because of max_ws_frame_size.",
     "accept_failed": "Times that no connection could be accepted for want of files or memory.",
 }
@@ -89,15 +102,20 @@ GAUGES: Final[Mapping[str, str]] = {
     "queue_offline": "Queues of durable sessions whose client is away.",
     "router_subscriptions": "Subscriptions.",
     "retain_messages": "Retained messages.",
-    "retain_memory": "Bytes of the topics and payloads of retained messages.",
+    "router_memory": "Bytes of memory that subscriptions take, about.",
+    "retain_memory": "Bytes of memory that retained messages take, about.",
     "store_bytes": "Bytes of the store on disk, about; its latest writes are not in it.",
     "store_memory_bytes": "Bytes of memory that the store uses, about.",
     "store_uncommitted_writes": "Records of the store that the next commits will write or delete.",
+    "store_message_bytes": "Bytes on disk that the messages for durable sessions have, shared ones counted once.",
+    "store_max_message_bytes": "Bytes that they may have (store.max_bytes); 0: any number.",
+    "store_short_of_disk": "1 while the disk has less than store.min_free_bytes free, else 0.",
     "store_failing": "1 while the store cannot write and durable work is refused, else 0.",
     "event_loop_lag_recent_seconds": "Worst lag of the event loop in the last five seconds.",
     "uptime_seconds": "Seconds since the broker began to start.",
     "process_cpu_seconds": "Processor time that the process has used.",
     "process_resident_memory_bytes": "Memory that the process has in RAM.",
+    "memory_limit_bytes": "Memory in RAM above which new clients are refused and publishers wait; 0: no limit.",
     "process_open_fds": "Open file descriptors.",
     "process_max_fds": "File descriptors that may be open.",
     "vmq_build_info": "1, with what runs as labels.",
@@ -127,13 +145,13 @@ class Sample(NamedTuple):
 
 
 class Family(NamedTuple):
-    """One metric: its samples, or its histogram."""
+    """One metric: its samples, or its histograms, each with its labels."""
 
     name: str
     kind: Kind
     help: str
     samples: tuple[Sample, ...] = ()
-    histogram: Histogram | None = None
+    histograms: tuple[tuple[Labels, Histogram], ...] = ()
 
 
 class Metrics:
@@ -179,7 +197,7 @@ class Metrics:
             kind: Kind = "counter" if name == "process_cpu_seconds" else "gauge"
             yield Family(name, kind, text, (Sample(labels, values[name]),))
         for name, text in HISTOGRAMS.items():
-            yield Family(name, "histogram", text, histogram=self._histograms[name])
+            yield Family(name, "histogram", text, histograms=(((), self._histograms[name]),))
         yield from self.others()
 
     def counters(self) -> dict[str, int]:
@@ -198,12 +216,14 @@ class Metrics:
             "queue_offline": sum(len(each.offline) for each in registries),
             "router_subscriptions": sum(each.trie.count for each in registries),
             "retain_messages": sum(each.retained.count for each in registries),
-            "retain_memory": sum(each.retained.bytes for each in registries),
+            "router_memory": sum(each.trie.size() for each in registries),
+            "retain_memory": sum(each.retained.size() for each in registries),
             **_store_gauges(self._core.store),
             "event_loop_lag_recent_seconds": self._recent_lag(),
             "uptime_seconds": self._uptime(),
             "process_cpu_seconds": process.cpu_seconds(),
             "process_resident_memory_bytes": process.resident_bytes(),
+            "memory_limit_bytes": self._core.memory_limit,
             "process_open_fds": process.open_files(),
             "process_max_fds": process.max_files(),
             "vmq_build_info": 1,
@@ -233,6 +253,9 @@ def _store_gauges(store: Store | None) -> dict[str, float]:
         "store_bytes": size,
         "store_memory_bytes": memory,
         "store_uncommitted_writes": len(store.dirty) + len(store.writing),
+        "store_message_bytes": store.sizes.total,
+        "store_max_message_bytes": store.max_total,
+        "store_short_of_disk": int(store.is_short),
         "store_failing": int(store.failing),
     }
 

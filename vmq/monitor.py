@@ -10,9 +10,8 @@ from typing import Final
 
 from vmq.core import Core
 from vmq.histogram import Histogram
+from vmq.watchdog import STEP
 
-#: Seconds between two looks at the loop.
-STEP: Final = 0.1
 #: Looks that `recent_lag` remembers: five seconds.
 RECENT: Final = 50
 #: Looks between two readings of the counters.
@@ -67,14 +66,17 @@ class Monitor:
         """Seconds since the broker began to start."""
         return self.core.clock() - self.started
 
-    async def run(self, values: Callable[[], Mapping[str, int]]) -> None:
-        """Watches until cancelled; `values` gives the counters that `rates` follows."""
+    async def run(
+        self, values: Callable[[], Mapping[str, int]], beat: Callable[[], None] = lambda: None
+    ) -> None:
+        """Watches until cancelled; `values` gives the counters that `rates` follows, `beat` is called at each look."""
         clock = self.core.clock
         looks = 0
         while True:
             if looks % LOOKS_A_READING == 0:
                 self.rates.read(clock(), values())
             looks += 1
+            beat()
             wanted = clock() + STEP
             await asyncio.sleep(STEP)
             self.look(max(0.0, clock() - wanted))

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Generic, TypeVar
 
 from vmq.config import ListenerOptions
+from vmq.health import not_accepting
 from vmq.listeners.certificates import CertificateError
 from vmq.listeners.state import AnyListener
 from vmq.start_error import StartError
@@ -42,9 +43,7 @@ class OpenListeners(Mapping[str, L], Generic[L]):
         try:
             self._open[name] = await self._open_one(name, options)
         except OSError as error:
-            raise StartError(
-                f"listeners.{name}: cannot listen on {options.url}: {error.strerror or error}"
-            ) from error
+            raise not_to_be_had(name, options, error) from error
         except CertificateError as error:
             raise StartError(f"listeners.{name}.{error}") from error
 
@@ -59,11 +58,7 @@ class OpenListeners(Mapping[str, L], Generic[L]):
 
     def problems(self) -> list[str]:
         """Which of them do not accept."""
-        return [
-            f"listener {name} ({each.url}) does not accept connections"
-            for name, each in self.items()
-            if not each.is_open
-        ]
+        return [not_accepting(each) for each in self.values() if not each.is_open]
 
     def connections(self) -> dict[str, int]:
         """Open MQTT connections by kind of listener."""
@@ -72,3 +67,9 @@ class OpenListeners(Mapping[str, L], Generic[L]):
             kind = "mqttws" if each.endpoint.is_websocket else "mqtt"
             counts[kind] = counts.get(kind, 0) + each.connections
         return counts
+
+
+def not_to_be_had(name: str, options: ListenerOptions, error: OSError) -> StartError:
+    """Why a listener cannot have its address."""
+    reason = error.strerror or error
+    return StartError(f"listeners.{name}: cannot listen on {options.url}: {reason}")

@@ -57,6 +57,8 @@ class Output:
         #: Bytes of earlier passes that wait for commits, each with the numbers, or for nodes, in order.
         self.held: deque[tuple[int, int, Wait | None, bytes]] | None = None
         self.held_bytes: int = 0
+        #: It is among those that are not read until there is memory.
+        self.waits_for_memory = False
         #: Nothing more is read; the connection ends once the pieces are written.
         self.closing = False
 
@@ -120,6 +122,9 @@ class Output:
 
     def limit(self, rate: int | None, lifetime: int | None) -> None:
         """Limits of this connection alone: messages a second, seconds; None changes nothing."""
+
+    def judge_again(self, until: float) -> None:
+        """Has the client's subscriptions authorised anew at a time by the core's clock; 0: there is none to be."""
 
     def seen_peer(self) -> Peer:
         """The peer, for plugins."""

@@ -1,6 +1,7 @@
 """What the operating system says about this process. Where it says nothing, the answer is 0."""
 
 import ctypes
+import os
 import platform
 import resource
 import sys
@@ -31,6 +32,24 @@ def resident_bytes() -> int:
         return most if sys.platform == "darwin" else most * 1024
 
 
+def keep_files_private() -> None:
+    """Has files and folders that this process makes from now on belong to its user alone."""
+    os.umask(0o077)
+
+
+def own_folder(folder: Path) -> None:
+    """Makes a folder that only its owner may enter, or makes one that there is such.
+
+    What is in it is nobody else's then, whatever rights its files were given: by an earlier version, or when embedded.
+
+    Raises:
+        OSError: it cannot be had.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.stat().st_mode & 0o077:
+        folder.chmod(0o700)
+
+
 def open_files() -> int:
     """Open file descriptors."""
     try:
@@ -56,6 +75,13 @@ def keep_freed_memory() -> bool:
     return mallopt is not None and all(
         mallopt(*each) == 1 for each in (_TRIM_THRESHOLD, _MMAP_THRESHOLD)
     )
+
+
+def give_back_memory() -> None:
+    """Has the C library give freed memory back to the system, if it lets itself be told. It may take milliseconds."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 @cache

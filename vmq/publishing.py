@@ -10,15 +10,16 @@ from vmq_hooks.verdicts import Refuse
 
 from vmq.core import Options
 from vmq.hooks import Answer, Hooks, Kept, Pending
-from vmq.message import Message
+from vmq.message import Message, Sourced
 from vmq.mqtt.decoder import Decoder
 from vmq.mqtt.encoder import PACKET_IDS, PUBACK_HEAD, PUBCOMP_HEAD, PUBREC_HEAD, remaining_length
 from vmq.mqtt.packets import LEVEL_3_1, LEVEL_3_1_1, MAX_REMAINING_LENGTH, ProtocolError
 from vmq.output import Output
+from vmq.packet_ids import PacketIds
 from vmq.queue import Queue
 from vmq.refusing import SPLIT, tell_of_publish, tell_of_split
 from vmq.registry import Registry, Subscriber, payloads_of
-from vmq.trie import Route
+from vmq.trie import LONGEST_KEPT, Route
 
 #: Topics of one session whose verdict is kept; beyond that all are asked about anew.
 KEPT_TOPICS: Final = 1024
@@ -68,7 +69,7 @@ class Publisher:
             return hook(*arguments)
         except Exception as error:  # noqa: BLE001 - contained, whatever it is
             self.core.hook_failed(name, error)
-            return Refuse(name + " failed")
+            return Refuse(name + " failed", unavailable=True)
 
     # Verdicts that come later
 
@@ -183,14 +184,14 @@ class Publisher:
         if qos or retain or self.core.options.upgrade_outgoing_qos:
             self.registry.check_store(route, retain)
         if qos == 0:
-            self.publish(route, Message(route.topic, data[topic_end:end], 0, retain), 0)
+            self.publish(route, self.message_of(route, data[topic_end:end], 0, retain), 0)
             return
         if topic_end + 2 > end:
             raise ProtocolError("PUBLISH without a packet id", "MQTT-2.3.1-1")
         packet_id = data[topic_end] << 8 | data[topic_end + 1]
         if packet_id == 0:
             raise ProtocolError("packet id 0 in PUBLISH", "MQTT-2.3.1-1")
-        message = Message(route.topic, data[topic_end + 2 : end], qos, retain)
+        message = self.message_of(route, data[topic_end + 2 : end], qos, retain)
         if not head & 9 and decoder.is_shortest():
             message.cut = data[decoder.start : topic_end]
             message.cut_qos = qos
@@ -199,6 +200,12 @@ class Publisher:
             self.acknowledge(2, packet_id)
             return
         self.publish(route, message, packet_id)
+
+    def message_of(self, route: Route, payload: bytes, qos: int, retain: bool) -> Message:
+        """What the client publishes; what is to be retained knows its source."""
+        if retain and not self.is_ours:
+            return Sourced(route.topic, payload, qos, retain, self.client_id, self.username)
+        return Message(route.topic, payload, qos, retain)
 
     def refuse_message(self) -> None:
         """A payload above max_message_size ends the connection: 3.1.1 has no other refusal."""
@@ -217,7 +224,7 @@ class Publisher:
         else:
             tell_of_split(self.registry, self.client_id, "publish dropped", "topic", route.text)
 
-    def received_ids(self) -> set[int]:
+    def received_ids(self) -> PacketIds:
         subscriber = self.subscriber
         assert subscriber is not None
         return subscriber.received_ids(self.core)
@@ -251,7 +258,9 @@ class Publisher:
         )
 
     def keep(self, route: Route, kind: int, until: float) -> None:
-        """Lets such publishes pass unasked for a while."""
+        """Lets such publishes pass unasked for a while; not those to long topics, which would fill the memory."""
+        if len(route.topic) > LONGEST_KEPT:
+            return
         generation = self.hooks.generation
         if self.kept_generation != generation:
             self.kept = [set(), set(), set(), set(), set(), set()]
@@ -335,6 +344,11 @@ class Publisher:
         if isinstance(answer, Refuse):
             self.core.counters.mqtt_publish_auth_error += 1
             tell_of_publish(self.registry, self.client_id, self.username, route.text, answer)
+            if answer.unavailable:
+                # Unacknowledged, it comes again; what may be lost anyway is worth no connection.
+                if asked:
+                    self.output.close("publish refused: " + answer.reason + " [MQTT-4.8.0-2]")
+                return
             # MQTT 3.1 clients are acknowledged and the message goes nowhere, unless the options say otherwise.
             if self.level != LEVEL_3_1 or self.core.options.disconnect_on_unauthorized_publish_v3:
                 self.output.close("publish refused: " + answer.reason + " [MQTT-3.3.5-2]")
@@ -447,6 +461,9 @@ class Publisher:
             if subscriber.queue.durable and store is not None:
                 store.remove_received(subscriber.queue.session, packet_id)
                 self.output.barrier = store.barrier()
+        else:
+            self.core.counters.mqtt_pubrel_invalid_error += 1
+            subscriber.queue.tell_unknown("PUBREL", packet_id)
         pieces = self.output.pieces
         self.core.counters.mqtt_pubcomp_sent += 1
         pieces.append(PUBCOMP_HEAD)
@@ -460,4 +477,7 @@ def changed_message(message: Message, changes: PublishModifiers) -> Message:
     payload = message.payload if changes.payload is None else changes.payload
     qos = message.qos if changes.qos is None else changes.qos
     retain = message.retain if changes.retain is None else changes.retain
+    if isinstance(message, Sourced) and topic == message.topic and changes.mountpoint is None:
+        return Sourced(topic, payload, qos, retain, message.client_id, message.user)
+    # Whether its source may publish it cannot be asked again: it published something else.
     return Message(topic, payload, qos, retain)

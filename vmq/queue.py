@@ -7,6 +7,9 @@ A queue outlives the connection of a durable session. Its parts, in the order of
 - `pending`: QoS 1 and 2 messages that wait for the inflight window;
 - the backlog: QoS 1 and 2 messages that are in the store only, between `first` and `last`.
 
+The queue of a durable session lies in the store, connected or not: `pending` is the window of it that is in memory
+as well. That of a clean session is in memory alone. What may wait is bounded in bytes, there and here.
+
 QoS 0 never waits for the window, so it may overtake QoS 1 and 2; no order is promised between QoS
 levels (section 4.6). Within a QoS, order is kept: a message goes out directly only if nothing that
 came before it waits.
@@ -22,21 +25,21 @@ from vmq.burst import Bursts
 from vmq.core import Core
 from vmq.message import Delivery, Message
 from vmq.output import Output
-from vmq.sender import Sender
 from vmq.store import StoreError
-
-#: How many messages of a durable session wait in memory as well; the rest is loaded when needed.
-PENDING_IN_MEMORY: Final = 1000
+from vmq.waiting import (
+    DROPS_AT_ONCE,
+    PENDING_IN_MEMORY,
+    QUEUE_FULL,
+    TOO_LARGE,
+    WITHHELD,
+    Waiting,
+)
 
 #: Seconds after which a publisher reads on though the queue that it waits for is still full.
 LONGEST_PAUSE: Final = 5.0
 
-#: The reasons of on_message_drop.
-QUEUE_FULL: Final = "queue_full"
-TOO_LARGE: Final = "max_packet_size_exceeded"
 
-
-class Queue(Sender):
+class Queue(Waiting):
     """The queue of one subscriber.
 
     `wake` asks for a call of `drain_step` soon, outside the present pass.
@@ -48,37 +51,16 @@ class Queue(Sender):
         """`session` is the number of the durable session in the store, or empty."""
         super().__init__(client_id, core, session)
         self.wake = wake
-        self.online = False
         #: A QoS 0 message may go straight to the output.
         self.fast = False
-        self.burst: Bursts | None = None
-        self.quick: deque[Delivery] | None = None
-        self.pending: deque[Delivery] | None = None
-        self.backlog: int = 0
-        self.first: int = 0
-        self.last: int = 0
-        self.dropped: int = 0
         #: The client is another broker's bridge: it gets RETAIN as it was published, and nothing of its own.
         self.bridge = False
         #: While the session moves between nodes: (message, QoS, RETAIN) -> whether it is this queue's.
         self.gate: Callable[[Message, int, bool], bool] | None = None
+        #: Its session is over, and its subscriptions are leaving.
+        self.ended = False
         #: Connections that stopped reading until this queue has room again.
         self.paused_publishers: list[Output] | None = None
-
-    # What is there
-
-    def waiting(self) -> int:
-        """Messages that wait to be sent for the first time, retained bursts apart."""
-        count = self.backlog
-        if self.pending is not None:
-            count += len(self.pending)
-        if self.quick is not None:
-            count += len(self.quick)
-        return count
-
-    def has_waiting(self) -> bool:
-        """Whether a QoS 1 or 2 message has to queue up behind others."""
-        return bool(self.pending) or self.backlog > 0 or self.burst is not None
 
     def update_fast(self) -> None:
         self.fast = (
@@ -115,7 +97,7 @@ class Queue(Sender):
             self.online
             and not self.output.blocked
             and not self.has_waiting()
-            and self.window_open()
+            and self.has_place(message.length())
         ):
             self.send(delivery)
         else:
@@ -145,23 +127,30 @@ class Queue(Sender):
         if not self.online:
             return
         if self.output.blocked or self.quick or self.burst is not None:
-            limit = self.options.max_online_messages
             delivery = Delivery(message, 0, retain, group)
-            if limit >= 0 and self.waiting() >= limit and not self.pause_publisher():
-                if not (self.options.drop_oldest and self.quick):
+            size = message.length()
+            if self.is_quick_full(size) and not self.pause_publisher():
+                if not (self.options.drop_oldest and self.make_quick_room(size)):
                     self.drop(delivery, QUEUE_FULL)
                     return
-                self.drop(self.quick.popleft(), QUEUE_FULL)
             quick = self.quick
             if quick is None:
                 self.quick = quick = deque()
             quick.append(delivery)
+            self.count_quick(size)
+            if self.options.max_age > 0:
+                delivery.since = int(self.core.wall_clock() * 1000)
             self.fast = False
         else:
             self.send_quick(message, retain)
 
     def deliver_retained(
-        self, topic_filter: str, messages: list[Message], granted: int, allowance: int
+        self,
+        topic_filter: str,
+        messages: list[Message],
+        granted: int,
+        allowance: int,
+        more: bool = False,
     ) -> None:
         """Takes the retained messages that a new subscription brings [MQTT-3.3.1-6].
 
@@ -169,10 +158,11 @@ class Queue(Sender):
         must not lose go into its stored queue at once, or are dropped by policy above that; the
         rest only holds references until the socket takes them, and ends the connection above that.
 
-        Called with no messages when the subscription ends: what is left of its burst goes.
+        They may come in several calls, of which all but the first say `more`. Called with no
+        messages when the subscription ends: what is left of its burst goes.
         """
         burst = self.burst
-        if burst is not None:
+        if burst is not None and not more:
             burst.drop(topic_filter)
             if burst.unsent == 0:
                 self.burst = burst = None
@@ -185,7 +175,11 @@ class Queue(Sender):
                 self.drop(Delivery(message, qos, True, ""), TOO_LARGE)
             elif qos and self.durable:
                 delivery = Delivery(message, qos, True, "")
-                if self.has_waiting() or not self.window_open() or self.output.blocked:
+                if (
+                    self.has_waiting()
+                    or not self.has_place(message.length())
+                    or self.output.blocked
+                ):
                     self.wait(delivery, allowance)
                 else:
                     self.send(delivery)
@@ -204,15 +198,19 @@ class Queue(Sender):
 
     def wait(self, delivery: Delivery, allowance: int) -> None:
         """Queues a QoS 1 or 2 delivery, within the limits or while fewer than `allowance` wait."""
-        if not self.make_room(allowance):
+        size = delivery.message.length()
+        if not self.make_room(size, allowance):
             self.drop(delivery, QUEUE_FULL)
             return
         if self.durable:
             delivery.seq = self.next_seq
             self.next_seq += 1
+            delivery.since = int(self.core.wall_clock() * 1000)
             store = self.core.store
             assert store is not None
             store.put_waiting(self.session, delivery)
+        elif self.options.max_age > 0:
+            delivery.since = int(self.core.wall_clock() * 1000)
         if not self.online:
             self.tell_offline(delivery)
         pending = self.pending
@@ -221,36 +219,25 @@ class Queue(Sender):
             if pending is None:
                 self.pending = pending = deque()
             pending.append(delivery)
-            if not self.durable or len(pending) <= PENDING_IN_MEMORY:
-                return
-            # Newest first: the oldest in memory is the next one to leave it. In the order of
-            # arrival it is the newest, which joins the end of the stored ones.
-            delivery = pending.popleft() if lifo else pending.pop()
+            self.count_pending(size)
+            if self.durable:
+                self.bound_pending(pending)
+            return
         self.leave_to_store(delivery.seq)
 
-    def leave_to_store(self, seq: int) -> None:
-        """A stored delivery is no longer in memory."""
-        if self.backlog == 0:
-            self.first = seq
-            self.last = seq
-        else:
-            self.first = min(self.first, seq)
-            self.last = max(self.last, seq)
-        self.backlog += 1
-
-    def make_room(self, allowance: int) -> bool:
+    def make_room(self, size: int, allowance: int) -> bool:
         """Whether one more message may wait; drops the oldest for it if the options say so."""
-        options = self.options
-        limit = options.max_offline_messages
-        if self.online:
-            # While it still drains what it collected offline, the larger limit holds.
-            online = options.max_online_messages
-            if self.backlog == 0 or online < 0 or (limit >= 0 and online > limit):
-                limit = online
-        count = self.waiting()
-        if limit < 0 or count < limit or count < allowance or self.pause_publisher():
+        if not self.is_full(size) or self.waiting() < allowance or self.pause_publisher():
             return True
-        return options.drop_oldest and limit > 0 and self.drop_oldest()
+        limit = self.byte_limit()
+        if not self.options.drop_oldest or self.count_limit() == 0 or 0 <= limit < size:
+            return False
+        for _ in range(DROPS_AT_ONCE):
+            if not self.drop_oldest(QUEUE_FULL):
+                return False
+            if not self.is_full(size):
+                break
+        return True
 
     def pause_publisher(self) -> bool:
         """Whether the full queue of a connected client takes the message and stops its publisher.
@@ -283,44 +270,6 @@ class Queue(Sender):
             for publisher in publishers:
                 publisher.resume()
 
-    def drop_oldest(self) -> bool:
-        """Drops the message that waits longest; False if there is none of QoS 1 or 2."""
-        store = self.core.store
-        pending = self.pending
-        stored_first = self.options.lifo and self.backlog > 0
-        if pending and not stored_first:
-            oldest = pending.popleft()
-            if oldest.seq and store is not None:
-                store.remove_waiting(self.session, oldest)
-            self.drop(oldest, QUEUE_FULL)
-            return True
-        while self.backlog > 0:
-            assert store is not None
-            found = store.load_waiting(self.session, self.first)
-            self.step_backlog(True, found is not None)
-            if found is not None:
-                store.remove_waiting(self.session, found)
-                self.drop(found, QUEUE_FULL)
-                return True
-        return False
-
-    def step_backlog(self, from_first: bool, found: bool) -> None:
-        """One place of the backlog is dealt with, whether a message was `found` there or not.
-
-        A place is empty when its message went to another member of a share group. The count is
-        exact until a restart, and then at least what is there, until the end is reached.
-        """
-        if from_first:
-            self.first += 1
-        else:
-            self.last -= 1
-        if found:
-            self.backlog -= 1
-        if self.first > self.last or self.backlog == 0:
-            self.backlog = 0
-            self.first = 0
-            self.last = 0
-
     # Messages go
 
     def pump(self) -> bool:
@@ -331,18 +280,31 @@ class Queue(Sender):
         if not self.online:
             return False
         room = self.options.max_msgs_per_drain_step
+        too_old = self.too_old()
         while room > 0 and not self.output.blocked:
-            if self.burst is not None:
+            if too_old and self.drop_expired_here(too_old):
+                pass
+            elif self.burst is not None:
                 if not self.send_from_burst(self.burst):
                     return False
             elif self.quick:
                 delivery = self.quick.popleft()
+                self.count_quick(-delivery.message.length())
                 self.send_quick(delivery.message, delivery.retain)
             elif not self.window_open():
                 break
             elif self.pending:
                 pending = self.pending
-                self.send(pending.pop() if self.options.lifo else pending.popleft())
+                lifo = self.options.lifo
+                delivery = pending[-1] if lifo else pending[0]
+                if not self.has_place(delivery.message.length()):
+                    break
+                if lifo:
+                    pending.pop()
+                else:
+                    pending.popleft()
+                self.count_pending(-delivery.message.length())
+                self.send(delivery)
             elif self.backlog:
                 self.wake(self)
                 return True
@@ -350,7 +312,7 @@ class Queue(Sender):
                 break
             room -= 1
         self.update_fast()
-        if self.paused_publishers and self.waiting() <= self.options.max_online_messages // 2:
+        if self.paused_publishers and self.is_half_empty():
             self.resume_publishers()
         if room == 0 and (self.quick or self.has_waiting()):
             self.wake(self)
@@ -366,7 +328,7 @@ class Queue(Sender):
             qos = message.qos
         if qos == 0:
             self.send_quick(message, True)
-        elif self.window_open():
+        elif self.has_place(message.length()):
             self.send(Delivery(message, qos, True, ""))
         else:
             return False
@@ -383,25 +345,8 @@ class Queue(Sender):
             self.load_pending(self.options.max_msgs_per_drain_step)
         return self.pump()
 
-    def load_pending(self, room: int) -> None:
-        """Takes the next of the backlog into memory, so many places of it at most."""
-        store = self.core.store
-        if store is None or self.backlog == 0:
-            return
-        pending = self.pending
-        if pending is None:
-            self.pending = pending = deque()
-        lifo = self.options.lifo
-        while self.backlog > 0 and room > 0:
-            found = store.load_waiting(self.session, self.last if lifo else self.first)
-            self.step_backlog(not lifo, found is not None)
-            room -= 1
-            if found is None:
-                continue
-            if lifo:
-                pending.appendleft(found)
-            else:
-                pending.append(found)
+    def withhold(self, delivery: Delivery) -> None:
+        self.drop(delivery, WITHHELD)
 
     def on_window_open(self) -> None:
         if self.has_waiting():
@@ -409,22 +354,39 @@ class Queue(Sender):
 
     # Connections come and go
 
-    def restore(self, first: int, last: int, last_order: int) -> None:
+    def restore(self, first: int, last: int, last_order: int, first_order: int = 1) -> None:
         """Takes over what the store holds of a session from before the broker's start."""
         self.first = first
         self.last = last
         self.backlog = last - first + 1 if first else 0
         self.next_seq = last + 1
         self.next_order = last_order + 1
-        self.inflight_is_stored = True
+        self.first_order = first_order
+        self.inflight_is_stored = last_order > 0
+        self.checks = first > 0  # one may have been taken away before
+        store = self.core.store
+        if not first and not last_order and store is not None:
+            store.clear_size(self.session)
         self.core.counters.queue_initialized_from_storage += 1
+
+    def stored_from(self) -> tuple[int, int]:
+        """The places before which nothing of it waits in the store, and nothing is in flight."""
+        first = self.first or self.next_seq
+        for delivery in self.pending or ():
+            if delivery.seq:
+                first = min(first, delivery.seq)
+        order = self.first_order if self.inflight_is_stored else self.next_order
+        for delivery in self.inflight.values():
+            if delivery.order:
+                order = min(order, delivery.order)
+        return max(first, 1), max(order, 1)
 
     def go_online(self, output: Output) -> None:
         """A connection takes the queue: repeats what is unacknowledged, then sends what waits."""
         self.load_inflight()
         self.output = output
         self.online = True
-        for delivery in self.inflight.values():
+        for delivery in list(self.inflight.values()):
             self.send_again(delivery)
         self.update_fast()
         self.pump()
@@ -437,6 +399,7 @@ class Queue(Sender):
             for delivery in pending:
                 self.leave_to_store(delivery.seq)
             self.pending = None
+        self.count_memory()
 
     def leave_output(self) -> None:
         self.online = False
@@ -444,6 +407,9 @@ class Queue(Sender):
         self.output = self.offline_output
         self.quick = None
         self.burst = None
+        if not self.durable:
+            self.pending = None
+        self.count_memory()
         self.resume_publishers()
 
     def on_unblocked(self) -> None:
@@ -473,6 +439,8 @@ class Queue(Sender):
             pass  # what cannot be read stays where it is
         self.pending = self.without(groups, self.pending, taken)
         self.quick = self.without(groups, self.quick, taken)
+        self.count_inflight()
+        self.count_memory()
         return taken
 
     def without(
@@ -492,24 +460,31 @@ class Queue(Sender):
             taken.append(delivery)
         return stays
 
-    # Hooks
+    # Rights that are taken away
 
-    def drop(self, delivery: Delivery, reason: str) -> None:
-        """A message is lost to this subscriber by policy: counted, and told to plugins."""
-        self.dropped += 1
-        self.core.counters.queue_message_drop += 1
-        hook = self.core.hooks.on_message_drop
-        if hook is not None:
-            message = delivery.message
-            qos = delivery.qos
-            retain = delivery.retain
-            self.core.tell(
-                "on_message_drop",
-                hook,
-                self.subscriber_id(),
-                lambda: SeenMessage(message.topic.decode(), message.payload, qos, retain),
-                reason,
-            )
+    def drop_unwanted(self) -> None:
+        """Subscriptions were taken away: what no other one asks for is not delivered.
+
+        What is in memory goes now, what is in the store when its turn comes.
+        """
+        self.checks = True
+        self.revoked = True
+        store = self.core.store
+        self.load_inflight()
+        for delivery in list(self.inflight.values()):
+            if delivery.released or self.is_wanted(delivery):
+                continue
+            del self.inflight[delivery.packet_id]
+            if delivery.order and store is not None:
+                store.remove_inflight(self.session, delivery)
+            self.pass_on(delivery)
+        self.pending = self.only_wanted(self.pending)
+        self.quick = self.only_wanted(self.quick)
+        self.count_inflight()
+        self.count_memory()
+        self.pump()
+
+    # Hooks
 
     def tell_offline(self, delivery: Delivery) -> None:
         hook = self.core.hooks.on_offline_message

@@ -11,9 +11,11 @@ from vmq_hooks.types import REFUSED_QOS, Subscription
 from vmq_hooks.verdicts import Refuse
 
 from vmq.hooks import Answer
+from vmq.mqtt.packets import ConnectRefused
 from vmq.registry import Registry
 
 log = logging.getLogger("vmq.session")
+audit = logging.getLogger("vmq.audit")
 
 #: Filters of one SUBSCRIBE that are named, and characters of a topic or a filter that are shown.
 NAMED: Final = 10
@@ -33,12 +35,32 @@ def reason_of(refusal: Refuse) -> str:
     return refusal.reason + " (plugin " + refusal.plugin + ")"
 
 
+def tell_of_login(
+    registry: Registry, client_id: str, username: str | None, peer: str, refused: ConnectRefused
+) -> None:
+    """A CONNECT was refused: the one place that tells of it."""
+    name, values = registry.named(client_id)
+    text = "login refused " + name + ' user="%s" peer=%s code=%d reason="%s" plugin=%s'
+    who = (*values, (username or "")[:SHOWN], peer)
+    audit.info(text, *who, refused.code, "refused: " + refused.text, refused.plugin or NOBODY)
+
+
 def tell_of_publish(
     registry: Registry, client_id: str, username: str | None, topic: str, refusal: Refuse
 ) -> None:
     """A PUBLISH was refused."""
     name, values = registry.named(client_id)
     text = "publish refused " + name + ' user="%s" topic="%s" plugin=%s reason="%s"'
+    who = (*values, username or "")
+    log.info(text, *who, topic[:SHOWN], refusal.plugin or NOBODY, refusal.reason)
+
+
+def tell_of_will(
+    registry: Registry, client_id: str, username: str | None, topic: str, refusal: Refuse
+) -> None:
+    """A will was refused when it was to be published."""
+    name, values = registry.named(client_id)
+    text = "will refused " + name + ' user="%s" topic="%s" plugin=%s reason="%s"'
     who = (*values, username or "")
     log.info(text, *who, topic[:SHOWN], refusal.plugin or NOBODY, refusal.reason)
 

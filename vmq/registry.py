@@ -6,23 +6,29 @@ session 1 as long as its connection, else until it expires or the client asks fo
 
 import logging
 from collections.abc import Callable
+from typing import Final
 
 from vmq_hooks.types import SubscriberId
 
 from vmq.burst import allowance_for
 from vmq.core import CHANGED, CLAIMED, ENDED, Core
+from vmq.leaving import Leaving
 from vmq.limits import Flapping
 from vmq.message import Delivery, Message
 from vmq.mqtt.decoder import Decoder
 from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.topics import decode_topic_name, split_shared
 from vmq.output import Output
+from vmq.packet_ids import PacketIds
 from vmq.queue import Queue
-from vmq.retain import RetainedMessages
+from vmq.retain import RetainedMessages, RetainedWalk
 from vmq.store import StoredSession, StoreError, scope_of
 from vmq.trie import Group, Route, RouteCache, Subscription, Trie
 
 log = logging.getLogger("vmq.registry")
+
+#: The owner of sessions of clients inside the broker's own process: no user has such a name [MQTT-1.5.3-2].
+OURS: Final = "\0"
 
 
 class Subscriber:
@@ -35,29 +41,32 @@ class Subscriber:
         #: The connection that has the session, if any.
         self.output: Output | None = None
         #: Packet ids of QoS 2 messages received and not released [MQTT-4.3.3-2].
-        self.received: set[int] | None = None
+        self.received: PacketIds | None = None
         self.received_is_stored = False
         #: Those of them from before a crash, maybe, of which the streams may not have the message.
-        self.doubtful: set[int] | None = None
-        #: Its client has been here since the broker's start, so that its user name is known.
-        self.is_known = False
-        #: Its subscriptions are to be authorised anew when its client is here.
-        self.recheck = False
+        self.doubtful: PacketIds | None = None
+        #: The user whose durable session it is, "" if that is a client without user name; None: nobody knows yet.
+        self.owner: str | None = None
+
+    def is_of_another(self, user: str) -> bool:
+        """Whether it is a durable session of a user, and not of this one."""
+        return self.queue.durable and bool(self.owner) and self.owner != user
 
     def is_shared(self) -> bool:
         """Whether it is a member of a share group."""
         return any(each.group for each in self.subscriptions.values())
 
-    def received_ids(self, core: Core) -> set[int]:
+    def received_ids(self, core: Core) -> PacketIds:
         """The QoS 2 packet ids, loaded from the store when first asked for after a restart."""
         received = self.received
         if received is None:
-            self.received = received = set()
+            self.received = received = PacketIds()
             store = core.store
             if self.received_is_stored and store is not None:
                 received.update(store.load_received(self.queue.session))
                 if core.find_taps is not None:
-                    self.doubtful = set(received)
+                    self.doubtful = PacketIds()
+                    self.doubtful.update(received)
                 self.received_is_stored = False
         return received
 
@@ -81,6 +90,7 @@ class Registry:
         self.wake = wake
         self.purge = purge
         self.trie = Trie()
+        self.trie.core = core
         if core.find_nodes is not None:
             self.trie.find_remote = core.find_nodes(mountpoint)
         self.routes = RouteCache(self.trie, core.options.topic_cache)
@@ -102,8 +112,10 @@ class Registry:
 
     # Sessions
 
-    def register(self, client_id: str, clean: bool, output: Output) -> tuple[Subscriber, bool]:
-        """Gives a connection its session (section 3.1.4).
+    def register(
+        self, client_id: str, clean: bool, output: Output, user: str = ""
+    ) -> tuple[Subscriber, bool]:
+        """Gives a connection its session (section 3.1.4), which is the user's from now on.
 
         Returns the subscriber and whether a session was present. The caller sends the CONNACK and
         then calls `subscriber.queue.go_online`.
@@ -118,49 +130,79 @@ class Registry:
             existing = None
         present = existing is not None
         if existing is None:
-            existing = self.create(client_id, clean)
+            existing = self.create(client_id, clean, user)
         else:
             self.offline.pop(client_id, None)
+        existing.owner = user
         existing.output = output
         store = self.core.store
         if existing.queue.durable and store is not None:
-            store.put_session(self.scope + client_id, existing.queue.session, 0)
+            store.put_session(self.scope + client_id, existing.queue.session, 0, user)
             output.barrier = store.barrier()
         if self.core.on_subscriber is not None:
             self.core.on_subscriber(CLAIMED, self, existing, "")
         return existing, present
 
-    def create(self, client_id: str, clean: bool) -> Subscriber:
+    def refuses(self, client_id: str) -> bool:
+        """Whether a client's durable session is one of which something cannot be read, or may be."""
+        store = self.core.store
+        if store is None or (store.damage is None and not store.refused):
+            return False
+        existing = self.subscribers.get(client_id)
+        if existing is not None:
+            return existing.queue.durable and store.refuses_session(existing.queue.session)
+        damage = store.damage
+        return damage is not None and damage.covers(b"s" + self.raw_scope + client_id.encode())
+
+    def create(self, client_id: str, clean: bool, owner: str | None = None) -> Subscriber:
         store = self.core.store
         number = b""
         if not clean and store is not None:
-            number = store.create_session(self.scope + client_id)
+            number = store.create_session(self.scope + client_id, owner)
         queue = Queue(client_id, self.core, number, self.wake)
         queue.mountpoint = self.mountpoint
         subscriber = Subscriber(client_id, queue)
+        self.own(subscriber, owner)
         self.subscribers[client_id] = subscriber
         self.core.counters.queue_setup += 1
         return subscriber
+
+    def own(self, subscriber: Subscriber, owner: str | None) -> None:
+        """A session is this user's from now on; who stores it is the caller's business."""
+        subscriber.owner = owner
+        subscriber.queue.username = owner if owner and owner != OURS else None
+
+    def learn_owner(self, subscriber: Subscriber, owner: str) -> None:
+        """Whose a durable session is comes to be known, of one that nobody is connected with."""
+        self.own(subscriber, owner)
+        store = self.core.store
+        if store is not None:
+            since = self.offline.get(subscriber.client_id, 0)
+            session = subscriber.queue.session
+            store.put_session(self.scope + subscriber.client_id, session, since, owner)
 
     def restore(self, stored: StoredSession) -> None:
         """Brings back a durable session at the start of the broker."""
         queue = Queue(stored.client_id, self.core, stored.number, self.wake)
         queue.mountpoint = self.mountpoint
-        queue.restore(stored.first, stored.last, stored.last_order)
+        queue.restore(stored.first, stored.last, stored.last_order, stored.first_order or 1)
         subscriber = Subscriber(stored.client_id, queue)
         subscriber.received_is_stored = True
+        self.own(subscriber, stored.owner)
         self.subscribers[stored.client_id] = subscriber
         for topic_filter, qos in stored.subscriptions:
             self.add_subscription(subscriber, topic_filter, qos)
         self.offline[stored.client_id] = stored.offline_at or self.now_ms()
 
-    def adopt(self, client_id: str, subscriptions: dict[str, int]) -> Subscriber:
+    def adopt(
+        self, client_id: str, subscriptions: dict[str, int], owner: str | None = None
+    ) -> Subscriber:
         """Makes a durable session that nobody is connected with, of what other nodes know of it."""
-        subscriber = self.create(client_id, False)
+        subscriber = self.create(client_id, False, owner)
         self.offline[client_id] = now = self.now_ms()
         store = self.core.store
         if store is not None:
-            store.put_session(self.scope + client_id, subscriber.queue.session, now)
+            store.put_session(self.scope + client_id, subscriber.queue.session, now, owner)
         for topic_filter, qos in subscriptions.items():
             self.subscribe(subscriber, topic_filter, qos)
         return subscriber
@@ -193,11 +235,13 @@ class Registry:
             self.routes.filter_changed(topic_filter)
         store = self.core.store
         if store is not None:
+            queue = subscriber.queue
+            first, order = queue.stored_from()
             if subscriber.client_id not in self.subscribers:
-                store.end_session(self.scope + subscriber.client_id, subscriber.queue.session)
+                store.end_session(self.scope + subscriber.client_id, queue.session, first, order)
             else:  # it is here again, under another number
-                store.put(b"g" + subscriber.queue.session, b"")
-            self.purge(subscriber.queue.session)
+                store.leave_to_purge(queue.session, first, order)
+            self.purge(queue.session)
 
     def move_subscriptions(self, subscriber: Subscriber, name: str) -> None:
         """Has the trie know the session's subscriptions by another name."""
@@ -223,7 +267,8 @@ class Registry:
             self.offline[subscriber.client_id] = now
             store = self.core.store
             if store is not None:
-                store.put_session(self.scope + subscriber.client_id, queue.session, now)
+                name = self.scope + subscriber.client_id
+                store.put_session(name, queue.session, now, subscriber.owner)
             if on_subscriber is not None and subscriber.is_shared():
                 on_subscriber(CHANGED, self, subscriber, "")
             hook = self.core.hooks.on_client_offline
@@ -255,7 +300,9 @@ class Registry:
                 continue
             for member in group.order:
                 other = member.queue
-                if other is not queue and (other.online or not queue.durable):
+                if other is queue or other.ended:
+                    continue
+                if other.online or not queue.durable:
                     names.add(topic_filter)
                     break
         return names
@@ -265,23 +312,20 @@ class Registry:
         client_id = subscriber.client_id
         queue = subscriber.queue
         filters = list(subscriber.subscriptions)
-        for topic_filter in filters:
-            self.trie.unsubscribe(topic_filter, client_id)
-            self.routes.filter_changed(topic_filter)
-        subscriber.subscriptions.clear()
+        leaving = Leaving(self.core, self.trie, self.routes, queue, filters)
+        subscriber.subscriptions = {}
         self.offline.pop(client_id, None)
         self.core.counters.queue_teardown += 1
         if self.subscribers.get(client_id) is subscriber:
             del self.subscribers[client_id]
         store = self.core.store
         if queue.durable and store is not None:
-            store.end_session(self.scope + client_id, queue.session)
+            first, order = queue.stored_from()
+            store.end_session(self.scope + client_id, queue.session, first, order)
             self.purge(queue.session)
         if self.core.on_subscriber is not None:
             self.core.on_subscriber(ENDED, self, subscriber, "")
-        hook = self.core.hooks.on_topic_unsubscribed
-        if hook is not None and filters:
-            self.core.tell("on_topic_unsubscribed", hook, queue.subscriber_id(), filters)
+        leaving.step()
 
     def expire(self) -> int:
         """Ends the durable sessions that were away too long; returns how many."""
@@ -326,7 +370,9 @@ class Registry:
             group, _ = split_shared(topic_filter)
             subscription = Subscription(subscriber.queue, qos, topic_filter if group else "")
             subscriber.subscriptions[topic_filter] = subscription
+            before = self.trie.size()
             self.trie.subscribe(topic_filter, subscription)
+            self.core.memory_grown += self.trie.size() - before
         self.routes.filter_changed(topic_filter)
 
     def unsubscribe(self, subscriber: Subscriber, topic_filter: str) -> bool:
@@ -347,13 +393,23 @@ class Registry:
             self.core.on_subscriber(CHANGED, self, subscriber, topic_filter)
         return True
 
-    def send_retained(self, subscriber: Subscriber, topic_filter: str, qos: int) -> None:
-        """Sends what a new subscription brings; a shared one brings nothing."""
-        if split_shared(topic_filter)[0]:
-            return
-        found = self.retained.match(topic_filter)
+    def walk_retained(self, topic_filter: str) -> RetainedWalk | None:
+        """Goes over the retained messages that a new subscription brings: a shared one none."""
+        return None if split_shared(topic_filter)[0] else self.retained.walk(topic_filter)
+
+    def send_retained(
+        self, subscriber: Subscriber, topic_filter: str, found: list[Message], qos: int, first: bool
+    ) -> None:
+        """Sends some of what a new subscription brings, the `first` of it in place of what an earlier one left."""
         allowance = allowance_for(self.retained.count)
-        subscriber.queue.deliver_retained(topic_filter, found, qos, allowance)
+        subscriber.queue.deliver_retained(topic_filter, found, qos, allowance, not first)
+
+    def wants(self, queue: Queue, topic: bytes, group: str) -> bool:
+        """Whether a session is subscribed to a topic; to the share group, of what that has chosen it for."""
+        if not group:
+            return self.trie.has(topic.decode(), queue.client_id)
+        found = self.trie.find_group(group)
+        return found is not None and queue.client_id in found.members
 
     # Messages
 
@@ -427,6 +483,7 @@ class Registry:
         groups = route.groups
         if groups:
             self.core.counters.router_matches_local += len(groups)
+            self.core.work += len(groups)
             for group in groups:
                 self.deliver_to_member(group, message, policy)
         forward = self.core.forward
@@ -437,7 +494,9 @@ class Registry:
         """Hands a message to the queues of this broker that it is for, share groups apart."""
         options = self.core.options
         published = message.qos
-        self.core.counters.router_matches_local += len(route.targets)
+        count = len(route.targets)
+        self.core.counters.router_matches_local += count
+        self.core.work += count
         if route.stored_copies > 1 and (published or options.upgrade_outgoing_qos):
             message.share = True
         for target in route.targets:
@@ -460,6 +519,7 @@ class Registry:
         counters = core.counters
         targets = route.targets
         counters.router_matches_local += len(targets) * count
+        core.work += len(targets)
         messages: list[Message] | None = None
         for target in targets:
             queue = target.queue
@@ -491,7 +551,7 @@ class Registry:
         store = self.core.store
         if store is not None and store.refuses(self.core.options.max_uncommitted_writes):
             if retain or route.is_stored():
-                raise StoreError("the store cannot write")
+                raise StoreError(store.why_refused())
 
     def retain(self, topic: str, message: Message) -> None:
         """Keeps the message, or erases the topic's if the payload is empty [MQTT-3.3.1-10]: here and on all nodes."""
@@ -504,7 +564,9 @@ class Registry:
         if message.payload:
             if not self.may_retain(topic, message):
                 return False
+            before = self.retained.size()
             self.retained.keep(topic, message)
+            self.core.memory_grown += max(0, self.retained.size() - before)
             if store is not None:
                 store.put_retained(message, self.raw_scope)
         elif self.retained.clear(topic) and store is not None:
@@ -525,9 +587,7 @@ class Registry:
             return True
         present = retained.get(topic)
         count = retained.count + (0 if present is not None else 1)
-        size = retained.bytes + len(message.topic) + len(message.payload)
-        if present is not None:
-            size -= len(present.topic) + len(present.payload)
+        size = retained.size_with(topic, len(message.payload), present)
         if (options.max_retained_messages and count > options.max_retained_messages) or (
             options.max_retained_bytes and size > options.max_retained_bytes
         ):
@@ -547,10 +607,22 @@ class Registry:
         if limit and len(subscriptions) >= limit and topic_filter not in subscriptions:
             reason = "max_subscriptions_per_client"
         elif (
+            options.max_subscription_bytes
+            and topic_filter not in subscriptions
+            and self.trie.size_with(topic_filter) > options.max_subscription_bytes
+        ):
+            reason = "max_subscription_bytes"
+        elif (
             options.topic_max_depth
             and split_shared(topic_filter)[1].count("/") >= options.topic_max_depth
         ):
             reason = "topic_max_depth"
+        elif (
+            options.topic_max_plus
+            and topic_filter.count("+") > options.topic_max_plus
+            and split_shared(topic_filter)[1].split("/").count("+") > options.topic_max_plus
+        ):
+            reason = "topic_max_plus"
         else:
             return True
         self.core.counters.subscriptions_refused += 1
@@ -573,7 +645,7 @@ class Registry:
             member = members[(start + offset) % count]
             queue = member.queue
             if not queue.online:
-                if chosen is None:
+                if chosen is None and not queue.ended:
                     chosen = member
                 continue
             ready = not queue.output.blocked and not queue.has_waiting() and queue.window_open()

@@ -1,21 +1,30 @@
 """One connection's protocol state machine: bytes in, pieces of packets out.
 
-What CONNECT is checked for stands in `vmq.connecting`, what PUBLISH does in `vmq.publishing`.
+What CONNECT is checked for stands in `vmq.connecting`, what PUBLISH does in `vmq.publishing`, SUBSCRIBE in
+`vmq.subscribing`.
 
-`Session.receive` handles everything in a chunk in one synchronous pass. What a packet may do at
-which moment stands in `Session.handle`; nothing a peer sends raises out of `receive`.
+`Session.receive` handles what is in a chunk in one synchronous pass, whose work is bounded: what is left is a rest, for
+which the connection calls `go_further` in later turns of the event loop. What a packet may do at which moment stands in
+`Session.handle`; nothing a peer sends raises out of `receive`.
 """
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
-from vmq_hooks.modifiers import PublishModifiers, RegisterModifiers
-from vmq_hooks.types import REFUSED_QOS, Subscription
+from mypy_extensions import i64
+from vmq_hooks.modifiers import RegisterModifiers
+from vmq_hooks.types import Subscription
 from vmq_hooks.verdicts import Refuse
 
 from vmq.connecting import (
+    check_ban,
     check_client_id,
+    check_flapping,
     check_load,
+    check_owner,
+    check_page,
+    check_will,
     no_authentication,
     refuse,
     refuse_will,
@@ -25,17 +34,13 @@ from vmq.hooks import Answer, Pending
 from vmq.message import Message
 from vmq.mqtt.decoder import (
     Decoder,
+    is_mqtt31,
     read_connect,
     read_packet_id,
-    read_subscribe,
-    read_unsubscribe,
 )
 from vmq.mqtt.encoder import (
-    PACKET_IDS,
     PINGRESP,
-    UNSUBACK_HEAD,
     connack,
-    suback,
 )
 from vmq.mqtt.packets import (
     ACCEPTED,
@@ -53,24 +58,28 @@ from vmq.mqtt.packets import (
     REFUSED_PROTOCOL_LEVEL,
     REFUSED_UNAVAILABLE,
     SUBSCRIBE,
-    SUBSCRIPTION_FAILED,
     UNSUBSCRIBE,
     Connect,
     ConnectRefused,
     ProtocolError,
 )
 from vmq.output import Output
-from vmq.publishing import Publisher, changed_message
-from vmq.refusing import SPLIT, tell_of_split, tell_of_subscribe
-from vmq.registry import Registry
-from vmq.store import StoreError
+from vmq.refusing import SPLIT, tell_of_login
+from vmq.registry import OURS, Registry
+from vmq.rights import STEP as ASKED_AT_ONCE
+from vmq.rights import lapse_of, take_back, tell_of_lost, wanted_of
+from vmq.store import DAMAGED, StoreError
+from vmq.subscribing import Subscribing
 from vmq.will import will_of
+from vmq.will_publishing import publish_will
 
 log = logging.getLogger("vmq.session")
 
-#: The longest CONNECT: headers and five fields of 65,535 bytes. Until CONNECT is accepted nothing
-#: larger is kept in memory.
-MAX_CONNECT: Final = 4 + 10 + 5 * 65_537
+#: What one pass does at most: so many packets, a run of them on one topic being one, and so much work (`Core.work`).
+#: The rest waits for the next turn of the event loop, in which others have theirs. With so many, bursts of PUBLISH on
+#: many topics are as fast as without a bound.
+PACKETS_A_PASS: Final = 1000
+WORK_A_PASS: Final = 8192
 
 #: The low four bits of each packet type's first byte [MQTT-2.2.2-1]; PUBLISH has its own.
 RESERVED_FLAGS: Final = (0, 0, 0, 0, 0, 0, 2, 0, 2, 0, 2, 0, 0, 0, 0, 0)
@@ -84,16 +93,35 @@ FLAG_STATEMENTS: Final = {
 }
 
 
+def nothing() -> None:
+    """Cancels what needs no cancelling."""
+
+
 #: Levels of MQTT that a session can speak.
 ALL_LEVELS: Final = (LEVEL_3_1, LEVEL_3_1_1)
 
 
-class Session(Publisher):
+class Resumed:
+    """An accepted CONNECT whose session's subscriptions are asked about: so many of them are done."""
+
+    def __init__(self, wanted: list[Subscription], will: Message | None, present: bool) -> None:
+        self.wanted = wanted
+        self.will = will
+        self.present = present
+        self.done: int = 0
+
+    def part(self) -> list[Subscription]:
+        """The next of them."""
+        return self.wanted[self.done : self.done + ASKED_AT_ONCE]
+
+
+class Session(Subscribing):
     """The state of one connection, from its first byte to its end."""
 
     def __init__(self, registry: Registry, output: Output, anonymous: bool, new_id: str) -> None:
         """`anonymous`: clients need no auth hook here. `new_id` is for a client that has no id."""
-        super().__init__(registry, output, Decoder(MAX_CONNECT))
+        super().__init__(registry, output, Decoder(registry.core.options.max_connect_size))
+        self.decoder.before_connect = True
         self.anonymous = anonymous
         self.new_id = new_id
         #: The protocol levels that the listener serves.
@@ -105,28 +133,34 @@ class Session(Publisher):
         #: When CONNECT was accepted, in seconds of wall clock time.
         self.started_at: float = 0.0
         self.will: Message | None = None
-        #: Where the will goes, if not to the client's own topic tree.
-        self.will_mountpoint: str | None = None
         #: `anonymous` holds only while no plugin knows clients.
         self.anonymous_until_hook = False
-        #: Chunks that came while the session was suspended.
+        #: Why the web page whose script this is may not come in without credentials; "" if it may, or is none.
+        self.foreign = ""
+        #: More is to be handled in a pass of its own, before anything that comes.
+        self.has_rest = False
+        #: Chunks that came while the session was suspended, or had a rest.
         self.unread: list[bytes] | None = None
         #: CONNECT is good, and its session is on its way from another node.
         self.claiming = False
         #: Suspended, and read all the same, until more comes.
         self.listening = False
+        self.refused: ConnectRefused | None = None
+        #: When its CONNECT had come, by the core's clock.
+        self.connect_at: float = 0.0
         self.broke_protocol = False
         self.orderly = False
 
     def receive(self, data: bytes) -> None:
-        """Handles a chunk of bytes. Afterwards the caller flushes the outbox."""
+        """Handles a chunk of bytes, as far as one pass goes. Afterwards the caller flushes the outbox."""
         if self.output.closing:
             return
-        if self.suspended:
+        if self.suspended or self.has_rest:
             # What the transport had read before it was paused, or reads to see whether the client is there.
             if self.listening:
                 self.listening = False
                 self.output.pause()
+            self.charge(len(data))
             unread = self.unread
             if unread is None:
                 self.unread = unread = []
@@ -142,6 +176,9 @@ class Session(Publisher):
         """Goes on with the packet that waited, then with what came behind it."""
         if self.output.closing:
             return
+        if self.listening:
+            self.listening = False
+            self.output.pause()
         self.suspended = False
         proceed = self.proceed
         answer = self.answer
@@ -151,14 +188,45 @@ class Session(Publisher):
             if proceed is not None:
                 proceed(answer)
             if self.is_ready():
-                self.handle_packets()
-            unread = self.unread
-            if unread is not None and self.is_ready():
-                self.unread = None
-                self.decoder.feed(b"".join(unread))
-                self.handle_packets()
+                self.handle_rest()
+            if self.has_rest and self.decoder.is_at_end():
+                self.handle_rest()  # what came while it waited
         except Exception as error:  # noqa: BLE001 - sorted out below
             self.fail(error)
+
+    def kept_bytes(self) -> int:
+        """Bytes that came and are not handled."""
+        decoder = self.decoder
+        kept = decoder.waiting_bytes()
+        if self.suspended or self.has_rest:
+            kept += decoder.size - decoder.position
+            if self.unread is not None:
+                for chunk in self.unread:
+                    kept += len(chunk)
+        return kept
+
+    def go_further(self) -> None:
+        """Goes on with the rest, as far as one pass goes."""
+        try:
+            self.handle_rest()
+        except Exception as error:  # noqa: BLE001 - sorted out below
+            self.fail(error)
+
+    def handle_rest(self) -> None:
+        self.step()
+        if not self.is_ready():
+            self.has_rest = False
+            return
+        if self.request is not None:
+            self.has_rest = True
+            return
+        unread = self.unread
+        decoder = self.decoder
+        if unread is not None and decoder.is_at_end():
+            decoder.feed(unread.pop(0))
+            if not unread:
+                self.unread = None
+        self.handle_packets()
 
     def is_ready(self) -> bool:
         """Whether packets may be handled now."""
@@ -174,6 +242,7 @@ class Session(Publisher):
         elif isinstance(error, ConnectRefused):
             counters.mqtt_connect_error += 1
             counters.mqtt_connack_sent[error.code] += 1
+            self.refused = error
             self.output.add(connack(False, error.code))
             self.output.close("refused: " + error.text)
         elif isinstance(error, StoreError):
@@ -184,8 +253,13 @@ class Session(Publisher):
             self.output.close("internal error")
 
     def handle_packets(self) -> None:
+        """Handles packets until none is whole, the session waits for something, or the pass did enough."""
         decoder = self.decoder
         output = self.output
+        core = self.core
+        enough = core.work + WORK_A_PASS
+        left: i64 = PACKETS_A_PASS
+        self.has_rest = False
         while decoder.next():
             head: int = decoder.head
             if self.subscriber is None:
@@ -196,19 +270,25 @@ class Session(Publisher):
                 self.on_publish()
             else:
                 self.handle(head)
+                if self.request is not None:
+                    left = 1
             if output.closing or self.suspended:
                 return
+            left -= 1
+            if left == 0 or core.work > enough:
+                self.has_rest = True
+                return
+        self.has_rest = self.unread is not None
 
     def handle(self, head: int) -> None:
         """Any packet but PUBLISH, on an accepted connection."""
         kind = head >> 4
-        if head & 15 != RESERVED_FLAGS[kind]:
-            # MQTT 3.1 has DUP, QoS and RETAIN bits everywhere; its clients may repeat with DUP.
-            if self.level != LEVEL_3_1 or kind not in (PUBREL, SUBSCRIBE, UNSUBSCRIBE):
-                raise ProtocolError(
-                    "wrong flags in " + PACKET_NAMES[kind],
-                    FLAG_STATEMENTS.get(kind, "MQTT-2.2.2-2"),
-                )
+        # MQTT 3.1 has DUP, QoS and RETAIN bits everywhere: used to repeat requests, else not used.
+        if head & 15 != RESERVED_FLAGS[kind] and self.level != LEVEL_3_1:
+            raise ProtocolError(
+                "wrong flags in " + PACKET_NAMES[kind],
+                FLAG_STATEMENTS.get(kind, "MQTT-2.2.2-2"),
+            )
         counters = self.core.counters
         if kind == PUBACK:
             counters.mqtt_puback_received += 1
@@ -224,10 +304,10 @@ class Session(Publisher):
             self.queue_of().on_pubcomp(self.packet_id(kind))
         elif kind == SUBSCRIBE:
             counters.mqtt_subscribe_received += 1
-            self.on_subscribe()
+            self.begin_request(kind)
         elif kind == UNSUBSCRIBE:
             counters.mqtt_unsubscribe_received += 1
-            self.on_unsubscribe()
+            self.begin_request(kind)
         elif kind == PINGREQ:
             self.check_empty(kind)
             counters.mqtt_pingreq_received += 1
@@ -259,11 +339,13 @@ class Session(Publisher):
         head: int = decoder.head
         if head >> 4 != CONNECT:
             raise ProtocolError(PACKET_NAMES[head >> 4] + " as the first packet", "MQTT-3.1.0-1")
-        if head & 15:
+        if head & 15 and not is_mqtt31(decoder.data, decoder.body):
             raise ProtocolError("wrong flags in CONNECT", "MQTT-2.2.2-2")
         self.core.counters.mqtt_connect_received += 1
+        self.connect_at = self.core.clock()
         connect = read_connect(decoder.data, decoder.body, decoder.end)
         self.client_id = connect.client_id
+        self.username = connect.username
         if connect.level not in self.levels:
             raise ConnectRefused(
                 "protocol level " + str(connect.level) + " is not allowed at this listener",
@@ -274,14 +356,22 @@ class Session(Publisher):
         check_client_id(connect, self.core.options.max_client_id_size)
         if not self.client_id:
             self.client_id = self.new_id
-        check_load(self.registry, self.client_id)
+        check_load(self.registry)
+        self.check_ban(connect)
         self.authenticate(connect)
+
+    def check_ban(self, connect: Connect) -> None:
+        if self.core.find_ban is not None:
+            peer = self.output.seen_peer()
+            check_ban(self.registry, connect.username, self.client_id, peer)
 
     def authenticate(self, connect: Connect) -> None:
         """Asks the auth hook; without one only anonymous and certified clients may enter.
 
         A verified certificate needs no hook, though one that there is may refuse its name.
         """
+        if self.foreign:
+            check_page(self.registry, self.foreign, connect, self.is_open())
         hook = self.hooks.auth_on_register
         if hook is None:
             if not self.anonymous and self.identity is None:
@@ -302,12 +392,19 @@ class Session(Publisher):
         )
         if isinstance(answer, Pending):
             self.suspend(answer, lambda later: self.on_register_verdict(connect, later))
+            self.charge(len(self.decoder.data))
+            self.listen()
         else:
             self.on_register_verdict(connect, answer)
 
+    def is_open(self) -> bool:
+        """Whether clients are let in now who bring no credentials, or those of their certificate."""
+        is_anonymous = self.hooks.auth_on_register is None or not self.anonymous_until_hook
+        return self.identity is not None or (self.anonymous and is_anonymous)
+
     def on_register_verdict(self, connect: Connect, answer: Answer) -> None:
         if isinstance(answer, Refuse):
-            raise refuse(answer)
+            raise refuse(answer, self.core.options.refusal_code)
         if isinstance(answer, RegisterModifiers):
             self.change(connect, answer)
         self.authorise_will(connect)
@@ -332,29 +429,31 @@ class Session(Publisher):
 
     def authorise_will(self, connect: Connect) -> None:
         """Asks whether the client may publish its will, if it has one."""
+        check_will(connect, self.options.max_message_size)
         hook = self.hooks.auth_on_publish
         if hook is None or not connect.has_will:
-            self.claim(connect, will_of(connect))
+            self.claim(connect, will_of(connect, self.client_id))
             return
         answer = self.ask(
             "auth_on_publish", hook, connect.username, self.subscriber_id(), will_seen(connect)
         )
         if isinstance(answer, Pending):
             self.suspend(answer, lambda later: self.on_will_verdict(connect, later))
+            self.listen()
         else:
             self.on_will_verdict(connect, answer)
 
     def on_will_verdict(self, connect: Connect, answer: Answer) -> None:
         if isinstance(answer, Refuse):
             raise refuse_will(answer, connect)
-        will = will_of(connect)
-        if isinstance(answer, PublishModifiers) and will is not None:
-            will = changed_message(will, answer)
-            self.will_mountpoint = answer.mountpoint
-        self.claim(connect, will)
+        # What a plugin changes about it is settled when it is published.
+        self.claim(connect, will_of(connect, self.client_id))
 
     def claim(self, connect: Connect, will: Message | None) -> None:
         """The CONNECT is good: waits for the session if another node of the cluster has it."""
+        self.check_ban(connect)  # plugins may have named another user
+        check_flapping(self.registry, connect.username, self.client_id)
+        check_owner(self.registry, self.client_id, self.owner_of(connect))
         claim = self.core.claim
         pending: Pending | None = None
         if claim is not None:
@@ -364,15 +463,26 @@ class Session(Publisher):
             return
         self.claiming = True
         self.suspend(pending, lambda answer: self.on_claimed(connect, will, answer))
-        # Whoever is not read could go away unseen, and would be a client with its session in the end.
+        self.listen()
+
+    def listen(self) -> None:
+        """Reads while a CONNECT waits: whoever is not read could go away unseen, and be let in in the end."""
         self.listening = True
         self.output.resume()
 
+    def charge(self, size: int) -> None:
+        """Bytes wait in memory with a CONNECT."""
+        pending = self.pending
+        if pending is not None and pending.charge is not None:
+            pending.charge(size)
+
+    def give_up(self) -> None:
+        """The verdict on the CONNECT takes too long: the client had better come again."""
+        self.core.counters.logins_put_off += 1
+        self.fail(ConnectRefused("no verdict within login_timeout", REFUSED_UNAVAILABLE))
+
     def on_claimed(self, connect: Connect, will: Message | None, answer: Answer) -> None:
         self.claiming = False
-        if self.listening:
-            self.listening = False
-            self.output.pause()
         if isinstance(answer, Refuse):
             # It was never accepted: no CONNACK says that somebody else has its place.
             self.output.close(answer.reason)
@@ -380,29 +490,88 @@ class Session(Publisher):
         self.accept(connect, will)
 
     def accept(self, connect: Connect, will: Message | None) -> None:
-        """Session, CONNACK, then what waits [MQTT-3.2.0-1]."""
+        """The session is the connection's; its subscriptions are asked about anew if it was there."""
         core = self.core
-        if not connect.clean_session and core.store is not None and core.store.failing:
-            raise ConnectRefused("the store cannot write", REFUSED_UNAVAILABLE)
+        if not connect.clean_session and core.store is not None:
+            store = core.store
+            # Who has a session already may take what waits there: that makes room.
+            if store.failing or (
+                store.is_short and self.client_id not in self.registry.subscribers
+            ):
+                raise ConnectRefused(store.why_refused(), REFUSED_UNAVAILABLE)
+        if not connect.clean_session and self.registry.refuses(self.client_id):
+            raise ConnectRefused(DAMAGED, REFUSED_UNAVAILABLE)
         if self.is_cut_off(self.options.allow_register_during_netsplit):
             raise ConnectRefused(SPLIT + " (allow_register_during_netsplit)", REFUSED_UNAVAILABLE)
+        # It may have come from another node meanwhile.
+        check_owner(self.registry, self.client_id, self.owner_of(connect))
         self.level = connect.level
         self.clean = connect.clean_session
         self.username = connect.username
         self.keep_alive = connect.keep_alive
         self.started_at = core.wall_clock()
         output = self.output
-        subscriber, present = self.registry.register(self.client_id, self.clean, output)
+        user = self.owner_of(connect)
+        before = self.registry.subscribers.get(self.client_id)
+        is_others = before is not None and before.owner is not None and before.owner != user
+        subscriber, present = self.registry.register(self.client_id, self.clean, output, user)
         self.subscriber = subscriber
-        if present and subscriber.queue.username != self.username:
-            # The subscriptions were granted to somebody else, or to a user that nobody remembers.
-            subscriber.recheck = True
-        subscriber.is_known = True
         subscriber.queue.username = self.username
         subscriber.queue.options = self.options
         subscriber.queue.bridge = connect.bridge
+        if present and is_others:
+            subscriber.queue.drop_unwanted()  # what the user before had in flight, and does not subscribe to
+        self.ask_anew(Resumed(wanted_of(subscriber) if present else [], will, present))
+
+    def ask_anew(self, resumed: "Resumed") -> None:
+        """Asks about the subscriptions of a session that is resumed, before anything of it is sent."""
+        hook = self.hooks.auth_on_subscribe
+        while hook is not None and resumed.done < len(resumed.wanted):
+            part = resumed.part()
+            answer = self.ask("auth_on_subscribe", hook, self.username, self.subscriber_id(), part)
+            if isinstance(answer, Pending):
+                self.suspend(answer, lambda later: self.on_asked_anew(resumed, later))
+                return
+            self.take_back(part, answer)
+            resumed.done += len(part)
+            if resumed.done < len(resumed.wanted) and self.core.call_later is not None:
+                self.let_others(lambda _: self.ask_anew(resumed))
+                return
+        self.begin(resumed.will, resumed.present)
+
+    def on_asked_anew(self, resumed: "Resumed", answer: Answer) -> None:
+        part = resumed.part()
+        self.take_back(part, answer)
+        resumed.done += len(part)
+        self.ask_anew(resumed)
+
+    def let_others(self, proceed: "Callable[[Answer], None]") -> None:
+        """Goes on in a later pass: others are served first."""
+        pause = Pending(nothing)
+        assert self.core.call_later is not None
+        self.core.call_later(0.0, lambda: pause.finish(None))
+        self.suspend(pause, proceed)
+
+    def take_back(self, wanted: list[Subscription], answer: Answer) -> None:
+        """Ends what the client may not subscribe to any more."""
+        subscriber = self.subscriber
+        assert subscriber is not None
+        if isinstance(answer, Refuse) and answer.unavailable:
+            text = "subscriptions cannot be judged: " + answer.reason
+            raise ConnectRefused(text, REFUSED_UNAVAILABLE)
+        self.output.judge_again(lapse_of(answer))
+        lost = take_back(self.registry, subscriber, wanted, answer)
+        plugin: str = getattr(answer, "plugin", "")
+        tell_of_lost(self.registry, subscriber, self.hooks, lost, plugin)
+
+    def begin(self, will: Message | None, present: bool) -> None:
+        """CONNACK, then what waits [MQTT-3.2.0-1]."""
+        core = self.core
+        output = self.output
+        subscriber = self.subscriber
+        assert subscriber is not None
         self.will = will
-        self.decoder.max_packet_size = core.options.max_packet_size
+        self.limit_packets()
         core.counters.mqtt_connack_sent[ACCEPTED] += 1
         # MQTT 3.1 has no session-present flag.
         output.add(connack(present and self.level != LEVEL_3_1, ACCEPTED))
@@ -410,8 +579,6 @@ class Session(Publisher):
         if hook is not None:
             core.tell("on_register", hook, output.seen_peer(), self.subscriber_id(), self.username)
         subscriber.queue.go_online(output)
-        if subscriber.recheck and core.recheck is not None:
-            core.recheck(self.registry, subscriber)
         wakeup = self.hooks.on_client_wakeup
         if wakeup is not None:
             core.tell("on_client_wakeup", wakeup, self.subscriber_id())
@@ -427,115 +594,14 @@ class Session(Publisher):
                 present,
             )
 
-    # SUBSCRIBE, UNSUBSCRIBE
+    def owner_of(self, connect: Connect) -> str:
+        """Whose a durable session is that this CONNECT begins or resumes."""
+        return OURS if self.is_ours else connect.username or ""
 
-    def on_subscribe(self) -> None:
-        """Subscribes filter by filter, answers, then sends retained messages (section 3.8.4)."""
-        subscriber = self.subscriber
-        assert subscriber is not None
-        decoder = self.decoder
-        packet_id, requests = read_subscribe(decoder.data, decoder.body, decoder.end)
-        wanted = [Subscription(each.topic_filter, each.qos) for each in requests]
-        if self.is_cut_off(self.options.allow_subscribe_during_netsplit):
-            self.refuse_subscribe(packet_id, wanted)
-            return
-        hook = self.hooks.auth_on_subscribe
-        if hook is None:
-            self.finish_subscribe(packet_id, wanted, None)
-            return
-        answer = self.ask("auth_on_subscribe", hook, self.username, self.subscriber_id(), wanted)
-        if isinstance(answer, Pending):
-            self.suspend(answer, lambda later: self.finish_subscribe(packet_id, wanted, later))
-        else:
-            self.finish_subscribe(packet_id, wanted, answer)
-
-    def finish_subscribe(self, packet_id: int, wanted: list[Subscription], answer: Answer) -> None:
-        subscriber = self.subscriber
-        assert subscriber is not None
-        granted = wanted
-        if isinstance(answer, Refuse):
-            self.core.counters.mqtt_subscribe_auth_error += 1
-            granted = [Subscription(each.topic_filter, REFUSED_QOS) for each in wanted]
-            tell_of_subscribe(self.registry, self.client_id, self.username, wanted, answer)
-        elif isinstance(answer, list):
-            granted = answer
-            tell_of_subscribe(self.registry, self.client_id, self.username, wanted, answer)
-        codes = bytearray()
-        accepted: list[Subscription] = []
-        for index, each in enumerate(granted):
-            topic_filter: str = each.topic_filter
-            qos: int = each.qos
-            if qos > 2 or not self.registry.may_subscribe(subscriber, topic_filter):
-                # An MQTT 3.1 client does not know the failure code.
-                asked: int = wanted[index].qos
-                codes.append(asked if self.level == LEVEL_3_1 else SUBSCRIPTION_FAILED)
-                continue
-            self.registry.subscribe(subscriber, topic_filter, qos)
-            accepted.append(each)
-            codes.append(qos)
-        fence = self.core.fence
-        if fence is not None and accepted:
-            pending = fence(self.registry, subscriber, [each.topic_filter for each in accepted])
-            if pending is not None:
-                done = bytes(codes)
-                self.suspend(pending, lambda _: self.answer_subscribe(packet_id, done, accepted))
-                return
-        self.answer_subscribe(packet_id, bytes(codes), accepted)
-
-    def answer_subscribe(self, packet_id: int, codes: bytes, accepted: list[Subscription]) -> None:
-        subscriber = self.subscriber
-        assert subscriber is not None
-        self.core.counters.mqtt_suback_sent += 1
-        self.output.add(suback(packet_id, codes))
-        hook = self.hooks.on_subscribe
-        if hook is not None:
-            self.core.tell("on_subscribe", hook, self.username, self.subscriber_id(), accepted)
-        for each in accepted:
-            if each.topic_filter in subscriber.subscriptions:  # it may have been revoked meanwhile
-                self.registry.send_retained(subscriber, each.topic_filter, each.qos)
-            if self.output.closing:
-                return
-
-    def refuse_subscribe(self, packet_id: int, wanted: list[Subscription]) -> None:
-        """Subscriptions may not be taken now; an MQTT 3.1 client knows no answer that says so."""
-        counters = self.core.counters
-        counters.mqtt_subscribe_error += 1
-        if self.level == LEVEL_3_1:
-            self.output.close(SPLIT + " (allow_subscribe_during_netsplit) [MQTT-4.8.0-2]")
-            return
-        first = wanted[0].topic_filter
-        tell_of_split(self.registry, self.client_id, "subscription refused", "filter", first)
-        counters.mqtt_suback_sent += 1
-        self.output.add(suback(packet_id, bytes([SUBSCRIPTION_FAILED] * len(wanted))))
-
-    def on_unsubscribe(self) -> None:
-        decoder = self.decoder
-        packet_id, filters = read_unsubscribe(decoder.data, decoder.body, decoder.end)
-        if self.is_cut_off(self.options.allow_unsubscribe_during_netsplit):
-            self.core.counters.mqtt_unsubscribe_error += 1
-            self.output.close(SPLIT + " (allow_unsubscribe_during_netsplit) [MQTT-4.8.0-2]")
-            return
-        hook = self.hooks.on_unsubscribe
-        answer: Answer = None
-        if hook is not None:
-            answer = self.ask("on_unsubscribe", hook, self.username, self.subscriber_id(), filters)
-        if isinstance(answer, Pending):
-            self.suspend(answer, lambda later: self.finish_unsubscribe(packet_id, filters, later))
-        else:
-            self.finish_unsubscribe(packet_id, filters, answer)
-
-    def finish_unsubscribe(self, packet_id: int, filters: list[str], answer: Answer) -> None:
-        subscriber = self.subscriber
-        assert subscriber is not None
-        if isinstance(answer, list):
-            filters = answer
-        for topic_filter in filters:
-            self.registry.unsubscribe(subscriber, topic_filter)
-        self.core.counters.mqtt_unsuback_sent += 1
-        self.output.add(UNSUBACK_HEAD + PACKET_IDS[packet_id])
-        told = self.hooks.on_topic_unsubscribed
-        if told is not None:
-            self.core.tell("on_topic_unsubscribed", told, self.subscriber_id(), filters)
+    def limit_packets(self) -> None:
+        """Takes packets as large as the options allow an accepted client."""
+        options = self.core.options
+        self.decoder.limit(options.max_packet_size, options.max_control_packet_size)
 
     # The end
 
@@ -552,15 +618,14 @@ class Session(Publisher):
             pending.cancel()
         self.proceed = None
         self.unread = None
-        level = logging.INFO
-        if self.orderly:
-            level = logging.DEBUG
-        elif self.broke_protocol:
-            level = logging.WARNING
-        if log.isEnabledFor(level):
-            name, values = self.registry.named(self.client_id)
-            text = "closed " + name + ' peer=%s reason="%s"'
-            log.log(level, text, *values, self.output.describe(), reason)
+        self.has_rest = False
+        self.request = None
+        refused = self.refused
+        if refused is not None:
+            peer = self.output.describe()
+            tell_of_login(self.registry, self.client_id, self.username, peer, refused)
+        else:
+            self.tell_end(reason)
         subscriber = self.subscriber
         if subscriber is None:
             return
@@ -576,31 +641,18 @@ class Session(Publisher):
         if self.core.options.suppress_lwt_on_session_takeover and reason.startswith("taken over"):
             return
         try:
-            self.publish_will(will)
+            publish_will(self, will)
         except Exception:
             log.exception("internal error at the will of client=%s", self.client_id)
 
-    def publish_will(self, will: Message) -> None:
-        """Publishes the will, unless it had to join more than the store can ever take."""
-        core = self.core
-        registry = self.registry
-        if self.will_mountpoint is not None and core.find_registry is not None:
-            registry = core.find_registry(self.will_mountpoint)
-        route = registry.route(will.topic)
-        if self.is_cut_off(self.options.allow_publish_during_netsplit):
-            core.counters.mqtt_publish_error += 1
-            tell_of_split(registry, self.client_id, "will lost", "topic", route.text)
-            return
-        store = core.store
-        if store is not None and store.gathered > 2 * core.options.max_uncommitted_writes:
-            if will.retain or route.is_stored():
-                core.counters.mqtt_publish_error += 1
-                log.warning("will of client=%s is lost: the store cannot write", self.client_id)
-                return
-        if route.taps:
-            try:
-                registry.tap(route, will, self.client_id)
-            except StoreError as error:
-                # Nobody sends a will again: the others shall have it at least.
-                log.warning("will of client=%s is not in its stream: %s", self.client_id, error)
-        registry.publish(route, will, self.options.shared_subscription_policy)
+    def tell_end(self, reason: str) -> None:
+        """Tells of the end of a connection that was not refused."""
+        level = logging.INFO
+        if self.orderly:
+            level = logging.DEBUG
+        elif self.broke_protocol:
+            level = logging.WARNING
+        if log.isEnabledFor(level):
+            name, values = self.registry.named(self.client_id)
+            text = "closed " + name + ' peer=%s reason="%s"'
+            log.log(level, text, *values, self.output.describe(), reason)

@@ -1,39 +1,64 @@
 """Checking and repairing a store, while no broker uses it.
 
-A store is damaged in two ways. LevelDB may find a file missing or a checksum wrong: then it refuses
+A store is damaged in two ways. Files may be missing, or not what LevelDB wrote: then it refuses
 to open, or to read some block. Or every record is readable and some do not fit together, because a
-repair had to leave others out (see `vmq.store_walk`). `check` looks for both and changes nothing
-that means anything (LevelDB moves its log into a table whenever it is opened). `repair` mends both:
-it builds a new store beside the old one, keeps the old one under another name, and only then puts
-the new one in its place.
+repair had to leave others out (see `vmq.store_walk`). `check` and `repair` look for both in a copy of the store, for
+LevelDB changes files whenever it opens a database. `repair` mends the copy, keeps the old store under another name, and
+only then puts the copy in its place.
 """
 
 import fcntl
-import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import plyvel
 
 from vmq.store import StoreError
-from vmq.store_open import StoreDamagedError, open_leveldb, repair_folder, text_of
-from vmq.store_walk import Progress, Report, Walk
+from vmq.store_copy import check_room, copy_database
+from vmq.store_damage import forget, load
+from vmq.store_files import is_table
+from vmq.store_open import (
+    StoreDamagedError,
+    in_use,
+    is_of_leveldb,
+    open_leveldb,
+    repair_folder,
+    text_of,
+)
+from vmq.store_orphans import FILE as ORPHANS
+from vmq.store_orphans import Orphans
+from vmq.store_walk import Report, Walk, show
 
-__all__ = ["Report", "check", "repair"]
+__all__ = ["Progress", "Report", "check", "repair"]
+
+#: Called now and then with what is done ("copying", "mending"), how much of it is done, and how much there is.
+Progress = Callable[[str, int, int], None]
 
 
-def check(path: Path) -> Report:
+def check(path: Path, progress: Progress | None = None) -> Report:
     """Reads every record of a store and reports what it holds and what is wrong with it.
+
+    Where that cannot be read whole, the counts are those of what a repair would save.
 
     Args:
         path: the broker's data folder, or the folder of the store itself.
+        progress: told how far it is.
 
     Raises:
-        StoreError: there is no store, it is in use, or it is not of this version of vmq.
+        StoreError: there is no store, it is in use, it is not of this version of vmq, or there is no room for a copy.
     """
-    return examine(find_store(path)).report
+    folder = find_store(path)
+    work = folder.with_name(folder.name + ".checking")
+    with locked(folder), copied(folder, work, progress):
+        found = examine(work)
+        if not found.readable:
+            report = mend(work, found, progress)
+            report.problems = found.report.problems
+            report.notes = ["counted is what 'vmq store repair' saves", *report.notes]
+            return report
+        return found.report
 
 
 def repair(path: Path, progress: Progress | None = None) -> Report:
@@ -41,36 +66,70 @@ def repair(path: Path, progress: Progress | None = None) -> Report:
 
     Args:
         path: the broker's data folder, or the folder of the store itself.
-        progress: called now and then with the records done and their total number.
+        progress: told how far it is.
 
     Raises:
-        StoreError: there is no store, it is in use, it is not of this version of vmq, or it cannot
-            be mended. The store is as it was then.
+        StoreError: there is no store, it is in use, it is not of this version of vmq, there is no room for a copy, or
+            it cannot be mended. The store is as it was then.
     """
     folder = find_store(path, finish_repair=True)
-    found = examine(folder)
-    if found.report.ok:
-        found.report.notes.append("nothing to mend")
-        return found.report
     work = repair_folder(folder)
-    with locked(folder):
-        shutil.rmtree(work, ignore_errors=True)
-        try:
-            copy_database(folder, work)
-            notes = [] if found.readable else mend_files(work)
-            notes += mend_records(work, progress)
-            report = examine(work).report
-        except BaseException:
-            shutil.rmtree(work, ignore_errors=True)
-            raise
+    with locked(folder), copied(folder, work, progress):
+        found = examine(work)
+        if found.report.ok:
+            found.report.notes.append("nothing to mend")
+            return found.report
+        report = mend(work, found, progress)
         aside = free_name(folder)
         folder.rename(aside)
         work.rename(folder)
-    report.notes = [f"the store as it was is kept in {aside}", *notes]
+        report.notes.insert(0, f"the store as it was is kept in {aside}")
+        if (folder / ORPHANS).exists():
+            (folder / ORPHANS).rename(aside / ORPHANS)
+            report.notes.insert(
+                1, f"messages of clients that nothing names any more are kept in {aside / ORPHANS}"
+            )
+    return report
+
+
+def mend(work: Path, found: "Examined", progress: Progress | None) -> Report:
+    """Mends a copy; the report tells what is in it then, its notes what was done.
+
+    Raises:
+        StoreError: it cannot be mended.
+    """
+    damage = load(work)
+    notes = [
+        f"lost of table {each.table}: {show(each.first.removesuffix(bytes(1)))} to {show(each.last)}"
+        for each in damage.lost
+    ]
+    notes += [] if found.readable else mend_files(work)
+    notes += mend_records(work, progress)
+    forget(work)
+    report = examine(work).report
+    report.notes = notes
     return report
 
 
 # Folders and files
+
+
+@contextmanager
+def copied(folder: Path, work: Path, progress: Progress | None) -> Iterator[None]:
+    """Copies a store; what is left of the copy goes at the end.
+
+    Raises:
+        StoreError: there is no room for it.
+    """
+    shutil.rmtree(work, ignore_errors=True)
+    try:
+        if progress is None:
+            copy_database(folder, work)
+        else:
+            copy_database(folder, work, lambda done, total: progress("copying", done, total))
+        yield
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
 
 
 def find_store(path: Path, finish_repair: bool = False) -> Path:
@@ -85,21 +144,10 @@ def find_store(path: Path, finish_repair: bool = False) -> Path:
         if not finish_repair:
             raise StoreError(f"a repair of {folder} was interrupted: run 'vmq store repair' again")
         repair_folder(folder).rename(folder)
-    if folder.is_dir():
-        return folder
-    if path.is_dir() and any(is_of_leveldb(each.name) for each in path.iterdir()):
-        return path
+    for each in (folder, path):
+        if each.is_dir() and any(is_of_leveldb(file.name) for file in each.iterdir()):
+            return each
     raise StoreError(f"there is no store in {path}")
-
-
-def is_of_leveldb(name: str) -> bool:
-    """Whether a database has files of such names."""
-    return name == "CURRENT" or name.startswith("MANIFEST-") or is_table(name)
-
-
-def is_table(name: str) -> bool:
-    """Whether a file is one of LevelDB's tables."""
-    return name.endswith((".ldb", ".sst"))
 
 
 @contextmanager
@@ -115,24 +163,8 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise StoreError(f"{folder} is in use by another process") from None
+            raise in_use(folder) from None
         yield
-
-
-def copy_database(source: Path, target: Path) -> None:
-    """Copies a database. Tables are linked where that is possible: they never change."""
-    target.mkdir(parents=True)
-    for each in sorted(source.iterdir()):
-        if not each.is_file() or each.name == "LOCK":
-            continue
-        copy = target / each.name
-        if is_table(each.name):
-            try:
-                os.link(each, copy)
-                continue
-            except OSError:
-                pass  # a file system without links
-        shutil.copy2(each, copy)
 
 
 def free_name(folder: Path) -> Path:
@@ -159,18 +191,30 @@ def mend_files(folder: Path) -> list[str]:
         What was lost.
 
     Raises:
-        StoreError: LevelDB gave up.
+        StoreError: LevelDB gave up, or there is no room.
     """
     lost: list[str] = []
+    # All is written once more before what it was written from goes.
+    check_room(folder, sum(each.stat().st_size for each in folder.iterdir()), "the repair")
     try:
         for log in sorted(folder.glob("[0-9]*.log")):
             lost += log_to_table(folder, log)
         plyvel.repair_db(str(folder), paranoid_checks=True)
+        lost += lost_of_tables(folder)
+        settle(folder)
     except plyvel.Error as error:
         raise StoreError(f"the store cannot be mended: {text_of(error)}") from None
-    lost += lost_of_tables(folder)
     shutil.rmtree(folder / "lost", ignore_errors=True)
     return lost
+
+
+def settle(folder: Path) -> None:
+    """Makes tables of one level of those that a repair has put on the first, where the newest file is believed.
+
+    A table may be newer than one whose records are: what it was made of may be older.
+    """
+    with closing(open_leveldb(folder, create=False)) as db:
+        db.compact_range()
 
 
 def log_to_table(folder: Path, log: Path) -> list[str]:
@@ -217,12 +261,13 @@ def mend_records(folder: Path, progress: Progress | None) -> list[str]:
     Raises:
         StoreError: it is not vmq's after all, or cannot be read or written.
     """
-    with closing(open_leveldb(folder, create=False)) as db:
+    with closing(open_leveldb(folder, create=False)) as db, Orphans(folder, db) as orphans:
         walk = Walk(db, folder, mend=True)
+        walk.orphan = orphans.save
         try:
             if progress is not None:
                 walk.total = sum(1 for _ in db.iterator(include_value=False))
-                walk.progress = progress
+                walk.progress = lambda done, total: progress("mending", done, total)
             walk.run()
         except plyvel.Error as error:
             raise StoreError(f"the store cannot be mended: {text_of(error)}") from None
@@ -250,4 +295,10 @@ def examine(folder: Path) -> Examined:
     with closing(db):
         walk = Walk(db, folder, mend=False)
         walk.run()
+        lost = load(folder).lost
+        if lost:
+            tables = ", ".join(dict.fromkeys(each.table for each in lost))
+            walk.report.problems.append(
+                f"{len(lost)} blocks of {tables} could not be read; what needs them is refused until a repair"
+            )
         return Examined(walk.report, walk.readable)

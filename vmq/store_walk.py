@@ -19,20 +19,24 @@ from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.topics import decode_filter, decode_text, decode_topic_name
 from vmq.store import (
     FLAG_GROUP,
+    FLAG_NOTE,
     FLAG_REF,
     FLAG_RELEASED,
     FORMAT,
-    check_end,
+    FORMAT_1,
+    NOTE,
+    decode_retained,
     split_group,
     split_scope,
 )
+from vmq.store_lines import LINES, check_end, is_end, line_ends
 from vmq.store_open import no_format, other_format, text_of
 
 #: The first bytes of vmq's keys.
-KINDS: Final = b"acdefghiklmnopqrstuvwx"
+KINDS: Final = b"abcdefghiklmnopqrstuvwx"
 
 #: Every flag that an entry may have, and its QoS.
-ENTRY_FLAGS: Final = 63
+ENTRY_FLAGS: Final = 127
 
 #: Message numbers counted in memory before they go to the disk as a sorted run.
 COUNTED_IN_MEMORY: Final = 200_000
@@ -136,6 +140,8 @@ class Walk:
         self.malformed = False
         #: LevelDB has read everything so far.
         self.readable = True
+        #: Each line has an end: it is no store of version 1.
+        self.ends_lines = True
         #: Numbers of the sessions that live, and of those whose records are still to be deleted.
         self.live: set[bytes] = set()
         self.ended: set[bytes] = set()
@@ -144,6 +150,8 @@ class Walk:
         self.done: int = 0
         self.total: int = 0
         self.progress: Progress | None = None
+        #: Takes entries that belong to no session, before they go.
+        self.orphan: Callable[[bytes, bytes], None] | None = None
 
     def run(self) -> None:
         """Walks.
@@ -166,10 +174,12 @@ class Walk:
         self.sessions()
         self.copies()
         self.ended_sessions()
+        self.missing_ends()
         self.subscriptions()
         self.received()
         self.retained()
         self.progress_of_sinks()
+        self.sizes()
         self.lanes()
         self.held()
         self.report.queued = self.entries(b"q")
@@ -240,8 +250,9 @@ class Walk:
             found: bytes | None = self.db.get(b"v", verify_checksums=True)
         except plyvel.Error:
             return True  # told by the walk over the records of its block
-        if found is not None and found != FORMAT:
+        if found is not None and found not in (FORMAT, FORMAT_1):
             raise other_format(self.folder, found)
+        self.ends_lines = found != FORMAT_1
         return found is not None
 
     def strangers(self) -> None:
@@ -263,7 +274,7 @@ class Walk:
     def sessions(self) -> None:
         for key, value in self.records(prefix=b"s"):
             number = value[:8]
-            if len(value) != 16 or has_scoped_flaw(decode_client_id, key[1:]):
+            if is_no_session(value) or has_scoped_flaw(decode_client_id, key[1:]):
                 self.found_malformed("ill-formed session records", key)
             elif number in self.live:
                 self.found("sessions with the number of another one", show(key), key)
@@ -304,17 +315,46 @@ class Walk:
     def ended_sessions(self) -> None:
         for key, value in self.records(prefix=b"g"):
             number = key[1:]
-            if len(number) != 8 or value:
+            # Where to begin with what waits and what is in flight; the last record that was deleted.
+            is_place = len(value) == 16 or (len(value) > 16 and value[16] in LINES)
+            if len(number) != 8 or (value and not is_place):
                 self.found_malformed("ill-formed records of ended sessions", key)
             elif number in self.live:
                 self.found("ended sessions that live", show(key), key)
             else:
                 self.ended.add(number)
 
+    def missing_ends(self) -> None:
+        """Lines without an end, which would only be slow to read."""
+        if not self.ends_lines or not self.readable:
+            return
+        for number in sorted(self.live):
+            for key in line_ends(number):
+                if self.db.get(key) is None:
+                    self.found("lines of records without an end", show(key), key, b"")
+
+    def is_end(self, key: bytes, value: bytes) -> bool:
+        """Whether a record is the end of a line, which is looked at here."""
+        if not is_end(key):
+            return False
+        if value:
+            self.found_malformed("ill-formed ends of lines of records", key)
+        else:
+            self.has_session(key, "ends of lines of records")
+        return True
+
     def progress_of_sinks(self) -> None:
         for key, value in self.records(prefix=b"p"):
             if len(value) != 16 or has_flaw(decode_client_id, key[1:]):
                 self.found_malformed("ill-formed records of sinks", key)
+
+    def sizes(self) -> None:
+        """What the messages of sessions have on disk; after a repair the broker counts anew."""
+        for key, value in self.records(prefix=b"b"):
+            if len(key) not in (1, 9) or len(value) != 8:
+                self.found_malformed("ill-formed sizes of sessions", key)
+            elif self.mend:
+                self.fixes[key] = None
 
     def lanes(self) -> None:
         """What belongs to messages between nodes."""
@@ -337,6 +377,8 @@ class Walk:
     def held(self) -> None:
         """Messages that wait for their turn to wait."""
         for key, value in self.records(prefix=b"h"):
+            if self.is_end(key, value):
+                continue
             node, end, entry = value.partition(b"\0")
             if (
                 len(key) != 17
@@ -359,6 +401,8 @@ class Walk:
 
     def subscriptions(self) -> None:
         for key, value in self.records(prefix=b"u"):
+            if self.is_end(key, value):
+                continue
             if len(key) < 10 or has_flaw(decode_filter, key[9:]) or len(value) != 1 or value[0] > 2:
                 self.found_malformed("ill-formed subscriptions", key)
             elif self.has_session(key, "subscriptions"):
@@ -366,6 +410,8 @@ class Walk:
 
     def received(self) -> None:
         for key, value in self.records(prefix=b"x"):
+            if self.is_end(key, value):
+                continue
             if len(key) != 11 or key.endswith(b"\0\0") or value:
                 self.found_malformed("ill-formed records of received packet ids", key)
             else:
@@ -373,7 +419,7 @@ class Walk:
 
     def retained(self) -> None:
         for key, value in self.records(prefix=b"r"):
-            if has_scoped_flaw(decode_topic_name, key[1:]) or len(value) < 2 or value[0] > 2:
+            if has_scoped_flaw(decode_topic_name, key[1:]) or is_not_retained(value):
                 self.found_malformed("ill-formed retained messages", key)
             else:
                 self.report.retained += 1
@@ -385,12 +431,16 @@ class Walk:
         session = b""
         by_packet_id: dict[int, bytes] = {}
         for key, value in self.records(prefix=kind):
+            if self.is_end(key, value):
+                continue
             if entry_flaw(key, value):
                 self.found_malformed(f"ill-formed {what}", key)
                 continue
             if self.has_session(key, what):
                 count += 1
             elif self.mend:
+                if self.orphan is not None:
+                    self.orphan(key, value)
                 continue  # it goes, and lets go of its message
             if kind == b"i":
                 if key[1:9] != session:
@@ -465,7 +515,7 @@ class Walk:
         """Deletes the entries whose message is missing; they are tallied already."""
         for kind in (b"q", b"i"):
             for key, value in self.records(prefix=kind):
-                if value[0] & FLAG_REF and self.db.get(b"m" + value[3:11]) is None:
+                if value and value[0] & FLAG_REF and self.db.get(b"m" + value[3:11]) is None:
                     self.fixes[key] = None
                     if len(self.fixes) >= STEP:
                         self.apply()
@@ -496,9 +546,30 @@ class Numbered:
 # Forms
 
 
+def is_not_retained(value: bytes) -> bool:
+    """Whether the record of a retained message is none, or has no payload."""
+    try:
+        return not decode_retained(b"", value).payload
+    except ValueError:
+        return True
+
+
+def is_no_session(value: bytes) -> bool:
+    """Whether the record of a session has neither 16 bytes nor a user behind them."""
+    if len(value) == 16:
+        return False
+    try:
+        value[17:].decode()
+    except UnicodeDecodeError:
+        return True
+    return value[16:17] != b"\1"
+
+
 def show(key: bytes) -> str:
     """A record as an operator is told of it."""
     kind, number, rest = key[:1], int.from_bytes(key[1:9], "big"), key[9:]
+    if key[:1] in (b"q", b"i", b"u", b"x", b"h") and is_end(key):
+        return f"session {number}, end of its line {kind.decode()!r}"
     if kind == b"s":
         return f"client {scoped_text(key[1:])}"
     if kind == b"r":
@@ -574,6 +645,10 @@ def entry_flaw(key: bytes, value: bytes) -> bool:
         return True
     if key[:1] == b"i" and value[1:3] == b"\0\0":
         return True
+    if flags & FLAG_NOTE:
+        if flags & FLAG_RELEASED or len(value) < 5 + NOTE:
+            return True
+        value = value[:-NOTE]
     if flags & FLAG_GROUP:
         if flags & FLAG_RELEASED or len(value) < 5 + int.from_bytes(value[-2:], "big"):
             return True

@@ -21,6 +21,7 @@ from vmq.registry import Registry
 from vmq.sinks import Sinks
 from vmq.streams.catalog import Catalog, Stream
 from vmq.streams.commits import Commits
+from vmq.streams.damaged import ADVICE
 from vmq.streams.errors import StreamError
 from vmq.streams.staging import Staging
 
@@ -35,9 +36,10 @@ class Streaming:
         registry: the topic tree.
         folder: where the streams lie.
         declared: those that the configuration names.
+        strict: this broker is a node of a cluster, in which others count on its partitions (`Catalog`).
 
     Raises:
-        StreamError: a stream cannot be used: its folder is taken, its definition or a segment is damaged.
+        StreamError: a stream cannot be used: its folder is taken, its definition or (`strict`) a segment is damaged.
         OSError: the disk.
     """
 
@@ -47,6 +49,8 @@ class Streaming:
         registry: Registry,
         folder: Path,
         declared: Mapping[str, StreamOptions],
+        *,
+        strict: bool = False,
     ) -> None:
         self.core = core
         self.registry = registry
@@ -55,7 +59,7 @@ class Streaming:
         self.commits.on_committed = core.outbox.release_streams
         self.commits.on_pressure = self.on_pressure
         self.commits.on_failure = self.on_failure
-        self.catalog = Catalog(folder, declared, self.commits)
+        self.catalog = Catalog(folder, declared, self.commits, strict=strict)
         self.catalog.on_change = self.forget_routes
         core.find_taps = self.catalog.appenders
         self.forget_routes()
@@ -82,7 +86,9 @@ class Streaming:
             until_hook = config.anonymous_until_hook(name) and hooks.auth_on_register is not None
             return config.anonymous_allowed(name) and not until_hook
 
-        access = BrokerAccess(name, hooks, anonymous, secure=options.endpoint.is_tls)
+        access = BrokerAccess(
+            name, hooks, anonymous, secure=options.endpoint.is_tls, options=self.core.options
+        )
         listener = FlightListener(name, options, self.catalog, access, self.sinks)
         await listener.open()
         self.listeners.append(listener)
@@ -140,6 +146,13 @@ class Streaming:
         """Why the streams cannot do their work now."""
         if self.commits.failure is not None:
             yield f"the streams cannot write: {self.commits.failure}"
+        for each in self.catalog.damaged():
+            where = f"partition {each.number} of stream {each.stream!r}"
+            yield f"{where} is damaged and refused: {each.damage}; {ADVICE}"
+        for partition in self.catalog.all_partitions():
+            for path, flaw in list(partition.flaws.items()):
+                if path.exists():  # the retention may have deleted it
+                    yield f"readers of a segment are refused from there on: {flaw}"
 
     def families(self) -> Iterator[Family]:
         """The figures of the streams."""

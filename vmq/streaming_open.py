@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from vmq.config import Config
 from vmq.core import Core
+from vmq.process import own_folder
 from vmq.registry import Registry
 from vmq.start_error import StartError
 
@@ -17,6 +18,19 @@ def streams_folder(config: Config) -> Path:
     return Path(config.broker.data_dir) / "streams"
 
 
+def check_libraries() -> None:
+    """Looks whether what streams need is installed.
+
+    Raises:
+        StartError: a library is missing.
+    """
+    try:
+        import vmq.streaming  # noqa: F401
+    except ImportError as error:
+        text = f"streams need more libraries ({error}): pip install 'vmq[streams]'"
+        raise StartError(text) from error
+
+
 def open_streaming(core: Core, registry: Registry, config: Config) -> "Streaming":
     """Opens the streams of the configuration, and those that only lie in the data directory.
 
@@ -24,13 +38,12 @@ def open_streaming(core: Core, registry: Registry, config: Config) -> "Streaming
         StartError: a library is missing, or the folder cannot be used.
     """
     folder = streams_folder(config)
+    check_libraries()
+    from vmq.streaming import StreamError, Streaming
+
     try:
-        from vmq.streaming import StreamError, Streaming
-    except ImportError as error:
-        text = f"streams need more libraries ({error}): pip install 'vmq[streams]'"
-        raise StartError(text) from error
-    try:
-        return Streaming(core, registry, folder, config.streams)
+        own_folder(folder)
+        return Streaming(core, registry, folder, config.streams, strict=bool(config.cluster.listen))
     except StreamError as error:
         raise StartError(str(error)) from error
     except OSError as error:

@@ -1,15 +1,29 @@
 """The subscription trie, and the cache of routes that makes a walk of it rare.
 
-A node stands for one level of a topic filter. Most nodes of a large broker have one child and one
-subscriber at most, so both have a slot of their own before a dict is made.
+A node stands where a topic filter ends, or where several part: levels in between have no nodes. Most nodes of a large
+broker have one child and one subscriber at most, so both have a slot of their own before a dict is made.
 """
 
 import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-from vmq.mqtt.topics import has_wildcard, split_shared
+from vmq.core import Core
+from vmq.mqtt.topics import common_words, has_wildcard, joined, split_shared, stands_at, text_size
 from vmq.queue import Queue
+
+#: Bytes of a node beside its text, and of a subscription beside that of its filter, which its subscriber keeps too:
+#: measured, as RSS, with many short filters (tests/attacks/test_memory.py).
+NODE_SIZE: Final = 200
+SUBSCRIPTION_SIZE: Final = 230
+#: What a member of a share group has besides.
+SHARED_SIZE: Final = 400
+#: Nodes that a further filter makes at most: its own, one where it parts from others, and one for #.
+MOST_NEW_NODES: Final = 3
+
+
+#: Bytes of a topic of which something is remembered. Longer ones are rare, and would fill the memory.
+LONGEST_KEPT: Final = 512
 
 
 class Subscription:
@@ -39,9 +53,14 @@ class Group:
 
 
 class Node:
-    """One level of the filters. `plus` and `hash` are the children for the wildcards."""
+    """The end of a filter, or where several part. `plus` and `hash` are the children for the wildcards.
 
-    def __init__(self) -> None:
+    `rest` are the levels between the word that leads here and the node, joined by /, and None if there are none. It
+    may have + among them, and never #.
+    """
+
+    def __init__(self, rest: str | None) -> None:
+        self.rest = rest
         self.word = ""
         self.child: Node | None = None
         self.children: dict[str, Node] | None = None
@@ -68,26 +87,21 @@ class Node:
             return self.hash
         return self.find(word)
 
-    def grow(self, word: str) -> "Node":
-        """The child for any word of a filter, made if it is not there."""
-        found = self.step(word)
-        if found is not None:
-            return found
-        node = Node()
+    def put(self, word: str, node: "Node") -> None:
+        """Makes a node the child for any word of a filter, in the place of the one that is there, if any."""
         if word == "+":
             self.plus = node
         elif word == "#":
             self.hash = node
         elif self.children is not None:
             self.children[sys.intern(word)] = node
-        elif self.child is None:
+        elif self.child is None or self.word == word:
             self.word = sys.intern(word)
             self.child = node
         else:
             self.children = {self.word: self.child, sys.intern(word): node}
             self.word = ""
             self.child = None
-        return node
 
     def cut(self, word: str) -> None:
         """Removes the child for a word."""
@@ -143,28 +157,40 @@ class Node:
         group.order = list(group.members.values())
         return is_new
 
-    def remove(self, client_id: str, group_name: str) -> bool:
-        """Removes a subscriber or a member; False if it is not there."""
+    def remove(self, client_id: str, group_name: str, queue: Queue | None = None) -> bool:
+        """Removes a subscriber or a member; False if it is not there, or is another's than this queue's."""
         if group_name:
             groups = self.groups
             group = groups.get(group_name) if groups is not None else None
-            if groups is None or group is None or group.members.pop(client_id, None) is None:
+            if groups is None or group is None or not has(group.members, client_id, queue):
                 return False
+            del group.members[client_id]
             group.order = list(group.members.values())
             if not group.members:
                 del groups[group_name]
                 if not groups:
                     self.groups = None
         elif self.many is not None:
-            if self.many.pop(client_id, None) is None:
+            if not has(self.many, client_id, queue):
                 return False
+            del self.many[client_id]
             if not self.many:
                 self.many = None
-        elif self.one is not None and self.one.queue.client_id == client_id:
+        elif (
+            self.one is not None
+            and self.one.queue.client_id == client_id
+            and (queue is None or self.one.queue is queue)
+        ):
             self.one = None
         else:
             return False
         return True
+
+
+def has(subscriptions: dict[str, Subscription], client_id: str, queue: Queue | None) -> bool:
+    """Whether the client's is among them, and is this queue's if one is given."""
+    found = subscriptions.get(client_id)
+    return found is not None and (queue is None or found.queue is queue)
 
 
 NO_TAPS: Final[list[Any]] = []
@@ -209,18 +235,46 @@ class Trie:
     """
 
     def __init__(self) -> None:
-        self.root = Node()
+        self.root = Node(None)
         self.generation: int = 0
         self.count: int = 0
+        #: Counts the nodes that a match visits into `Core.work`.
+        self.core: Core | None = None
+        self.nodes: int = 0
+        #: Bytes of the filters' text, which a node and a subscriber keep, and of memberships in share groups.
+        self.content: int = 0
         #: Adds to a route what goes to other nodes of the cluster; None without one.
         self.find_remote: Callable[[Any], None] | None = None
 
+    def size(self) -> int:
+        """Bytes of memory, about, with the subscriptions at their subscribers."""
+        return self.content + NODE_SIZE * self.nodes + SUBSCRIPTION_SIZE * self.count
+
+    def size_with(self, topic_filter: str) -> int:
+        """Bytes of memory at most, with one more subscription to a filter."""
+        more = content_of(topic_filter, split_shared(topic_filter)[0])
+        return self.size() + more + SUBSCRIPTION_SIZE + MOST_NEW_NODES * NODE_SIZE
+
     def subscribe(self, topic_filter: str, subscription: Subscription) -> None:
         """Adds a subscription, or replaces that of the same subscriber and filter."""
-        _, plain = split_shared(topic_filter)
+        plain = split_shared(topic_filter)[1]
+        words = plain.split("/")
         node = self.root
-        for word in plain.split("/"):
-            node = node.grow(word)
+        index = offset = 0
+        while index < len(words):
+            word = words[index]
+            index += 1
+            offset += len(word) + 1
+            below = node.step(word)
+            if below is None:
+                below = self.grow(node, words, index)
+            elif below.rest is not None and not stands_at(below.rest, plain, offset):
+                below = self.part(node, below, words, index)
+            rest = below.rest
+            if rest is not None:
+                index += 1 + rest.count("/")
+                offset += len(rest) + 1
+            node = below
         client_id = subscription.queue.client_id
         if subscription.group:
             is_new = node.add_member(client_id, subscription)
@@ -228,33 +282,73 @@ class Trie:
             is_new = node.add(client_id, subscription)
         if is_new:
             self.count += 1
+            self.content += content_of(topic_filter, subscription.group)
 
-    def unsubscribe(self, topic_filter: str, client_id: str) -> None:
-        """Removes a subscription and the nodes that only it needed."""
+    def grow(self, node: Node, words: list[str], index: int) -> Node:
+        """Makes the child for the word in front of `index`, and for all behind it but #."""
+        end = len(words) - 1 if words[-1] == "#" else len(words)
+        below = Node("/".join(words[index:end]) if index < end else None)
+        node.put(words[index - 1], below)
+        self.nodes += 1
+        return below
+
+    def part(self, node: Node, below: Node, words: list[str], index: int) -> Node:
+        """Makes a node where the filter of these words leaves the way from a node to the child below it."""
+        assert below.rest is not None
+        rest = below.rest.split("/")
+        common = common_words(rest, words, index)
+        upper = Node(joined(rest[:common], 0))
+        below.rest = joined(rest, common + 1)
+        upper.put(rest[common], below)
+        node.put(words[index - 1], upper)
+        self.nodes += 1
+        return upper
+
+    def unsubscribe(self, topic_filter: str, client_id: str, queue: Queue | None = None) -> None:
+        """Removes a subscription and the nodes that only it needed; of this queue alone, if one is given."""
         group, plain = split_shared(topic_filter)
         words = plain.split("/")
-        path: list[Node] = [self.root]
-        for word in words:
-            found = path[-1].step(word)
-            if found is None:
-                return
-            path.append(found)
-        if path[-1].remove(client_id, topic_filter if group else ""):
+        path = self.path_of(plain, words)
+        if path is None:
+            return
+        if path[-1].remove(client_id, topic_filter if group else "", queue):
             self.count -= 1
-        for index in range(len(words) - 1, -1, -1):
-            if not path[index + 1].is_empty():
-                break
-            path[index].cut(words[index])
+            self.content -= content_of(topic_filter, group)
+        index = len(words)
+        while len(path) > 1 and path[-1].is_empty():
+            rest = path.pop().rest
+            index -= 1 if rest is None else 2 + rest.count("/")
+            path[-1].cut(words[index])
+            self.nodes -= 1
+
+    def path_of(self, plain: str, words: list[str]) -> list[Node] | None:
+        """The nodes on the way to a filter of these words, the root first; None if nothing ends there."""
+        node = self.root
+        path: list[Node] = [node]
+        index = offset = 0
+        while index < len(words):
+            word = words[index]
+            below = node.step(word)
+            if below is None:
+                return None
+            index += 1
+            offset += len(word) + 1
+            rest = below.rest
+            if rest is not None:
+                if not stands_at(rest, plain, offset):
+                    return None
+                index += 1 + rest.count("/")
+                offset += len(rest) + 1
+            path.append(below)
+            node = below
+        return path
 
     def find_group(self, name: str) -> Group | None:
         """The share group of a whole `$share/name/filter`."""
-        node = self.root
-        for word in split_shared(name)[1].split("/"):
-            found = node.step(word)
-            if found is None:
-                return None
-            node = found
-        return None if node.groups is None else node.groups.get(name)
+        plain = split_shared(name)[1]
+        path = self.path_of(plain, plain.split("/"))
+        groups = None if path is None else path[-1].groups
+        return None if groups is None else groups.get(name)
 
     def match(self, topic: str) -> list[Node]:
         """The nodes whose filters match a topic.
@@ -262,28 +356,69 @@ class Trie:
         Walks with a list of nodes a level instead of recursion: a topic may have 32,768 levels.
         """
         words = topic.split("/")
+        count = len(words)
         found: list[Node] = []
         level: list[Node] = [self.root]
+        visited = 0
+        #: Nodes that are reached over several levels at once: at the topic's end, or at a level before it.
+        ends: list[Node] = []
+        ahead: dict[int, list[Node]] | None = None
+        left = len(topic)
         is_system = topic.startswith("$")  # hidden from leading wildcards [MQTT-4.7.2-1]
-        for index, word in enumerate(words):
+        for index in range(count):
+            word = words[index]
+            left -= len(word) + 1
             below: list[Node] = []
+            if ahead is not None:
+                waiting = ahead.pop(index + 1, None)
+                if waiting is not None:
+                    below = waiting
+            visited += len(level)
             for node in level:
                 if not (is_system and index == 0):
                     if node.hash is not None:
                         found.append(node.hash)
-                    if node.plus is not None:
-                        below.append(node.plus)
+                    plus = node.plus
+                    if plus is not None:
+                        if plus.rest is None:
+                            below.append(plus)
+                        else:
+                            place = place_of(plus.rest, topic, left, words, index + 1)
+                            if place == count:
+                                ends.append(plus)
+                            elif place > 0:
+                                ahead = with_node(ahead, place, plus)
                 exact = node.find(word)
                 if exact is not None:
-                    below.append(exact)
-            if not below:
-                return found
+                    if exact.rest is None:
+                        below.append(exact)
+                    else:
+                        place = place_of(exact.rest, topic, left, words, index + 1)
+                        if place == count:
+                            ends.append(exact)
+                        elif place > 0:
+                            ahead = with_node(ahead, place, exact)
             level = below
-        for node in level:
+            if not level and not ahead:
+                break
+        ends.extend(level)
+        for node in ends:
             found.append(node)
             if node.hash is not None:  # a/# matches a as well
                 found.append(node.hash)
+        if self.core is not None:
+            self.core.work += visited
         return found
+
+    def has(self, topic: str, client_id: str) -> bool:
+        """Whether a subscription of a client, share groups apart, matches a topic."""
+        for node in self.match(topic):
+            one = node.one
+            if one is not None and one.queue.client_id == client_id:
+                return True
+            if node.many is not None and client_id in node.many:
+                return True
+        return False
 
     def resolve(self, route: Route) -> None:
         """Works out a route's targets: one a queue, at the highest QoS it asked for [MQTT-3.3.5-1]."""
@@ -312,6 +447,38 @@ class Trie:
         if self.find_remote is not None:
             self.find_remote(route)
         route.generation = self.generation
+
+
+def content_of(topic_filter: str, group: str) -> int:
+    """Bytes of a subscription that depend on its filter."""
+    return 2 * text_size(topic_filter) + (SHARED_SIZE if group else 0)
+
+
+def place_of(rest: str, topic: str, left: int, words: list[str], index: int) -> int:
+    """The index behind the words of a topic that `rest` matches, from the one at `index` on; 0: it does not.
+
+    `left` is the length of the topic from there on.
+    """
+    if len(rest) == left and topic.endswith(rest):
+        return len(words)
+    count = len(words)
+    for wanted in rest.split("/"):
+        if index == count or (wanted != words[index] and wanted != "+"):
+            return 0
+        index += 1
+    return index
+
+
+def with_node(ahead: dict[int, list[Node]] | None, place: int, node: Node) -> dict[int, list[Node]]:
+    """Notes a node for a level of the walk."""
+    if ahead is None:
+        return {place: [node]}
+    nodes = ahead.get(place)
+    if nodes is None:
+        ahead[place] = [node]
+    else:
+        nodes.append(node)
+    return ahead
 
 
 def keep_best(best: dict[str, Subscription], candidate: Subscription) -> None:
@@ -344,7 +511,7 @@ class RouteCache:
 
     def keep(self, route: Route) -> None:
         """Keeps a route that `find` did not know."""
-        if len(route.topic) > 512:
+        if len(route.topic) > LONGEST_KEPT:
             return
         if len(self.young) >= self.half:
             self.old = self.young

@@ -185,6 +185,13 @@ class SessionWatch:
         if connection.session.subscriber is None:
             if connection.session.claiming:
                 return self.watch()  # the client has done its part
+            if connection.session.pending is not None:
+                left = connection.session.connect_at + connection.core.options.login_timeout - now
+                if left <= 0:
+                    connection.session.give_up()
+                    connection.outbox.flush()
+                    return None  # closing has woken us
+                return left
             left = self.connect_by - now
             if left <= 0:
                 connection.core.counters.socket_close_timeout += 1
@@ -231,6 +238,15 @@ class SessionWatch:
                 connection.close("max_connection_lifetime is over")
                 connection.outbox.flush()
             due = left if due is None else min(due, left)
+        if connection.judged_until and not connection.closing:
+            left = connection.judged_until - now
+            if left <= 0:
+                connection.judged_until = 0.0  # the new verdicts say until when they hold
+                core = connection.core
+                if core.recheck is not None and session.subscriber is not None:
+                    core.recheck(session.registry, session.subscriber)
+            else:
+                due = left if due is None else min(due, left)
         retry = session.options.retry_interval
         if retry and session.subscriber is not None and not connection.closing:
             session.subscriber.queue.retry(now)

@@ -24,7 +24,7 @@ from vmq_cluster.identity import Identity
 from vmq_cluster.membership import Membership
 from vmq_cluster.metadata import Metadata
 from vmq_cluster.options import Options
-from vmq_cluster.records import DELETED
+from vmq_cluster.records import DELETED, NO_DELETION
 from vmq_cluster.storage import after_prefix
 
 #: Seconds between the beginnings of two passes, at least.
@@ -93,7 +93,7 @@ class Collector:
         stable = self.stable()
         if stable is not None and stable.runs:
             self._stable = stable
-            self._cursor = (0, 0)
+            self._cursor = self._metadata.first_deletion
 
     def _step(self, first: Dot) -> None:
         metadata = self._metadata
@@ -101,12 +101,18 @@ class Collector:
         found: list[bytes] = []
         self._cursor = None
         index = metadata.index(DELETED, first, after_prefix(DELETED))
+        lowest = NO_DELETION
         for count, (dot, key) in enumerate(index):
+            if count == 0:
+                lowest = dot
             if count == limit:
                 self._cursor = dot
                 break
             if dot in self._stable:
                 found.append(key)
+        if first == metadata.first_deletion:
+            # No later pass walks over what was forgotten before it.
+            metadata.first_deletion = lowest
         current = self._incarnations()
         for key in found:
             entry = metadata.load(key)

@@ -27,6 +27,7 @@ from vmq_cluster.records import (
     HORIZON,
     dot_key,
     dot_of,
+    end_of_dots,
     full_key,
     keys_of,
     load_clock,
@@ -67,6 +68,10 @@ class Metadata:
         self._changed_horizon: set[int] = set()
         #: Whether this node has seen anything since the collector last looked.
         self.has_news = True
+        #: No record of a deletion has a lower dot.
+        self.first_deletion: Dot = (0, 0)
+        #: Incarnations whose dots have an end in the storage.
+        self._ended: set[int] = set()
         #: The highest counter of this incarnation that others have met; above this node's own: it forgot writes.
         self.outrun = 0
 
@@ -266,8 +271,12 @@ class Metadata:
         for dot, deleted in after.items():
             if dot not in before:
                 transaction.put(dot_key(DOT, dot), key)
+                if dot[0] not in self._ended:
+                    self._ended.add(dot[0])
+                    transaction.put(end_of_dots(dot[0]), b"")
                 if deleted:
                     transaction.put(dot_key(DELETED, dot), key)
+                    self.first_deletion = min(self.first_deletion, dot)
         if new.siblings:
             transaction.put(ENTRY + key, entries.encode(new))
         else:

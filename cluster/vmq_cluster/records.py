@@ -2,6 +2,7 @@
 
     e full key               -> siblings and context           see `vmq_cluster.entries`
     d incarnation counter    -> full key                       of each sibling's dot
+    d incarnation end        ->                                 behind all of them: see `end_of_dots`
     t incarnation counter    -> full key                       of those among them that are deletions
     c incarnation            -> runs                           this node's clock
     h incarnation            -> runs                           the horizon: see `vmq_cluster.collector`
@@ -24,6 +25,9 @@ DOT: Final = b"d"
 DELETED: Final = b"t"
 CLOCK: Final = b"c"
 HORIZON: Final = b"h"
+
+#: Behind every dot.
+NO_DELETION: Final[Dot] = ((1 << 64) - 1, (1 << 64) - 1)
 
 _RUNS = msgspec.msgpack.Decoder(Runs)
 
@@ -63,6 +67,15 @@ def after_text(prefix: bytes) -> bytes:
 def dot_key(kind: bytes, dot: Dot) -> bytes:
     """The key of the record of a dot."""
     return kind + dot[0].to_bytes(8, "big") + dot[1].to_bytes(8, "big")
+
+
+def end_of_dots(incarnation: int) -> bytes:
+    """The key of a record behind all dots of an incarnation, which is there as soon as one of them was.
+
+    LevelDB walks over everything that was deleted up to the next record that is there, wherever a range ends. Who has
+    read the last dots of one incarnation is not to walk over those that the next one has outlived.
+    """
+    return DOT + incarnation.to_bytes(8, "big") + b"\xff" * 9
 
 
 def dot_of(key: bytes) -> Dot:

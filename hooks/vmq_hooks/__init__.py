@@ -1,6 +1,14 @@
 """The contract between vmq and its plugins: hooks, the types that they see, and a test kit."""
 
-from vmq_hooks.broker import BridgeMessage, BridgeSession, Broker, Counter, Metric
+from vmq_hooks.broker import (
+    BridgeMessage,
+    BridgeSession,
+    Broker,
+    Checking,
+    Counter,
+    Metric,
+    Mistake,
+)
 from vmq_hooks.modifiers import (
     DeliverModifiers,
     ModifierError,
@@ -19,7 +27,7 @@ from vmq_hooks.types import (
     matches,
     words,
 )
-from vmq_hooks.verdicts import Accept, Cache, Next, Refuse
+from vmq_hooks.verdicts import Accept, Cache, Explanation, Next, Question, Refuse
 
 __all__ = [
     "REFUSED_QOS",
@@ -28,17 +36,21 @@ __all__ = [
     "BridgeSession",
     "Broker",
     "Cache",
+    "Checking",
     "Counter",
     "DeliverModifiers",
     "DropReason",
+    "Explanation",
     "LazyMessage",
     "Message",
     "Metric",
+    "Mistake",
     "ModifierError",
     "Next",
     "Peer",
     "Plugin",
     "PublishModifiers",
+    "Question",
     "Refuse",
     "RegisterModifiers",
     "SubscriberId",

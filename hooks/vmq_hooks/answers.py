@@ -161,17 +161,17 @@ def read_filters(returned: Any) -> list[str] | None:
     return list(returned)
 
 
-def read_delivery(returned: Any) -> DeliverModifiers | None:
-    """What on_deliver answered: changes, or None.
+def read_delivery(returned: Any) -> DeliverModifiers | Refuse | None:
+    """What on_deliver answered: changes, that the message is kept back, or None.
 
     Raises:
-        AnswerError: it is neither.
+        AnswerError: it is none of these.
     """
-    if returned is None:
-        return None
+    if returned is None or isinstance(returned, Refuse):
+        return returned
     if not isinstance(returned, DeliverModifiers | Mapping):
         raise AnswerError(
-            f"{_shown(returned)} is no answer; accepted: None, DeliverModifiers "
+            f"{_shown(returned)} is no answer; accepted: None, Refuse, DeliverModifiers "
             "or a mapping with its keys"
         )
     try:

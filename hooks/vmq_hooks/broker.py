@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import (
     AsyncIterator,
+    Awaitable,
     Callable,
     Collection,
     Coroutine,
@@ -13,7 +14,7 @@ from collections.abc import (
 )
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
@@ -115,6 +116,32 @@ class BridgeSession(Protocol):
         """
 
 
+class Mistake(NamedTuple):
+    """What keeps a plugin from starting.
+
+    `option` is the dotted key within the plugin's section (`bridges.office.cafile`), "" the section as a whole; `what`
+    says what is wrong, where and what is accepted.
+    """
+
+    option: str
+    what: str
+
+
+class Checking(Protocol):
+    """The broker as a plugin sees it that is only checked: nothing has been started, and nothing may be."""
+
+    @property
+    def config_dir(self) -> Path:
+        """Where relative paths in the plugin's configuration start: the configuration file's folder."""
+
+    def declare_stream(self, name: str, options: Mapping[str, Any]) -> None:
+        """Says that `start` will declare this stream.
+
+        Raises:
+            ValueError: `Broker.declare_stream` would refuse it.
+        """
+
+
 class Broker(Protocol):
     """The broker as a plugin sees it. To be used in the event loop only, but for `run_in_thread`'s work."""
 
@@ -190,7 +217,13 @@ class Broker(Protocol):
     async def disconnect_users(self, usernames: Collection[str]) -> int:
         """Ends the connections of all clients that are here under one of these user names; returns how many.
 
-        Their durable sessions stay. The user name is the one that hooks see.
+        Their wills are not published; their durable sessions stay. The user name is the one that hooks see.
+        """
+
+    async def drop_wills(self, usernames: Collection[str]) -> int:
+        """Takes their wills from all clients that are here under one of these user names; returns how many.
+
+        For users that are gone, and whose connections stay.
         """
 
     async def reauthorize(self, subscriber_id: SubscriberId | None = None) -> int:
@@ -201,6 +234,12 @@ class Broker(Protocol):
 
     def forget_verdicts(self) -> None:
         """Verdicts that this plugin allowed to be kept hold no longer."""
+
+    def on_reload(self, read: Callable[[], Awaitable[object]]) -> None:
+        """Has `read` called until the plugin stops whenever the operator has the configuration read anew (SIGHUP).
+
+        What the plugin has read from files of its own it reads again then. What `read` raises is logged.
+        """
 
     def metrics(self) -> Sequence[Metric]:
         """All figures of the broker at this moment, those of plugins included."""

@@ -4,13 +4,13 @@ import asyncio
 import hashlib
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Final, Generic, TypeVar
 
 from msgspec import Meta, Struct
 
-from vmq_hooks.broker import Broker
+from vmq_hooks.broker import Broker, Checking, Mistake
 
 Content = TypeVar("Content")
 
@@ -28,7 +28,8 @@ class FileError(ValueError):
     """A file that cannot be used; the text names file, line and what is accepted."""
 
     def __init__(self, path: Path, line: int, problem: str) -> None:
-        super().__init__(f"{path}, line {line}: {problem}" if line else f"{path}: {problem}")
+        whole = path.absolute()
+        super().__init__(f"{whole}, line {line}: {problem}" if line else f"{whole}: {problem}")
 
 
 def file_option(what: str) -> Meta:
@@ -46,7 +47,7 @@ class FileOptions(Struct, frozen=True, forbid_unknown_fields=True):
     file: Annotated[str, file_option("The file")]
     reload_interval: Annotated[
         float,
-        Meta(ge=0, le=86400, description="Seconds between looks at the file; 0 = never."),
+        Meta(ge=0, le=86400, description="Seconds between looks at the file; 0 = on SIGHUP only."),
     ] = 10.0
 
 
@@ -68,6 +69,7 @@ class WatchedFile(Generic[Content]):
         self._seen: tuple[int, ...] | None = None
         self._digest = b""
         self._complaint = ""
+        self._looking = asyncio.Lock()
 
     @classmethod
     def follow(
@@ -77,7 +79,7 @@ class WatchedFile(Generic[Content]):
         parse: Callable[[bytes, Path], Content],
         on_change: Callable[[], Awaitable[object]],
     ) -> "WatchedFile[Content]":
-        """The file of a plugin's options: loaded, and looked at as they say until the plugin stops.
+        """The file of a plugin's options: loaded, and looked at as they say and at each reload until the plugin stops.
 
         Raises:
             FileError: it cannot be read or parsed.
@@ -85,11 +87,23 @@ class WatchedFile(Generic[Content]):
         path = broker.config_dir / options.file
         file = cls(path, lambda data: parse(data, path))
         file.load()
+        broker.on_reload(lambda: file.look(broker, on_change))
         if options.reload_interval:
             broker.spawn(
                 file.watch(broker, options.reload_interval, on_change), f"file {options.file}"
             )
         return file
+
+    @staticmethod
+    def mistakes(
+        broker: Checking, options: FileOptions, parse: Callable[[bytes, Path], Content]
+    ) -> Iterator[Mistake]:
+        """What is wrong with the file of a plugin's options, for `Plugin.check`."""
+        path = broker.config_dir / options.file
+        try:
+            WatchedFile(path, lambda data: parse(data, path)).load()
+        except FileError as error:
+            yield Mistake("file", str(error))
 
     @property
     def content(self) -> Content:
@@ -149,6 +163,10 @@ class WatchedFile(Generic[Content]):
 
     async def look(self, broker: Broker, on_change: Callable[[], Awaitable[object]]) -> None:
         """One look at the file, as `watch` takes it."""
+        async with self._looking:
+            await self._look(broker, on_change)
+
+    async def _look(self, broker: Broker, on_change: Callable[[], Awaitable[object]]) -> None:
         try:
             data = await broker.run_in_thread(self._read)
             if data is None or hashlib.blake2b(data).digest() == self._digest:

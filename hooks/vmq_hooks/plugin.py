@@ -12,12 +12,14 @@
 An implementation may take fewer arguments than its specification names, and may be `async def`.
 """
 
+from collections.abc import Iterable
 from typing import Any, ClassVar, Final
 
 import msgspec
 import pluggy
 
-from vmq_hooks.broker import Broker
+from vmq_hooks.broker import Broker, Checking, Mistake
+from vmq_hooks.verdicts import Accept, Next, Question, Refuse
 
 #: The name by which pluggy knows our hooks, and the group of entry points that plugins are found in.
 PROJECT: Final = "vmq"
@@ -32,11 +34,19 @@ class NoConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Plugin:
-    """The base of all plugins. A plugin may override `start` and `stop`, sync or async."""
+    """The base of all plugins. A plugin may override `check`, and `start` and `stop`, which may be async."""
 
     #: The type of the plugin's section of the configuration: a msgspec.Struct, best with
     #: forbid_unknown_fields, so that a misspelt key is an error and not a surprise.
     Config: ClassVar[type[msgspec.Struct]] = NoConfig
+
+    def check(self, broker: Checking, config: Any) -> Iterable[Mistake]:
+        """What would keep `start` from working: a file that cannot be used, options that do not go together.
+
+        Called before each `start`, and by `vmq config check`, which starts nothing; outside the event loop. It reads,
+        asks no other machine, changes nothing and keeps nothing for `start`. A ValueError of it counts as a mistake.
+        """
+        return ()
 
     def start(self, broker: Broker, config: Any) -> Any:
         """Called before the first hook. `config` is an instance of `Config`, checked.
@@ -47,6 +57,13 @@ class Plugin:
     def serves(self, hook: str) -> bool:
         """Whether the plugin wants calls of this hook, which it implements. Asked for each, once, after `start`."""
         return True
+
+    def explain(self, question: Question, verdict: Accept | Next | Refuse) -> Any:
+        """Why the plugin gave this verdict: an `Explanation`, or None: there is no more to say than the verdict does.
+
+        `vmq why` asks, after it has asked the hook. May be async; looks, and changes nothing.
+        """
+        return None
 
     def stop(self) -> Any:
         """Called after the last hook. Tasks made by `broker.spawn` are cancelled afterwards."""

@@ -20,7 +20,7 @@ from vmq_hooks.types import (
     SubscriberId,
     Subscription,
 )
-from vmq_hooks.verdicts import PublishVerdict, RegisterVerdict, SubscribeVerdict
+from vmq_hooks.verdicts import PublishVerdict, Refuse, RegisterVerdict, SubscribeVerdict
 
 spec: Final = pluggy.HookspecMarker(PROJECT)
 
@@ -62,14 +62,16 @@ class Specs:
     ) -> RegisterVerdict:
         """May this client connect? Not called where `allow_anonymous` lets everybody in.
 
-        Refused: CONNACK 4 for bad credentials, else 5, and the connection is closed.
+        Refused: CONNACK 4 for bad credentials, 3 where nobody could decide, else 5, and the connection is closed.
         """
 
     @spec
     def auth_on_publish(
         self, username: str | None, subscriber_id: SubscriberId, message: Message
     ) -> PublishVerdict:
-        """May this client publish this? Called for the will, too, when the client connects.
+        """May this client publish this? Called for the will, too, when the client connects, and when that is due.
+
+        And about who published a retained message, before a new subscriber gets it.
 
         Refused: an MQTT 3.1.1 client is disconnected, an MQTT 3.1 client is acknowledged and the
         message dropped; with a refused will the CONNECT is refused.
@@ -122,10 +124,10 @@ class Specs:
     @spec
     def on_deliver(
         self, username: str | None, subscriber_id: SubscriberId, message: Message
-    ) -> DeliverModifiers | Mapping[str, Any] | None:
-        """A message goes to a client. May change topic and payload; cannot keep it back.
+    ) -> DeliverModifiers | Refuse | Mapping[str, Any] | None:
+        """A message goes to a client. May change topic and payload, or keep it back for good with `Refuse`.
 
-        The first plugin that changes something ends the chain.
+        The first plugin that changes something, or refuses, ends the chain.
         """
 
     @spec

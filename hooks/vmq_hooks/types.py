@@ -25,6 +25,11 @@ class Peer(msgspec.Struct, frozen=True):
     transport: Literal["tcp", "tls", "ws", "wss", "unix", "local"] = "tcp"
     #: The common name in the client's verified certificate.
     common_name: str | None = None
+    #: What it counts as where addresses count: an IPv4 address, or the /64 of an IPv6 one. Empty where nobody
+    #: knows the client's own: behind a trusted proxy that does not tell, on a Unix socket, inside the process.
+    network: str = ""
+    #: Wrong passwords from its network in the last minutes. A plugin that has clients wait serves others first.
+    failures: int = 0
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -69,13 +74,19 @@ class Subscription(msgspec.Struct, frozen=True):
 #: Loads a dropped message, which may cost a read from disk.
 LazyMessage = Callable[[], Message]
 
-#: Why a message was dropped. `expired` is for MQTT 5 to come. `max_packet_size_exceeded`: at the QoS of the
+#: Why a message was dropped. `queue_full`: the client's queue. `store_full`, `memory_full`: what all clients have
+#: together. `expired`: it waited longer than `queue.max_age`. `max_packet_size_exceeded`: at the QoS of the
 #: subscription (`session.upgrade_outgoing_qos`) its packet would be larger than MQTT can express.
+#: `not_subscribed`: its client may not read it any more. `withheld`: by on_deliver.
 DropReason = Literal[
     "queue_full",
+    "store_full",
+    "memory_full",
     "expired",
     "purged",
     "max_packet_size_exceeded",
+    "not_subscribed",
+    "withheld",
     "cluster_buffer_full",
     "cluster_node_removed",
 ]

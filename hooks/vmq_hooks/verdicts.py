@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from vmq_hooks.modifiers import PublishModifiers, RegisterModifiers
-from vmq_hooks.types import Subscription
+from vmq_hooks.types import Message, SubscriberId, Subscription
 
 #: What a verdict may depend on besides the hook. Never the payload: what looks at it cannot be kept.
 Dependency = Literal["peer", "username", "client_id", "password", "topic", "qos", "retain"]
@@ -48,19 +48,56 @@ class Refuse(Exception):  # noqa: N818 - it is a verdict first
 
     Args:
         reason: for the log; no secrets.
-        bad_credentials: at CONNECT: return code 4, bad user name or password, instead of 5.
+        bad_credentials: at CONNECT: return code 4, bad user name or password, instead of 5; counted as a failed login.
+        unavailable: nobody could decide now (overload, no answer): the client is told to come again, never
+            that it may not. At CONNECT: return code 3, which says nothing of its credentials.
         cache: how long the refusal holds.
+
+    Raises:
+        ValueError: both are said; who could not be asked has judged no credentials.
     """
 
     def __init__(
-        self, reason: str, *, bad_credentials: bool = False, cache: Cache | None = None
+        self,
+        reason: str,
+        *,
+        bad_credentials: bool = False,
+        unavailable: bool = False,
+        cache: Cache | None = None,
     ) -> None:
+        if bad_credentials and unavailable:
+            raise ValueError("accepted: bad_credentials or unavailable, not both")
         super().__init__(reason)
         self.reason = reason
         self.bad_credentials = bad_credentials
+        self.unavailable = unavailable
         self.cache = cache
         #: Whose refusal it is: filled in by the broker, for its log.
         self.plugin = ""
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What an auth hook was asked, for an explanation of its verdict."""
+
+    hook: Literal["auth_on_publish", "auth_on_subscribe"]
+    username: str | None
+    subscriber_id: SubscriberId
+    #: Of auth_on_publish.
+    message: Message | None = None
+    #: Of auth_on_subscribe: one of what was wanted.
+    subscription: Subscription | None = None
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """Why a plugin gives a verdict, for the operator.
+
+    Args:
+        reason: what decides, and where it stands: "config/acl, line 7 denies it: topic deny home/alice/safe".
+        remedy: what would turn a no into a yes: "`topic write news/x` below `user alice`"; "" = nothing is known to.
+    """
+
+    reason: str
+    remedy: str = ""
 
 
 #: None and False differ: None asks the next plugin, False is no verdict.

@@ -55,7 +55,8 @@ class Acl:
         self._users: dict[str, _Section] = {}
         self._patterns = _Section()
         self._general_for_all = general_for_all
-        for rule in rules:
+        self._rules = tuple(rules)
+        for rule in self._rules:
             self._section(rule).add(rule)
 
     def _section(self, rule: Rule) -> _Section:
@@ -85,7 +86,8 @@ class Acl:
         return self._check(access, topic_filter, names, Effort(_EFFORT))
 
     def _check(self, access: Access, topic_filter: str, names: Names, effort: Effort) -> Verdict:
-        topic_filter = _without_share(topic_filter)
+        if access is Access.READ:
+            topic_filter = _without_share(topic_filter)
         for section in self._concerning(names):
             if section.denials.meets(topic_filter, names, effort):
                 return Verdict.DENIED
@@ -98,6 +100,23 @@ class Acl:
             if section.grants[access].covers(topic_filter, names):
                 return Verdict.GRANTED
         return Verdict.NOT_GRANTED
+
+    def rule_for(
+        self, verdict: Verdict, access: Access, topic_filter: str, names: Names
+    ) -> Rule | None:
+        """The first rule that alone gives this verdict; None: several together do, or none.
+
+        It tries rule after rule, so it takes long where there are many; `check` does not.
+        """
+        for rule in self._rules:
+            if rule.denies == (verdict is Verdict.DENIED) and self._concerns(rule, names):
+                alone = Acl([rule], general_for_all=self._general_for_all)
+                if alone.check(access, topic_filter, names) is verdict:
+                    return rule
+        return None
+
+    def _concerns(self, rule: Rule, names: Names) -> bool:
+        return self._section(rule) in tuple(self._concerning(names))
 
     def _concerning(self, names: Names) -> Iterator[_Section]:
         if names.username is None or self._general_for_all:

@@ -1,6 +1,6 @@
 """The plugin: answers from the rules, and takes up new ones."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -10,9 +10,13 @@ from vmq_hooks import (
     Accept,
     Broker,
     Cache,
+    Checking,
+    Explanation,
     Message,
+    Mistake,
     Next,
     Plugin,
+    Question,
     Refuse,
     SubscriberId,
     Subscription,
@@ -22,6 +26,7 @@ from vmq_hooks.files import FileOptions, WatchedFile, file_option
 from vmq_hooks.verdicts import PublishVerdict, SubscribeVerdict
 
 from vmq_acl.acl import Acl, Verdict
+from vmq_acl.explaining import explanation
 from vmq_acl.names import Names
 from vmq_acl.rules import Access, parse
 
@@ -49,6 +54,9 @@ class AclPlugin(Plugin):
 
     _broker: Broker
     _file: WatchedFile[Acl]
+
+    def check(self, broker: Checking, config: AclConfig) -> Iterator[Mistake]:
+        return WatchedFile.mistakes(broker, config, parse)
 
     def start(self, broker: Broker, config: AclConfig) -> None:
         self._broker = broker
@@ -101,6 +109,14 @@ class AclPlugin(Plugin):
             for each, verdict in zip(subscriptions, verdicts, strict=True)
         ]
         return Accept(subscriptions=granted)
+
+    async def explain(
+        self, question: Question, verdict: Accept | Next | Refuse
+    ) -> Explanation | None:
+        """The rule that decides, by file and line, or the one that is missing."""
+        return await self._broker.run_in_thread(
+            explanation, self._file.content, self._file.path, question
+        )
 
 
 def _names(username: str | None, subscriber_id: SubscriberId) -> Names:

@@ -45,6 +45,13 @@ class Rule(msgspec.Struct, frozen=True):
     #: None: the general section, or a pattern.
     user: str | None = None
     is_pattern: bool = False
+    #: Where it stands in the file, from 1.
+    line: int = 0
+
+    def __str__(self) -> str:
+        keyword = "pattern" if self.is_pattern else "topic"
+        word = next(word for word, access in _ACCESS.items() if access == self.access)
+        return f"{keyword} {word} {self.topic_filter}"
 
     @property
     def denies(self) -> bool:
@@ -66,7 +73,7 @@ def parse(data: bytes, path: Path) -> list[Rule]:
             if keyword == "user":
                 user = _user(rest)
             else:
-                rules.append(_rule(keyword, rest, user))
+                rules.append(_rule(keyword, rest, user, number))
         except ValueError as error:
             raise FileError(path, number, str(error)) from None
     return rules
@@ -95,7 +102,7 @@ def _user(name: str) -> str:
     return name
 
 
-def _rule(keyword: str, rest: str, user: str | None) -> Rule:
+def _rule(keyword: str, rest: str, user: str | None, line: int) -> Rule:
     if keyword not in {"topic", "pattern"}:
         raise ValueError(f"{keyword!r} begins no rule; accepted: topic, pattern, user")
     if not rest:
@@ -113,7 +120,7 @@ def _rule(keyword: str, rest: str, user: str | None) -> Rule:
         )
     _check_filter(topic_filter)
     is_pattern = keyword == "pattern"
-    return Rule(topic_filter, access, None if is_pattern else user, is_pattern)
+    return Rule(topic_filter, access, None if is_pattern else user, is_pattern, line)
 
 
 def _check_filter(topic_filter: str) -> None:

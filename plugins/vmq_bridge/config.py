@@ -35,12 +35,15 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             try:
                 check_filter(side)
             except AnswerError as error:
-                raise ValueError(f"topics: {error}") from None
+                raise ValueError(f"pattern: with its prefix, {error}") from None
             if side.startswith("$share/"):
-                raise ValueError(f"topics: {side!r} is a shared subscription; accepted: plain ones")
-        for prefix in (self.local_prefix, self.remote_prefix):
+                raise ValueError(
+                    f"pattern: {side!r} is a shared subscription; accepted: plain ones"
+                )
+        for name in ("local_prefix", "remote_prefix"):
+            prefix = getattr(self, name)
             if "+" in prefix or "#" in prefix:
-                raise ValueError(f"topics: prefix {prefix!r}; accepted: text without wildcards")
+                raise ValueError(f"{name}: accepted: text without wildcards")
 
 
 class BridgeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -59,7 +62,7 @@ class BridgeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             min_length=1,
             max_length=1000,
             description="What goes which way: pattern, direction (out, in, both), qos, local_prefix, remote_prefix.",
-            extra={"accepts": "a list of tables"},
+            extra={"accepts": "a list of tables, one at least"},
         ),
     ]
     client_id: Annotated[
@@ -167,13 +170,16 @@ class BridgeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         except ValueError:
             good = False
         if not good:
-            raise ValueError(f"url = {self.url!r}; accepted: mqtt://HOST:PORT or mqtts://HOST:PORT")
+            raise ValueError("url: accepted: mqtt://HOST:PORT or mqtts://HOST:PORT")
         if self.password is not None and self.username is None:
-            raise ValueError("a password without a username [MQTT-3.1.2-22]")
+            raise ValueError("password: a password without a username [MQTT-3.1.2-22]")
         if self.keyfile is not None and self.certfile is None:
-            raise ValueError("a keyfile without a certfile")
-        if not self.secure and (self.cafile or self.certfile or self.insecure):
-            raise ValueError(f"cafile, certfile and insecure need mqtts://, not {self.url!r}")
+            raise ValueError("keyfile: a keyfile without a certfile")
+        for name in ("cafile", "certfile", "insecure"):
+            if getattr(self, name) and not self.secure:
+                raise ValueError(
+                    f"{name}: it would have no effect; accepted: with a url of mqtts://"
+                )
 
 
 class BridgesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -191,5 +197,5 @@ class BridgesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for name in self.bridges:
             if not _NAME.match(name):
                 raise ValueError(
-                    f"bridge {name!r}; accepted as names: up to 32 letters, digits and underscores"
+                    f"bridges: {name!r} is no usable name; accepted: up to 32 letters, digits and underscores"
                 )

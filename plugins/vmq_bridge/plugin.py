@@ -1,12 +1,15 @@
 """The plugin: all bridges of the configuration."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
-from vmq_hooks import Broker, Plugin, SubscriberId, hook
+from vmq_hooks import Broker, Checking, Mistake, Plugin, SubscriberId, hook
+from vmq_hooks.tls import TlsFileError
 
 from vmq_bridge.bridge import Bridge
 from vmq_bridge.config import BridgesConfig
+from vmq_bridge.remote import tls_context
 
 
 class BridgePlugin(Plugin):
@@ -16,6 +19,13 @@ class BridgePlugin(Plugin):
 
     def __init__(self) -> None:
         self._bridges: dict[SubscriberId, Bridge] = {}
+
+    def check(self, broker: Checking, config: BridgesConfig) -> Iterator[Mistake]:
+        for name, each in config.bridges.items():
+            try:
+                tls_context(each, broker.config_dir)
+            except TlsFileError as error:
+                yield Mistake(f"bridges.{name}.{error.option}", error.what)
 
     async def start(self, broker: Broker, config: BridgesConfig) -> None:
         if broker.worker > 1:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from vmq_hooks import Subscription
+from vmq_hooks.tls import client_context
 
 from vmq_bridge import packets
 from vmq_bridge.config import BridgeConfig
@@ -38,22 +39,12 @@ def tls_context(config: BridgeConfig, folder: Path) -> ssl.SSLContext | None:
     """What the far broker's certificate is checked with; None without TLS. Reads files.
 
     Raises:
-        ValueError: a file cannot be used; the text names it.
+        TlsFileError: a file cannot be used.
     """
     if not config.secure:
         return None
-    try:
-        cafile = None if config.cafile is None else str(folder / config.cafile)
-        context = ssl.create_default_context(cafile=cafile)
-    except OSError as error:
-        raise ValueError(f"cafile {config.cafile}: {error.strerror or error}") from None
-    if config.certfile is not None:
-        keyfile = None if config.keyfile is None else folder / config.keyfile
-        try:
-            context.load_cert_chain(folder / config.certfile, keyfile)
-        except OSError as error:
-            what = f"certfile {config.certfile}, keyfile {config.keyfile}"
-            raise ValueError(f"{what}: {error.strerror or error}") from None
+    files = (config.cafile, config.certfile, config.keyfile)
+    context = client_context(*(None if each is None else folder / each for each in files))
     context.check_hostname = not config.insecure
     return context
 

@@ -1,15 +1,17 @@
 """The plugin: lets in who knows the password."""
 
 import time
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from msgspec import Meta
-from vmq_hooks import Broker, Counter, Peer, Plugin, Refuse, hook
+from vmq_hooks import Broker, Checking, Mistake, Peer, Plugin, Refuse, hook
 from vmq_hooks.files import FileOptions, WatchedFile, file_option
+from vmq_hooks.turns import TurnsClosedError
 from vmq_hooks.verdicts import RegisterVerdict
 
 from vmq_passwd.users import Users, parse
-from vmq_passwd.verifier import BusyError, Verifier
+from vmq_passwd.verifier import Verifier
 
 
 class PasswdConfig(FileOptions, frozen=True, forbid_unknown_fields=True):
@@ -38,20 +40,6 @@ class PasswdConfig(FileOptions, frozen=True, forbid_unknown_fields=True):
     threads: Annotated[
         int, Meta(ge=1, le=64, description="Passwords that are checked at a time.")
     ] = 2
-    max_waiting: Annotated[
-        int,
-        Meta(
-            ge=0, le=1_000_000, description="Clients that wait for that; further ones are refused."
-        ),
-    ] = 100
-    max_wait: Annotated[
-        float,
-        Meta(
-            gt=0,
-            le=600,
-            description="Seconds that they wait at most; above the deadline, waiting counts as the plugin's failure.",
-        ),
-    ] = 4.0
     cache_size: Annotated[
         int,
         Meta(
@@ -59,10 +47,10 @@ class PasswdConfig(FileOptions, frozen=True, forbid_unknown_fields=True):
             le=10_000_000,
             description="Right passwords that are remembered, as keyed hashes; 0 = none.",
         ),
-    ] = 10_000
+    ] = 100_000
     cache_seconds: Annotated[
         float, Meta(ge=0, le=31_536_000, description="Seconds for which they are.")
-    ] = 3600.0
+    ] = 86_400.0
 
 
 class PasswdPlugin(Plugin):
@@ -75,7 +63,9 @@ class PasswdPlugin(Plugin):
     _users: Users
     _file: WatchedFile[Users]
     _verifier: Verifier
-    _busy: Counter
+
+    def check(self, broker: Checking, config: PasswdConfig) -> Iterator[Mistake]:
+        return WatchedFile.mistakes(broker, config, parse)
 
     def start(self, broker: Broker, config: PasswdConfig) -> None:
         self._broker = broker
@@ -86,23 +76,22 @@ class PasswdPlugin(Plugin):
             broker.run_in_thread,
             time.monotonic,
             threads=config.threads,
-            max_waiting=config.max_waiting,
-            max_wait=config.max_wait,
             cache_size=config.cache_size,
             cache_seconds=config.cache_seconds,
-        )
-        self._busy = broker.counter(
-            "passwd_busy", "Clients refused because too many passwords waited to be checked."
         )
 
     async def stop(self) -> None:
         """Takes a last look at the file: who takes over from here does not know whom it was that we let in."""
+        self._verifier.close()
         await self._file.look(self._broker, self._on_change)
 
     async def _on_change(self) -> None:
         """Ends connections. What is remembered belongs to the hashes that it was checked against."""
         before, self._users = self._users, self._file.content
         if self._config.end_connections == "never":
+            gone = before.missing_in(self._users, with_passwords=False)
+            if gone:
+                await self._broker.drop_wills(gone)
             return
         with_passwords = self._config.end_connections == "changed"
         gone = before.missing_in(self._users, with_passwords=with_passwords)
@@ -123,13 +112,12 @@ class PasswdPlugin(Plugin):
                 users = self._file.content
                 if username not in users and self._config.unknown_users == "next":
                     return None
-                is_right = await self._verifier.verify(users, username, password or b"")
+                is_right = await self._verifier.verify(users, username, password or b"", peer)
                 if self._file.content is users:
                     break
                 # A new file came meanwhile, and has ended the connections of those who were in.
-        except BusyError:
-            self._busy.add()
-            return Refuse("too many passwords wait to be checked")
+        except TurnsClosedError:
+            return Refuse("vmq_passwd was reloaded", unavailable=True)
         if is_right:
             return True
         reason = "wrong password" if username in users else "unknown user"

@@ -8,6 +8,10 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from vmq_hooks import Peer
+from vmq_hooks.deadline import off_the_clock
+from vmq_hooks.turns import Turns
+
 from vmq_passwd.hashes import Argon2, Hash, make_hash
 from vmq_passwd.users import Users
 
@@ -17,8 +21,15 @@ RunInThread = Callable[[Callable[[], bool]], Awaitable[bool]]
 _DIGEST_BYTES: Final = 32
 
 
-class BusyError(Exception):
-    """Too many passwords wait to be checked."""
+class Check:
+    """One password that is checked, or waits for that."""
+
+    __slots__ = ("clients", "is_running", "work")
+
+    def __init__(self) -> None:
+        self.work: asyncio.Task[bool]
+        self.clients = 0
+        self.is_running = False
 
 
 class Verifier:
@@ -31,8 +42,6 @@ class Verifier:
     Args:
         run_in_thread: where hashes are computed.
         threads: how many at a time.
-        max_waiting: how many may wait for their turn.
-        max_wait: for how many seconds.
         cache_size: how many right passwords are remembered; 0 = none.
         cache_seconds: how long.
         clock: seconds.
@@ -44,18 +53,14 @@ class Verifier:
         clock: Callable[[], float],
         *,
         threads: int,
-        max_waiting: int,
-        max_wait: float,
         cache_size: int,
         cache_seconds: float,
     ) -> None:
         self._run_in_thread = run_in_thread
         self._clock = clock
-        self._turn = asyncio.Semaphore(threads)
-        self._max_pending = threads + max_waiting
-        self._max_wait = max_wait
-        #: Being checked. Clients that come with the same name and password share the answer.
-        self._pending: dict[bytes, asyncio.Task[bool]] = {}
+        self._turns = Turns(threads)
+        #: To be checked. Clients that come with the same name and password share the answer.
+        self._pending: dict[bytes, Check] = {}
         self._cache_size = cache_size
         self._cache_seconds = cache_seconds
         self._key = os.urandom(_DIGEST_BYTES)
@@ -63,37 +68,59 @@ class Verifier:
         self._right: OrderedDict[bytes, float] = OrderedDict()
         self._decoy: Hash = Argon2(make_hash(os.urandom(_DIGEST_BYTES)))
 
-    async def verify(self, users: Users, name: str, password: bytes) -> bool:
-        """Whether this is the user's password.
+    async def verify(self, users: Users, name: str, password: bytes, peer: Peer) -> bool:
+        """Whether this is the user's password; waits for its turn, fair by the peer's address.
 
         Raises:
-            BusyError: too many wait already, or this one has waited for too long.
+            TurnsClosedError: `close` was called meanwhile.
         """
         stored = users.get(name)
-        is_known = stored is not None
+        # A file may hold the hash of no password (mosquitto_passwd makes it): that is a user whom nobody can be.
+        is_known = stored is not None and len(password) > 0
         if stored is None:
             stored = self._decoy_for(name, users)
         digest = self._digest(name, password, stored)
         if is_known and self._is_remembered(digest):
             return True
-        work = self._pending.get(digest)
-        if work is None:
-            if len(self._pending) >= self._max_pending:
-                raise BusyError
-            work = asyncio.create_task(self._compute(stored, password, digest, is_known))
-            self._pending[digest] = work
-            work.add_done_callback(lambda _: self._pending.pop(digest))
-        # A client that goes away, or has waited for too long, stops neither the thread nor the others that
-        # wait for it; when it comes back, its password is remembered.
+        check = self._pending.get(digest)
+        if check is None:
+            check = Check()
+            check.work = asyncio.create_task(
+                self._compute(check, stored, password, digest, is_known, peer)
+            )
+            self._pending[digest] = check
+        check.clients += 1
         try:
-            async with asyncio.timeout(self._max_wait):
-                return await asyncio.shield(work)
-        except TimeoutError:
-            raise BusyError from None
+            with off_the_clock():
+                return await asyncio.shield(check.work)
+        finally:
+            check.clients -= 1
+            if not check.clients and not check.is_running:
+                # Nobody waits for it any more. A thread at work is let finish: the result is remembered.
+                check.work.cancel()
+                if self._pending.get(digest) is check:
+                    del self._pending[digest]
 
-    async def _compute(self, stored: Hash, password: bytes, digest: bytes, is_known: bool) -> bool:
-        async with self._turn:
-            is_right = await self._run_in_thread(lambda: stored.verify(password)) and is_known
+    def close(self) -> None:
+        """Has those who wait for their turn get TurnsClosedError."""
+        self._turns.close()
+
+    async def _compute(
+        self,
+        check: "Check",
+        stored: Hash,
+        password: bytes,
+        digest: bytes,
+        is_known: bool,
+        peer: Peer,
+    ) -> bool:
+        try:
+            async with self._turns.turn(peer.network, after_others=peer.failures > 0):
+                check.is_running = True
+                is_right = await self._run_in_thread(lambda: stored.verify(password)) and is_known
+        finally:
+            if self._pending.get(digest) is check:
+                del self._pending[digest]
         if is_right:
             self._remember(digest)
         return is_right

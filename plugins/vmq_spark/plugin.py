@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta, Struct
-from vmq_hooks import Broker, Plugin
+from vmq_hooks import Broker, Checking, Mistake, Plugin
 
 from vmq_spark.status import QueryProgress, Status, read_all
 
@@ -92,6 +92,13 @@ class SparkPlugin(Plugin):
 
     def __init__(self) -> None:
         self.statuses: list[Status] = []
+
+    def check(self, broker: Checking, config: SparkConfig) -> Iterator[Mistake]:
+        for name, stream in config.streams.items():
+            try:
+                broker.declare_stream(name, msgspec.to_builtins(stream))
+            except ValueError as error:
+                yield Mistake(f"streams.{name}", str(error))
 
     async def start(self, broker: Broker, config: SparkConfig) -> None:
         for name, stream in config.streams.items():

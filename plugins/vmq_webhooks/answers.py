@@ -47,6 +47,8 @@ def read(hook: str, body: bytes, cache: Cache | None, asked: Sequence[Subscripti
     answer = _decode(body)
     if isinstance(answer.result, _Error):
         reason = answer.result.error[:200]
+        if reason == "unavailable":
+            return Refuse(reason, unavailable=True)
         bad = hook == "auth_on_register" and reason == "invalid_credentials"
         return Refuse(reason, bad_credentials=bad, cache=cache)
     if answer.result == "next":

@@ -46,7 +46,9 @@ class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Meta(
             min_length=1,
             description="The hooks that it gets.",
-            extra={"accepts": "a list of names, every hook but on_deliver and discover_nodes"},
+            extra={
+                "accepts": "a list of names, one at least: every hook but on_deliver and discover_nodes"
+            },
         ),
     ]
     no_payload: Annotated[
@@ -94,11 +96,14 @@ class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         except ValueError:
             good = False
         if not good:
-            raise ValueError(f"url = {self.url!r}; accepted: http://HOST/PATH or https://HOST/PATH")
+            raise ValueError("url: accepted: http://HOST/PATH or https://HOST/PATH")
         if self.keyfile is not None and self.certfile is None:
-            raise ValueError("a keyfile without a certfile")
-        if not self.secure and (self.cafile or self.certfile):
-            raise ValueError(f"cafile and certfile need https://, not {self.url!r}")
+            raise ValueError("keyfile: a keyfile without a certfile")
+        for name in ("cafile", "certfile"):
+            if getattr(self, name) and not self.secure:
+                raise ValueError(
+                    f"{name}: it would have no effect; accepted: with a url of https://"
+                )
         for text in (*self.headers, *self.headers.values()):
             if any(ord(character) < 32 for character in text):
                 raise ValueError(f"headers: {text!r} contains control characters")
@@ -138,5 +143,5 @@ class WebhooksConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         for name in self.endpoints:
             if not _NAME.match(name):
                 raise ValueError(
-                    f"endpoint {name!r}; accepted as names: up to 32 letters, digits and underscores"
+                    f"endpoints: {name!r} is no usable name; accepted: up to 32 letters, digits and underscores"
                 )

@@ -11,6 +11,7 @@ import aiohttp
 import msgspec
 from vmq_hooks import Broker
 from vmq_hooks.breaker import Breaker, State
+from vmq_hooks.tls import client_context
 
 from vmq_webhooks.answers import EndpointError
 from vmq_webhooks.config import EndpointConfig
@@ -32,20 +33,12 @@ def tls_context(config: EndpointConfig, folder: Path) -> ssl.SSLContext | None:
     """What the server's certificate is checked with; None without TLS. Reads files.
 
     Raises:
-        ValueError: a file cannot be used; the text names it.
+        TlsFileError: a file cannot be used.
     """
     if not config.secure:
         return None
-    try:
-        cafile = None if config.cafile is None else str(folder / config.cafile)
-        context = ssl.create_default_context(cafile=cafile)
-        if config.certfile is not None:
-            keyfile = None if config.keyfile is None else folder / config.keyfile
-            context.load_cert_chain(folder / config.certfile, keyfile)
-    except OSError as error:
-        files = [each for each in (config.cafile, config.certfile, config.keyfile) if each]
-        raise ValueError(f"{', '.join(files)}: {error.strerror or error}") from None
-    return context
+    files = (config.cafile, config.certfile, config.keyfile)
+    return client_context(*(None if each is None else folder / each for each in files))
 
 
 class NotAskedError(EndpointError):
@@ -78,7 +71,7 @@ class Endpoint:
         self.name = name
         self.config = config
         self._log = broker.log
-        self._tls: ssl.SSLContext | bool = True if tls is None else tls
+        self.use(tls)
         self._session = session
         self._timeout = aiohttp.ClientTimeout(total=timeout)
         labels = {"endpoint": name}
@@ -93,6 +86,10 @@ class Endpoint:
         self._breaker = Breaker(config.breaker_failures, config.breaker_seconds, clock)
         self._quiet_until = 0.0
         self._unsaid = 0
+
+    def use(self, tls: ssl.SSLContext | None) -> None:
+        """Goes by this from now on when connections to the endpoint are made."""
+        self._tls: ssl.SSLContext | bool = True if tls is None else tls
 
     @property
     def is_open(self) -> bool:

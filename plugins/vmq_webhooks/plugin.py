@@ -1,14 +1,16 @@
 """The plugin: asks the endpoints of a hook, one after the other."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import aiohttp
 from vmq_hooks import (
     Broker,
+    Checking,
     LazyMessage,
     Message,
+    Mistake,
     Next,
     Peer,
     Plugin,
@@ -18,6 +20,9 @@ from vmq_hooks import (
     hook,
 )
 from vmq_hooks.answers import Verdict
+from vmq_hooks.tls import TlsFileError
+from vmq_hooks.turns import Turns as FairTurns
+from vmq_hooks.turns import TurnsClosedError
 
 from vmq_webhooks import requests
 from vmq_webhooks.answers import EndpointError, cache_of, read, read_topics
@@ -39,14 +44,20 @@ class WebhooksPlugin(Plugin):
         self._endpoints: dict[str, list[Endpoint]] = {}
         self._session: aiohttp.ClientSession | None = None
         self._timeout = 0.0
+        self._turns = FairTurns(1)
 
-    async def start(self, broker: Broker, config: WebhooksConfig) -> None:
-        contexts = {}
+    def check(self, broker: Checking, config: WebhooksConfig) -> Iterator[Mistake]:
         for name, each in config.endpoints.items():
             try:
-                contexts[name] = await broker.run_in_thread(tls_context, each, broker.config_dir)
-            except ValueError as error:
-                raise ValueError(f"endpoint {name}: {error}") from None
+                tls_context(each, broker.config_dir)
+            except TlsFileError as error:
+                yield Mistake(f"endpoints.{name}.{error.option}", error.what)
+
+    async def start(self, broker: Broker, config: WebhooksConfig) -> None:
+        contexts = {
+            name: await broker.run_in_thread(tls_context, each, broker.config_dir)
+            for name, each in config.endpoints.items()
+        }
         self._session = session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=config.pool_max_connections, keepalive_timeout=config.pool_timeout
@@ -54,6 +65,7 @@ class WebhooksPlugin(Plugin):
             cookie_jar=aiohttp.DummyCookieJar(),
         )
         self._timeout = config.timeout
+        self._turns = FairTurns(config.pool_max_connections)
         endpoints = [
             Endpoint(broker, name, each, contexts[name], session, config.timeout)
             for name, each in config.endpoints.items()
@@ -61,6 +73,7 @@ class WebhooksPlugin(Plugin):
         for endpoint in endpoints:
             for served in endpoint.config.hooks:
                 self._endpoints.setdefault(served, []).append(endpoint)
+        broker.on_reload(lambda: _read_certificates(broker, endpoints))
         broker.gauge(
             "webhook_breaker_open",
             "1 while the endpoint is not asked because it has failed too often.",
@@ -71,6 +84,7 @@ class WebhooksPlugin(Plugin):
         return hook in self._endpoints
 
     async def stop(self) -> None:
+        self._turns.close()
         if self._session is not None:
             await self._session.close()
 
@@ -95,7 +109,12 @@ class WebhooksPlugin(Plugin):
             "password": secret,
             "clean_session": clean_session,
         }
-        return await self._verdict("auth_on_register", body)
+        # A fleet that is back at once waits here, not in the pool, where its wait would count as the server's.
+        try:
+            async with self._turns.turn(peer.network, after_others=peer.failures > 0):
+                return await self._verdict("auth_on_register", body)
+        except TurnsClosedError:
+            return Refuse("vmq_webhooks was reloaded", unavailable=True)
 
     @hook
     async def auth_on_publish(
@@ -143,7 +162,7 @@ class WebhooksPlugin(Plugin):
         except (EndpointError, TimeoutError) as error:
             endpoint = turns.blame(error)
             endpoint.failed(name, error)
-            return Refuse(f"endpoint {endpoint.name} failed")
+            return Refuse(f"endpoint {endpoint.name} failed", unavailable=True)
         return verdict
 
     @hook
@@ -242,3 +261,14 @@ def _with(body: Body, message: Message | None, endpoint: Endpoint) -> Body:
     if message is None:
         return body
     return {**body, **requests.message(message, with_payload=not endpoint.config.no_payload)}
+
+
+async def _read_certificates(broker: Broker, endpoints: Sequence[Endpoint]) -> None:
+    """Has each endpoint go by its files as they are now; one whose files cannot be used keeps what it has."""
+    for each in endpoints:
+        try:
+            each.use(await broker.run_in_thread(tls_context, each.config, broker.config_dir))
+        except ValueError as error:
+            broker.log.error(
+                "endpoint %s: %s; what was read before stays in force", each.name, error
+            )

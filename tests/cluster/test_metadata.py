@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from tests.cluster.sim import Sim
+from tests.support.walked import WalkedDb
 from vmq_cluster.clocks import NodeClock
 from vmq_cluster.effects import Changed, ClockAhead, Misbehaved, Renewed
 from vmq_cluster.entries import Entry
@@ -17,6 +18,7 @@ from vmq_cluster.leveldb import LevelStorage
 from vmq_cluster.machine import Machine
 from vmq_cluster.messages import MAX_KEY, MAX_VALUE, Frame, Gossip, WireEntry
 from vmq_cluster.metadata import Metadata
+from vmq_cluster.records import DOT, dot_key, full_key
 from vmq_cluster.storage import MemoryStorage
 
 
@@ -218,5 +220,63 @@ def test_it_all_works_on_leveldb(tmp_path: Path) -> None:
     assert len(list(again.metadata.items("p"))) == 200
     assert again.metadata.clock == machine.metadata.clock
     assert not list(storage.scan(b"t", b"u"))
-    assert len(list(storage.scan(b"e", b"f"))) == len(list(storage.scan(b"d", b"e"))) == 200
+    assert len(list(storage.scan(b"e", b"f"))) == 200
+    assert sum(value != b"" for _, value in storage.scan(b"d", b"e")) == 200
     storage.close()
+
+
+# What was deleted in the storage
+
+
+def walked(tmp_path: Path) -> tuple[Machine, WalkedDb]:
+    """A node whose database counts what is walked over."""
+    sim = Sim(1)
+    storage = LevelStorage(tmp_path / "db")
+    storage._db = db = WalkedDb(storage._db)
+    machine = Machine("a", "a", storage, sim.options, sim.random, lambda: 1000, b"boot")
+    machine.start(0.0)
+    return machine, db
+
+
+def test_dots_that_another_incarnation_has_outlived_are_not_walked_over(tmp_path: Path) -> None:
+    machine, db = walked(tmp_path)
+    metadata = machine.metadata
+    own = machine.identity.incarnation
+    other = own + 1
+    for number in range(1, 401):
+        metadata.put("p", b"k", b"v")
+        context = {other: number}
+        entry = Entry([(other, number, 1000 << 16, b"w")], context)
+        metadata.apply(full_key("p", b"theirs"), entry, NodeClock(), "b")
+        machine.flush(0.0)
+    db.take()
+    found = list(metadata.index(DOT, (own, 400), dot_key(DOT, (own, 401))))
+    assert found == [((own, 400), full_key("p", b"k"))]
+    assert len(db.dead) >= 700
+    assert db.take() <= 4
+    db.close()
+
+
+def test_deletions_that_are_forgotten_are_walked_over_once(tmp_path: Path) -> None:
+    machine, db = walked(tmp_path)
+    metadata = machine.metadata
+    now = 0.0
+    for burst in range(10):
+        for number in range(100):
+            metadata.put("p", b"%d %d" % (burst, number), b"v")
+            metadata.delete("p", b"%d %d" % (burst, number))
+        machine.flush(now)
+        now += 2
+        machine.tick(now)
+        machine.flush(now)
+    assert machine.collector.forgotten == 1000
+    assert not any(value for _, value in db.iterator(start=b"d", stop=b"f"))
+    db.take()
+    metadata.put("p", b"k", b"v")
+    metadata.delete("p", b"k")
+    machine.flush(now)
+    machine.tick(now + 2)
+    assert machine.collector.forgotten == 1001
+    assert len(db.dead) > 2000
+    assert db.take() <= 110
+    db.close()

@@ -88,7 +88,7 @@ def test_the_image_has_no_compiler_and_no_root() -> None:
 def test_the_image_checks_its_health_with_a_command_that_there_is() -> None:
     final = stages()[-1]
     (check,) = [line for line in final if line.startswith("HEALTHCHECK ")]
-    assert check.endswith('CMD ["vmq", "health"]')
+    assert check.endswith('CMD ["vmq", "health", "--live"]')
     assert "health" in COMMANDS
     assert 'CMD ["start"]' in final
 

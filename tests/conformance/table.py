@@ -54,7 +54,14 @@ class Statement:
     binds: str
     rule: str
     untested: str = ""
+    #: What we chose beside it.
+    choice: str = ""
     tests: list[ConformanceTest] = field(default_factory=list)
+
+    @property
+    def told(self) -> str:
+        """The rule, and what we chose beside it."""
+        return f"{self.rule} Our choice: {self.choice}" if self.choice else self.rule
 
     @property
     def shown(self) -> str:
@@ -133,7 +140,7 @@ def render(statements: dict[str, Statement], others: list[ConformanceTest]) -> s
         "| --- | --- | --- | --- |",
     ]
     lines += [
-        f"| {row.number} | {row.binds} | {row.rule} | {row.shown} |" for row in statements.values()
+        f"| {row.number} | {row.binds} | {row.told} | {row.shown} |" for row in statements.values()
     ]
     lines += [
         "",

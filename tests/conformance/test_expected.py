@@ -25,12 +25,14 @@ from tests.support.wire import (
     SUBACK,
     TIMEOUT,
     Will,
+    Wire,
     connect_packet,
     encode_text,
     packet,
     puback_packet,
     pubcomp_packet,
     publish_packet,
+    pubrec_packet,
     subscribe_packet,
 )
 
@@ -86,6 +88,31 @@ def test_expected_packet_over_the_limit(
     payload = bytes(990 - len(encode_text(topic)))
     wire.send(publish_packet(topic, payload))
     wire.expect_publish(topic, payload)
+
+
+def test_expected_connect_over_the_limit(fresh_broker: BrokerFactory) -> None:
+    """A CONNECT larger than max_connect_size (16 KiB) is closed at its header, one just below passes."""
+    broker = fresh_broker()
+    with Wire.connect_tcp(broker.tcp) as wire:
+        wire.send(b"\x10\x81\x80\x01")
+        wire.expect_closed()
+    broker.wait_log(r"CONNECT of 16389 bytes is above session\.max_connect_size = 16384")
+    with Wire.connect_tcp(broker.tcp) as wire:
+        wire.send(connect_packet("c", username="u", password=b"p" * 16_000))
+        assert wire.recv_packet().return_code == 0
+
+
+def test_expected_subscribe_over_the_limit(
+    fresh_broker: BrokerFactory, peers_at: Callable[[BrokerProcess], Peers]
+) -> None:
+    """A packet other than PUBLISH larger than max_control_packet_size (256 KiB) is closed at its header."""
+    broker = fresh_broker()
+    wire = peers_at(broker).raw()
+    wire.send(connect_packet("c"))
+    wire.expect(CONNACK)
+    wire.send(b"\x82\x80\x80\x10")
+    wire.expect_closed()
+    broker.wait_log(r"SUBSCRIBE of 262148 bytes is above session\.max_control_packet_size = 262144")
 
 
 def test_expected_byte_by_byte(peers: Peers) -> None:
@@ -182,19 +209,36 @@ def test_expected_unknown_acknowledgements(peers: Peers) -> None:
         wire.expect_nothing()
 
 
-def test_expected_acknowledgement_of_another_kind(peers: Peers) -> None:
-    """PUBACK does not end a QoS 2 exchange, nor PUBCOMP one that was not released.
+@pytest.mark.parametrize(
+    ("qos", "wrong"),
+    [(2, puback_packet), (2, pubcomp_packet), (1, pubrec_packet), (1, pubcomp_packet)],
+)
+def test_expected_acknowledgement_of_another_kind(
+    peers: Peers, qos: int, wrong: Callable[[int], bytes]
+) -> None:
+    """PUBACK for QoS 2, PUBREC for QoS 1 and PUBCOMP before PUBREL close the connection; the message comes again."""
+    topic = peers.topic("a")
+    wire = peers.subscriber((topic, 2), part="s", clean=False)
+    peers.publish(topic, b"x", qos=qos)
+    identifier = wire.expect_publish(topic, b"x", qos=qos).packet_id
+    wire.send(wrong(identifier))
+    wire.expect_closed()
+    again = peers.resume("s")
+    assert again.expect_publish(topic, b"x", qos=qos, dup=True).packet_id == identifier
 
-    Whether the server goes on or closes is left open.
-    """
+
+def test_expected_acknowledgement_of_another_kind_once_released(peers: Peers) -> None:
+    """PUBACK instead of PUBCOMP closes the connection; PUBREL comes again."""
     topic = peers.topic("a")
     wire = peers.subscriber((topic, 2), part="s", clean=False)
     peers.publish(topic, b"x", qos=2)
     identifier = wire.expect_publish(topic, b"x", qos=2).packet_id
-    wire.send(pubcomp_packet(identifier), puback_packet(identifier))
-    wire.close()
-    again = peers.resume("s")
-    assert again.expect_publish(topic, b"x", qos=2, dup=True).packet_id == identifier
+    number = identifier.to_bytes(2, "big")
+    wire.pubrec(identifier)
+    wire.expect(b"\x62\x02" + number)
+    wire.puback(identifier)
+    wire.expect_closed()
+    peers.resume("s").expect(b"\x62\x02" + number)
 
 
 # --- connecting

@@ -98,6 +98,71 @@ def test_expected_31_dup_of_requests(peers: Peers) -> None:
     wire.expect_nothing()
 
 
+@pytest.mark.parametrize("first", range(0x11, 0x20))
+def test_expected_31_low_bits_of_connect(peers: Peers, first: int) -> None:
+    """MQTT 3.1 does not use DUP, QoS and RETAIN of a CONNECT: they are ignored."""
+    wire = peers.raw()
+    wire.send(bytes([first]) + old_connect(peers.id())[1:])
+    wire.expect(b"\x20\x02\x00\x00")
+
+
+@pytest.mark.parametrize("flags", [0x03, 0x0A, 0x12, 0x1A, 0x22, 0x3B])
+def test_expected_31_connect_flags(peers: Peers, flags: int) -> None:
+    """MQTT 3.1 disregards the reserved connect flag, and QoS and RETAIN of a will that is not there."""
+    wire = peers.raw()
+    wire.send(connect_packet(peers.id(), protocol="MQIsdp", level=3, flags=flags))
+    wire.expect(b"\x20\x02\x00\x00")
+
+
+@pytest.mark.parametrize("flags", [0x1E, 0x42])
+def test_expected_31_connect_flags_that_are_wrong(peers: Peers, flags: int) -> None:
+    """A will of QoS 3, and a password without user name, are wrong in MQTT 3.1 too."""
+    connect = connect_packet(
+        peers.id(), protocol="MQIsdp", level=3, flags=flags, tail=b"\0\1w\0\1x"
+    )
+    peers.refuses(connect)
+
+
+@pytest.mark.parametrize("low", [0x1, 0x2, 0x8, 0xF])
+def test_expected_31_low_bits_of_other_packets(peers: Peers, low: int) -> None:
+    """MQTT 3.1 does not use the low bits of PINGREQ, of the acknowledgements, and of DISCONNECT."""
+    topic = peers.topic("a")
+    wire = old_client(peers)
+    wire.send(subscribe_packet(1, (topic, 2), first=0x80 | low))
+    wire.expect(SUBACK)
+    wire.send(bytes([0xC0 | low, 0]))
+    wire.expect(PINGRESP_BYTES)
+    peers.publish(topic, b"1", qos=1)
+    number = wire.expect_publish(topic, b"1", qos=1).body[-3:-1]
+    wire.send(bytes([0x40 | low, 2]) + number)
+    peers.publish(topic, b"2", qos=2)
+    number = wire.expect_publish(topic, b"2", qos=2).body[-3:-1]
+    wire.send(bytes([0x50 | low, 2]) + number)
+    wire.expect(b"\x62\x02" + number)
+    wire.send(bytes([0x70 | low, 2]) + number)
+    wire.expect_nothing()
+    wire.send(bytes([0xE0 | low, 0]))
+    wire.expect_closed()
+
+
+def test_expected_31_upper_bits_of_a_requested_qos(peers: Peers) -> None:
+    """MQTT 3.1 does not use the upper six bits of a requested QoS; its lower two are no 3."""
+    wire = old_client(peers)
+    wire.send(subscribe_packet(1, (peers.topic("a"), 0xFD), (peers.topic("b"), 0x04)))
+    assert wire.expect(SUBACK).codes == [1, 0]
+    wire.send(subscribe_packet(2, (peers.topic("a"), 0xFF)))
+    wire.expect_closed()
+
+
+def test_expected_31_leniency_is_for_level_3_alone(peers: Peers) -> None:
+    """A client of 3.1.1 is held to the rules that MQTT 3.1 does not have."""
+    peers.refuses(b"\x11" + connect_packet(peers.id())[1:])
+    for flags in (0x03, 0x0A, 0x22):
+        peers.refuses(connect_packet(peers.id(), flags=flags))
+    for data in (b"\xc1\x00", b"\x51\x02\x00\x01", subscribe_packet(1, ("a", 0x04))):
+        peers.closes(data)
+
+
 def test_expected_31_long_client_id(peers: Peers) -> None:
     """Client ids of more than 23 bytes, up to the configured limit: our choice is to accept."""
     base = peers.id()

@@ -296,7 +296,7 @@ def test_what_is_only_known_of_files_can_be_found_out_again(made: Made, pattern:
 
 def test_without_its_table_a_store_keeps_what_is_in_the_log(made: Made) -> None:
     made.file("*.ldb").unlink()
-    with pytest.raises(StoreError, match="missing files"):
+    with pytest.raises(StoreError, match=r"its file 000005\.ldb is missing"):
         read(made.data)
     found = check_repaired(made)
     # Sessions were in the table; without them their messages belong to nobody.
@@ -353,11 +353,6 @@ def remove(pattern: str) -> Callable[[Made], None]:
     return lambda made: made.file(pattern).unlink()
 
 
-def flip_subscription(made: Made) -> None:
-    path = made.file("*.ldb")
-    flip(path, path.read_bytes().rindex(b"t/#"))
-
-
 @pytest.mark.parametrize(
     ("damage", "reason"),
     (
@@ -365,12 +360,11 @@ def flip_subscription(made: Made) -> None:
             lambda made: flip_payload(made, ("waiting", "dev-0", "303"), "*.log"),
             "checksum mismatch",
         ),
-        (flip_subscription, "block checksum mismatch"),
         (remove("CURRENT"), "its file CURRENT is missing"),
         (remove("*.log"), "its log file is missing"),
-        (remove("*.ldb"), "1 missing files"),
+        (remove("*.ldb"), ".ldb is missing"),
     ),
-    ids=("log", "table", "current-missing", "log-missing", "table-missing"),
+    ids=("log", "current-missing", "log-missing", "table-missing"),
 )
 def test_a_damaged_store_is_refused_until_it_is_repaired(
     made: Made, damage: Callable[[Made], None], reason: str
@@ -428,13 +422,13 @@ def test_a_database_of_somebody_else_is_not_touched(tmp_path: Path) -> None:
 
 def test_a_store_of_a_later_version_is_not_touched(made: Made) -> None:
     with closing(plyvel.DB(str(made.folder))) as db:
-        db.put(b"v", b"vmq 2")
+        db.put(b"v", b"vmq 9")
         before = list(db)
-    assert "has format 'vmq 2'" in refusal(made.data)
+    assert "has format 'vmq 9'" in refusal(made.data)
     for command in ("check", "repair"):
         done = run_store(command, made.data)
         assert (done.returncode, done.stdout) == (1, "")
-        assert "has format 'vmq 2'" in done.stderr
+        assert "has format 'vmq 9'" in done.stderr
     with closing(plyvel.DB(str(made.folder))) as db:
         assert list(db) == before
 

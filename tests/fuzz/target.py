@@ -17,7 +17,6 @@ from typing import Final
 from tests.support.wire import connect_packet
 from tests.vmq.support import RAM, Client, House, MemoryTransport
 from vmq.core import Options
-from vmq.session import MAX_CONNECT
 
 #: An id that no input names: its client may not be taken over.
 BYSTANDER: Final = "bystander-4c1f0a9e"
@@ -130,7 +129,7 @@ class Peer:
         connection = self.client.connection
         session = connection.session
         kept = session.decoder.waiting_bytes()
-        largest = 5 + MAX_CONNECT
+        largest = 5 + self.house.options.max_connect_size
         if session.subscriber is not None:
             largest = 5 + self.house.options.max_packet_size
         if kept > min(self.fed, largest):

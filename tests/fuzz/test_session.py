@@ -54,7 +54,7 @@ session.prefer_sources()
 import vmq.retain
 def broken(self, topic_filter):
     raise KeyError(topic_filter)
-vmq.retain.RetainedMessages.match = broken
+vmq.retain.RetainedMessages.walk = broken
 session.main(sys.argv[1:])
 """
 

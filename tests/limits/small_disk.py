@@ -30,11 +30,11 @@ class SmallDisk:
         self.seen = Path(f"/proc/{holder}/root") / path.relative_to("/")
         self._ballast = self.seen / "ballast"
 
-    def fill(self) -> None:
-        """Leaves no room at all."""
+    def fill(self, leave: int = 0) -> None:
+        """Leaves so many bytes free, about; without a number no room at all."""
         with self._ballast.open("ab", buffering=0) as file:
             # Meanwhile the broker may delete a file that it has merged.
-            while self.free():
+            while self.free() > leave:
                 with suppress(OSError):
                     file.write(bytes(1 << 16))
 

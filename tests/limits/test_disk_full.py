@@ -22,7 +22,12 @@ from tests.support.wire import (
 from tests.vmq.http.conftest import get
 
 #: LevelDB writes its buffer out early, so that all its files meet the full disk.
-ENV = {"VMQ_STORE__WRITE_BUFFER_SIZE": "65536", "VMQ_QUEUE__MAX_OFFLINE_MESSAGES": "-1"}
+#: What keeps a store from coming so far is off.
+ENV = {
+    "VMQ_STORE__WRITE_BUFFER_SIZE": "65536",
+    "VMQ_STORE__MIN_FREE_BYTES": "0",
+    "VMQ_STORE__MAX_BYTES": "-1",
+}
 
 
 @pytest.fixture

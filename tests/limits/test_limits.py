@@ -15,6 +15,7 @@ from websockets.typing import Subprotocol
 from tests.conftest import BrokerFactory
 from tests.support.broker_process import BrokerProcess
 from tests.support.wire import Wire, connect_packet, publish_packet
+from vmq import retain, trie
 
 
 def client(broker: BrokerProcess, client_id: str, *, clean: bool = True) -> Wire:
@@ -148,17 +149,32 @@ def test_max_retained_messages(fresh_broker: BrokerFactory) -> None:
 
 
 def test_max_retained_bytes(fresh_broker: BrokerFactory) -> None:
-    """Topics and payloads count; a smaller message in the place of a larger one fits."""
-    broker = fresh_broker(env={"VMQ_LIMITS__MAX_RETAINED_BYTES": "20"})
+    """Topics, payloads and nodes count; a smaller message in the place of a larger one fits."""
+    limit = retain.size_of("a", 20) + retain.MOST_NEW_NODES * retain.NODE_SIZE
+    broker = fresh_broker(env={"VMQ_LIMITS__MAX_RETAINED_BYTES": str(limit)})
     with client(broker, "pub") as pub:
-        pub.publish("a", b"x" * 19, retain=True)
-        pub.publish("b", b"x", retain=True)
+        pub.publish("a", b"x" * 21, retain=True)
         pub.publish("a", b"x" * 20, retain=True)
+        pub.publish("b", b"x", retain=True)
+        pub.publish("a", b"x" * 19, retain=True)
         pub.ping()
         with client(broker, "late") as late:
             late.subscribe(("#", 0))
             late.expect_publish("a", b"x" * 19, retain=True)
             late.expect_nothing()
+
+
+def test_max_subscription_bytes(fresh_broker: BrokerFactory) -> None:
+    """A further filter is refused, whoever asks; replacing one goes on, and what goes makes room."""
+    limit = trie.SUBSCRIPTION_SIZE + trie.content_of("a", "") + trie.MOST_NEW_NODES * trie.NODE_SIZE
+    broker = fresh_broker(env={"VMQ_LIMITS__MAX_SUBSCRIPTION_BYTES": str(limit)})
+    with client(broker, "sub") as sub, client(broker, "other") as other:
+        assert sub.subscribe(("bb", 0), ("a", 1)).codes == [0x80, 1]
+        assert sub.subscribe(("a", 2)).codes == [2]
+        assert other.subscribe(("a", 0)).codes == [0x80]
+        sub.unsubscribe("a")
+        assert other.subscribe(("a", 0)).codes == [0]
+    broker.wait_log(r"subscription refused client=other .*max_subscription_bytes")
 
 
 def test_max_message_rate_slows_and_loses_nothing(fresh_broker: BrokerFactory) -> None:

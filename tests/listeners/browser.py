@@ -27,6 +27,9 @@ from tests.support.tools import require_tool
 
 TIMEOUT = 30.0
 
+#: A host that is this one, by the word of nobody here.
+ELSEWHERE = "evil.example"
+
 
 class _Files(BaseHTTPRequestHandler):
     """Serves some files by name."""
@@ -79,6 +82,8 @@ class Page:
     def __init__(self, socket: Connection) -> None:
         self._socket = socket
         self._calls = 0
+        #: Where the page of the test is.
+        self.address = ""
 
     def call(self, method: str, **parameters: object) -> Any:
         """A call of the DevTools protocol, and its result."""
@@ -127,6 +132,8 @@ def chromium(folder: Path, trusted: Issued) -> Iterator[Page]:
         *("--no-first-run", "--disable-background-networking", "--disable-extensions"),
         *("--remote-debugging-port=0", f"--user-data-dir={folder}", "--no-proxy-server"),
         f"--ignore-certificate-errors-spki-list={key_hash(trusted)}",
+        # A name that whoever owns it made to point at this machine.
+        f"--host-resolver-rules=MAP {ELSEWHERE} 127.0.0.1",
         "about:blank",
     ]
     process = subprocess.Popen(

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.listeners.browser import Page, PageError, chromium, served
+from tests.listeners.browser import ELSEWHERE, Page, PageError, chromium, served
 from tests.listeners.conftest import ListenerFactory, tls
 from tests.support.authority import Authority, Issued
 from tests.support.broker_process import BrokerProcess
@@ -26,7 +26,8 @@ def page(tmp_path: Path, server: Issued) -> Iterator[Page]:
         served({"/": PAGE, "/mqtt.min.js": script}) as address,
         chromium(tmp_path / "browser", server) as browser,
     ):
-        browser.open(address + "/")
+        browser.address = address + "/"
+        browser.open(browser.address)
         yield browser
 
 
@@ -96,3 +97,19 @@ def test_a_browser_refuses_a_certificate_that_it_does_not_trust(
         page.run("open_", wss(broker, 1), "browser")
     assert page.run("open_", wss(broker, 0), "browser") is False
     assert page.run("end")
+
+
+def test_a_foreign_page_gets_in_neither_by_our_name_nor_by_its_own(
+    start: ListenerFactory, page: Page
+) -> None:
+    """A page of this machine does, by the same listener."""
+    broker = start({"ws": {"url": "ws://127.0.0.1:0/mqtt"}})
+    assert page.run("open_", broker.ws, "browser") is False
+    assert page.run("end")
+    page.open(page.address.replace("127.0.0.1", ELSEWHERE))
+    with pytest.raises(PageError, match="closed"):
+        page.run("open_", broker.ws, "browser")
+    broker.wait_log(rf"Origin 'http://{ELSEWHERE}:\d+' is not in listeners\.ws\.allowed_origins")
+    with pytest.raises(PageError, match="closed"):
+        page.run("open_", broker.ws.replace("127.0.0.1", ELSEWHERE), "browser")
+    broker.wait_log(rf"Host '{ELSEWHERE}:\d+' is not this machine's")

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 
 import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect as connect_websocket
+from websockets.typing import Subprotocol
 
 from tests.listeners.conftest import ListenerFactory, tls
 from tests.support.authority import Authority, Issued
@@ -113,3 +117,72 @@ def test_an_endless_upgrade_request_is_not_kept(start: ListenerFactory) -> None:
         for number in range(100_000):
             sock.sendall(b"X-%d: %s\r\n" % (number, b"x" * 4000))
     broker.wait_log("WebSocket failed")
+
+
+PER_IP = "[limits]\nmax_connections_per_ip = 2"
+
+
+def wire_from(url: str, source: str) -> Wire:
+    host, _, port = url.partition("://")[2].rpartition(":")
+    return Wire(SocketStream(socket.create_connection((host, int(port)), TIMEOUT, (source, 0))))
+
+
+def test_each_address_has_so_many_connections_to_all_listeners(start: ListenerFactory) -> None:
+    broker = start({"a": {"url": LOCAL}, "b": {"url": LOCAL}}, rest=PER_IP)
+    here, there = "127.0.0.2", "127.0.0.3"
+    with wire_from(broker.urls[0], here) as one, wire_from(broker.urls[1], here) as two:
+        one.connect("one")
+        two.connect("two")
+        with wire_from(broker.urls[0], here) as three:
+            three.expect_closed()
+        broker.wait_log("refused listener=a peer=127.0.0.2:.*max_connections_per_ip = 2 reached")
+        with wire_from(broker.urls[0], there) as elsewhere:
+            elsewhere.connect("elsewhere")
+        two.disconnect()
+        with wire_from(broker.urls[0], here) as four:
+            four.connect("four")
+            one.ping()
+
+
+def test_behind_a_proxy_its_clients_count_and_ipv6_by_64_bits(start: ListenerFactory) -> None:
+    broker = start({"a": {"url": LOCAL, "proxy_protocol": True}}, rest=PER_IP)
+    count = 0
+
+    def come(stack: contextlib.ExitStack, header: bytes) -> Wire:
+        nonlocal count
+        count += 1
+        wire = stack.enter_context(wire_to(broker.urls[0]))
+        wire.send_lossy(header + b"\r\n", connect_packet(f"c{count}"))
+        return wire
+
+    with contextlib.ExitStack() as stack:
+        for network in (b"2001:db8:1:2", b"2001:db8:1:3"):
+            for host in (b"1", b"2:3"):
+                header = b"PROXY TCP6 " + network + b"::" + host + b" 2001:db8::9 4711 1883"
+                assert come(stack, header).expect(CONNACK).return_code == 0
+        come(stack, b"PROXY TCP6 2001:db8:1:2:ffff::3 2001:db8::9 4711 1883").expect_closed()
+        broker.wait_log("max_connections_per_ip = 2 reached by 2001:db8:1:2::/64")
+        for _ in range(4):  # the proxy's own, as for its health checks
+            assert come(stack, b"PROXY UNKNOWN").expect(CONNACK).return_code == 0
+
+
+def test_behind_a_websocket_proxy_its_clients_count(start: ListenerFactory) -> None:
+    broker = start({"ws": {"url": "ws://127.0.0.1:0/mqtt", "xff_enabled": True}}, rest=PER_IP)
+
+    def come(stack: contextlib.ExitStack, client: str) -> None:
+        stack.enter_context(
+            connect_websocket(
+                broker.urls[0],
+                subprotocols=[Subprotocol("mqtt")],
+                additional_headers={"X-Forwarded-For": client} if client else None,
+                proxy=None,
+            )
+        )
+
+    with contextlib.ExitStack() as stack:
+        for client in ("192.0.2.1", "192.0.2.2", "192.0.2.1", "", "", ""):
+            come(stack, client)
+        with pytest.raises(InvalidStatus, match="429"):
+            come(stack, "192.0.2.1")
+        broker.wait_log("max_connections_per_ip = 2 reached by 192.0.2.1")
+        come(stack, "192.0.2.2")

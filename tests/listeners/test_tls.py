@@ -274,10 +274,19 @@ def test_after_the_handshake_connect_has_its_own_time(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"certfile": "/nowhere.pem"}, r"listeners\.tls\.certfile /nowhere\.pem: No such file"),
-        ({"keyfile": "OTHER"}, "does keyfile belong to certfile"),
-        ({"ciphers": "NONE-SUCH"}, "ciphers = 'NONE-SUCH': No cipher can be selected"),
-        ({"sni": {"a": {"certfile": "/b.pem", "keyfile": "/b.key"}}}, r"sni\.a\.certfile /b\.pem"),
+        (
+            {"certfile": "/nowhere.pem"},
+            r'listeners\.tls\.certfile = "/nowhere\.pem": /nowhere\.pem: No such file',
+        ),
+        (
+            {"keyfile": "OTHER"},
+            r"listeners\.tls\.keyfile.*other\.key: this key does not belong to the certificate in /.*localhost\.pem",
+        ),
+        ({"ciphers": "NONE-SUCH"}, r"ciphers = .NONE-SUCH.*No cipher can be selected"),
+        (
+            {"sni": {"a": {"certfile": "/b.pem", "keyfile": "/b.key"}}},
+            r"listeners\.tls\.sni\.a\.certfile: /b\.pem: No such file",
+        ),
     ],
 )
 def test_a_start_is_refused_when_a_file_cannot_be_used(
@@ -295,8 +304,14 @@ def test_a_start_is_refused_when_a_file_cannot_be_used(
 
 def test_an_encrypted_key_needs_its_password(start: ListenerFactory, authority: Authority) -> None:
     server = authority.issue("localhost", ["localhost"], password=b"secret word")
-    with pytest.raises(BrokerStartError, match="is keypasswd right"):
+    with pytest.raises(
+        BrokerStartError, match=r"localhost\.key: the key is encrypted; keypasswd is its password"
+    ):
         start({"tls": tls(server)})
+    with pytest.raises(
+        BrokerStartError, match=r"localhost\.key: keypasswd is not the key's password"
+    ):
+        start({"tls": tls(server, keypasswd="another word")})
     broker = start({"tls": tls(server, keypasswd="secret word")})
     with tls_wire(broker.urls[0], authority.client_context()) as wire:
         wire.connect()

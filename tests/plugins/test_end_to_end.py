@@ -362,7 +362,7 @@ def test_rules_that_changed_while_the_broker_was_down_end_durable_subscriptions(
         Client(broker, "bob") as bob,
         Client(broker, "alice", client_id="a", clean=False) as alice,
     ):
-        broker.wait_log("subscriptions ended client=a count=1")
+        broker.wait_log('subscriptions ended client=a user="alice" count=1 plugin=vmq_acl')
         bob.publish("news/1")
         bob.publish("end")
         assert alice.receive()[0] == "end"
@@ -377,14 +377,18 @@ def test_the_brokers_figures_are_messages(start: ListenerFactory) -> None:
         assert int(payload) >= 1
 
 
-def test_a_session_that_changes_hands_is_judged_by_its_new_user(shared: BrokerProcess) -> None:
+def test_a_session_that_changes_hands_is_judged_by_its_new_user(
+    start: ListenerFactory, files: Path
+) -> None:
+    rest = PLUGINS.format(folder=files) + '\n[session]\nowner = "client_id"\n'
+    shared = start({"tcp": TCP}, rest=rest)
     with Client(shared, "bob", client_id="shared", clean=False) as bob:
         assert bob.subscribe("bobs", "end") == [1, 1]
     with (
         Client(shared, "alice", client_id="shared", clean=False) as alice,
         Client(shared, "bob") as bob,
     ):
-        shared.wait_log("subscriptions ended client=shared count=1")
+        shared.wait_log('subscriptions ended client=shared user="alice" count=1 plugin=vmq_acl')
         bob.publish("bobs")
         bob.publish("end")
         assert alice.receive()[0] == "end"

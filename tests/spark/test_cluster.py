@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,6 +44,17 @@ def wait_for(frame: DataFrame, count: int) -> list[tuple[int, int, str]]:
     return sorted((row.partition, row.offset, row.text) for row in rows)
 
 
+def duckdb_finds(server: str) -> object:
+    """What the program for DuckDB that docs/streams.md shows finds."""
+    page = (Path(__file__).parents[2] / "docs" / "streams.md").read_text(encoding="utf-8")
+    (program,) = (
+        each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "duckdb" in each
+    )
+    names: dict[str, object] = {}
+    exec(program.replace("grpc://127.0.0.1:8815", server).replace('"sensors"', '"log"'), names)
+    return names["found"]
+
+
 def test_any_node_leads_to_all_partitions(
     spark: SparkSession, cluster: LinkedCluster, tmp_path: Path
 ) -> None:
@@ -53,6 +65,8 @@ def test_any_node_leads_to_all_partitions(
         reader = spark.read.format("vmq").option("server", cluster[name].flight)
         seen.append(wait_for(reader.option("stream", "log").load(), 2 * len(TOPICS)))
     assert seen[0] == seen[1]
+    for name in ("a", "b"):
+        assert duckdb_finds(cluster[name].flight) == [(topic, 2) for topic in sorted(TOPICS)]
 
     # A query that began while two nodes had the partitions goes on when one has them all.
     def go_on() -> int:

@@ -38,6 +38,7 @@ from tests.support.wire import (
 from tests.vmq.support import RAM, Client, House
 from vmq.core import Options
 from vmq.mqtt.topics import matches
+from vmq.waiting import size_of
 
 CLIENTS = st.sampled_from(["a", "b", "c"])
 TOPICS = st.sampled_from(["t/0", "t/1", "u"])
@@ -588,3 +589,10 @@ class FlowMachine(RuleBasedStateMachine):
             assert real.waiting() == model.count(), name
             assert real.inflight_is_stored or len(real.inflight) == len(model.inflight), name
             assert real.online == model.online
+            assert real.pending_bytes == size_of(real.pending), name
+            assert real.quick_bytes == size_of(real.quick), name
+            sent = [each for each in real.inflight.values() if not each.released]
+            assert real.inflight_bytes == sum(each.message.length() for each in sent), name
+        subscribers = self.house.registry.subscribers.values()
+        droppable = sum(each.queue.droppable_bytes() for each in subscribers)
+        assert self.house.core.waiting_bytes == droppable

@@ -86,3 +86,8 @@ def everything(house: House) -> list[bytes]:
     house.wall_clock.advance(61)
     house.registry.expire()
     return sent
+
+
+def unavailable(*_arguments: object) -> Refuse:
+    """Nobody can decide now."""
+    return Refuse("too busy", unavailable=True)

@@ -378,6 +378,9 @@ class House:
         if self.path is not None:
             self.store = open_store(self.path, self.durability, self.on_schedule)
         self.core = Core(self.options, self.store, self.clock, self.wall_clock, self.choose)
+        #: What is to be done in the next turn of the event loop.
+        self.soon: list[Callable[[], None]] = []
+        self.core.call_soon = self.soon.append
         self.registry = Registry(self.core, self.on_wake, self.purged.append)
         if self.store is not None:
             for session in stored_sessions(self.store):
@@ -423,11 +426,21 @@ class House:
                 self.on_wake(queue)
         self.core.outbox.flush()
 
+    def turn(self) -> bool:
+        """One turn of the event loop, as far as it was asked for; False if it was not."""
+        soon = list(self.soon)
+        self.soon.clear()
+        for call in soon:
+            call()
+        return bool(soon)
+
     def settle(self) -> None:
         """Commits and drains until nothing is left to do."""
         for _ in range(100_000):
             self.core.outbox.flush()
             self.commit()
+            if self.turn():
+                continue
             if not self.woken:
                 break
             self.drain()

@@ -26,6 +26,7 @@ from vmq.config import (
     QueueOptions,
     SessionOptions,
 )
+from vmq.config_values import Endpoint
 from vmq.core_options import options_of
 
 # --- start and stop
@@ -75,6 +76,51 @@ async def test_a_port_that_is_taken_is_an_error_that_leaves_nothing_open(tmp_pat
             await asyncio.open_connection(host, port)
     async with Broker(config_in(tmp_path)):
         """The store is free again."""
+
+
+async def test_nobody_connects_before_the_broker_can_serve(tmp_path: Path) -> None:
+    refused: list[str] = []
+    listeners = {
+        "tcp": ListenerOptions(url="tcp://127.0.0.1:0"),
+        "unix": ListenerOptions(url=f"unix://{tmp_path}/s.sock"),
+        "ws": ListenerOptions(url="ws://127.0.0.1:0/mqtt"),
+    }
+
+    def look() -> None:
+        for name, listener in broker.listeners.items():
+            is_unix = listener.endpoint.scheme == "unix"
+            address = (
+                listener.endpoint.path
+                if is_unix
+                else ("127.0.0.1", Endpoint.parse(listener.url).port)
+            )
+            family = socket.AF_UNIX if is_unix else socket.AF_INET
+            with socket.socket(family) as sock, pytest.raises(ConnectionRefusedError):
+                sock.connect(address)
+            refused.append(name)
+
+    broker = Broker(config_in(tmp_path, listeners), before_clients=look)
+    async with broker:
+        assert refused == ["tcp", "unix", "ws"]
+        async with peer_of(broker) as peer:
+            assert (await peer.connect("c")).return_code == 0
+
+
+async def test_a_port_that_is_taken_is_told_before_anything_is_opened(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        url = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+        listeners = {
+            "free": ListenerOptions(url="tcp://127.0.0.1:0"),
+            "taken": ListenerOptions(url=url),
+        }
+        broker = Broker(config_in(tmp_path, listeners))
+        with pytest.raises(StartError, match=r"listeners\.taken: cannot listen on .*in use"):
+            await broker.start()
+    assert is_empty(tmp_path)
+
+
+def is_empty(folder: Path) -> bool:
+    return not list(folder.iterdir())
 
 
 async def test_a_store_that_another_broker_has_is_an_error(embedded: Broker) -> None:
@@ -184,7 +230,9 @@ def test_every_option_reaches_the_core() -> None:
     config = Config(
         session=SessionOptions(
             max_client_id_size=30,
+            max_connect_size=2000,
             max_packet_size=1000,
+            max_control_packet_size=3000,
             upgrade_outgoing_qos=True,
             retry_interval=7.5,
             shared_subscription_policy="random",
@@ -203,7 +251,9 @@ def test_every_option_reaches_the_core() -> None:
     )
     options = options_of(config)
     assert options.max_client_id_size == 30
+    assert options.max_connect_size == 2000
     assert options.max_packet_size == 1000
+    assert options.max_control_packet_size == 3000
     assert options.upgrade_outgoing_qos
     assert options.retry_interval == 7.5
     assert options.shared_subscription_policy == "random"

@@ -140,6 +140,7 @@ def test_bursts_that_nobody_reads_are_bounded(house: House) -> None:
 
 
 def test_the_bursts_of_a_durable_session_are_bounded(durable: House) -> None:
+    durable.options.max_online_messages = durable.options.max_offline_messages = 1000
     keep_retained(durable, 100, qos=1)
     client = durable.client("s", clean=False)
     for _ in range(50):
@@ -211,8 +212,12 @@ def test_many_filters_that_nobody_reads_end_the_connection(
 FILTERS = st.sampled_from(["a", "b", "c"])
 
 
-@given(st.lists(st.one_of(st.tuples(FILTERS, st.integers(0, 4)), st.sampled_from(["step"]))))
-def test_bursts_against_a_plain_list(acts: list[tuple[str, int] | str]) -> None:
+@given(
+    st.lists(
+        st.one_of(st.tuples(FILTERS, st.integers(0, 4), st.booleans()), st.sampled_from(["step"]))
+    )
+)
+def test_bursts_against_a_plain_list(acts: list[tuple[str, int, bool] | str]) -> None:
     bursts = Bursts()
     expected: list[tuple[str, Message]] = []
     for act in acts:
@@ -224,13 +229,15 @@ def test_bursts_against_a_plain_list(acts: list[tuple[str, int] | str]) -> None:
                 assert burst.messages[burst.position] is message
                 bursts.step(burst)
         else:
-            topic_filter, count = act
+            topic_filter, count, more = act
             messages = [Message(b"t", b"%d" % number, 0, True) for number in range(count)]
-            expected = [each for each in expected if each[0] != topic_filter]
-            expected += [(topic_filter, message) for message in messages]
+            if not more:
+                expected = [each for each in expected if each[0] != topic_filter]
+                bursts.drop(topic_filter)
+            places = [place for place, each in enumerate(expected) if each[0] == topic_filter]
+            place = places[-1] + 1 if places else len(expected)
+            expected[place:place] = [(topic_filter, message) for message in messages]
             if messages:
                 bursts.add(topic_filter, messages, 1)
-            else:
-                bursts.drop(topic_filter)
         assert bursts.unsent == len(expected)
         assert [message for message, _ in bursts.rest()] == [message for _, message in expected]

@@ -40,6 +40,14 @@ TCP = '\n[listeners.b]\nurl = "tcp://127.0.0.1:2"\n'
             'url = "tcp://127.0.0.1:1"\nxff_enabled = true',
             "xff_enabled = true: X-Forwarded-For is WebSocket's",
         ),
+        (
+            'url = "tcp://127.0.0.1:1"\nallowed_origins = ["*"]',
+            'allowed_origins = ["*"]: web pages come by WebSocket; accepted: with ws://',
+        ),
+        (
+            'url = "ws://127.0.0.1:1"\nallowed_origins = ["https://a.example/x"]',
+            "allowed_origins = [\"https://a.example/x\"]: 'https://a.example/x' is no origin; accepted: a list",
+        ),
         ('url = "tcp://127.0.0.1:1"\nunix_owner = "me"', "unix_owner"),
         (
             'url = "tcp://127.0.0.1:1"\nadvertise = "tcp://a:1"',
@@ -65,7 +73,10 @@ TCP = '\n[listeners.b]\nurl = "tcp://127.0.0.1:2"\n'
         ),
         ('url = "tcp://127.0.0.1:1"\nmountpoint = "a#"', 'mountpoint = "a#": accepted: a text'),
         ('url = "unix:///a"\nunix_mode = "rw"', 'unix_mode = "rw": accepted: octal digits'),
-        ('url = "tcp://127.0.0.1:1"\nsni = {a = 1}', "sni = {a = 1}: accepted: a table"),
+        (
+            'url = "tcp://127.0.0.1:1"\nsni = {a = 1}',
+            "sni.a = 1: accepted: a table with certfile, keyfile",
+        ),
         (
             f"{TLS_OPTIONS}\nrequire_certificate = true",
             "cafile: missing: require_certificate needs it",

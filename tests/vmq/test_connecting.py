@@ -1,8 +1,12 @@
 """What a CONNECT must pass before it is accepted."""
 
+from typing import Any
+
 import pytest
+from vmq_hooks import Refuse
 
 from tests.support.wire import connect_packet
+from tests.vmq.hook_sites import listen
 from tests.vmq.support import Client, House
 from vmq.core import Options
 
@@ -57,6 +61,40 @@ def test_who_connects_too_often_is_refused_for_a_while() -> None:
     house.client("other").ping()
     house.clock.advance(61)
     house.client("c").ping()
+
+
+def test_a_wrong_password_is_no_connect_of_the_client_whose_id_it_names() -> None:
+    house = House(change=allow_two_connects)
+    listen(house, "auth_on_register", answers={"auth_on_register": by_password})
+    for _ in range(10):
+        attacker = Client(house, anonymous=False)
+        attacker.send(connect_packet("c", username="ann", password=b"wrong"))
+        attacker.expect(b"\x20\x02\x00\x04")
+    for _ in range(2):
+        client = Client(house, anonymous=False)
+        client.send(connect_packet("c", username="ann", password=b"right"))
+        client.expect(b"\x20\x02\x00\x00")
+        client.disconnect()
+
+
+def test_another_user_s_connects_are_not_counted_for_a_client_id() -> None:
+    house = House(change=allow_two_connects)
+    for _ in range(3):
+        Client(house).send(connect_packet("c", username="eve"))
+    assert house.core.counters.flapping_refused == 1
+    ann = Client(house)
+    ann.send(connect_packet("c", username="ann"))
+    ann.expect(b"\x20\x02\x00\x00")
+
+
+def test_a_long_user_name_takes_no_more_memory_than_a_short_one() -> None:
+    house = House(change=allow_two_connects)
+    Client(house).send(connect_packet("c", username="x" * 10_000))
+    assert [len(each) for each in house.registry.flapping.young] == [32]
+
+
+def by_password(*arguments: Any) -> Refuse | None:
+    return None if arguments[3] == b"right" else Refuse("wrong", bad_credentials=True)
 
 
 def allow_two_connects(options: Options) -> None:

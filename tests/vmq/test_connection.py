@@ -1,22 +1,176 @@
 """A connection between an asyncio transport and a session."""
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.support.wire import (
     PINGREQ_BYTES,
+    PINGRESP,
     PINGRESP_BYTES,
     Will,
     connect_packet,
     publish_packet,
     subscribe_packet,
 )
-from tests.vmq.support import Client, House, MemoryTransport
-from vmq.connection import Connection
+from tests.vmq.support import Client, House, MemoryTransport, watcher
+from vmq.connection import GROWTH, Connection
+from vmq.hooks import Pending
+from vmq.session import PACKETS_A_PASS, WORK_A_PASS
 
 
 @pytest.fixture
 def house() -> House:
     return House()
+
+
+# --- a pass
+
+
+def pings_in(client: Client) -> int:
+    return len(client.take_bytes()) // len(PINGRESP_BYTES)
+
+
+def test_a_pass_handles_so_many_packets_and_the_rest_goes_on_in_later_turns(house: House) -> None:
+    client = house.client("c")
+    house.patient = True
+    client.send(PINGREQ_BYTES * (2 * PACKETS_A_PASS + 5))
+    counts = [pings_in(client)]
+    while house.turn():
+        counts.append(pings_in(client))
+    assert counts == [PACKETS_A_PASS, PACKETS_A_PASS, 5]
+
+
+def test_others_and_deadlines_have_their_turn_between_the_passes(house: House) -> None:
+    flood, other = house.client("flood"), house.client("other")
+    house.patient = True
+    flood.send(PINGREQ_BYTES * 3 * PACKETS_A_PASS)
+    before = house.core.counters.mqtt_pingreq_received
+    other.send(PINGREQ_BYTES)
+    other.expect(PINGRESP_BYTES)
+    assert house.core.counters.mqtt_pingreq_received == before + 1
+    flood.connection.close("its time is over")
+    house.settle()
+    assert house.core.counters.mqtt_pingreq_received == before + 1
+
+
+def test_what_comes_meanwhile_is_handled_behind_the_rest_and_is_bounded(house: House) -> None:
+    client, reader = house.client("c"), watcher(house)
+    house.patient = True
+    numbers = [b"%d" % number for number in range(2 * PACKETS_A_PASS)]
+    topics = ["a", "b"]  # two in turns, so that no two make a run
+    packets = [publish_packet(topics[int(each) % 2], each) for each in numbers]
+    client.send(*packets)
+    assert client.transport.is_reading()
+    client.send(publish_packet("c", b"later"))
+    assert not client.transport.is_reading()
+    house.settle()
+    assert client.transport.is_reading()
+    assert reader.payloads() == [*numbers, b"later"]
+    assert house.core.counters.publishers_paused == 0  # not for want of anybody who could follow
+
+
+def test_a_pass_hands_messages_to_so_many_queues(house: House) -> None:
+    readers = [house.client(f"r{number}") for number in range(64)]
+    for reader in readers:
+        reader.subscribe(("t", 1))
+    client = house.client("c")
+    house.patient = True
+    before = house.core.work
+    client.send(*[publish_packet("t", b"x", qos=1, packet_id=1 + each) for each in range(400)])
+    steps = work_of_turns(house, before)
+    assert sum(steps) == 400 * len(readers) + 1  # a node of the trie
+    assert max(steps) <= WORK_A_PASS + len(readers)
+
+
+def work_of_turns(house: House, before: int) -> list[int]:
+    """What was done since, and in each turn until nothing is left."""
+    steps = [house.core.work - before]
+    while house.turn():
+        steps.append(house.core.work - before - sum(steps))
+    return steps
+
+
+def test_filters_that_a_new_topic_is_compared_with_count_as_work(house: House) -> None:
+    reader = house.client("r")
+    words = [("+" if number & 1 << bit else "a") for number in range(256) for bit in range(8)]
+    filters = ["/".join(words[start : start + 8]) + "/#" for start in range(0, len(words), 8)]
+    for topic_filter in filters:
+        reader.subscribe((topic_filter, 0))
+    client = house.client("c")
+    house.patient = True
+    before = house.core.work
+    client.send(*[publish_packet(f"a/a/a/a/a/a/a/a/{each}", b"x") for each in range(100)])
+    steps = work_of_turns(house, before)
+    assert sum(steps) > 100 * len(filters)
+    assert max(steps) <= WORK_A_PASS + 4 * len(filters)
+
+
+def test_a_rest_waits_while_the_publisher_is_held_back(house: House) -> None:
+    client = house.client("c")
+    house.patient = True
+    client.send(PINGREQ_BYTES * (PACKETS_A_PASS + 1))
+    client.connection.pause()
+    while house.turn():
+        pass
+    assert pings_in(client) == PACKETS_A_PASS
+    client.connection.resume()
+    house.settle()
+    assert pings_in(client) == 1
+    assert client.transport.is_reading()
+
+
+@pytest.mark.parametrize("half_closed", [True, False])
+def test_what_came_before_the_end_of_the_stream_is_handled(house: House, half_closed: bool) -> None:
+    client, reader = house.client("c", will=Will("w", b"will")), watcher(house)
+    house.patient = True
+    count = PACKETS_A_PASS // 2 + 7
+    pairs = [publish_packet("a", b"%d" % number) + PINGREQ_BYTES for number in range(count)]
+    client.send(*pairs)
+    taken = pings_in(client)
+    if half_closed:
+        assert client.connection.eof_received() is True
+        house.settle()
+        assert taken + pings_in(client) == count  # it may still read
+        assert client.is_closed()
+        assert client.ended == []
+        client.lose()
+    else:
+        client.lose()
+        assert client.ended == []
+        house.settle()
+    assert reader.payloads() == [*(b"%d" % number for number in range(count)), b"will"]
+    assert client.ended == [client.connection]
+
+
+def test_a_lost_connection_that_is_ended_before_its_rest_is_told_of_once(house: House) -> None:
+    client = house.client("c")
+    house.patient = True
+    client.send(PINGREQ_BYTES * 2 * PACKETS_A_PASS)
+    client.connection.pause()
+    client.lose()
+    client.connection.close("taken over")
+    house.settle()
+    assert client.ended == [client.connection]
+
+
+def test_a_verdict_that_comes_later_and_a_rest_keep_the_order(house: House) -> None:
+    client, reader = house.client("c"), watcher(house)
+    asked: list[Pending] = []
+
+    def later(*_: object) -> Pending:
+        asked.append(Pending(lambda: None))
+        return asked[-1]
+
+    house.core.hooks.auth_on_subscribe = later
+    house.patient = True
+    client.send(subscribe_packet(1, ("x", 0)), PINGREQ_BYTES * 2 * PACKETS_A_PASS)
+    client.send(publish_packet("a", b"behind"))
+    assert house.turn() is False
+    asked[0].finish(None)
+    house.settle()
+    assert [each.type for each in client.take()].count(PINGRESP) == 2 * PACKETS_A_PASS
+    assert reader.payloads() == [b"behind"]
 
 
 # --- opening and closing
@@ -141,6 +295,37 @@ def test_bytes_from_the_peer_are_a_sign_of_life_and_bytes_to_it_are_not(house: H
     client.send(PINGREQ_BYTES)
     assert client.connection.seen == seen + 5
     assert not client.connection.expiring
+
+
+def drip(client: Client, data: bytes, size: int) -> list[float]:
+    """Sends in pieces, a second apart; returns when the client was seen last after each."""
+    seen: list[float] = []
+    for start in range(0, len(data), size):
+        client.house.clock.advance(1)
+        client.send(data[start : start + size])
+        seen.append(client.house.clock.now - client.connection.seen)
+    return seen
+
+
+def test_a_packet_that_drips_is_no_sign_of_life(house: House) -> None:
+    client = house.client("c")
+    raw = publish_packet("t", b"x" * 50)
+    header = [0.0, 0.0]  # its length is known, then
+    assert drip(client, raw, 1) == [*header, *range(1, len(raw) - 2), 0]
+
+
+def test_a_packet_that_grows_is_a_sign_of_life(house: House) -> None:
+    client = house.client("c")
+    raw = publish_packet("t", b"x" * 4 * GROWTH)
+    assert max(drip(client, raw, GROWTH)) == 0
+    assert max(drip(client, raw, GROWTH // 2)) == 1
+
+
+def test_the_next_packet_under_way_begins_anew(house: House) -> None:
+    client = house.client("c")
+    raw = publish_packet("t", b"x" * 50)
+    client.send(raw[:9])
+    assert drip(client, (raw[9:] + raw[:9]) * 3, len(raw)) == [0, 0, 0]
 
 
 def test_the_session_task_is_woken_when_connect_is_accepted_and_at_the_end(house: House) -> None:
@@ -314,3 +499,81 @@ def test_the_queue_of_a_session_that_was_taken_over_is_not_touched(house: House)
     assert newer.payloads() == [b"x"]
     older.connection.resume_writing()
     newer.ping()
+
+
+# --- the rate of bytes
+
+
+class Timers:
+    """Stands for the event loop's timers: fires them when the house's clock is there."""
+
+    def __init__(self, house: House) -> None:
+        self.house = house
+        self.due: list[tuple[float, Callable[[], None]]] = []
+        house.core.call_later = self.call_later
+
+    def call_later(self, seconds: float, call: Callable[[], None]) -> None:
+        self.due.append((self.house.core.clock() + seconds, call))
+
+    def fire(self) -> None:
+        """Goes to the next one."""
+        self.due.sort(key=lambda each: each[0])
+        when, call = self.due.pop(0)
+        self.house.clock.now = when
+        call()
+
+
+@pytest.mark.parametrize(
+    "data",
+    (
+        pytest.param(PINGREQ_BYTES * 100, id="PINGREQ"),
+        pytest.param(publish_packet("t", b"x" * 1000)[:200], id="a cut PUBLISH"),
+        pytest.param(subscribe_packet(1, ("t" * 180, 0)), id="SUBSCRIBE"),
+    ),
+)
+def test_every_read_counts_whatever_it_is_of(house: House, data: bytes) -> None:
+    house.options.max_byte_rate = 100.0
+    timers = Timers(house)
+    client = house.client("c")
+    house.clock.advance(1)
+    client.send(data)
+    assert not client.transport.is_reading()
+    began = house.clock.now
+    while timers.due:
+        timers.fire()
+    assert client.transport.is_reading()
+    assert house.clock.now - began == pytest.approx((len(data) - 100) / 100, abs=0.01)
+
+
+def test_a_cut_connect_counts_too(house: House) -> None:
+    house.options.max_byte_rate = 100.0
+    Timers(house)
+    client = Client(house)
+    client.send(connect_packet("c", username="u" * 500)[:200])
+    assert not client.transport.is_reading()
+
+
+def test_what_was_read_already_makes_the_same_wait_longer(house: House) -> None:
+    """As with the records of one read through TLS."""
+    house.options.max_byte_rate = 100.0
+    timers = Timers(house)
+    client = house.client("c")
+    for _ in range(3):
+        client.send(PINGREQ_BYTES * 100)
+    assert len(timers.due) == 1
+    assert house.core.counters.rate_limited == 1
+    began = house.clock.now
+    while timers.due:
+        timers.fire()
+    assert client.transport.is_reading()
+    assert house.clock.now - began > 5
+
+
+def test_who_is_closed_meanwhile_is_not_looked_at_for_ever(house: House) -> None:
+    house.options.max_byte_rate = 1.0
+    timers = Timers(house)
+    client = house.client("c")
+    client.send(PINGREQ_BYTES * 100)
+    client.lose()
+    timers.fire()
+    assert timers.due == []

@@ -6,7 +6,8 @@ from vmq.core import Core, Options
 from vmq.core_options import options_of
 
 NAMES = (
-    *("max_client_id_size", "max_packet_size", "upgrade_outgoing_qos", "retry_interval"),
+    *("max_client_id_size", "max_connect_size", "max_packet_size", "max_control_packet_size"),
+    *("upgrade_outgoing_qos", "retry_interval"),
     *("shared_subscription_policy", "suppress_lwt_on_session_takeover"),
     "disconnect_on_unauthorized_publish_v3",
     *(

@@ -10,6 +10,7 @@ from pyarrow import flight
 from vmq_hooks import REFUSED_QOS, PublishModifiers, Refuse, Subscription
 
 from vmq import flight_access
+from vmq.core import Options
 from vmq.flight_access import BrokerAccess
 from vmq.hooks import Hooks, Pending
 
@@ -17,7 +18,7 @@ Asked = list[tuple[Any, ...]]
 
 
 def access(hooks: Hooks, *, anonymous: bool = False) -> BrokerAccess:
-    return BrokerAccess("flight", hooks, lambda: anonymous, secure=True)
+    return BrokerAccess("flight", hooks, lambda: anonymous, secure=True, options=Options())
 
 
 async def asked(function: Callable[..., bool], *arguments: Any) -> bool:
@@ -98,6 +99,21 @@ async def test_writing_takes_the_right_to_publish() -> None:
     assert [call[2].topic for call in calls] == ["a", "b", "c"]
 
 
+async def test_a_refusal_is_logged_with_its_plugin(caplog: pytest.LogCaptureFixture) -> None:
+    hooks = Hooks()
+    refusal = Refuse("not here")
+    refusal.plugin = "acl"
+    hooks.auth_on_publish, _ = answering(refusal)
+    hooks.auth_on_subscribe, _ = answering([Subscription("a", REFUSED_QOS)])
+    with caplog.at_level("INFO", "vmq.streams"):
+        assert not await asked(access(hooks).may_write, "ann", "t")
+        assert not await asked(access(hooks).may_read, "ann", ["a"])
+    assert caplog.messages == [
+        'flight refused right=write user="ann" of="t" plugin=acl reason="not here"',
+        'flight refused right=read user="ann" of="a" plugin=none reason="not allowed"',
+    ]
+
+
 @pytest.mark.parametrize(("later", "verdict"), ((None, True), (Refuse("no"), False)))
 async def test_verdicts_may_come_later(later: Any, verdict: bool) -> None:
     hooks = Hooks()
@@ -121,6 +137,22 @@ async def test_no_verdict_is_no_right(monkeypatch: pytest.MonkeyPatch) -> None:
     hooks.auth_on_publish, _ = answering(Pending(lambda: None))
     with pytest.raises(flight.FlightUnavailableError, match="no verdict came in time"):
         await asked(access(hooks).may_write, "ann", "a")
+
+
+async def test_who_could_not_be_judged_is_told_to_try_again() -> None:
+    hooks = Hooks()
+    busy = Refuse("too many wait", unavailable=True)
+    hooks.auth_on_register, _ = answering(busy)
+    hooks.auth_on_publish, _ = answering(busy)
+    hooks.auth_on_subscribe, _ = answering(busy)
+    rules = access(hooks)
+    for call in (
+        (rules.authenticate, "ann", b"x"),
+        (rules.may_read, "ann", ["#"]),
+        (rules.may_write, "ann", "t"),
+    ):
+        with pytest.raises(flight.FlightUnavailableError, match="too many wait"):
+            await asked(*call)
 
 
 def test_a_loop_that_has_ended_answers_nobody() -> None:

@@ -42,3 +42,14 @@ def test_a_quantile_is_the_bound_above_that_share() -> None:
     assert histogram.quantile(0.5) == 2.5e-5
     assert histogram.quantile(0.99) == 2.5e-5
     assert histogram.quantile(1) == inf
+
+
+def test_one_goes_on_with_what_another_has_counted() -> None:
+    one, other = Histogram(), Histogram()
+    one.observe(0.2)
+    other.observe(0.3)
+    other.observe(5.0)
+    one.add(other)
+    assert one.count == 3
+    assert one.total == pytest.approx(5.5)
+    assert dict(one.cumulative())[0.5] == 2

@@ -1,6 +1,8 @@
 """Each hook is called at the right moment, with the right arguments, and its answer is heeded."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from vmq_hooks import DeliverModifiers, Message, Refuse, Subscription
@@ -10,9 +12,11 @@ from tests.support.wire import (
     PUBLISH,
     Will,
     connect_packet,
+    puback_packet,
     publish_packet,
+    subscribe_packet,
 )
-from tests.vmq.hook_sites import SITES, listen, refuse
+from tests.vmq.hook_sites import SITES, flat, listen, refuse, unavailable
 from tests.vmq.support import Client, House, stored_house
 from vmq.mqtt.packets import LEVEL_3_1
 
@@ -116,6 +120,16 @@ def test_a_forbidden_will_refuses_the_connect() -> None:
     assert client.is_closed()
 
 
+@pytest.mark.parametrize("hook", ("auth_on_register", "auth_on_publish"))
+def test_a_connect_that_nobody_could_judge_is_told_to_come_again(hook: str) -> None:
+    house = House()
+    listen(house, hook, answers={hook: unavailable})
+    client = Client(house, anonymous=hook != "auth_on_register")
+    client.send(connect_packet("c", will=Will("will", b"x")))
+    client.expect(b"\x20\x02\x00\x03")
+    assert client.is_closed()
+
+
 # --- PUBLISH
 
 
@@ -144,18 +158,27 @@ def test_each_message_of_a_burst_is_seen() -> None:
 
 @pytest.mark.parametrize("qos", (0, 1, 2))
 def test_a_refused_publish_ends_a_3_1_1_connection_unanswered(qos: int) -> None:
+    def all_but_the_will(_user: Any, _who: Any, message: Any) -> Any:
+        return None if message.topic == "will" else Refuse("no")
+
     house = House()
     watcher = house.client("w")
     watcher.subscribe(("#", 0))
     publisher = house.client("p", will=Will("will", b"x"))
-    calls = listen(house, "auth_on_publish", "on_publish", answers={"auth_on_publish": refuse})
+    calls = listen(
+        house, "auth_on_publish", "on_publish", answers={"auth_on_publish": all_but_the_will}
+    )
     pid = 1 if qos else None
     publisher.send(
         publish_packet("t", b"x", qos=qos, packet_id=pid, retain=True), publish_packet("t", b"y")
     )
     publisher.expect()
     assert publisher.is_closed()
-    assert [call[0] for call in calls] == ["auth_on_publish"], "what came behind it is not read"
+    # What came behind it is not read, and the will is asked about when it is published.
+    assert [(call[0], call[4]) for call in calls] == [
+        ("auth_on_publish", "t"),
+        ("auth_on_publish", "will"),
+    ]
     assert watcher.take_published() == [("will", b"x")]
     assert house.retained() == {}
 
@@ -185,6 +208,34 @@ def test_a_refused_publish_of_mqtt_3_1_is_acknowledged_and_dropped(qos: int, ans
     assert watcher.take() == []
     assert house.retained() == {}
     publisher.ping()
+
+
+@pytest.mark.parametrize("level", (3, 4))
+@pytest.mark.parametrize("qos", (1, 2))
+def test_a_publish_that_nobody_could_judge_is_not_acknowledged_and_comes_again(
+    qos: int, level: int
+) -> None:
+    house = House()
+    publisher = house.client("p", level=level)
+    listen(house, "auth_on_publish", answers={"auth_on_publish": unavailable})
+    publisher.send(publish_packet("t", b"x", qos=qos, packet_id=1))
+    publisher.expect()
+    assert publisher.is_closed()
+
+
+@pytest.mark.parametrize("level", (3, 4))
+def test_a_qos_0_publish_that_nobody_could_judge_is_dropped_and_the_connection_stays(
+    level: int,
+) -> None:
+    house = House()
+    watcher = house.client("w")
+    watcher.subscribe(("#", 0))
+    publisher = house.client("p", level=level)
+    listen(house, "auth_on_publish", answers={"auth_on_publish": unavailable})
+    publisher.send(publish_packet("t", b"x"))
+    publisher.ping()
+    assert watcher.take() == []
+    assert house.core.counters.mqtt_publish_auth_error == 1
 
 
 def test_a_repeated_qos_2_publish_is_not_asked_about_again() -> None:
@@ -229,6 +280,16 @@ def test_a_refusal_of_auth_on_subscribe_refuses_every_filter() -> None:
     listen(house, "auth_on_subscribe", answers={"auth_on_subscribe": refuse})
     assert client.subscribe(("a", 1), ("b", 2)) == [128, 128]
     assert house.registry.subscribers["c"].subscriptions == {}
+
+
+@pytest.mark.parametrize("level", (3, 4))
+def test_a_subscribe_that_nobody_could_judge_is_not_answered_and_comes_again(level: int) -> None:
+    house = House()
+    client = house.client("c", level=level)
+    listen(house, "auth_on_subscribe", answers={"auth_on_subscribe": unavailable})
+    client.send(subscribe_packet(1, ("a", 1)))
+    client.expect()
+    assert client.is_closed()
 
 
 def test_an_mqtt_3_1_client_is_not_told_of_a_refused_subscription() -> None:
@@ -326,6 +387,71 @@ def test_on_deliver_is_asked_again_for_a_repeat_and_gets_the_original(tmp_path: 
         packet = again.take_one(PUBLISH)
         assert (packet.topic, packet.payload, packet.dup) == ("other", b"y", True)
         assert calls == [("on_deliver", None, "c", 1, "t", b"x", False)] * 2
+
+
+def withhold(*topics: str) -> dict[str, Callable[..., Refuse | None]]:
+    """What keeps messages of some topics back."""
+    return {
+        "on_deliver": lambda _user, _who, message: (
+            Refuse("not for you") if message.topic in topics else None
+        )
+    }
+
+
+@pytest.mark.parametrize("qos", (0, 1, 2))
+@pytest.mark.parametrize("retain", (False, True))
+def test_what_on_deliver_keeps_back_is_dropped_and_the_rest_goes_on(qos: int, retain: bool) -> None:
+    house = House()
+    client = house.client("c")
+    calls = listen(house, "on_deliver", "on_message_drop", answers=withhold("t/secret"))
+    if not retain:
+        client.subscribe(("t/+", qos))
+    for topic in ("t/secret", "t/open"):
+        house.publish(topic, b"x", qos, retain=retain)
+    if retain:
+        client.subscribe(("t/+", qos))
+    assert client.take_one(PUBLISH).topic == "t/open"
+    dropped = [
+        (*flat((load(),)), reason)
+        for _, _, load, reason in (call for call in calls if call[0] == "on_message_drop")
+    ]
+    assert dropped == [(qos, "t/secret", b"x", retain, "withheld")]
+
+
+def test_what_is_kept_back_leaves_the_window_and_the_store(tmp_path: Path) -> None:
+    with stored_house(tmp_path) as house:
+        house.options.max_inflight_messages = 1
+        house.client("c", clean=False).subscribe(("t/+", 1))
+        house.client("c", clean=False).lose()
+        for number in range(5):
+            house.publish(f"t/{number}", b"x", 1)
+        listen(house, "on_deliver", answers=withhold("t/0", "t/2", "t/3"))
+        client = house.client("c", clean=False)
+        for topic in ("t/1", "t/4"):
+            packet = client.take_one(PUBLISH)
+            assert packet.topic == topic
+            client.send(puback_packet(packet.packet_id))
+        assert client.take() == []
+        client.lose()
+    with stored_house(tmp_path) as house:
+        assert house.client("c", clean=False).take() == []
+
+
+def test_what_is_kept_back_when_it_is_repeated_is_in_flight_no_more(tmp_path: Path) -> None:
+    with stored_house(tmp_path) as house:
+        house.options.max_inflight_messages = 2
+        client = house.client("c", clean=False)
+        client.subscribe(("t/+", 1))
+        for number in range(3):
+            house.publish(f"t/{number}", b"x", 1)
+        client.lose()
+        listen(house, "on_deliver", answers=withhold("t/0"))
+        again = house.client("c", clean=False)
+        first, second = again.take()
+        assert [(each.topic, each.dup) for each in (first, second)] == [
+            ("t/1", True),
+            ("t/2", False),
+        ]
 
 
 def test_on_deliver_sees_bursts_message_by_message() -> None:

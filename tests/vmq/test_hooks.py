@@ -73,12 +73,12 @@ def test_a_hook_that_raises_is_contained_counted_and_named_in_the_log(
 @pytest.mark.parametrize(
     ("site", "act", "answer"),
     (
-        ("auth_on_register", connect_packet("c"), b"\x20\x02\x00\x05"),
-        ("auth_on_publish", connect_packet("c", will=Will("w")), b"\x20\x02\x00\x05"),
+        ("auth_on_register", connect_packet("c"), b"\x20\x02\x00\x03"),
+        ("auth_on_publish", connect_packet("c", will=Will("w")), b"\x20\x02\x00\x03"),
         (
             "auth_on_subscribe",
             connect_packet("c") + subscribe_packet(1, ("a", 1)),
-            b"\x20\x02\x00\x00\x90\x03\x00\x01\x80",
+            b"\x20\x02\x00\x00",
         ),
         (
             "auth_on_publish",
@@ -87,7 +87,7 @@ def test_a_hook_that_raises_is_contained_counted_and_named_in_the_log(
         ),
     ),
 )
-def test_an_auth_hook_that_raises_refuses(
+def test_an_auth_hook_that_raises_has_the_client_come_again(
     site: str, act: bytes, answer: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     house = House()
@@ -100,7 +100,7 @@ def test_an_auth_hook_that_raises_refuses(
     watcher.expect()
     assert house.core.counters.hook_errors == 1
     assert f"hook {site} failed" in caplog.text
-    assert client.is_closed() == (site != "auth_on_subscribe")
+    assert client.is_closed()
 
 
 @pytest.mark.parametrize("site", ("on_client_gone", "on_topic_unsubscribed"))
@@ -132,8 +132,11 @@ def test_a_verdict_that_comes_later_changes_nothing_but_the_time(
     watcher = house.client("w")
     watcher.subscribe(("#", 0))
     pending: list[Pending] = []
+    asked = 0
 
     def later(*_arguments: object) -> Pending:
+        nonlocal asked
+        asked += 1
         pending.append(Pending(lambda: None))
         return pending[-1]
 
@@ -154,9 +157,11 @@ def test_a_verdict_that_comes_later_changes_nothing_but_the_time(
         while pending and bool(data.draw(st.booleans())):
             assert len(pending) == 1, "one packet at a time"
             pending.pop().finish(None)
-    while pending:
-        assert not client.transport.reading
-        pending.pop().finish(None)
+    while pending or house.turn():
+        if pending:
+            # Who waits for its login is read until more comes: so it is seen when it goes away.
+            assert asked == 1 or not client.transport.reading
+            pending.pop().finish(None)
     assert client.transport.reading
     answers = b"\x20\x02\0\0\x90\x03\0\1\0\xb0\x02\0\2"
     for number in range(9):

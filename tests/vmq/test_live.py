@@ -60,6 +60,14 @@ async def test_the_size_of_packets_holds_for_those_who_are_connected(
 
 
 @pytest.mark.usefixtures("stream")
+async def test_the_size_of_other_packets_too(embedded: Broker) -> None:
+    embedded.set_option("session.max_control_packet_size", "64")
+    me = connection(embedded)
+    me.data_received(b"\x82\x41")
+    assert me.closing
+
+
+@pytest.mark.usefixtures("stream")
 async def test_buffers_of_sockets_change(embedded: Broker) -> None:
     embedded.set_option("network.write_buffer", "2048")
     me = connection(embedded)

@@ -49,12 +49,11 @@ def test_every_metric_is_given_with_its_values() -> None:
     assert set(families) == set(ALL)
     assert families["queue_message_drop"].samples[0].value == 7
     assert families["event_loop_lag_recent_seconds"].samples[0].value == 0.5
-    lags = families["event_loop_lag_seconds"].histogram
-    assert lags is not None
+    ((_, lags),) = families["event_loop_lag_seconds"].histograms
     assert lags.count == 1
     for family in families.values():
-        assert (family.kind == "histogram") == (family.histogram is not None)
-        assert bool(family.samples) == (family.histogram is None)
+        assert (family.kind == "histogram") == bool(family.histograms)
+        assert bool(family.samples) != bool(family.histograms)
 
 
 def test_connack_is_counted_by_return_code() -> None:

@@ -81,7 +81,7 @@ async def test_one_that_does_not_accept_is_a_problem() -> None:
             OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE)),
             f"listeners.one: cannot listen on {TCP.url}: Address already in use",
         ),
-        (CertificateError("keyfile: no such file"), "listeners.one.keyfile: no such file"),
+        (CertificateError("keyfile", "no such file"), "listeners.one.keyfile: no such file"),
     ],
 )
 async def test_what_cannot_be_had_is_said_with_the_name(error: Exception, said: str) -> None:

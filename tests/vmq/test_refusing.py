@@ -47,6 +47,7 @@ class Strict(Plugin):
 @pytest.fixture(autouse=True)
 def _at_info(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, REFUSALS)
+    caplog.set_level(logging.INFO, "vmq.audit")
 
 
 async def test_a_publish(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -90,7 +91,7 @@ async def test_when_nobody_said_yes_no_plugin_is_named(
         await peer.connect("c")
         peer.send(subscribe_packet(1, ("a", 0)))
         await peer.expect(b"\x90\x03\0\1\x80")
-    assert told(caplog)[0].endswith('plugin=none reason="no plugin accepted it"')
+    assert told(caplog)[0].endswith('plugin=none reason="no plugin accepted it (asked: shy)"')
 
 
 async def test_of_several_plugins_the_one_that_refused_is_named(

@@ -3,7 +3,7 @@ groups."""
 
 import pytest
 
-from tests.support.wire import PUBLISH
+from tests.support.wire import PUBLISH, SUBACK, subscribe_packet
 from tests.vmq.support import Client, House
 from vmq.core import CHANGED, CLAIMED, ENDED
 from vmq.message import Message
@@ -378,3 +378,22 @@ def test_a_publish_goes_to_other_nodes_only_where_its_route_does(house: House) -
     registry.trie.generation += 1
     assert registry.route(b"far").nodes == []
     assert not registry.route(b"far").is_stored()
+
+
+@pytest.mark.parametrize(
+    ("topic_filter", "code"),
+    [("+/+", 1), ("+/a/+/#", 1), ("+/+/+", 0x80), ("$share/g/+/+", 1), ("$share/g/+/+/+", 0x80)],
+)
+def test_the_plus_of_a_filter_can_be_bounded(topic_filter: str, code: int) -> None:
+    house = House()
+    house.options.topic_max_plus = 2
+    client = house.client("c")
+    client.send(subscribe_packet(1, (topic_filter, 1)))
+    assert client.take_one(SUBACK).codes == [code]
+    assert house.core.counters.subscriptions_refused == (code > 2)
+
+
+def test_the_plus_of_a_filter_is_not_bounded_by_default() -> None:
+    client = House().client("c")
+    client.send(subscribe_packet(1, ("/".join("+" * 100), 1)))
+    assert client.take_one(SUBACK).codes == [1]

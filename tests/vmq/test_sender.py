@@ -1,14 +1,19 @@
 """What is sent to one subscriber: packet ids, the inflight window, acknowledgements, repeats."""
 
+import logging
+from collections.abc import Callable
+
 import pytest
 
 from tests.support.wire import (
+    PUBCOMP,
     PUBLISH,
     PUBREL,
     Packet,
     puback_packet,
     pubcomp_packet,
     pubrec_packet,
+    pubrel_packet,
 )
 from tests.vmq.support import (
     Client,
@@ -104,35 +109,67 @@ def test_all_packet_ids_in_use_is_a_closed_window(house: House) -> None:
 # --- acknowledgements that mean nothing
 
 
-def test_an_unknown_puback_or_pubcomp_is_ignored(house: House) -> None:
+def test_an_unknown_puback_or_pubcomp_is_ignored_counted_and_told_at_debug(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
     client = subscribed(house)
-    client.send(puback_packet(9), pubcomp_packet(9))
+    with caplog.at_level(logging.DEBUG, "vmq.session"):
+        client.send(puback_packet(9), pubcomp_packet(8))
     client.expect()
     client.ping()
+    counters = house.core.counters
+    assert counters.mqtt_puback_invalid_error == counters.mqtt_pubcomp_invalid_error == 1
+    assert [record.getMessage() for record in caplog.records] == [
+        "PUBACK of an unknown packet id client=s packet_id=9",
+        "PUBCOMP of an unknown packet id client=s packet_id=8",
+    ]
 
 
-def test_an_unknown_pubrec_is_answered(house: House) -> None:
+def test_an_unknown_pubrec_or_pubrel_is_answered_and_counted(house: House) -> None:
     client = subscribed(house)
     client.send(pubrec_packet(9))
     assert client.take_one(PUBREL).packet_id == 9
+    client.send(pubrel_packet(9))
+    assert client.take_one(PUBCOMP).packet_id == 9
+    counters = house.core.counters
+    assert counters.mqtt_pubrec_invalid_error == counters.mqtt_pubrel_invalid_error == 1
 
 
-def test_a_puback_does_not_end_a_qos_2_exchange_nor_pubcomp_one_that_is_not_released(
+@pytest.mark.parametrize(
+    ("qos", "wrong", "due"),
+    [
+        (2, puback_packet, "PUBREC"),
+        (2, pubcomp_packet, "PUBREC"),
+        (1, pubrec_packet, "PUBACK"),
+        (1, pubcomp_packet, "PUBACK"),
+    ],
+)
+def test_an_acknowledgement_of_the_wrong_kind_ends_the_connection(
     house: House,
+    caplog: pytest.LogCaptureFixture,
+    qos: int,
+    wrong: Callable[[int], bytes],
+    due: str,
 ) -> None:
+    client = subscribed(house)
+    publish_numbers(house, 0, qos=qos)
+    pid = client.take_one(PUBLISH).packet_id
+    client.send(wrong(pid))
+    client.expect()
+    assert client.is_closed()
+    [line] = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    assert f"for packet id {pid} of QoS {qos}, of which {due} is due [MQTT-4.8.0-1]" in line
+
+
+def test_a_puback_for_a_released_message_ends_the_connection(house: House) -> None:
     client = subscribed(house)
     publish_numbers(house, 0, qos=2)
     pid = client.take_one(PUBLISH).packet_id
-    client.send(puback_packet(pid), pubcomp_packet(pid))
-    assert list(client.queue.inflight) == [pid]
-
-
-def test_a_pubrec_does_not_end_a_qos_1_exchange(house: House) -> None:
-    client = subscribed(house)
-    publish_numbers(house, 0)
-    pid = client.take_one(PUBLISH).packet_id
-    client.send(pubrec_packet(pid), pubcomp_packet(pid))
-    assert list(client.queue.inflight) == [pid]
+    client.send(pubrec_packet(pid))
+    assert client.take_one(PUBREL).packet_id == pid
+    client.send(puback_packet(pid))
+    client.expect()
+    assert client.is_closed()
 
 
 def test_a_second_pubrec_is_answered_again(house: House) -> None:

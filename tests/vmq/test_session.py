@@ -28,10 +28,10 @@ from tests.support.wire import (
     unsubscribe_packet,
 )
 from tests.vmq.support import Client, House, stored_house, watcher
+from vmq.config import LARGEST_CONNECT
 from vmq.hooks import Answer, Pending
 from vmq.message import Message
 from vmq.registry import Registry
-from vmq.session import MAX_CONNECT
 
 # --- CONNECT
 
@@ -91,12 +91,13 @@ def test_a_connect_of_any_size_the_standard_allows_is_read_and_nothing_larger_is
     huge = 65_535
     will = Will("w" * huge, b"x" * huge)
     house.options.max_client_id_size = huge
+    house.options.max_connect_size = LARGEST_CONNECT
     raw = connect_packet("c" * huge, will=will, username="u" * huge, password=b"p" * huge)
     client = Client(house)
     client.send(raw)
     assert client.take_one(CONNACK).return_code == 0
     other = Client(house)
-    other.send(packet(0x10, b"x" * (MAX_CONNECT + 1))[:5])
+    other.send(packet(0x10, b"x" * (LARGEST_CONNECT + 1))[:5])
     assert other.is_closed()
 
 
@@ -167,6 +168,26 @@ def test_nothing_behind_disconnect_is_read(house: House) -> None:
     client.send(DISCONNECT_BYTES, publish_packet("a", b"x"), PINGREQ_BYTES)
     client.expect()
     other.expect()
+
+
+def test_of_an_unknown_client_no_more_is_kept_than_a_connect_may_have(house: House) -> None:
+    limit = house.options.max_connect_size
+    raw = connect_packet("c", username="u", password=b"p" * (limit - 21))
+    assert len(raw) == limit
+    client = Client(house)
+    client.send(raw)
+    assert client.take_one(CONNACK).return_code == 0
+    other = Client(house)
+    other.send(connect_packet("c", username="u", password=b"p" * (limit - 20))[:4])
+    assert other.is_closed()
+
+
+def test_a_subscribe_above_its_limit_is_refused_by_its_header(house: House) -> None:
+    client = house.client("c")
+    client.send(publish_packet("t", b"x" * house.options.max_control_packet_size))
+    assert not client.is_closed()
+    client.send(packet(0x82, bytes(house.options.max_control_packet_size))[:4])
+    assert client.is_closed()
 
 
 def test_a_packet_above_the_limit_closes_the_connection(house: House) -> None:

@@ -154,7 +154,7 @@ def test_received_packet_ids_come_back(store: Store, tmp_path: Path) -> None:
 def test_sessions_and_subscriptions_come_back(store: Store, tmp_path: Path) -> None:
     first = store.create_session("dev-ä")
     second = store.create_session("dev-2")
-    store.put_session("dev-2", second, 1_700_000_000_123)
+    store.put_session("dev-2", second, 1_700_000_000_123, "alice")
     store.put_subscription(first, "a/+/ü", 1)
     store.put_subscription(first, "$share/g/x/#", 2)
     store.put_subscription(second, "a", 0)

@@ -14,7 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from vmq.message import Delivery, Message
 from vmq.store import INLINE_PAYLOAD, Store, encode_message
+from vmq.store_lines import is_end
 from vmq.store_open import open_store, stored_sessions
+from vmq.store_sizes import DRIFT
 
 #: In memory where the system offers that: each opening of a database waits for the disk.
 MEMORY_FOLDER = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -36,8 +38,26 @@ def commit(store: Store) -> int:
 
 
 def records(db: Any) -> dict[bytes, bytes]:
-    """Everything in the database but its format record."""
-    return {key: value for key, value in db.iterator() if key != b"v"}
+    """Everything in the database but its format record and the sizes."""
+    return {key: value for key, value in db.iterator() if key[:1] not in b"vb"}
+
+
+def check_sizes(store: Store, crashes: int = 1) -> None:
+    """After a commit: what is counted, and noted, is what lies there."""
+    found = records(store.db)
+    entries = {k: value for k, value in found.items() if k[:1] in b"qi" and not is_end(k)}
+    bodies = sum(len(value) for key, value in found.items() if key[:1] == b"m")
+    total = bodies + sum(len(value) for value in entries.values())
+    assert store.sizes.total == total
+    assert int.from_bytes(store.db.get(b"b", bytes(8)), "big") == total
+    sizes: dict[bytes, int] = {}
+    for key, value in entries.items():
+        body = len(found[b"m" + value[3:11]]) if value[0] & 8 else 0
+        sizes[key[1:9]] = sizes.get(key[1:9], 0) + len(value) + body
+    for session in {*sizes, *store.sizes.sessions}:
+        noted = int.from_bytes(store.db.get(b"b" + session, bytes(8)), "big")
+        assert abs(noted - store.sizes.of(session)) <= DRIFT
+        assert abs(sizes.get(session, 0) - store.sizes.of(session)) <= DRIFT * crashes
 
 
 def delivery(message: Message, seq: int, qos: int = 1, *, retain: bool = False) -> Delivery:
@@ -236,8 +256,11 @@ class StoreMachine(RuleBasedStateMachine):
         if not self.committed:
             return
         self.committed = False
+        check_sizes(self.store)
         found = records(self.store.db)
-        entries = {key: value for key, value in found.items() if key[:1] in b"qi"}
+        entries = {
+            key: value for key, value in found.items() if key[:1] in b"qi" and not is_end(key)
+        }
         assert len(entries) == len(self.model)
         named: dict[bytes, list[bytes]] = {}
         for (kind, session, place), held in self.model.items():
@@ -246,7 +269,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert int.from_bytes(value[1:3], "big") == held.packet_id
             assert bool(value[0] & 16) is held.released
             if held.named:
-                named.setdefault(value[3:], []).append(held.payload)
+                named.setdefault(value[3:11], []).append(held.payload)
             elif not held.released:
                 assert value[3:] == encode_message(b"a/b", held.payload)
         for ref, payloads in named.items():

@@ -16,17 +16,22 @@ from typing import Any
 import plyvel
 import pytest
 
-from tests.vmq.test_store_model import commit, number
+from tests.vmq.test_store_model import commit, delivery, number
 from tests.vmq.test_stored_queue import only, start
-from vmq.store import FORMAT, Store, StoreError, scan
+from vmq.message import Message
+from vmq.store import FORMAT, FORMAT_1, Store, StoreError
+from vmq.store_files import masked_crc
+from vmq.store_lines import END, LINES, is_end, scan
 from vmq.store_open import (
     StoreDamagedError,
     ended_sessions,
+    open_leveldb,
     repair_folder,
     stored_retained,
     stored_sessions,
     text_of,
 )
+from vmq.store_walk import Walk
 
 
 @pytest.fixture
@@ -82,11 +87,11 @@ def test_a_file_that_cannot_be_had_is_no_store_in_use(tmp_path: Path) -> None:
 
 def test_a_store_of_another_format_is_refused(path: Path) -> None:
     with closing(start(path).db) as db:
-        db.put(b"v", b"vmq 2")
-    with pytest.raises(StoreError, match="has format 'vmq 2'; this version of vmq reads 'vmq 1'"):
+        db.put(b"v", b"vmq 9")
+    with pytest.raises(StoreError, match="has format 'vmq 9'; this version of vmq reads 'vmq 2'"):
         start(path)
     with closing(plyvel.DB(str(path))) as db:
-        assert list(db) == [(b"v", b"vmq 2")]
+        assert list(db) == [(b"v", b"vmq 9")]
 
 
 def test_a_database_of_somebody_else_is_refused(path: Path) -> None:
@@ -141,14 +146,19 @@ def test_a_file_that_does_not_matter_may_be_missing(path: Path, name: str) -> No
     store.db.close()
 
 
+def begin_database(path: Path) -> None:
+    """The files that LevelDB makes first: comparator, log 0, next file 2, last sequence 0."""
+    edit = b"\1\x1aleveldb.BytewiseComparator\2\0\3\2\4\0"
+    record = b"\1" + edit
+    head = masked_crc(record).to_bytes(4, "little") + len(edit).to_bytes(2, "little")
+    (path / "MANIFEST-000001").write_bytes(head + record)
+    (path / "CURRENT").write_bytes(b"MANIFEST-000001\n")
+
+
 def test_a_database_that_was_just_being_made_is_opened(path: Path) -> None:
     """Killed between the making of CURRENT and that of the log."""
-    start(path).db.close()
-    for each in path.iterdir():
-        if each.name not in ("CURRENT", "MANIFEST-000002"):
-            each.unlink()
-    (path / "MANIFEST-000002").rename(path / "MANIFEST-000001")
-    (path / "CURRENT").write_bytes(b"MANIFEST-000001\n")
+    path.mkdir(parents=True)
+    begin_database(path)
     start(path).db.close()
 
 
@@ -241,7 +251,7 @@ def test_unreadable_packet_ids_are_not_forgotten(path: Path) -> None:
         db.put(b"v", FORMAT)
         db.delete(b"v")
     flip_mark(path)
-    with closing(plyvel.DB(str(path))) as db, pytest.raises(plyvel.CorruptionError):
+    with closing(plyvel.DB(str(path))) as db, pytest.raises(StoreError, match="cannot be read"):
         Store(db, "os", lambda: None).load_received(session)
 
 
@@ -339,8 +349,8 @@ def test_only_the_ends_of_queues_are_read(path: Path) -> None:
     found = stored_sessions(store)
     counting.db.close()
     assert [(each.first, each.last, each.last_order) for each in found] == [(1, 1000, 0)] * 5
-    # Session, subscription, first and last of each; a few for the highest number.
-    assert counting.read <= 5 * 4 + 5
+    # Of each: session, subscription, first and last, and the ends of two lines; a few for the highest number.
+    assert counting.read <= 5 * 6 + 6
 
 
 #: Opens a store in a process of its own; prints by how many KiB its largest size grew, and how many
@@ -393,3 +403,61 @@ def test_a_million_queued_messages_take_bounded_memory(tmp_path: Path) -> None:
     # The largest log that LevelDB leaves becomes a table at the start: 16 MiB, and its copy.
     assert opened <= 60 * 1024
     assert all_of_it <= 80 * 1024
+
+
+# A store of version 1
+
+
+def old_store(path: Path, sessions: int) -> None:
+    """Makes a store as version 1 left it: no line of records has an end."""
+    store = start(path)
+    for index in range(sessions):
+        session = store.create_session(f"dev-{index}")
+        store.put_subscription(session, "a/#", 1)
+        store.put_waiting(session, delivery(Message(b"a/b", b"x", 1, False), 1))
+    gone = store.create_session("gone")
+    store.put_subscription(gone, "a/#", 1)
+    store.end_session("gone", gone)
+    copy = store.create_session("copy")
+    store.delete(b"scopy")
+    store.put(b"k" + copy, b"whose")
+    commit(store)
+    with store.db.write_batch() as batch:
+        for key in store.db.iterator(include_value=False):
+            if is_end(key):
+                batch.delete(key)
+        batch.put(b"v", FORMAT_1)
+        batch.put(b"g" + gone, b"")
+    store.db.close()
+
+
+def test_a_store_of_version_1_is_opened_and_gets_ends(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vmq.store_open.ENDED_AT_ONCE", 4)
+    old_store(path, 10)
+    report = Walk(open_leveldb(path, create=False), path, mend=False)
+    report.run()
+    report.db.close()
+    assert report.report.ok
+    store = start(path)
+    assert store.db.get(b"v") == FORMAT
+    ends = [key for key in store.db.iterator(include_value=False) if is_end(key)]
+    assert len(ends) == 12 * len(LINES)
+    found = stored_sessions(store)
+    assert len(found) == 10
+    assert all(each.subscriptions == [("a/#", 1)] for each in found)
+    (gone,) = ended_sessions(store)
+    assert not store.purge_step(gone, 100)
+    commit(store)
+    assert not any(key[1:9] == gone for key in store.db.iterator(include_value=False))
+    store.db.close()
+
+
+def test_ends_are_added_again_where_the_broker_died_meanwhile(path: Path) -> None:
+    old_store(path, 3)
+    with closing(plyvel.DB(str(path))) as db:
+        db.put(b"q" + number(1) + END, b"")
+    store = start(path)
+    assert sum(is_end(key) for key in store.db.iterator(include_value=False)) == 5 * len(LINES)
+    store.db.close()

@@ -12,13 +12,15 @@ import pytest
 
 from tests.support.wire import PUBLISH, PUBREL
 from tests.vmq.support import split_packets
-from tests.vmq.test_store_model import commit
+from tests.vmq.test_store_model import check_sizes, commit
 from vmq.core import Core, Options
 from vmq.message import Message
 from vmq.output import Output
-from vmq.queue import PENDING_IN_MEMORY, Queue
+from vmq.queue import Queue
 from vmq.store import Store, StoredSession
+from vmq.store_lines import is_end, scan_line
 from vmq.store_open import open_store, stored_sessions
+from vmq.waiting import PENDING_BYTES, PENDING_IN_MEMORY
 
 
 @pytest.fixture
@@ -99,6 +101,9 @@ class Sent:
         self.released = False
 
 
+HEAVY = (1 << 20) // 3
+
+
 class Model:
     """What a queue with these options has to do."""
 
@@ -109,22 +114,32 @@ class Model:
         self.inflight: list[Sent] = []
         self.dropped = 0
 
-    def deliver(self, payload: bytes, qos: int, full: bool) -> None:
-        if self.online and len(self.inflight) < self.options.max_inflight_messages:
-            assert not self.waiting
-        elif full:
+    def fits(self, payload: bytes) -> bool:
+        """Whether the window has a place for a message: an empty one for any."""
+        sent = [len(b"t") + len(each.payload) for each in self.inflight if not each.released]
+        return not self.inflight or (
+            len(self.inflight) < self.options.max_inflight_messages
+            and sum(sent) + len(b"t") + len(payload) <= self.options.max_inflight_bytes
+        )
+
+    def deliver(self, payload: bytes, qos: int, full: bool) -> bool:
+        """Takes a message; whether it is sent at once."""
+        is_sent = self.online and not self.waiting and self.fits(payload)
+        if not is_sent and full:
             self.dropped += 1
             if not self.options.drop_oldest:
-                return
+                return False
             if self.waiting:
                 del self.waiting[0]
         self.waiting.append((payload, qos))
+        return is_sent
 
     def send(self, taken: list[tuple[int, bool, int, bytes]]) -> None:
         """What waits is sent as far as the window allows, in the right order."""
         count = 0
-        while self.waiting and len(self.inflight) < self.options.max_inflight_messages:
-            payload, qos = self.waiting.pop(-1 if self.options.lifo else 0)
+        end = -1 if self.options.lifo else 0
+        while self.waiting and self.fits(self.waiting[end][0]):
+            payload, qos = self.waiting.pop(end)
             kind, dup, packet_id, found = taken[count]
             assert (kind, dup, found) == (PUBLISH, False, payload)
             assert packet_id not in {each.packet_id for each in self.inflight}
@@ -155,7 +170,8 @@ class Model:
 class Play:
     """A queue over a real store and its model, through one random history."""
 
-    def __init__(self, path: Path, seed: int, options: Options) -> None:
+    def __init__(self, path: Path, seed: int, options: Options, heavy: float = 0.0) -> None:
+        self.heavy = heavy
         self.rng = random.Random(seed)
         self.path = path
         self.options = options
@@ -163,6 +179,7 @@ class Play:
         self.model = Model(options)
         self.made = 0
         self.dropped_before = 0
+        self.restarts = 0
         commit(self.line.store)
 
     def deliver(self) -> None:
@@ -170,14 +187,18 @@ class Play:
         for _ in range(rng.choice((1, 1, 3, 12))):
             self.made += 1
             large = b"x" * 2000 if rng.random() < 0.1 else b""
+            if rng.random() < self.heavy:
+                large = b"x" * rng.choice((HEAVY, HEAVY, 4 * HEAVY))
             payload, qos = b"%d " % self.made + large, rng.choice((1, 2))
             limit = self.options.max_offline_messages
             waiting = line.queue.waiting()
             assert waiting == len(self.model.waiting)
-            self.model.deliver(payload, qos, 0 <= limit <= waiting)
+            is_sent = self.model.deliver(payload, qos, 0 <= limit <= waiting)
             line.deliver(payload, qos, rng.random() < 0.2)
-            if self.model.online:
+            if is_sent:
                 self.model.send(line.take())
+            else:
+                assert line.take() == []
 
     def acknowledge(self) -> None:
         if not (self.model.online and self.model.inflight):
@@ -211,6 +232,7 @@ class Play:
 
     def restart(self) -> None:
         """The process is killed; everything was committed."""
+        self.restarts += 1
         self.dropped_before += self.line.queue.dropped
         self.line.store.db.close()
         store = start(self.path)
@@ -221,7 +243,22 @@ class Play:
         acts = [self.deliver] * 8 + [self.acknowledge] * 16 + [self.connect] * 2 + [self.restart]
         for _ in range(steps):
             self.rng.choice(acts)()
+            self.check()
         self.finish()
+
+    def check(self) -> None:
+        """What is counted is what is there, and memory holds a window of it, bounded."""
+        queue = self.line.queue
+        pending = queue.pending or ()
+        assert queue.pending_bytes == sum(each.message.length() for each in pending)
+        assert queue.pending_bytes <= PENDING_BYTES + max(
+            (each.message.length() for each in pending), default=0
+        )
+        assert self.line.core.waiting_bytes == queue.droppable_bytes() == 0
+        sent = [each for each in queue.inflight.values() if not each.released]
+        assert queue.inflight_bytes == sum(each.message.length() for each in sent)
+        assert queue.inflight_bytes <= self.options.max_inflight_bytes or len(sent) == 1
+        check_sizes(self.line.store, self.restarts)
 
     def finish(self) -> None:
         """The client comes and stays: everything that is left arrives, and nothing stays behind."""
@@ -231,7 +268,8 @@ class Play:
             self.acknowledge()
         assert self.model.waiting == []
         assert self.dropped_before + self.line.queue.dropped == self.model.dropped
-        left = [key for key, _ in self.line.store.db.iterator() if key[:1] in b"qimc"]
+        keys = [key for key, _ in self.line.store.db.iterator() if key[:1] in b"qimc"]
+        left = [key for key in keys if not is_end(key)]
         assert left == []
         self.line.store.db.close()
 
@@ -303,7 +341,7 @@ def test_limits_count_messages_after_a_restart(path: Path) -> None:
     line.store.db.close()
     store = start(path)
     line = Line(store, only(store), options)
-    assert line.queue.waiting() == len(list(store.db.iterator(prefix=b"q"))) == 3
+    assert line.queue.waiting() == len(list(scan_line(store.db, b"q" + line.queue.session))) == 3
     line.deliver(b"6", 2)
     assert line.queue.dropped == 0
     line.deliver(b"7", 2)
@@ -322,3 +360,15 @@ def test_a_queue_against_a_model(
         window=(1, 3, 20)[seed % 3], limit=limit, lifo=lifo, oldest=oldest, step=(4, 100)[seed % 2]
     )
     Play(path, seed, options).run(300)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("lifo", (False, True))
+@pytest.mark.parametrize("oldest", (False, True))
+def test_a_queue_of_heavy_messages_against_a_model(
+    path: Path, seed: int, lifo: bool, oldest: bool
+) -> None:
+    options = options_of(
+        window=(2, 20)[seed % 2], limit=(-1, 15)[seed % 2], lifo=lifo, oldest=oldest, step=100
+    )
+    Play(path, seed, options, 0.5).run(100)

@@ -14,7 +14,17 @@ from vmq.core import Core
 from vmq.mqtt.topics import has_wildcard, matches, split_shared
 from vmq.queue import Queue
 from vmq.registry import Subscriber
-from vmq.trie import Node, Route, RouteCache, Subscription, Trie, keep_best
+from vmq.trie import (
+    NODE_SIZE,
+    SUBSCRIPTION_SIZE,
+    Node,
+    Route,
+    RouteCache,
+    Subscription,
+    Trie,
+    content_of,
+    keep_best,
+)
 
 #: Subscriptions as the naive twin keeps them: (client id, filter) -> QoS.
 Book = dict[tuple[str, str], int]
@@ -104,6 +114,7 @@ def test_the_trie_finds_what_a_naive_matcher_finds(book: Book, topics: list[str]
     for (client_id, topic_filter), qos in book.items():
         trie.subscribe(topic_filter, subscription(queues[client_id], topic_filter, qos))
     assert trie.count == len(book)
+    assert trie.nodes <= 3 * len(book)
     for topic in topics:
         route = resolved(trie, topic)
         assert targets_of(route) == naive_targets(book, topic)
@@ -111,7 +122,7 @@ def test_the_trie_finds_what_a_naive_matcher_finds(book: Book, topics: list[str]
     for client_id, topic_filter in book:
         trie.unsubscribe(topic_filter, client_id)
     assert trie.root.is_empty()
-    assert trie.count == 0
+    assert trie.size() == 0
 
 
 class TrieMachine(RuleBasedStateMachine):
@@ -157,7 +168,21 @@ class TrieMachine(RuleBasedStateMachine):
     @invariant()
     def only_needed_nodes_are_there(self) -> None:
         needed = prefixes(topic_filter for _, topic_filter in self.book)
-        assert node_count(self.trie.root) == 1 + len(needed)
+        assert node_count(self.trie.root) - 1 == self.trie.nodes <= len(needed)
+
+    @invariant()
+    def the_size_is_that_of_what_is_there(self) -> None:
+        filters = [topic_filter for _, topic_filter in self.book]
+        content = sum(content_of(each, split_shared(each)[0]) for each in filters)
+        assert self.trie.count == len(filters)
+        nodes = NODE_SIZE * self.trie.nodes
+        assert self.trie.size() == content + nodes + SUBSCRIPTION_SIZE * len(filters)
+
+    @rule(client=st.sampled_from(CLIENTS), topic_filter=ANY_FILTER)
+    def it_knows_how_large_it_may_become(self, client: str, topic_filter: str) -> None:
+        limit = self.trie.size_with(topic_filter)
+        self.subscribe(client, topic_filter, 0)
+        assert self.trie.size() <= limit
 
     @invariant()
     def groups_are_found_by_name(self) -> None:
@@ -182,6 +207,21 @@ def test_the_count_is_that_of_the_subscriptions_whatever_is_repeated() -> None:
     assert trie.count == 1
     trie.unsubscribe("a", two.client_id)
     assert trie.count == 1
+
+
+def test_deep_filters_have_a_node_each_and_one_where_they_part() -> None:
+    trie = Trie()
+    queue = make_queue("one", House().core)
+    deep = "/".join("x" for _ in range(100))
+    filters = [f"{deep}/{number}/+/{deep}/#" for number in range(50)]
+    for each in filters:
+        trie.subscribe(each, subscription(queue, each, 0))
+    assert trie.nodes == 1 + 2 * len(filters)  # where they part; what is in front of #, and #
+    for number in range(50):
+        found = resolved(trie, f"{deep}/{number}/y/{deep}/z")
+        assert targets_of(found) == {"one": 0}
+        assert targets_of(resolved(trie, f"{deep}/{number}/y/{deep}")) == {"one": 0}
+        assert targets_of(resolved(trie, f"{deep}/{number}/y/{deep[:-2]}")) == {}
 
 
 def test_a_node_with_one_child_goes_over_to_a_dict_and_back_to_nothing() -> None:

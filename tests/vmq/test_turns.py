@@ -85,4 +85,5 @@ def test_a_broker_that_serves_streams_takes_them_in_its_loop(
 ) -> None:
     loop, others = threads_of_a_broker
     assert turn(loop) == WANTED
-    assert all(turn(each) == turn() for each in others)
+    # The watchdog's timer is a new thread at each beat: one that has ended since has no turns.
+    assert {turn(each) for each in others} - {0.0} == {turn()}

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
+from vmq_acl import AclConfig, AclPlugin
 from vmq_hooks import (
     Accept,
     DeliverModifiers,
+    Explanation,
     Message,
     Next,
     Plugin,
     PublishModifiers,
+    Question,
     Refuse,
     SubscriberId,
     Subscription,
     hook,
 )
 from vmq_hooks.answers import AnswerError, read_addresses, read_delivery, read_verdict
-from vmq_hooks.testing import call, call_async
+from vmq_hooks.testing import FakeBroker, call, call_async, explain, explain_async
 
 WHO = SubscriberId("c")
 
@@ -76,6 +81,8 @@ def test_every_way_of_saying_something_is_read() -> None:
     where = {"username": None, "subscriber_id": WHO}
     changed = call(Answers({"topic": "b"}), "on_deliver", **where, message=Message("a", b""))
     assert changed == DeliverModifiers(topic="b")
+    kept_back = call(Answers(Refuse("no")), "on_deliver", **where, message=Message("a", b""))
+    assert kept_back.reason == "no"
     assert call(Answers(["b"]), "on_unsubscribe", **where, topic_filters=["a"]) == ["b"]
     assert call(Answers("x"), "on_publish", **where, message=Message("a", b"")) is None
 
@@ -152,3 +159,45 @@ def test_addresses_are_read() -> None:
     for bad in ("tcp://a:1", ["http://a:1"], [5], ["tcp://a"], {"tcp://a:1": 1}):
         with pytest.raises(AnswerError, match="tcp://HOST:PORT"):
             read_addresses(bad)
+
+
+def test_a_verdict_is_explained_as_why_asks_for_it(tmp_path: Path) -> None:
+    (tmp_path / "acl").write_text("user alice\ntopic read news/#\n")
+    plugin = AclPlugin()
+
+    async def ask(what: Message | Subscription) -> tuple[Any, Explanation | None]:
+        async with FakeBroker(tmp_path) as broker:
+            plugin.start(broker, AclConfig())
+            publishes = isinstance(what, Message)
+            question = Question(
+                hook="auth_on_publish" if publishes else "auth_on_subscribe",
+                username="alice",
+                subscriber_id=SubscriberId("c"),
+                message=what if isinstance(what, Message) else None,
+                subscription=what if isinstance(what, Subscription) else None,
+            )
+            return await explain_async(plugin, question)
+
+    verdict, said = asyncio.run(ask(Subscription("news/x")))
+    assert isinstance(verdict, Accept)
+    assert said is not None
+    assert said.reason.endswith("acl, line 2 grants it: topic read news/#")
+    verdict, said = asyncio.run(ask(Message("news/x", b"")))
+    assert isinstance(verdict, Next)
+    assert said is not None
+    assert said.remedy == "`topic write news/x` below `user alice` would grant it"
+
+
+def test_who_says_nothing_more_gives_none() -> None:
+    class Bare(Plugin):
+        @hook
+        def auth_on_publish(self) -> bool:
+            return True
+
+    question = Question(
+        hook="auth_on_publish",
+        username=None,
+        subscriber_id=SubscriberId("c"),
+        message=Message("t", b""),
+    )
+    assert explain(Bare(), question) == (Accept(), None)

@@ -9,11 +9,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from vmq_hooks.modifiers import DeliverModifiers, PublishModifiers, RegisterModifiers
 from vmq_hooks.specs import CHAINS, Specs
+from vmq_hooks.testing import FakeChecking
+from vmq_hooks.verdicts import Refuse
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "hooks" / "README.md"
@@ -63,6 +66,16 @@ def test_every_modifier_is_documented(kind: type[msgspec.Struct]) -> None:
     assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == set(kind.__struct_fields__)
 
 
+def test_every_way_to_refuse_is_documented() -> None:
+    said = set(inspect.signature(Refuse).parameters)
+    assert said == {"reason", "bad_credentials", "unavailable", "cache"}
+    text = readme()
+    for flag in ("bad_credentials", "unavailable"):
+        assert f"| `Refuse(reason, {flag}=True)` |" in text
+    with pytest.raises(ValueError, match="not both"):
+        Refuse("no", bad_credentials=True, unavailable=True)
+
+
 def blocks() -> list[str]:
     """The README's Python, one module after the other; `# file: NAME` begins a file."""
     return re.findall(r"```python\n(.*?)```", readme(), re.DOTALL)
@@ -76,7 +89,12 @@ def test_the_tutorial_s_plugin_passes_the_tutorial_s_tests(tmp_path: Path) -> No
         name = first.removeprefix("# file: ")
         assert name != first, f"a block does not say its file: {first}"
         files[name] = files.get(name, "") + rest
-    assert set(files) == {"rooms.py", "test_rooms.py"}
+    assert set(files) == {"rooms.py", "test_rooms.py", "doors.py"}
+    doors: dict[str, Any] = {"__name__": "doors"}
+    exec(compile(files.pop("doors.py"), "doors.py", "exec"), doors)
+    (mistake,) = doors["Doors"]().check(FakeChecking(tmp_path), doors["Config"]())
+    assert mistake == ("file", f"{tmp_path}/doors.txt: there is no such file")
+    assert doors["Doors"]().explain(None, Refuse("no")).remedy == "`USER=open` in doors.txt"
     for name, text in files.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     # As the reader runs them: by pytest alone, without this suite's plugins and settings.

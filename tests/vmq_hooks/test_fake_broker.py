@@ -54,6 +54,8 @@ async def test_disconnects_counters_and_figures(tmp_path: Path) -> None:
         ]
         assert await broker.disconnect_users(["bob", "eve"]) == 0
         assert broker.disconnected_users == [{"bob", "eve"}]
+        assert await broker.drop_wills(["eve"]) == 0
+        assert broker.dropped_wills == [{"eve"}]
         assert await broker.reauthorize(client) == 0
         broker.forget_verdicts()
         assert (broker.reauthorized, broker.forgotten) == ([client], 1)

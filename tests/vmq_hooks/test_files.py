@@ -143,10 +143,11 @@ class TestWatching:
             for text in ("bad", "bad", "\nbad", "one", "bad"):
                 path.write_text(text)
                 await file.look(broker, on_change)
+        rules = Path("rules").absolute()
         assert [record.message.split(";")[0] for record in caplog.records] == [
-            "rules, line 1: a bad word",
-            "rules, line 2: a bad word",
-            "rules, line 1: a bad word",
+            f"{rules}, line 1: a bad word",
+            f"{rules}, line 2: a bad word",
+            f"{rules}, line 1: a bad word",
         ]
 
     async def test_it_looks_again_and_again(

@@ -1,6 +1,9 @@
 """The plugins of a running broker, for the operator."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from vmq.admin.errors import NotFoundError, RefusedError
 from vmq.plugins.manager import PluginError, Status
@@ -31,33 +34,34 @@ async def enable(broker: "Broker", name: str) -> PluginRow:
 
 
 async def disable(broker: "Broker", name: str) -> PluginRow:
-    """Takes a plugin out of the chains and stops it.
+    """Takes a plugin out of the chains and stops it; `opened` says what everybody may do since then.
 
     Raises:
         RefusedError: it does not run.
     """
     try:
-        await broker.plugins.disable(name)
+        opened = await broker.plugins.disable(name)
     except PluginError as error:
         raise RefusedError(str(error)) from error
-    return _row(broker, name)
+    return _row(broker, name, opened)
 
 
-async def reload(broker: "Broker", name: str) -> PluginRow:
+async def reload(broker: "Broker", name: str, *, force: bool = False) -> PluginRow:
     """Starts a plugin's code as it is now in place of what runs; on failure the old goes on.
 
     Raises:
-        RefusedError: it does not run, or the new code cannot be loaded or started.
+        RefusedError: it does not run, or the new code cannot be loaded or started; or, without `force`, it serves an
+            auth hook no more that it served.
     """
     try:
-        await broker.plugins.reload(name)
+        opened = await broker.plugins.reload(name, force=force)
     except PluginError as error:
         raise RefusedError(str(error)) from error
-    return _row(broker, name)
+    return _row(broker, name, opened)
 
 
-def _row(broker: "Broker", name: str) -> PluginRow:
+def _row(broker: "Broker", name: str, opened: Sequence[str] = ()) -> PluginRow:
     for row in broker.plugins.statuses():
         if row.name == name:
-            return row
+            return msgspec.structs.replace(row, opened="; ".join(opened))
     raise NotFoundError(f"there is no plugin {name!r} any more")

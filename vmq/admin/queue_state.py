@@ -10,6 +10,9 @@ READY: Final = 0
 BUSY: Final = 1
 AWAY: Final = 2
 
+ONLINE: Final = "queue.max_online_messages"
+OFFLINE: Final = "queue.max_offline_messages"
+
 
 def send_state(queue: Queue) -> int:
     """READY to send at once, BUSY though connected, or AWAY; as `Registry.deliver_to_member` looks at it."""
@@ -19,21 +22,24 @@ def send_state(queue: Queue) -> int:
     return READY if ready else BUSY
 
 
-def outcome(queue: Queue, qos: int, publisher: Output | None) -> tuple[str, str]:
-    """What becomes of a message at its effective QoS (sent, queued, stored, dropped), and the reason."""
+def outcome(queue: Queue, qos: int, publisher: Output | None, length: int) -> tuple[str, str]:
+    """What becomes of a message of so many bytes (topic and payload) at its effective QoS, and the reason.
+
+    Returns:
+        sent, queued, stored or dropped; why.
+    """
     if qos == 0:
-        return _quick(queue, publisher)
-    if send_state(queue) == READY:
+        return _quick(queue, publisher, length)
+    if send_state(queue) == READY and queue.has_place(length):
         return "sent", "connected, and nothing waits before it"
-    reasons = _reasons(queue)
-    limit, name = _limit(queue)
-    if limit < 0 or queue.waiting() < limit:
-        where = "queued" if queue.online else "stored"
-        return where, f"{reasons}; {queue.waiting()} wait of {_shown(limit)} ({name})"
-    full = f"{reasons}; the queue is full ({name} = {limit})"
+    reasons = _reasons(queue, length)
+    full, room = _room(queue, length)
+    if not full:
+        return "queued" if queue.online else "stored", f"{reasons}; {room}"
+    full = f"{reasons}; {full}"
     if _pauses(queue, publisher):
         return "queued", f"{full}, and queue.overflow pauses the publisher"
-    if queue.core.options.drop_oldest and limit > 0 and (queue.pending or queue.backlog):
+    if queue.options.drop_oldest and queue.count_limit() and (queue.pending or queue.backlog):
         return _after_drop(queue, full)
     return "dropped", f"{full} and queue.drop gives up what arrives"
 
@@ -49,25 +55,25 @@ def _after_drop(queue: Queue, full: str) -> tuple[str, str]:
     return where, f"{full}; queue.drop gives up the message that waits longest for it"
 
 
-def _quick(queue: Queue, publisher: Output | None) -> tuple[str, str]:
+def _quick(queue: Queue, publisher: Output | None, size: int) -> tuple[str, str]:
     """QoS 0 waits for the socket only."""
     if not queue.online:
         return "dropped", "the client is not connected, and QoS 0 is kept for nobody"
     if not (queue.output.blocked or queue.quick or queue.burst):
         return "sent", "connected, and its socket takes it"
     why = "its socket is full" if queue.output.blocked else "others wait for its socket"
-    limit = queue.core.options.max_online_messages
-    if limit < 0 or queue.waiting() < limit:
-        return "queued", f"{why}; {queue.waiting()} wait of {_shown(limit)} (max_online_messages)"
-    full = f"{why}; the queue is full (queue.max_online_messages = {limit})"
+    full, room = _filled(queue, size, queue.options.max_online_messages, ONLINE, is_quick=True)
+    if not full:
+        return "queued", f"{why}; {room}"
+    full = f"{why}; {full}"
     if _pauses(queue, publisher):
         return "queued", f"{full}, and queue.overflow pauses the publisher"
-    if queue.core.options.drop_oldest and queue.quick:
+    if queue.options.drop_oldest and queue.quick:
         return "queued", f"{full}; queue.drop gives up the message that waits longest for it"
     return "dropped", f"{full} and queue.drop gives up what arrives"
 
 
-def _reasons(queue: Queue) -> str:
+def _reasons(queue: Queue, length: int) -> str:
     """Why a message at QoS 1 or 2 cannot go out at once."""
     if not queue.online:
         return "the client is not connected"
@@ -77,20 +83,38 @@ def _reasons(queue: Queue) -> str:
     if not queue.window_open():
         inflight = len(queue.inflight)
         found.append(f"{inflight} await its acknowledgement (queue.max_inflight_messages)")
+    elif not queue.has_place(length):
+        found.append(
+            f"{queue.inflight_bytes} bytes await its acknowledgement (queue.max_inflight_bytes)"
+        )
     if queue.has_waiting():
         found.append("others wait before it")
     return ", ".join(found)
 
 
-def _limit(queue: Queue) -> tuple[int, str]:
-    """The limit that holds now, as in `Queue.make_room`, and its name."""
-    options = queue.core.options
-    limit, name = options.max_offline_messages, "queue.max_offline_messages"
-    if queue.online:
-        online = options.max_online_messages
-        if queue.backlog == 0 or online < 0 or (limit >= 0 and online > limit):
-            limit, name = online, "queue.max_online_messages"
-    return limit, name
+def _room(queue: Queue, size: int) -> tuple[str, str]:
+    """What makes the queue full at QoS 1 and 2 ("": it is not), and how much waits of what may."""
+    limit = queue.count_limit()
+    is_online = queue.online and limit == queue.options.max_online_messages
+    return _filled(queue, size, limit, ONLINE if is_online else OFFLINE)
+
+
+def _filled(
+    queue: Queue, size: int, limit: int, name: str, *, is_quick: bool = False
+) -> tuple[str, str]:
+    """As in `Waiting.is_full` and `Waiting.is_quick_full`."""
+    count = queue.waiting()
+    if 0 <= limit <= count:
+        return f"the queue is full ({name} = {limit})", ""
+    if queue.durable and not is_quick:
+        used, most, bytes_name = queue.waiting_bytes(), queue.options.max_bytes, "queue.max_bytes"
+    else:
+        used, most = queue.pending_bytes + queue.quick_bytes, queue.options.max_memory_bytes
+        bytes_name = "queue.max_memory_bytes"
+    if 0 <= most < used + size:
+        return f"the queue is full ({used} bytes, {bytes_name} = {most})", ""
+    shown, shown_bytes = _shown(limit), _shown(most)
+    return "", f"{count} wait of {shown} ({name}), {used} bytes of {shown_bytes} ({bytes_name})"
 
 
 def _shown(limit: int) -> str:

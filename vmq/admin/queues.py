@@ -155,6 +155,7 @@ def _purge_memory(queue: Queue) -> int:
     dropped += queue.quick or ()
     dropped += queue.pending or ()
     queue.burst = queue.quick = queue.pending = None
+    queue.count_memory()
     for delivery in dropped:
         if delivery.seq and store is not None:
             store.remove_waiting(queue.session, delivery)

@@ -14,7 +14,7 @@ from vmq.message import Message
 from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.topics import check_filter, split_shared
 from vmq.registry import Registry
-from vmq.retain import RetainNode
+from vmq.retain import RetainedWalk
 
 if TYPE_CHECKING:
     from vmq.broker import Broker
@@ -136,26 +136,12 @@ def _row(mountpoint: str, message: Message, payload_bytes: int) -> RetainedRow:
 def walk(registry: Registry, topic_filter: str) -> Iterator[Message | None]:
     """The retained messages that a filter matches (none given: all), and None for each step without one.
 
-    Lazy, and at home with changes between two steps: each node's children are copied when it is reached. What is
-    deleted meanwhile is not shown; what comes new may be.
+    Lazy, and at home with changes between two steps: what is deleted meanwhile is not shown; what comes new may be.
     """
-    words = topic_filter.split("/") if topic_filter else ["#"]
-    # A node and how many words of the filter lead to it.
-    stack: list[tuple[RetainNode, int]] = [(registry.retained.root, 0)]
-    while stack:
-        node, depth = stack.pop()
-        at_root = depth == 0 and node is registry.retained.root
-        word = words[depth] if depth < len(words) else ""
-        rest = depth == len(words) or word == "#"  # a/# matches a as well
-        yield node.message if rest and not at_root else None
-        children = node.children
-        if children is None or depth == len(words):
-            continue
-        below = depth if word == "#" else depth + 1
-        if word in ("+", "#"):
-            hidden = at_root and bool(topic_filter)  # [MQTT-4.7.2-1]
-            for name, child in reversed(list(children.items())):
-                if not (hidden and name.startswith("$")):
-                    stack.append((child, below))
-        elif word in children:
-            stack.append((children[word], below))
+    retained = registry.retained
+    steps = (
+        retained.walk(topic_filter) if topic_filter else RetainedWalk(retained.root, ["#"], False)
+    )
+    while not steps.is_over():
+        found = steps.take(1)
+        yield found[0] if found else None

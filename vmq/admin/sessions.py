@@ -167,7 +167,7 @@ def row_of(registry: Registry, subscriber: Subscriber, node: str) -> SessionRow:
         client_id=subscriber.client_id,
         mountpoint=registry.mountpoint,
         is_online=queue.online,
-        user=None if session is None else session.username,
+        user=queue.username,
         peer_host=host,
         peer_port=port,
         protocol=None if session is None else session.level,

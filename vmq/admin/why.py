@@ -1,18 +1,21 @@
 """What would happen to a publish, and why: the session's and the registry's decisions, told without taking them.
 
-Nothing is changed: no hook is called (an auth plugin may count attempts), no route is cached, no random member chosen.
+Nothing is changed: no route is cached, no random member chosen. The plugins are asked for their verdict and its reason.
 What it says mirrors `Session.on_publish`, `Registry.publish` and `Queue.deliver`; a test publishes for real and
 compares. Each subscription is judged by the state as it is now: that an earlier copy of the same message fills a queue
 just before a later one is left out.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Final
 
 from msgspec import Meta, Struct
+from vmq_hooks import Message
 
 from vmq.admin.elsewhere import home_of, targets
 from vmq.admin.errors import AdminError
 from vmq.admin.queue_state import outcome, send_state
+from vmq.admin.steps import NOTE, OK, STOP, Step, question_of, reasons, remedy_of, rights, stops
 from vmq.admin.trees import Mountpoint, registry_of
 from vmq.connection import Connection
 from vmq.mqtt.encoder import remaining_length
@@ -24,21 +27,6 @@ from vmq.trie import Group, Subscription
 
 if TYPE_CHECKING:
     from vmq.broker import Broker
-
-#: Verdicts of a step.
-OK: Final = "ok"
-NOTE: Final = "note"
-STOP: Final = "stop"
-
-
-class Step(Struct, frozen=True):
-    """One decision on the way of the message."""
-
-    step: str
-    verdict: Annotated[
-        str, Meta(description="ok; note = goes on, and worth knowing; stop = ends here")
-    ]
-    reason: str
 
 
 class Recipient(Struct, frozen=True, kw_only=True):
@@ -68,6 +56,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     size: int
     arrives: Annotated[bool, Meta(description="Whether anybody would get it, now or later")]
     verdict: str
+    remedy: Annotated[str, Meta(description="What would change it, if that is known")]
     steps: list[Step]
     recipients: list[Recipient]
 
@@ -81,9 +70,11 @@ class Publish(Struct, frozen=True, kw_only=True):
     qos: int = 0
     retain: bool = False
     size: int = 0
+    #: As whom the plugins are asked; None: as the client is connected, or was.
+    user: str | None = None
 
 
-def explain(broker: "Broker", publish: Publish) -> Explanation:
+async def explain(broker: "Broker", publish: Publish) -> Explanation:
     """What would happen if this client published this now.
 
     Raises:
@@ -93,16 +84,18 @@ def explain(broker: "Broker", publish: Publish) -> Explanation:
         raise AdminError(f"qos: {publish.qos}; accepted: 0, 1, 2")
     registry = registry_of(broker, publish.mountpoint)
     home = home_of(broker, publish.mountpoint, publish.client_id)
-    steps = [_client(registry, publish.client_id, home), *_limits(registry, publish)]
+    steps = [client_step(registry, publish.client_id, home), *_limits(registry, publish)]
     steps += _cluster(registry, publish.client_id)
-    steps += _hooks(registry)
-    stopped = [each for each in steps if each.verdict == STOP]
+    if not any(each.step in {"topic", "size"} for each in stops(steps)):
+        steps += await _rights(broker, registry, publish)
+    steps += hook_steps(registry, ("on_publish", "on_deliver"))
+    stopped = stops(steps)
     recipients: list[Recipient] = []
     elsewhere = 0
     if not any(each.step == "topic" for each in stopped):
         steps += _store(registry, publish)
         steps += _retained(registry, publish)
-        recipients = _recipients(registry, publish)
+        recipients = recipients_of(registry, publish)
         steps.append(_matches(recipients))
         for arrives, reason in targets(broker, registry, publish.topic, publish.qos):
             elsewhere += arrives
@@ -118,6 +111,7 @@ def explain(broker: "Broker", publish: Publish) -> Explanation:
         size=publish.size,
         arrives=arrives,
         verdict=_verdict(stopped, recipients, elsewhere, arrives=arrives),
+        remedy=remedy_of(stopped),
         steps=steps,
         recipients=recipients,
     )
@@ -130,7 +124,7 @@ def _verdict(
     stopped: list[Step], recipients: list[Recipient], elsewhere: int, *, arrives: bool
 ) -> str:
     if stopped:
-        return f"It goes nowhere: {stopped[0].reason}"
+        return f"It goes nowhere: {reasons(stopped)}"
     if not recipients and not elsewhere:
         return "It goes nowhere: no subscription matches the topic"
     if not arrives:
@@ -149,7 +143,8 @@ def _verdict(
 # The publisher's side
 
 
-def _client(registry: Registry, client_id: str, home: str) -> Step:
+def client_step(registry: Registry, client_id: str, home: str) -> Step:
+    """Whether the client is there to do anything; `home` is the other node that has its session, if one has."""
     subscriber = registry.subscribers.get(client_id)
     if subscriber is None and home:
         return Step("client", STOP, f"node {home} has the client's session: ask there")
@@ -222,26 +217,39 @@ def _cluster(registry: Registry, client_id: str) -> list[Step]:
     return [Step("cluster", STOP, reason)]
 
 
-def _hooks(registry: Registry) -> list[Step]:
+async def _rights(broker: "Broker", registry: Registry, publish: Publish) -> list[Step]:
+    """Whether the plugins let the client publish it."""
+    payload = bytes(min(publish.size, registry.core.options.max_packet_size))
+    message = Message(publish.topic, payload, publish.qos, publish.retain)
+    question = question_of(registry, publish.client_id, publish.user, message)
+    subscriber = registry.subscribers.get(publish.client_id)
+    output = None if subscriber is None else subscriber.output
+    consequence = ""
+    if isinstance(output, Connection):
+        is_closed = (
+            output.session.level > 3 or registry.core.options.disconnect_on_unauthorized_publish_v3
+        )
+        consequence = "the connection is closed" if is_closed else "it is acknowledged and dropped"
+    return await rights(broker, registry, question, consequence)
+
+
+def hook_steps(registry: Registry, names: Sequence[str]) -> list[Step]:
+    """Which of these hooks, that give no verdict, plugins serve."""
     hooks = registry.core.hooks
-    said = (
-        ("auth_on_publish", "is asked, and may refuse it"),
-        ("on_publish", "is told"),
-        ("on_deliver", "may rewrite topic and payload for each subscriber"),
-    )
-    found = [
-        Step("hooks", NOTE, f"{name} {what}")
-        for name, what in said
-        if getattr(hooks, name) is not None
-    ]
-    return found or [Step("hooks", OK, "no plugin is in the way")]
+    said = {
+        "on_publish": "on_publish is told",
+        "on_deliver": "on_deliver may rewrite topic and payload for each subscriber, or keep the message back",
+    }
+    return [Step("hooks", NOTE, said[name]) for name in names if getattr(hooks, name) is not None]
 
 
 def _store(registry: Registry, publish: Publish) -> list[Step]:
     store = registry.core.store
-    if store is None or not store.failing or not (publish.qos or publish.retain):
+    if store is None or not (publish.qos or publish.retain):
         return []
-    reason = "the store cannot write: what had to be stored is refused"
+    if not (store.failing or store.is_short or store.is_full()):
+        return []
+    reason = f"{store.why_refused()}: what had to be stored is refused"
     return [Step("store", NOTE, reason)]
 
 
@@ -266,9 +274,7 @@ def _may_retain(registry: Registry, publish: Publish) -> bool:
     options, retained = registry.core.options, registry.retained
     present = retained.get(publish.topic)
     count = retained.count + (present is None)
-    size = retained.bytes + len(publish.topic.encode()) + publish.size
-    if present is not None:
-        size -= len(present.topic) + len(present.payload)
+    size = retained.size_with(publish.topic, publish.size, present)
     return not (0 < options.max_retained_messages < count or 0 < options.max_retained_bytes < size)
 
 
@@ -281,7 +287,8 @@ def _matches(recipients: list[Recipient]) -> Step:
     return Step("match", OK, f"{len(recipients)} subscription(s) match")
 
 
-def _recipients(registry: Registry, publish: Publish) -> list[Recipient]:
+def recipients_of(registry: Registry, publish: Publish) -> list[Recipient]:
+    """The subscriptions that match, and what would become of the message at each."""
     plain: dict[str, list[Subscription]] = {}
     groups: list[Group] = []
     for node in registry.trie.match(publish.topic):
@@ -309,10 +316,11 @@ def _of_client(
 ) -> list[Recipient]:
     """A client gets one copy, by the first of its subscriptions with the highest QoS."""
     best = max(subscriptions, key=lambda each: each.qos)
+    length = len(publish.topic.encode()) + publish.size
     found: list[Recipient] = []
     for each in subscriptions:
         qos = _effective(registry, publish, each.qos)
-        what, reason = outcome(each.queue, qos, _publisher(registry, publish))
+        what, reason = outcome(each.queue, qos, _publisher(registry, publish), length)
         if each is not best:
             what = "passed over"
             reason = f"the client gets one copy, by {_filter_of(registry, best)!r}"
@@ -333,10 +341,11 @@ def _of_group(registry: Registry, publish: Publish, group: Group) -> list[Recipi
     states = [send_state(member.queue) for member in group.order]
     best = min(states, default=0)
     rivals = states.count(best)
+    length = len(publish.topic.encode()) + publish.size
     found: list[Recipient] = []
     for member, state in zip(group.order, states, strict=True):
         qos = _effective(registry, publish, member.qos)
-        what, reason = outcome(member.queue, qos, _publisher(registry, publish))
+        what, reason = outcome(member.queue, qos, _publisher(registry, publish), length)
         if state != best:
             what, reason = "passed over", f"another member is better placed; here: {reason}"
         elif rivals > 1:

@@ -8,6 +8,7 @@ import ssl
 from pathlib import Path
 from typing import Any, Final
 
+from vmq_hooks.tls import TlsFileError, client_context
 from websockets.client import ClientProtocol
 from websockets.exceptions import WebSocketException
 from websockets.frames import Frame, Opcode
@@ -83,9 +84,9 @@ def _begin(sock: socket.socket, peer: Peer) -> None:
 
 def _tls_context(ca: Path | None, insecure: bool) -> ssl.SSLContext:
     try:
-        context = ssl.create_default_context(cafile=None if ca is None else str(ca))
-    except OSError as problem:
-        raise BenchError(f"cannot read certificates from {ca}: {problem.strerror}") from None
+        context = client_context(ca)
+    except TlsFileError as problem:
+        raise BenchError(f"--{problem}") from None
     if insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

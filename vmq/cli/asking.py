@@ -10,6 +10,7 @@ from typing import Annotated, Any, Concatenate, Final, ParamSpec
 import typer
 
 from vmq.cli.admin_client import AdminClient
+from vmq.cli.console import FAILURE
 from vmq.cli.rows import (
     Columns,
     ColumnsOption,
@@ -60,8 +61,14 @@ _WHERE_IT_RUNS: Final[Options] = {
 }
 
 
-def asking(show: Callable[[Mapping[str, Any]], None] = show_one) -> Callable[[Ask[P]], Command]:
-    """A command that asks a broker for one thing and prints it: as JSON, or by `show`."""
+def asking(
+    show: Callable[[Mapping[str, Any]], None] = show_one,
+    is_no: Callable[[Mapping[str, Any]], bool] = lambda _answer: False,
+) -> Callable[[Ask[P]], Command]:
+    """A command that asks a broker for one thing and prints it: as JSON, or by `show`.
+
+    Where the answer `is_no`, the exit code is that of a failure.
+    """
 
     def decorate(command: Ask[P]) -> Command:
         work: Callable[..., Any] = command  # its options come by name
@@ -72,6 +79,8 @@ def asking(show: Callable[[Mapping[str, Any]], None] = show_one) -> Callable[[As
                 print_json(answer)
             else:
                 show(answer)
+            if is_no(answer):
+                raise typer.Exit(FAILURE)
 
         return with_options(run, command, {"as_json": (JsonOption, False), **_WHERE_IT_RUNS})
 

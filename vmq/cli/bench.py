@@ -186,9 +186,11 @@ PidOption = Annotated[
 CaOption = Annotated[
     Path | None,
     typer.Option(
-        "--ca", metavar="FILE", help="Certificates to trust (TLS).", rich_help_panel=_BROKER
+        "--cafile", metavar="FILE", help="Certificates to trust (TLS).", rich_help_panel=_BROKER
     ),
 ]
+# Its name until it became that of the other commands.
+OldCaOption = Annotated[Path | None, typer.Option("--ca", metavar="FILE", hidden=True)]
 InsecureOption = Annotated[
     bool,
     typer.Option(
@@ -248,7 +250,8 @@ def bench(
     hold: HoldOption = None,
     url: UrlOption = _URL,
     pid: PidOption = None,
-    ca: CaOption = None,
+    cafile: CaOption = None,
+    ca: OldCaOption = None,
     insecure: InsecureOption = False,
     scenarios: ScenariosOption = None,
     brokers: BrokersOption = None,
@@ -296,13 +299,16 @@ def bench(
         "wild_subs": wild_subs,
         "hold": hold,
     }
+    cafile = ca if cafile is None else cafile
     if scenario == "compare":
-        if pid is not None or url != _URL or ca is not None or insecure:
-            raise UsageError("compare starts its brokers itself: no --url, --pid, --ca, --insecure")
+        if pid is not None or url != _URL or cafile is not None or insecure:
+            raise UsageError(
+                "compare starts its brokers itself: no --url, --pid, --cafile, --insecure"
+            )
         return _compare(scenarios, brokers, runs or 1, given, as_json)
     if scenarios is not None or brokers is not None or runs is not None:
         raise UsageError("--scenarios, --brokers and --runs belong to compare")
-    return _measure(scenario, given, url, pid, (ca, insecure), as_json)
+    return _measure(scenario, given, url, pid, (cafile, insecure), as_json)
 
 
 def _measure(

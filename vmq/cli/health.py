@@ -1,6 +1,7 @@
 """`vmq health`: whether a broker can do its work, for people, scripts and containers."""
 
 import json
+from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -21,14 +22,26 @@ TimeoutOption = Annotated[
 ]
 
 
-def health(url: UrlOption = DEFAULT_URL, timeout: TimeoutOption = 5.0) -> None:
+LiveOption = Annotated[
+    bool,
+    typer.Option(
+        "--live", help="Ask only whether it answers: what a restart can mend, and nothing else."
+    ),
+]
+
+
+def health(
+    url: UrlOption = DEFAULT_URL, timeout: TimeoutOption = 5.0, live: LiveOption = False
+) -> None:
     """Ask a broker for its health.
 
-    Prints "ok", or each reason why it is not, and exits with 1.
+    Prints "ok", or "degraded" and what is wrong while new clients are served.
+    If they are not it prints each reason and exits with 1.
 
     \b
     Examples:
       vmq health
+      vmq health --live
       vmq health --url http://127.0.0.1:8889
     """
     parts = urlsplit(url)
@@ -36,8 +49,9 @@ def health(url: UrlOption = DEFAULT_URL, timeout: TimeoutOption = 5.0) -> None:
         raise UsageError(f"--url {url}: accepted: http://HOST:PORT")
     connection = HTTPConnection(parts.hostname, parts.port or 80, timeout=timeout)
     try:
-        connection.request("GET", "/health")
-        answer = json.loads(connection.getresponse().read())
+        connection.request("GET", "/health/live" if live else "/health")
+        response = connection.getresponse()
+        answer = json.loads(response.read())
         reasons = [str(reason) for reason in answer["reasons"]]
     except (OSError, HTTPException) as error:
         text = getattr(error, "strerror", None) or str(error) or type(error).__name__
@@ -46,6 +60,9 @@ def health(url: UrlOption = DEFAULT_URL, timeout: TimeoutOption = 5.0) -> None:
         raise CliError(f"{url} is no broker's") from None
     finally:
         connection.close()
+    if response.status != HTTPStatus.OK:
+        raise CliError("\n".join(reasons) or f"{url} answers {response.status}")
     if reasons:
-        raise CliError("\n".join(reasons))
-    print("ok")
+        print("degraded", *reasons, sep="\n")
+    else:
+        print("ok")

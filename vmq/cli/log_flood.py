@@ -35,7 +35,7 @@ class _Count:
 class FloodFilter(logging.Filter):
     """Lets `limit` events of a kind through in each span.
 
-    Debug events pass: who asks for them wants all. So do critical ones.
+    Debug events pass: who asks for them wants all. So do critical ones, and those that say `is_whole`.
 
     Args:
         limit: events of one kind in a span; 0 is no limit.
@@ -53,7 +53,7 @@ class FloodFilter(logging.Filter):
         level = record.levelno
         if self.limit <= 0 or level <= logging.DEBUG or level >= logging.CRITICAL:
             return True
-        if getattr(record, "is_summary", False):
+        if getattr(record, "is_summary", False) or getattr(record, "is_whole", False):
             return True
         now = self._clock()
         kind = (record.name, level, str(record.msg))

@@ -41,7 +41,7 @@ class JsonFormatter(logging.Formatter):
             entry["message"] = event
             for field, value in zip(fields, arguments, strict=True):
                 name = field + "_" if field in _TAKEN or field in self._who else field
-                entry[name] = value if isinstance(value, int | float) else str(value)
+                entry[name] = value if isinstance(value, int | float | dict) else str(value)
         else:
             entry["message"] = record.getMessage()
         if record.exc_info:

@@ -1,6 +1,7 @@
 """The broker's log: one line an event, as text or JSON, on stderr or in a file."""
 
 import logging
+import os
 import re
 import sys
 from datetime import UTC, datetime
@@ -54,7 +55,12 @@ class LogFile(logging.StreamHandler[TextIO]):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        super().__init__(_opened(path))
+        super().__init__(self.opened(path))
+
+    def opened(self, path: Path) -> TextIO:
+        """The file, open."""
+        # What clients send may hold what is no text.
+        return path.open("a", encoding="utf-8", errors="backslashreplace")
 
     def reopen(self) -> None:
         """Goes on in a file of the same name, made if it is gone.
@@ -62,7 +68,7 @@ class LogFile(logging.StreamHandler[TextIO]):
         Raises:
             OSError: it cannot be opened; the log goes on where it was.
         """
-        fresh = _opened(self.path)
+        fresh = self.opened(self.path)
         old = self.setStream(fresh)
         if old is not None:
             old.close()
@@ -73,20 +79,42 @@ class LogFile(logging.StreamHandler[TextIO]):
         self.stream.close()
 
 
-def _opened(path: Path) -> TextIO:
-    # What clients send may hold what is no text.
-    return path.open("a", encoding="utf-8", errors="backslashreplace")
+class AuditFile(LogFile):
+    """The file of the audit log: for its owner alone, and not lost in silence."""
+
+    def opened(self, path: Path) -> TextIO:
+        """The file, open."""
+        return open(path, "a", encoding="utf-8", errors="backslashreplace", opener=_private)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name of the base class
+        """An event could not be written: the log says so."""
+        text = 'the audit log cannot be written file="%s" reason="%s"'
+        logging.getLogger("vmq.cli").error(text, self.path, sys.exc_info()[1])
+
+
+def _private(path: str, flags: int) -> int:
+    number = os.open(path, flags, 0o600)
+    os.fchmod(number, 0o600)
+    return number
 
 
 class Log:
     """The log as it is set up: what may be done to it while the broker runs."""
 
     def __init__(
-        self, handler: "logging.StreamHandler[TextIO]", flood: FloodFilter, worker: int = 0
+        self,
+        handler: "logging.StreamHandler[TextIO]",
+        flood_limit: int,
+        worker: int = 0,
+        audit: AuditFile | None = None,
     ) -> None:
         self._handler = handler
-        self._flood = flood
         self._worker = worker
+        #: What is written to, each with its own count of events of a kind.
+        self._handlers = [each for each in (handler, audit) if each is not None]
+        self._floods = [FloodFilter(flood_limit) for _ in self._handlers]
+        for each, flood in zip(self._handlers, self._floods, strict=True):
+            each.addFilter(flood)
 
     def set_level(self, level: str) -> None:
         """Log from `level` up, from now on."""
@@ -98,21 +126,24 @@ class Log:
 
     def set_flood_limit(self, limit: int) -> None:
         """Write so many events of one kind in ten seconds from now on; 0 = all."""
-        self._flood.limit = limit
+        for flood in self._floods:
+            flood.limit = limit
 
     def reopen(self) -> None:
-        """Open the log file anew, if there is one.
+        """Open the log's files anew, if there are some.
 
         Raises:
-            OSError: it cannot be opened; the log goes on in the old one.
+            OSError: one cannot be opened; it goes on in the old one, and so do those behind it.
         """
-        if isinstance(self._handler, LogFile):
-            self._handler.reopen()
+        for handler in self._handlers:
+            if isinstance(handler, LogFile):
+                handler.reopen()
 
     def sum_up(self, *, everything: bool = False) -> None:
         """Say how many events were held back; about once a second, and at the end."""
-        for record in self._flood.summaries(everything=everything):
-            self._handler.handle(record)
+        for handler, flood in zip(self._handlers, self._floods, strict=True):
+            for record in flood.summaries(everything=everything):
+                handler.handle(record)
 
 
 def _formatter(
@@ -130,6 +161,7 @@ def configure(
     file: Path | None = None,
     flood_limit: int = 0,
     worker: int = 0,
+    audit_file: Path | None = None,
 ) -> Log:
     """Send what loggers under "vmq" say, from `level` up, to stderr or a file; of libraries only warnings.
 
@@ -139,19 +171,33 @@ def configure(
         file: where to write; None = stderr.
         flood_limit: events of one kind in ten seconds, above which they are only counted; 0 = no limit.
         worker: which of several processes that write the same log; 0 = there is one.
+        audit_file: where to write the audit log; None = it is part of the log.
 
     Raises:
-        OSError: the file cannot be opened.
+        OSError: a file cannot be opened.
     """
     handler = logging.StreamHandler(sys.stderr) if file is None else LogFile(file)
     handler.setFormatter(_formatter(form, handler, worker))
-    flood = FloodFilter(flood_limit)
-    handler.addFilter(flood)
     # A log that cannot be written must not take down what it reports on.
     logging.raiseExceptions = False
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
-    log = Log(handler, flood, worker)
+    audit = _configured_audit(audit_file, worker)
+    log = Log(handler, flood_limit, worker, audit)
     log.set_level(level)
     return log
+
+
+def _configured_audit(file: Path | None, worker: int) -> AuditFile | None:
+    """Send what `vmq.audit` says to a file of its own, if there is one to be, whatever the level of the log."""
+    logger = logging.getLogger("vmq.audit")
+    logger.setLevel(logging.INFO)
+    logger.propagate = file is None
+    if file is None:
+        logger.handlers.clear()
+        return None
+    audit = AuditFile(file)
+    audit.setFormatter(JsonFormatter(worker))
+    logger.handlers[:] = [audit]
+    return audit

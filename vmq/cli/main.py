@@ -14,32 +14,45 @@ from vmq.cli.console import CliError, error
 # Interrupted from the keyboard: what a shell expects, 128 + SIGINT.
 _INTERRUPTED: Final = 130
 
-#: The commands, in the order of the help: a function, or the `app` of several, and the module that has it. Only that of
-#: the command that was called is imported: all of them take as long as the interpreter and Typer together.
-COMMANDS: Final = {
-    "start": "start:start",
-    "pub": "pub:pub",
-    "sub": "sub:sub",
-    "session": "session:app",
-    "queue": "queue:app",
-    "retain": "retain:app",
-    "listener": "listener:app",
-    "plugin": "plugin:app",
-    "trace": "trace_client:app",
-    "metrics": "admin:metrics",
-    "set": "admin:set_option",
-    "why": "why:why",
-    "api-key": "api_key:app",
-    "bench": "bench:bench",
-    "demo": "demo:demo",
-    "health": "health:health",
-    "cluster": "cluster:app",
-    "config": "config:app",
-    "store": "store:app",
-    "passwd": "passwd:app",
-    "stream": "stream:app",
-    "spark": "spark:app",
+#: The commands by the panel of the help that they stand in: a function, or the `app` of several, and its module.
+#: Only that of the command that was called is imported: all of them take as long as the interpreter and Typer together.
+PANELS: Final = {
+    "Run a broker": {
+        "start": "start:start",
+        "config": "config:app",
+        "passwd": "passwd:app",
+        "health": "health:health",
+        "store": "store:app",
+    },
+    "Talk MQTT": {
+        "pub": "pub:pub",
+        "sub": "sub:sub",
+        "bench": "bench:bench",
+        "demo": "demo:demo",
+    },
+    "Look into a running broker": {
+        "session": "session:app",
+        "queue": "queue:app",
+        "retain": "retain:app",
+        "why": "why:why",
+        "trace": "trace_client:app",
+        "metrics": "admin:metrics",
+    },
+    "Change a running broker": {
+        "set": "admin:set_option",
+        "ban": "ban:app",
+        "listener": "listener:app",
+        "plugin": "plugin:app",
+        "api-key": "api_key:app",
+        "cluster": "cluster:app",
+    },
+    "Streams and Spark": {
+        "stream": "stream:app",
+        "spark": "spark:app",
+    },
 }
+COMMANDS: Final = {name: place for commands in PANELS.values() for name, place in commands.items()}
+_PANEL_OF: Final = {name: panel for panel, commands in PANELS.items() for name in commands}
 
 
 def _show_version(value: bool) -> None:
@@ -81,9 +94,9 @@ def app_of(commands: Iterable[str]) -> typer.Typer:
         module, _, attribute = COMMANDS[name].partition(":")
         found = getattr(import_module(f"vmq.cli.{module}"), attribute)
         if isinstance(found, typer.Typer):
-            app.add_typer(found, name=name)
+            app.add_typer(found, name=name, rich_help_panel=_PANEL_OF[name])
         else:
-            app.command(name)(found)
+            app.command(name, rich_help_panel=_PANEL_OF[name])(found)
     return app
 
 

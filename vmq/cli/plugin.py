@@ -51,20 +51,31 @@ def disable(ask: AdminClient, name: NameArgument) -> Any:
     """Stop a plugin: its hooks are not called any more.
 
     What it alone has forbidden is allowed then: publishing and subscribing
-    are free where no plugin is asked.
+    are free where no plugin is asked. `opened` says so.
     """
     return ask.post("/plugin/disable", name=name)
 
 
 @app.command("reload")
 @asking()
-def reload(ask: AdminClient, name: NameArgument) -> Any:
+def reload(
+    ask: AdminClient,
+    name: NameArgument,
+    *,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="Also if the new code serves an auth hook no more that the old one serves.",
+        ),
+    ] = False,
+) -> Any:
     """Start a plugin's code as it is now, in place of what runs.
 
-    If it cannot be loaded or started, the old code goes on. No connection is
-    dropped either way.
+    If it cannot be loaded or started, or has lost an auth hook, the old code
+    goes on. No connection is dropped either way.
     """
-    return ask.post("/plugin/reload", name=name)
+    return ask.post("/plugin/reload", name=name, force=force)
 
 
 @app.command("new")

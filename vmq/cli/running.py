@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from vmq.audit import tell_of_reload
 from vmq.cli.console import CliError
 from vmq.cli.logs import Log
 from vmq.cli.service import Notifier
@@ -86,6 +87,7 @@ class Running:
         except CliError as refused:
             for line in str(refused).splitlines():
                 logger.error('reload refused reason="%s"', line)
+                tell_of_reload("nothing", f"refused: {line}")
             self._notifier.ready(" ".join(self._broker.addresses))
             return
         if self._settled is None:
@@ -102,7 +104,9 @@ class Running:
     def _reloaded(self, changed: list[str]) -> None:
         set_live = ", ".join(self._broker.live.overrides)
         kept = f' set_live="{set_live}"' if set_live else ""
-        logger.info('reloaded changed="%s"%s', ", ".join(changed) or "nothing", kept)
+        names = ", ".join(changed) or "nothing"
+        logger.info('reloaded changed="%s"%s', names, kept)
+        tell_of_reload(names, "ok")
         self._notifier.ready(" ".join(self._broker.addresses))
 
     def _take_over(self, config: "Config") -> list[str]:

@@ -11,6 +11,7 @@ from vmq.cli.console import USAGE, CliError
 
 if TYPE_CHECKING:
     from vmq.config_load import Loaded
+    from vmq.preflight import Preflight
 
 ConfigOption = Annotated[
     Path | None,
@@ -24,6 +25,16 @@ DataDirOption = Annotated[
         "--data-dir", metavar="DIR", help="Folder of durable state, instead of broker.data_dir."
     ),
 ]
+
+
+def preflight(loaded: "Loaded") -> "Preflight":
+    """What a start of this configuration would find. Raises CliError (exit code 2) if it could not succeed."""
+    from vmq.preflight import Preflight
+
+    found = Preflight(loaded)
+    if found.problems:
+        raise CliError("\n".join(found.problems), USAGE)
+    return found
 
 
 def load(path: Path | None, overrides: Mapping[str, object] | None = None) -> "Loaded":

@@ -6,7 +6,8 @@ import logging
 import os
 import resource
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,10 +18,12 @@ from vmq import __version__, is_compiled
 from vmq.cli import settings
 from vmq.cli.console import FAILURE, CliError
 from vmq.cli.settings import ConfigOption, DataDirOption
-from vmq.process import keep_freed_memory
+from vmq.process import keep_files_private, keep_freed_memory
 from vmq.turns import take_short_turns
 
 if TYPE_CHECKING:
+    from vmq_hooks import Plugin
+
     from vmq.cli.logs import Log
     from vmq.cli.running import Running
     from vmq.config import Config
@@ -148,14 +151,18 @@ def start(
     }
     overrides |= {f"cluster.{name}": value for name, value in cluster.items() if value is not None}
     loaded = settings.load(config, overrides)
+    checked = settings.preflight(loaded)
 
     import uvloop
 
     from vmq.broker import StartError
 
     log = open_log(loaded.config)
+    for line in checked.warnings:
+        logger.warning(line)
     raise_file_limit()
-    serve = _several(loaded.config) or _serve
+    keep_files_private()
+    serve = _several(loaded.config) or partial(_serve, prepared=checked.plugins.prepared)
     try:
         uvloop.run(serve(loaded.config, log, lambda: settings.load(config, overrides).config))
     except StartError as problem:
@@ -188,14 +195,22 @@ def open_log(config: "Config", worker: int = 0) -> "Log":
 
     options = config.log
     file = None if options.file is None else Path(options.file)
+    audit = None if options.audit_file is None else Path(options.audit_file)
+    limit = options.flood_limit
     try:
-        return logs.configure(options.level, options.format, file, options.flood_limit, worker)
+        return logs.configure(options.level, options.format, file, limit, worker, audit)
     except OSError as problem:
-        raise CliError(f"log.file: cannot open {file}: {problem.strerror}") from None
+        key = "log.audit_file" if problem.filename == str(audit) else "log.file"
+        raise CliError(f"{key}: cannot open {problem.filename}: {problem.strerror}") from None
 
 
-async def _serve(config: "Config", log: "Log", load: Callable[[], "Config"]) -> None:
-    """Run a broker until a signal ends it."""
+async def _serve(
+    config: "Config",
+    log: "Log",
+    load: Callable[[], "Config"],
+    prepared: Mapping[str, tuple["Plugin", Any]] | None = None,
+) -> None:
+    """Run a broker until a signal ends it, with plugins that are prepared already."""
     from vmq.broker import Broker
     from vmq.cli.running import Running
     from vmq.cli.service import Notifier
@@ -203,17 +218,12 @@ async def _serve(config: "Config", log: "Log", load: Callable[[], "Config"]) -> 
     stopping = asyncio.Event()
     # Before the start: loading a large store takes a while, and can be interrupted too.
     on_signal(stopping.set)
-    broker = Broker(config, admin=True)
+    broker = Broker(config, admin=True, prepared=prepared, before_clients=partial(settle, config))
     broker.on_left = stopping.set
     running = Running(broker, log, Notifier(os.environ), load)
     _on_requests(running)
     await broker.start()
     if not stopping.is_set():
-        settle_memory()
-        if serves_streams(config):
-            take_short_turns()
-        if config.cluster.listen:
-            keep_freed_memory()
         compiled = "yes" if is_compiled() else "no"
         logger.info("started version=%s compiled=%s", __version__, compiled)
         say_ready(broker.addresses)
@@ -287,6 +297,15 @@ async def unless(stopping: asyncio.Event, starting: Coroutine[Any, Any, None]) -
 def serves_streams(config: "Config") -> bool:
     """Whether programs read streams of a broker, which compute beside it."""
     return any(each.endpoint.is_flight for each in config.listeners.values())
+
+
+def settle(config: "Config", keeps_memory: bool = False) -> None:
+    """Have the process as it is to be while it serves; takes a moment, so before clients are let in."""
+    settle_memory()
+    if serves_streams(config):
+        take_short_turns()
+    if keeps_memory or config.cluster.listen:
+        keep_freed_memory()
 
 
 def settle_memory() -> None:

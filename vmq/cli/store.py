@@ -1,7 +1,7 @@
 """`vmq store`: look at and mend the store of durable sessions, while no broker uses it."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from vmq.cli.console import FAILURE, CliError, error, is_terminal, table
 from vmq.cli.settings import ConfigOption, DataDirOption
 
 if TYPE_CHECKING:
-    from vmq.store_tools import Report
+    from vmq.store_tools import Progress, Report
 
 app = typer.Typer(
     help="Check or repair the store of durable sessions. The broker must not be running.",
@@ -26,7 +26,7 @@ app = typer.Typer(
 def check(config: ConfigOption = None, data_dir: DataDirOption = None) -> int:
     """Read the whole store and report what it holds and what is wrong with it.
 
-    Changes nothing. Exits with 1 if there are problems.
+    Works on a copy and changes nothing. Exits with 1 if there are problems.
 
     \b
     Examples:
@@ -38,8 +38,8 @@ def check(config: ConfigOption = None, data_dir: DataDirOption = None) -> int:
 
     path = _folder(config, data_dir)
     try:
-        with _progress("checking"):
-            report = store_tools.check(path)
+        with _progress("checking") as step:
+            report = store_tools.check(path, step)
     except (StoreError, OSError) as problem:
         raise CliError(str(problem)) from None
     return _finish(report, advice="vmq store repair mends it")
@@ -49,8 +49,8 @@ def check(config: ConfigOption = None, data_dir: DataDirOption = None) -> int:
 def repair(config: ConfigOption = None, data_dir: DataDirOption = None) -> int:
     """Mend a damaged store, as far as it can be read.
 
-    The damaged store is kept beside the mended one. Exits with 1 if problems
-    remain.
+    Works on a copy: the damaged store is kept beside the mended one. Exits with
+    1 if problems remain.
 
     \b
     Examples:
@@ -90,14 +90,18 @@ def _finish(report: "Report", advice: str) -> int:
 
 
 @contextmanager
-def _progress(what: str) -> Iterator[Callable[[int, int], None] | None]:
-    """A progress bar on stderr, moved by a callback (done, total); None where nobody would see it."""
+def _progress(what: str) -> Iterator["Progress | None"]:
+    """A progress bar on stderr, and what moves it; None where nobody would see it."""
     if not is_terminal(sys.stderr):
         yield None
         return
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import Progress as Bar
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    with Bar(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+        def step(part: str, done: int, total: int) -> None:
+            bar.update(task, description=part, completed=done, total=total)
+
+        yield step

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from vmq.streams.stored import PartitionReport, StoredStream
 
 app = typer.Typer(
-    help="Make, look at, follow, verify, export and delete streams.",
+    help="Make, look at, follow, verify, repair, export and delete streams.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
@@ -198,6 +198,39 @@ def verify(
         return FAILURE
     print("ok")
     return 0
+
+
+@app.command("repair")
+def repair(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="The stream; without it, all.")
+    ] = None,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Mend the damaged partitions of a stream, or of all. The broker must not be running.
+
+    Of a last segment the rows before the damage stay, and the offsets behind
+    them are given out again. Another segment goes, with those before it. What
+    was there is kept beside the partition's segments.
+
+    \b
+    Examples:
+      vmq stream repair
+      vmq stream repair sensors --data-dir /var/lib/vmq
+    """
+    with all_stored_streams(config, data_dir) as folders:
+        from vmq.streams import mending, stored
+
+        done = []
+        for folder in folders:
+            there = stored.names(folder)
+            if name is not None and folder == folders[0]:
+                stored.StoredStream(folder, name)  # or says which there are
+            done += mending.mend(folder, [each for each in there if name in (None, each)])
+    for each in done:
+        print(clean(each))
+    print("ok" if done else "nothing to mend")
 
 
 @app.command("export")

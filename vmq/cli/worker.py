@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from vmq import __version__, is_compiled
@@ -19,12 +20,10 @@ from vmq.cli.start import (
     on_signal,
     open_log,
     raise_file_limit,
-    serves_streams,
-    settle_memory,
+    settle,
     unless,
 )
-from vmq.process import keep_freed_memory
-from vmq.turns import take_short_turns
+from vmq.process import keep_files_private
 
 if TYPE_CHECKING:
     from vmq.broker import Broker
@@ -42,6 +41,7 @@ def run(channel: int) -> int:
     import uvloop
 
     raise_file_limit()
+    keep_files_private()
     os.set_inheritable(channel, False)  # what a plugin starts is none of the supervisor's
     return 0 if uvloop.run(_serve(socket.socket(fileno=channel))) else FAILURE
 
@@ -62,7 +62,8 @@ async def _serve(sock: socket.socket) -> bool:
     live = begin.settings.live
     try:
         log = open_log(live.config, begin.share.number)
-        broker = Broker(live.base, admin=True, share=begin.share)
+        settled = partial(settle, live.config, True)
+        broker = Broker(live.base, admin=True, share=begin.share, before_clients=settled)
     except (CliError, ConfigError) as problem:
         channel.send(Failed(str(problem)))
         await channel.close()
@@ -84,10 +85,6 @@ async def _serve(sock: socket.socket) -> bool:
         logger.info("stopped")
         return True
     if not stopping.is_set():
-        settle_memory()
-        if serves_streams(live.config):
-            take_short_turns()
-        keep_freed_memory()
         compiled = "yes" if is_compiled() else "no"
         logger.info("started version=%s compiled=%s", __version__, compiled)
         channel.send(Ready())
@@ -119,11 +116,10 @@ async def _hear(
         await started.wait()
         refusal = ""
         live = message.settings.live
-        is_read = live.base != broker.live.base
         try:
             broker.take_over(live)
-            if is_read:
-                broker.reload_certificates()
+            if message.is_read:
+                broker.read_files_anew()
         except (ConfigError, ReloadError, OSError) as problem:
             refusal = str(problem)
         channel.send(Followed(refusal))

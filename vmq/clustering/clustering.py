@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vmq.banning import Banning
+from vmq.clustering.bans import ClusterBans
 from vmq.clustering.catching_up import LOOK, has_heard
 from vmq.clustering.directory import Directory
 from vmq.clustering.fencing import Fencing
@@ -22,6 +24,7 @@ from vmq.clustering.reconcile import Reconciler
 from vmq.clustering.replication import Replication
 from vmq.clustering.retained import Retained
 from vmq.clustering.routing import Routing
+from vmq.clustering.storage_files import refuse_damaged
 from vmq.clustering.streams import Streams
 from vmq.clustering.wire import VERSIONS
 from vmq.commits import Committer
@@ -64,6 +67,7 @@ class Clustering:
         registries: the topic trees that there are.
         find_registry: the topic tree of a mountpoint, made when first asked for.
         open_catalog: opens the streams of a broker that has none; raises RuntimeError where it cannot.
+        banning: the broker's bans.
     """
 
     def __init__(
@@ -75,6 +79,7 @@ class Clustering:
         registries: Mapping[str, Registry],
         find_registry: Callable[[str], Registry],
         open_catalog: "Callable[[], Catalog]",
+        banning: Banning | None = None,
     ) -> None:
         self.options = options
         self._folder = folder
@@ -88,6 +93,8 @@ class Clustering:
         self._retained: Retained | None = None
         self._fencing: Fencing | None = None
         self._open_catalog = open_catalog
+        self._banning = banning
+        self._bans: ClusterBans | None = None
         self._streams: Streams | None = None
         #: What is called before each commit of the store.
         self._flushes: list[Callable[[], None]] = []
@@ -121,6 +128,7 @@ class Clustering:
         self.joining.key = key = (
             None if options.key_file is None else read_key(Path(options.key_file))
         )
+        refuse_damaged(self._folder)
         self._storage = LevelStorage(self._folder)
         node: ClusterNode | None = None
         try:
@@ -183,6 +191,9 @@ class Clustering:
         core.on_subscriber = directory.on_subscriber
         retained = Retained(node, core, self._registries, self._find_registry, soon)
         retained.attach(is_first, was_alone)
+        if self._banning is not None:
+            self._bans = ClusterBans(node, self._banning)
+            self._bans.attach(is_first, was_alone)
         if was_alone:
             core.store.forget_alone()
         self._retained = retained
@@ -335,6 +346,9 @@ class Clustering:
         if self._retained is not None:
             self._retained.detach()
             self._retained = None
+        if self._bans is not None:
+            self._bans.detach()
+            self._bans = None
         self._core.wait_for_nodes = None
         if self._node is not None:
             await self._node.stop()

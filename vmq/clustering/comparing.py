@@ -14,11 +14,12 @@ is the rest of a key behind its kind; b"" is before the first and, as an end, be
 from collections import deque
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Final
 
 from vmq.clustering.replica_messages import Sum
 from vmq.clustering.replica_records import ENTRIES, RECORDS
 from vmq.store import FLAG_REF, Store
+from vmq.store_lines import scan_line
 
 #: Records in one range.
 RANGE: Final = 64
@@ -26,22 +27,15 @@ RANGE: Final = 64
 #: Records that are read in one step.
 _READ: Final = 2000
 
-#: Behind everything that may follow the number of a session: no text begins so.
-_END: Final = b"\xff" * 9
-_NUMBER: Final = slice(1, 9)
 _DIGEST: Final = 16
 
 
 def records_behind(store: Store, session: bytes, behind: bytes) -> Iterator[tuple[bytes, bytes]]:
     """The committed records of a session behind a key (empty: all), in order."""
     kinds = RECORDS[RECORDS.index(behind[0]) :] if behind else RECORDS
-    db: Any = store.db
     for kind in kinds:
-        prefix = bytes((kind,)) + session
-        part = {"prefix": prefix}
-        if behind.startswith(prefix):
-            part = {"start": behind + b"\0", "stop": prefix + _END}
-        yield from db.iterator(verify_checksums=True, **part)
+        line = bytes((kind,)) + session
+        yield from scan_line(store.db, line, behind if behind.startswith(line) else b"")
 
 
 def place_of(key: bytes) -> bytes:
@@ -230,15 +224,12 @@ def keys_in(store: Store, session: bytes, behind: bytes, end: bytes) -> Iterator
         if is_behind_end(place_of(key), end):
             break
         seen.add(key)
-    for uncommitted in (store.writing, store.dirty):
-        for key, value in uncommitted.items():
-            if key[_NUMBER] != session or key[0] not in RECORDS:
-                continue
-            place = place_of(key)
-            if (RECORDS.index(place[0]), place) <= first or is_behind_end(place, end):
-                continue
-            if value is None:
-                seen.discard(key)
-            else:
-                seen.add(key)
+    for key in store.uncommitted(session):
+        place = place_of(key)
+        if (RECORDS.index(place[0]), place) <= first or is_behind_end(place, end):
+            continue
+        if store.is_deleted(key):
+            seen.discard(key)
+        else:
+            seen.add(key)
     yield from sorted(seen)

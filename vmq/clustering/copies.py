@@ -33,7 +33,8 @@ from vmq.clustering.replica_messages import (
 )
 from vmq.clustering.replica_records import ENTRIES, SINCE, WAITING
 from vmq.message import Message as Published
-from vmq.store import FLAG_REF, Store, decode_message, scan
+from vmq.store import FLAG_REF, Store, decode_message
+from vmq.store_lines import scan
 
 log = logging.getLogger("vmq.cluster")
 
@@ -154,6 +155,7 @@ class Copies:
         store.next_session += 1
         copy = Copy(number, head)
         self._write(copy)
+        store.end_lines(number)
         self._origins.setdefault(head.owner, Origin([]))
         self._by_client.setdefault(head.scoped_id, []).append(copy)
         return copy
@@ -183,7 +185,7 @@ class Copies:
         """Deletes a copy."""
         self.take(copy)
         self._store.delete(COPY + copy.number)
-        self._store.put(b"g" + copy.number, b"")
+        self._store.leave_to_purge(copy.number)
         self._purge(copy.number)
 
     # --- changes
@@ -361,6 +363,7 @@ class Copies:
             if place > copy.highest:  # as most are
                 copy.highest = place
                 store.put(here, value)
+                store.count_raw(copy.number, value, True)
                 return
         if kind == SINCE:
             copy.head.offline_at = int.from_bytes(value or b"", "big")
@@ -383,11 +386,12 @@ class Copies:
                 message = messages[int.from_bytes(value[3:11], "big")]
                 value = value[:3] + store.hold(message).to_bytes(8, "big") + value[11:]
             store.put(here, value)
+            store.count_raw(copy.number, value, True)
 
     def _let_go(self, here: bytes) -> None:
         raw = self._store.get(here)
-        if raw is not None and raw[0] & FLAG_REF:
-            self._store.let_go(int.from_bytes(raw[3:11], "big"))
+        if raw is not None:
+            self._store.count_raw(here[1:9], raw, False)
 
     def stored(self, number: int) -> None:
         """This store has committed: owners are told what of theirs is in it."""

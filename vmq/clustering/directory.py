@@ -103,6 +103,11 @@ class Directory:
         key = encode_key(mountpoint, client_id)
         return self._whole(key, self._current(key))
 
+    def user(self, mountpoint: str, client_id: str) -> str:
+        """The user whose durable session it is; "" if there is none, or nobody's."""
+        record = self._current(encode_key(mountpoint, client_id))
+        return "" if record is None or record.clean else record.user
+
     def records(self) -> Iterator[tuple[str, str, Record]]:
         """All records of the metadata with mountpoint and client id. Nothing is to be written meanwhile."""
         yield from _whole_ones(self._node.items(SUBSCRIBERS))
@@ -167,6 +172,10 @@ class Directory:
         after = taken_over(base, self._node.name, now, is_clean, {}, unsure=unsure)
         if before is not None and before.node == after.node:
             after = msgspec.structs.replace(after, pieces=before.pieces)
+        if not is_clean:
+            # A session that has come here may not know yet whose it is.
+            user = subscriber.owner if subscriber.owner is not None else before and before.user
+            after = msgspec.structs.replace(after, user=user or "")
         self._renew(key, before, after, subscriber, None)
 
     def changed(self, registry: Registry, subscriber: Subscriber, topic_filter: str = "") -> None:
@@ -535,7 +544,7 @@ def _key_of(registry: Registry, subscriber: Subscriber) -> bytes:
 
 
 def _with(record: Record, filters: Filters, online: bool, pieces: str) -> Record:
-    return Record(record.node, record.since, record.clean, filters, online, pieces, record.source)
+    return msgspec.structs.replace(record, subscriptions=filters, online=online, pieces=pieces)
 
 
 def _kind(record: Record | None) -> tuple[str, bool, bool, str] | None:

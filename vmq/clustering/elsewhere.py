@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Set
 from typing import Final
 
 from vmq.clustering.moves import Who
-from vmq.store import Store, scan
+from vmq.store import Store
+from vmq.store_lines import scan
 from vmq.trie import Route
 
 ELSEWHERE: Final = b"f"

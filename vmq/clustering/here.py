@@ -52,6 +52,9 @@ class Here(Protocol):
     def is_recent(self, record: Record) -> bool:
         """Whether a record is so new that its session may still be on its way to its owner."""
 
+    def is_of_another(self, who: Who, record: Record) -> bool:
+        """Whether the durable session here is one user's, and that of the record another's."""
+
     def give(self, who: Who, node: str) -> int:
         """Makes another node the owner; returns since when. This node's own publishes go by it from now on."""
 

@@ -3,6 +3,7 @@
 import logging
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -16,8 +17,8 @@ _MAX_BYTES: Final = 1000
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
-def read_key(path: Path) -> str:
-    """The key in a file; others who may read that file are warned of.
+def read_key(path: Path, warn: Callable[[str], object] = log.warning) -> str:
+    """The key in a file; `warn` is told of others who may read that file.
 
     Raises:
         ClusterError: the file cannot be read, or holds no key.
@@ -27,14 +28,14 @@ def read_key(path: Path) -> str:
             raw = file.read(_MAX_BYTES + 1)
             mode = os.fstat(file.fileno()).st_mode
     except OSError as error:
-        raise ClusterError(f"cannot read the key: {path}: {error.strerror}") from None
+        raise ClusterError(f"cannot read the key: {path.absolute()}: {error.strerror}") from None
     key = raw.strip().decode("ascii", errors="replace")
     try:
         check_key(key)
     except ClusterError as error:
-        raise ClusterError(f"{path}: {error}; `vmq cluster keygen` makes one") from None
+        raise ClusterError(f"{path.absolute()}: {error}; `vmq cluster keygen` makes one") from None
     if mode & _OTHERS:
-        log.warning("other users may read the cluster's key: chmod 600 %s", path)
+        warn(f"other users may read the cluster's key: chmod 600 {path.absolute()}")
     return key
 
 

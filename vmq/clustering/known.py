@@ -6,7 +6,8 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from vmq.store import Store, StoreError, scan
+from vmq.store import Store, StoreError
+from vmq.store_lines import scan
 
 PEER: Final = b"n"
 

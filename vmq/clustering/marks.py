@@ -16,7 +16,8 @@ from collections.abc import Collection
 from typing import Final
 
 from vmq.clustering.replica_records import WAITING
-from vmq.store import Store, scan
+from vmq.store import Store
+from vmq.store_lines import scan
 
 #: Before a session's number and a node's name, in the store.
 MARK: Final = b"a"

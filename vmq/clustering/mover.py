@@ -123,6 +123,7 @@ class Mover(Sessions):
         self._node.on(PeerDown, lambda effect: self._when_down(effect.peer))
         self._node.on(MembersChanged, lambda effect: self._on_members(set(effect.members)))
         self._core.claim = self.claim
+        self._core.find_owner = self._directory.user
         self.moving.start(self._now())
         for who, own in made:
             self.moving.made_again(who, own, self._now())
@@ -136,6 +137,7 @@ class Mover(Sessions):
         """They stay where they are."""
         self._is_running = False
         self._core.claim = None
+        self._core.find_owner = None
         if self._timer is not None:
             self._timer.cancel()
         if self._adoption is not None:
@@ -226,8 +228,17 @@ class Mover(Sessions):
             return  # from before the disk was lost: `bring_back` has them all
         if self._is_running:
             self.moving.on_owner((mountpoint, client_id), before, after, self._now())
+            self._learn_owner((mountpoint, client_id), after)
             # Connections may have been closed, outside of any pass of theirs.
             self._loop.call_soon(self._core.outbox.flush)
+
+    def _learn_owner(self, who: Who, record: Record | None) -> None:
+        """What a session brought along may have come before its record, which says whose it is."""
+        subscriber = self._subscriber(who)
+        if subscriber is None or record is None or record.node != self.name or not record.user:
+            return
+        if subscriber.queue.durable and subscriber.owner is None:
+            self._find(who[0]).learn_owner(subscriber, record.user)
 
     def _when_up(self, peer: str) -> None:
         if self._is_running:
@@ -293,6 +304,17 @@ class Mover(Sessions):
     def record(self, who: Who) -> Record | None:
         """The record of a session, as this node knows it."""
         return self._directory.record(*who)
+
+    def user(self, who: Who) -> str:
+        """The user whose session it is, by its record; "" if nobody knows."""
+        return self._directory.user(*who)
+
+    def is_of_another(self, who: Who, record: Record) -> bool:
+        """Whether the durable session here is one user's, and that of the record another's."""
+        subscriber = self._subscriber(who)
+        if not self._core.options.sessions_are_users or subscriber is None or not record.user:
+            return False
+        return subscriber.is_of_another(record.user)
 
     def is_recent(self, record: Record) -> bool:
         """Whether the session of a record may still be on its way."""

@@ -545,8 +545,8 @@ class Moving:
         if kind is Kind.NONE:
             return
         here.close_client(who)
-        if kind is Kind.CLEAN or after.clean:
-            here.end(who)
+        if kind is Kind.CLEAN or after.clean or here.is_of_another(who, after):
+            here.end(who)  # messages for one user are none for another
         else:
             self._begin(who, after.node, after.since, is_taken=True)
 

@@ -11,8 +11,9 @@ import msgspec
 from vmq.clustering.copies import COPY, Copies, Copy
 from vmq.clustering.replica_messages import Whence
 from vmq.message import Delivery
-from vmq.store import Store, StoredSession, scan, split_scope
-from vmq.store_open import end_of, read_ends
+from vmq.store import Store, StoredSession, split_scope
+from vmq.store_lines import places, scan_line
+from vmq.store_open import read_ends
 
 #: A session's number -> `Whence`.
 WHENCE: Final = b"w"
@@ -25,7 +26,9 @@ _WHENCE: Final = msgspec.msgpack.Decoder(Whence)
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
 
-def promote(store: Store, copies: Copies, copy: Copy, node: str, now_ms: int) -> StoredSession:
+def promote(
+    store: Store, copies: Copies, copy: Copy, node: str, now_ms: int, owner: str | None = None
+) -> StoredSession:
     """Makes a copy, all of which is committed, a session; for `Registry.restore`.
 
     Other copies of the same session are deleted here; elsewhere they go when the record has another owner.
@@ -36,6 +39,7 @@ def promote(store: Store, copies: Copies, copy: Copy, node: str, now_ms: int) ->
         copy: one of them.
         node: whose copy it was.
         now_ms: since when the session counts as offline, if it was online.
+        owner: the user whose session it is; None: nobody knows.
     """
     head = copy.head
     copies.take(copy)
@@ -43,23 +47,25 @@ def promote(store: Store, copies: Copies, copy: Copy, node: str, now_ms: int) ->
         if other.head.owner == head.owner:
             copies.drop(other)
     offline_at = head.offline_at or now_ms
-    store.put_session(head.scoped_id, copy.number, offline_at)
+    store.put_session(head.scoped_id, copy.number, offline_at, owner)
     store.delete(COPY + copy.number)
     note_whence(store, copy.number, copies, copy, node, offline_at)
     mountpoint, client_id = split_scope(head.scoped_id.encode())
-    stored = StoredSession(mountpoint, client_id.decode(), copy.number, offline_at)
-    for key, value in scan(store.db, b"u" + copy.number):
+    stored = StoredSession(mountpoint, client_id.decode(), copy.number, offline_at, owner)
+    for key, value in scan_line(store.db, b"u" + copy.number):
         stored.subscriptions.append((key[9:].decode(), value[0]))
     read_ends(store.db, stored)
     for packet_id in store.load_received(copy.number):
         # The copy had it maybe before anybody else had the message, which died with the owner. A client that was not
         # answered sends again, and that must count: better twice than never.
         store.remove_received(copy.number, packet_id)
-    for key, value in list(scan(store.db, b"h" + copy.number)):
+    for key, value in list(scan_line(store.db, b"h" + copy.number)):
         # It was to wait for what never comes now.
         stored.last += 1
         stored.first = stored.first or stored.last
-        store.put(b"q" + copy.number + stored.last.to_bytes(8, "big"), value.partition(b"\0")[2])
+        entry = value.partition(b"\0")[2]
+        store.put(b"q" + copy.number + stored.last.to_bytes(8, "big"), entry)
+        store.count_raw(copy.number, entry, True)
         store.delete(key)
     return stored
 
@@ -75,7 +81,7 @@ def note_whence(
     head = copy.head
     if not head.complete:
         return
-    waiting, inflight = (end_of(store.db, kind + copy.number, True) + 1 for kind in (b"q", b"i"))
+    waiting, inflight = (places(store.db, kind + copy.number)[1] + 1 for kind in (b"q", b"i"))
     origin = Whence(
         head.owner,
         head.session,
@@ -98,7 +104,7 @@ def contents(store: Store, copy: Copy) -> Iterator[list[Delivery]]:
     """
     found: list[Delivery] = []
     for kind in (b"i", b"q", b"h"):
-        for _, value in scan(store.db, kind + copy.number):
+        for _, value in scan_line(store.db, kind + copy.number):
             raw = value.partition(b"\0")[2] if kind == b"h" else value
             delivery = store.read_entry(raw)
             if delivery is not None:

@@ -91,10 +91,12 @@ class Reconciler:
             if subscriber is not None:
                 registry.end_session(subscriber)
         elif subscriber is None:
-            subscriber = registry.adopt(client_id, record.subscriptions)
+            subscriber = registry.adopt(client_id, record.subscriptions, record.user or None)
             self.made.append(((mountpoint, client_id), record))
             self._tell_away(registry, subscriber, record)
         else:
+            if subscriber.owner is None and record.user:
+                registry.learn_owner(subscriber, record.user)
             for topic_filter in list(subscriber.subscriptions):
                 if topic_filter not in record.subscriptions:
                     registry.unsubscribe(subscriber, topic_filter)

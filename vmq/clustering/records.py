@@ -42,6 +42,8 @@ class Record(Struct, array_like=True, frozen=True):
     #: The owner before, which may still have something of the session; empty if there was none, or not of late. Its
     #: owner itself: that one could not know whether there was another.
     source: Annotated[str, Meta(max_length=255)] = ""
+    #: The user whose durable session it is; empty: nobody's, or of a node that does not say.
+    user: Annotated[str, Meta(max_length=65_535)] = ""
 
     def is_recent(self, now: int) -> bool:
         """Whether it became what it is so lately that the session may still be on its way."""

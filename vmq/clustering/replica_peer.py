@@ -16,7 +16,7 @@ from vmq.clustering.replica_messages import (
     Sum,
 )
 from vmq.clustering.replica_records import ENTRIES
-from vmq.store import FLAG_REF, Store, StoreError
+from vmq.store import FLAG_NOTE, FLAG_REF, Store, StoreError
 
 log = logging.getLogger("vmq.cluster")
 
@@ -24,7 +24,9 @@ log = logging.getLogger("vmq.cluster")
 WINDOW: Final = 4 * 1024 * 1024
 
 #: What entries begin with that hold their message themselves, and may be sent as they are; other records do, too.
-_PLAIN: Final = frozenset(bytes((flags,)) for flags in range(FLAG_REF))
+_PLAIN: Final = frozenset(
+    bytes((flags | note,)) for flags in range(FLAG_REF) for note in (0, FLAG_NOTE)
+)
 
 #: What a change costs besides its bytes.
 OVERHEAD: Final = 64

@@ -5,7 +5,7 @@ On the path of every message that is copied, and so compiled.
 
 from typing import Final
 
-from vmq.store import FLAG_GROUP, FLAG_REF, FLAG_RELEASED
+from vmq.store import FLAG_GROUP, FLAG_NOTE, FLAG_REF, FLAG_RELEASED, NOTE
 
 #: What is copied of a session: its subscriptions, entries that wait and that are in flight, QoS 2 packet ids received,
 #: messages that it holds while it moves, and (the rest of its key is empty) since when it is offline.
@@ -77,12 +77,16 @@ def _is_held(value: bytes, bodies: int) -> bool:
 
 def _is_entry(value: bytes, bodies: int) -> bool:
     """Whether it is as in `vmq.store`, its message among so many bodies if it names one."""
-    if len(value) < 3 or value[0] & 3 == 0 or value[0] & 3 == 3 or value[0] > 63:
+    if len(value) < 3 or value[0] & 3 == 0 or value[0] & 3 == 3 or value[0] > 127:
         return False
     flags = value[0]
     if flags & FLAG_RELEASED:
         return len(value) >= 3
     tail = 0
+    if flags & FLAG_NOTE:
+        if len(value) < 5 + NOTE:
+            return False
+        value = value[:-NOTE]
     if flags & FLAG_GROUP:
         tail = 2 + int.from_bytes(value[-2:], "big")
     if flags & FLAG_REF:

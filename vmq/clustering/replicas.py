@@ -50,7 +50,8 @@ from vmq.clustering.replica_messages import (
 )
 from vmq.clustering.replica_peer import OVERHEAD, Peer
 from vmq.clustering.replica_records import ENTRIES, RECORDS
-from vmq.store import Store, scan
+from vmq.store import Store
+from vmq.store_lines import is_end, scan
 
 log = logging.getLogger("vmq.cluster")
 
@@ -352,6 +353,8 @@ class Replicas:
             key, value = change
             kind = key[0]
             if kind in RECORDS:
+                if is_end(key):
+                    continue
                 held = sessions.get(key[1:9])
                 if held is None:
                     strangers.append(change)

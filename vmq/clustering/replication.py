@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
@@ -41,6 +40,7 @@ from vmq.config_cluster import ClusterOptions
 from vmq.core import Core
 from vmq.message import Delivery
 from vmq.metrics import Family, Sample
+from vmq.purging import Purger
 from vmq.registry import Registry, Subscriber
 from vmq.store import Store, StoredSession, StoreError, scope_of, split_scope
 from vmq.store_open import text_of
@@ -51,9 +51,6 @@ log = logging.getLogger("vmq.cluster")
 
 #: Seconds between two looks at the clock.
 _TICK: Final = 0.2
-
-#: Records of a copy that are deleted between two passes of the loop.
-_PURGE_STEP: Final = 1000
 
 
 class Replication:
@@ -103,8 +100,7 @@ class Replication:
         self._now = asyncio.get_running_loop().time
         self._work_is_due = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._purging: deque[bytes] = deque()
-        self._purge_is_due = asyncio.Event()
+        self._purger = Purger(self._store, committer)
         #: Clients whose copies are being looked for or made sessions, which somebody may wait for.
         self._searches: dict[str, asyncio.Future[None]] = {}
         #: Makes what is here of a session on its way to another node the session again; False: there is nothing.
@@ -112,7 +108,7 @@ class Replication:
         #: Told of a session that was made here of a copy, before this node is its owner.
         self.made: Callable[[tuple[str, str]], None] = lambda _: None
         self.adopted = 0
-        self.copies = Copies(self._store, lanes.send_quick, self._purge)
+        self.copies = Copies(self._store, lanes.send_quick, self._purger.add)
         self.searcher = Searcher(node.name, self._store, self.copies, lanes.send_quick)
         self.keeping = Keeping(options, core, self._store, node, lanes, directory, take, share)
         self.replicas: Replicas | None = None
@@ -181,7 +177,7 @@ class Replication:
         self._node.on(MembersChanged, self._on_members)
         self._set_members()
         self._spawn(self._run())
-        self._spawn(self._purge_all())
+        self._spawn(self._purger.run())
 
     async def stop(self) -> None:
         """Ends; what waits for other nodes is left to them."""
@@ -369,7 +365,9 @@ class Replication:
         if self.replicas is not None:
             self.replicas.take_over(copy.number)
         now_ms = int(self._core.wall_clock() * 1000)
-        self._restore(registry, promote(self._store, self.copies, copy, node, now_ms))
+        owner = self._directory.user(mountpoint, client_id) or None
+        stored = promote(self._store, self.copies, copy, node, now_ms, owner)
+        self._restore(registry, stored)
 
     def _restore(self, registry: Registry, stored: StoredSession) -> None:
         """A session out of a copy is this node's, with the subscriptions that its record had last."""
@@ -421,28 +419,6 @@ class Replication:
         name, values = registry.named(client_id)
         text = "adopted the session of a node that stays away " + name + " node=%s"
         log.debug(text, *values, head.owner)
-
-    # --- deleting
-
-    def _purge(self, number: bytes) -> None:
-        self._purging.append(number)
-        self._purge_is_due.set()
-
-    async def _purge_all(self) -> None:
-        """Deletes the records of copies in steps, each after the commit of the last."""
-        while True:
-            await self._purge_is_due.wait()
-            self._purge_is_due.clear()
-            try:
-                while self._purging:
-                    await self._committer.finish_all()
-                    if not self._store.purge_step(self._purging[0], _PURGE_STEP):
-                        self._purging.popleft()
-                    await asyncio.sleep(0)
-            except (plyvel.Error, StoreError, RuntimeError) as error:
-                # What is left is deleted after the next start.
-                log.error("cannot delete copies of sessions: %s", text_of(error))
-                self._purging.clear()
 
     # --- figures
 

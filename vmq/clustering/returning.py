@@ -24,6 +24,7 @@ from vmq.core import Core
 from vmq.queue import Queue
 from vmq.registry import Subscriber
 from vmq.store import Store
+from vmq.store_lines import scan_line
 
 
 def undone(store: Store, session: bytes, origin: Whence) -> tuple[list[Range], list[Range]]:
@@ -76,6 +77,7 @@ def count_waiting(store: Store, queue: Queue) -> None:
     known = set(there)
     pending = deque(each for each in queue.pending or () if each.seq in known)
     queue.pending = pending or None
+    queue.count_memory()
     loaded = {each.seq for each in pending}
     _set_places(queue, [place for place in there if place not in loaded])
 
@@ -106,6 +108,7 @@ def strip(core: Core, subscriber: Subscriber, lacks: Place) -> int:
         for packet_id, delivery in queue.inflight.items()
         if delivery.order in inflight
     }
+    queue.count_inflight()
     _set_places(queue, waiting)
     return len(waiting) + len(queue.inflight)
 
@@ -134,10 +137,9 @@ def _places(store: Store, prefix: bytes, end: int = 1 << 64) -> list[int]:
 
 def _keys(store: Store, prefix: bytes) -> Iterator[bytes]:
     """The keys that begin so, those of commits under way too."""
-    for key, _ in store.db.iterator(prefix=prefix):
+    for key, _ in scan_line(store.db, prefix):
         yield key
-    for uncommitted in (store.writing, store.dirty):
-        yield from [key for key in uncommitted if key.startswith(prefix)]
+    yield from [key for key in store.uncommitted(prefix[1:]) if key.startswith(prefix)]
 
 
 def _set_places(queue: Queue, waiting: list[int]) -> None:

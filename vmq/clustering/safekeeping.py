@@ -25,7 +25,8 @@ from vmq.clustering.replica_messages import (
     Kept,
     Settled,
 )
-from vmq.store import Store, StoreError, scan
+from vmq.store import Store, StoreError
+from vmq.store_lines import scan
 
 log = logging.getLogger("vmq.cluster")
 

@@ -16,9 +16,11 @@ from vmq.clustering.here import Kind, Verdict
 from vmq.clustering.moves import RELEASED, RETAIN, Entry, Who
 from vmq.core import Core
 from vmq.message import NO_MESSAGE, Delivery, Message
-from vmq.queue import QUEUE_FULL, Queue
+from vmq.queue import Queue
 from vmq.registry import Registry, Subscriber
-from vmq.store import Store, StoreError, scan
+from vmq.store import Store, StoreError
+from vmq.store_lines import is_end, scan
+from vmq.waiting import QUEUE_FULL
 
 log = logging.getLogger("vmq.cluster")
 
@@ -59,6 +61,7 @@ class Sessions:
         self._find = find
         self._ghosts: dict[Who, Subscriber] = {}
         self._held: dict[Who, list[Held]] = {}
+        self._held_bytes: dict[Who, int] = {}
         self._last_held = 0
         #: Which nodes route which sessions elsewhere.
         self.passing = Elsewhere(self._store)
@@ -74,6 +77,10 @@ class Sessions:
 
     def haunts(self, who: Who, origin: str) -> bool:
         """Whether a ghost takes a message."""
+        raise NotImplementedError
+
+    def user(self, who: Who) -> str:
+        """The user whose session it is, by what is known of it everywhere; "" if nobody knows."""
         raise NotImplementedError
 
     def ghost_took(self, who: Who) -> None:
@@ -110,7 +117,7 @@ class Sessions:
         try:
             subscriber = registry.subscribers.get(who[1])
             if subscriber is None:
-                subscriber = registry.adopt(who[1], subscriptions)
+                subscriber = registry.adopt(who[1], subscriptions, self.user(who) or None)
                 self.taken_in += 1
                 self._begin_anywhere(subscriber.queue)
                 return
@@ -133,7 +140,7 @@ class Sessions:
             return
         received = subscriber.received_ids(self._core)
         session = subscriber.queue.session
-        for packet_id in received.difference(packet_ids):
+        for packet_id in set(received).difference(packet_ids):
             self._store.remove_received(session, packet_id)
         for packet_id in packet_ids:
             self._store.put_received(session, packet_id)
@@ -150,9 +157,18 @@ class Sessions:
         for each in entries:
             if each.packet_id and each.packet_id not in queue.inflight:
                 self._put_in_flight(queue, each)
-            elif not each.released:
+            elif not each.released and not self._is_revoked(who, each):
                 message = Message(each.topic, each.payload, each.qos, each.retain)
                 queue.let_in(message, each.qos, each.retain, each.group)
+
+    def _is_revoked(self, who: Who, entry: Entry) -> bool:
+        """Whether a message on its way here is for a subscription that was taken away meanwhile."""
+        subscriber = self._subscriber(who)
+        if subscriber is None:
+            return False
+        if self._core.options.sessions_are_users and not subscriber.queue.revoked:
+            return False  # else it may be of another user's session
+        return not self._find(who[0]).wants(subscriber.queue, entry.topic, entry.group)
 
     def give_deliveries(self, who: Who, deliveries: list[Delivery]) -> None:
         """The same of messages that are not from afar."""
@@ -169,6 +185,7 @@ class Sessions:
         queue.next_order += 1
         queue.inflight[entry.packet_id] = delivery
         self._store.put_inflight(queue.session, delivery)
+        queue.count_inflight()
         if queue.online:
             queue.output.barrier = self._store.barrier()
             queue.send_again(delivery)
@@ -217,10 +234,12 @@ class Sessions:
 
     def _hold(self, who: Who, queue: Queue, delivery: Delivery) -> None:
         held = self._held.setdefault(who, [])
-        limit = queue.options.max_offline_messages
-        if 0 <= limit <= len(held):
+        limit, most = queue.options.max_offline_messages, queue.options.max_bytes
+        size = self._held_bytes.get(who, 0) + delivery.message.length()
+        if 0 <= limit <= len(held) or 0 <= most < size:
             queue.drop(delivery, QUEUE_FULL)
             return
+        self._held_bytes[who] = size
         self._last_held += 1
         key = HELD + queue.session + self._last_held.to_bytes(8, "big")
         origin = self._core.origin
@@ -232,11 +251,13 @@ class Sessions:
         held = self._held.get(who)
         if held:
             self._let_in(who, [each for each in held if each.origin == origin])
-            self._held[who] = [each for each in held if each.origin != origin]
+            self._held[who] = rest = [each for each in held if each.origin != origin]
+            self._held_bytes[who] = sum(each.delivery.message.length() for each in rest)
 
     def close_gate(self, who: Who) -> None:
         """Gives it all that was held, and asks no more."""
         self._let_in(who, self._held.pop(who, []))
+        self._held_bytes.pop(who, None)
         subscriber = self._subscriber(who)
         if subscriber is not None:
             subscriber.queue.set_gate(None)
@@ -258,6 +279,8 @@ class Sessions:
             for subscriber in registry.subscribers.values()
         }
         for key, value in list(scan(store.db, HELD)):
+            if is_end(key):
+                continue
             queue = queues.get(key[1:9])
             delivery = store.read_entry(value.partition(b"\0")[2])
             if queue is not None and delivery is not None:
@@ -325,6 +348,7 @@ class Sessions:
             self._store.remove_inflight(queue.session, delivery)
             entries.append(_entry_of(delivery))
             size += len(delivery.message.payload)
+        queue.count_inflight()
         return entries
 
     def take_waiting(self, who: Who) -> list[Entry]:
@@ -333,7 +357,7 @@ class Sessions:
         entries: list[Entry] = []
         size = 0
         try:
-            for delivery in self._waiting(queue):
+            for delivery in self._waiting(who):
                 self._store.remove_waiting(queue.session, delivery)
                 entries.append(_entry_of(delivery))
                 size += len(delivery.message.payload)
@@ -344,12 +368,26 @@ class Sessions:
             log.error("cannot hand over the queue of client=%s: %s", who[1], error)
         return entries
 
-    def _waiting(self, queue: Queue) -> Iterator[Delivery]:
+    def _waiting(self, who: Who) -> Iterator[Delivery]:
+        queue = self._ghosts[who].queue
         while queue.backlog:
             delivery = self._store.load_waiting(queue.session, queue.first)
             queue.step_backlog(True, delivery is not None)
-            if delivery is not None:
+            if delivery is not None and (not queue.checks or self._wants(who, delivery)):
                 yield delivery
+
+    def _wants(self, who: Who, delivery: Delivery) -> bool:
+        """Whether the subscriptions of a ghost still ask for a message; else it goes."""
+        ghost = self._ghosts[who]
+        if delivery.group:
+            # The ghost is a member of no share group any more.
+            is_wanted = delivery.group in ghost.subscriptions
+        else:
+            is_wanted = self._find(who[0]).wants(ghost.queue, delivery.message.topic, "")
+        if not is_wanted:
+            self._store.remove_waiting(ghost.queue.session, delivery)
+            ghost.queue.pass_on(delivery)
+        return is_wanted
 
     def put_back(self, who: Who, entries: list[Entry]) -> None:
         """What was taken last could not be sent."""
@@ -362,6 +400,7 @@ class Sessions:
                 self._put_in_flight(queue, each)
         for delivery in later:
             queue.inflight[delivery.packet_id] = delivery
+        queue.count_inflight()
         # The places before the first are those from which they were taken.
         place = (queue.first or queue.next_seq) - len(waiting)
         for each in waiting:

@@ -274,7 +274,7 @@ class Settling:
             if delivery.order not in orders
         }
         received = subscriber.received_ids(self._core)
-        for packet_id in received.difference(message.received):
+        for packet_id in set(received).difference(message.received):
             self._store.remove_received(queue.session, packet_id)
         for packet_id in message.received:
             self._store.put_received(queue.session, packet_id)

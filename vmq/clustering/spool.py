@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from vmq.clustering.wire import Parcel, count_of
-from vmq.store import Store, StoreError, check_end, scan
+from vmq.store import Store, StoreError
+from vmq.store_lines import check_end, scan
 
 OUTGOING: Final = b"o"
 TAKEN: Final = b"t"
@@ -128,8 +129,9 @@ def stored_parcels(store: Store, after: bytes, last: bytes) -> Iterator[tuple[by
         latest = store.latest(key, value)
         if latest is not None:
             yield key, latest
-    if seen != last:
-        check_end(store.db, seen)
+        if key == last:
+            return  # before LevelDB looks for the next one, behind all that was deleted of other lanes
+    check_end(store.db, seen)
 
 
 def _last_before(store: Store, key: bytes) -> bytes:

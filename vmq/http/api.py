@@ -8,7 +8,6 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -17,7 +16,9 @@ from aiohttp import web
 from vmq.admin.errors import AdminError, TooSlow
 from vmq.admin.keys import ApiKeys, KeyRow
 from vmq.admin.listing import Listing
+from vmq.audit import tell_of_key
 from vmq.config_text import HIDDEN, SECRET_KEY, accepted, shortened, toml_value
+from vmq.http.auditing import audited, key_at_work, name_of
 from vmq.http.keys import BODY_TIMEOUT
 from vmq.http.openapi import Failure, describe
 from vmq.http.operations import OPERATIONS, Context, Operation, Result
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("vmq.http")
 
 PREFIX: Final = "/api/v1"
-
-#: The id of the API key that the request at work brought.
-_key_id: ContextVar[str] = ContextVar("key_id", default="none")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 #: Does an operation with its parameters. What comes as Raw is JSON already.
@@ -63,11 +61,16 @@ def add_routes(app: web.Application, broker: "Broker", *, trusted: bool = False)
     tails = Tails(broker)
     app.on_shutdown.append(tails.stop)
     live: dict[str, Handler] = {"/trace": traced, "/stream/tail": tails.serve}
-    add_api(app, do, live, None if trusted else context.api_keys)
+    # A worker is asked by its supervisor, who was asked by somebody.
+    add_api(app, do, live, None if trusted else context.api_keys, broker.share is None)
 
 
 def add_api(
-    app: web.Application, do: Doing, live: Mapping[str, Handler], keys: ApiKeys | None
+    app: web.Application,
+    do: Doing,
+    live: Mapping[str, Handler],
+    keys: ApiKeys | None,
+    is_audited: bool = True,
 ) -> None:
     """Adds the API to an application.
 
@@ -76,11 +79,12 @@ def add_api(
         do: does what is asked.
         live: what answers without an end, by its path; only those get it who are trusted.
         keys: which one of them a request is to bring; None = whoever reaches the application is the operator.
+        is_audited: what changes something is told of in the audit log; False = who asks us does so.
     """
     trusted = keys is None
     served = [each for each in OPERATIONS if trusted or not each.local]
     for operation in served:
-        handler = _handler(operation, do)
+        handler = _handler(operation, do, is_audited)
         app.router.add_route(operation.method, PREFIX + operation.path, _guarded(handler, keys))
     document = msgspec.json.encode(describe(served, PREFIX, with_keys=not trusted))
 
@@ -116,7 +120,7 @@ def _guarded(handler: Handler, keys: ApiKeys | None) -> Handler:
                 key = keys.find(_key_of(request))
                 if key is None or not _is_good_for(key, request.method):
                     return _refusal(request, key)
-                _key_id.set(key.id)
+                key_at_work.set(key)
             return await handler(request)
         except AdminError as error:
             return _failure(error.status, str(error))
@@ -137,7 +141,8 @@ def _is_good_for(key: KeyRow, method: str) -> bool:
 
 def _refusal(request: web.Request, key: KeyRow | None) -> web.Response:
     """The answer to a request whose key is none, or not good for this."""
-    log.warning('api key refused peer=%s path="%s"', request.remote, request.path)
+    by = "nobody" if key is None else name_of(key)
+    tell_of_key(request.remote or "", request.path, by)
     if key is not None:
         return _failure(403, "this API key may look, and change nothing (its scope is read)")
     answer = _failure(401, "an API key is needed: x-api-key, or the basic-auth user")
@@ -159,22 +164,24 @@ def _key_of(request: web.Request) -> str:
         return ""
 
 
-def _handler(operation: Operation, do: Doing) -> Handler:
+def _handler(operation: Operation, do: Doing, is_audited: bool) -> Handler:
     read = _body if operation.method == "POST" else _query
 
-    async def handle(request: web.Request) -> web.StreamResponse:
-        plain = await read(request)
+    async def perform(plain: dict[str, Any]) -> Result | msgspec.Raw:
         try:
             wanted = msgspec.convert(plain, operation.parameters, strict=operation.method == "POST")
         except msgspec.ValidationError as error:
             raise AdminError(_mistake(operation.parameters, plain, str(error))) from None
         result = do(operation, wanted)
-        if inspect.isawaitable(result):
-            result = await result
-        if request.method != "GET":
-            text = "admin %s %s peer=%s key=%s"
-            peer = request.remote or "socket"
-            log.info(text, operation.name, _shown(plain), peer, _key_id.get())
+        return await result if inspect.isawaitable(result) else result
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        plain = await read(request)
+        if is_audited and operation.method != "GET":
+            with audited(request, operation.name, plain):
+                result = await perform(plain)
+        else:
+            result = await perform(plain)
         if isinstance(result, Listing):
             return await _stream(request, result)
         return _json(msgspec.json.encode(result))
@@ -192,10 +199,6 @@ def _mistake(parameters: type[msgspec.Struct], plain: Mapping[str, object], erro
         with suppress(KeyError):  # a type that has no words
             return f"{name}: {value} is not accepted; accepted: {accepted(fields[name])}"
     return f"{error}; accepted parameters: {', '.join(fields) or 'none'}"
-
-
-def _shown(plain: dict[str, Any]) -> str:
-    return " ".join(f'{name}="{str(value)[:100]}"' for name, value in plain.items())
 
 
 async def _query(request: web.Request) -> dict[str, Any]:
@@ -222,6 +225,8 @@ async def _body(request: web.Request) -> dict[str, Any]:
         raise TooSlow("the body did not come within http_request_timeout") from None
     except msgspec.DecodeError as error:
         raise AdminError(f"the body is no JSON: {error}") from None
+    except RecursionError:
+        raise AdminError("the body is nested too deep") from None
     if not isinstance(plain, dict):
         raise AdminError("the body must be a JSON object")
     return plain

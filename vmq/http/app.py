@@ -1,20 +1,21 @@
 """The HTTP application: which module answers which path.
 
+/, /manual                                  vmq.http.home
 /metrics                                    vmq.http.metrics
-/health, /health/ping, /health/listeners    vmq.http.health
+/health, /health/...                        vmq.http.health
 /status.json                                vmq.http.status
 /api/v1/...                                 vmq.http.api
 """
 
-import ipaddress
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
-from vmq.http import health, metrics, report, status
+from vmq.http import health, home, metrics, report, status
 from vmq.http.api import add_routes
 from vmq.http.keys import BROKER
+from vmq.listeners.origins import is_this_host
 
 if TYPE_CHECKING:
     from vmq.broker import Broker
@@ -43,12 +44,13 @@ def make_app(broker: "Broker", *, allow_remote: bool = False) -> web.Application
 
 
 def bare_app(*, allow_remote: bool) -> web.Application:
-    """An application that answers nothing yet, with what holds for all answers; `allow_remote` as for `make_app`."""
+    """An application that has the page alone, with what holds for all answers; `allow_remote` as for `make_app`."""
     app = web.Application(
         middlewares=[] if allow_remote else [only_this_host],
         client_max_size=MAX_BODY,
     )
     app.on_response_prepare.append(complete)
+    app.add_routes(home.routes())
     return app
 
 
@@ -74,16 +76,3 @@ async def only_this_host(request: web.Request, handler: Handler) -> web.StreamRe
     if not is_this_host(request.host):
         raise web.HTTPMisdirectedRequest(text="this listener serves its own machine only\n")
     return await handler(request)
-
-
-def is_this_host(host: str) -> bool:
-    """Whether the value of a Host header names this machine, or is an address."""
-    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
-    name = name.strip("[]")
-    if name.lower() == "localhost":
-        return True
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True

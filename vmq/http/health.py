@@ -1,7 +1,8 @@
 """`/health`: whether the broker can do its work, and if not, why.
 
-200 if it can, 503 with the reasons if it cannot, as a load balancer or a container's health check
-wants it. `/health/ping` only shows that the process answers.
+200 while new clients can be served, if only in part (`degraded`, with the reasons), else 503. `/health/ready` says the
+same to a load balancer. `/health/live` (and `/health/ping`) shows that the process answers, for whoever would start it
+anew otherwise, which mends no disk and no damage.
 """
 
 from http import HTTPStatus
@@ -9,24 +10,35 @@ from typing import Any
 
 from aiohttp import web
 
+from vmq.health import Health
 from vmq.http.keys import BROKER
 
 
-def verdict(reasons: list[str], **more: Any) -> web.Response:
-    """The answer: 200 if there is no reason against it."""
-    body = {"status": "failing" if reasons else "ok", "reasons": reasons, **more}
-    code = HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK
+def verdict(health: Health, **more: Any) -> web.Response:
+    """The answer: 200 unless new clients cannot be served."""
+    body = {"status": health.status, "reasons": health.reasons, **more}
+    code = HTTPStatus.SERVICE_UNAVAILABLE if health.failing else HTTPStatus.OK
     return web.json_response(body, status=code)
 
 
+def readiness(health: Health) -> web.Response:
+    """The answer to who only wants to know whether new clients are served."""
+    return verdict(Health(health.failing, []))
+
+
 async def show_health(request: web.Request) -> web.Response:
-    """Listeners, store and event loop together."""
-    return verdict(request.app[BROKER].health())
+    """Listeners, store, streams, cluster and event loop together."""
+    return verdict(request.app[BROKER].condition())
 
 
-async def show_ping(_request: web.Request) -> web.Response:
+async def show_ready(request: web.Request) -> web.Response:
+    """New clients are served."""
+    return readiness(request.app[BROKER].condition())
+
+
+async def show_live(_request: web.Request) -> web.Response:
     """The process answers."""
-    return verdict([])
+    return verdict(Health([], []))
 
 
 async def show_listeners(request: web.Request) -> web.Response:
@@ -40,13 +52,15 @@ async def show_listeners(request: web.Request) -> web.Response:
         }
         for name, listener in broker.listeners.items()
     }
-    return verdict(broker.listeners.problems(), listeners=listeners)
+    return verdict(Health(broker.listeners.problems(), []), listeners=listeners)
 
 
 def routes() -> list[web.AbstractRouteDef]:
     """What this module answers."""
     return [
         web.get("/health", show_health),
-        web.get("/health/ping", show_ping),
+        web.get("/health/live", show_live),
+        web.get("/health/ready", show_ready),
+        web.get("/health/ping", show_live),
         web.get("/health/listeners", show_listeners),
     ]

@@ -1,6 +1,6 @@
 """`/metrics`: the broker's figures as Prometheus reads them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -25,18 +25,26 @@ class BrokerCollector(Collector):
 
 def to_prometheus(family: Family) -> Metric:
     """A metric in the library's form."""
-    histogram = family.histogram
-    if histogram is not None:
-        buckets = [
-            ("+Inf" if bound == float("inf") else repr(bound), float(count))
-            for bound, count in histogram.cumulative()
-        ]
-        return HistogramMetricFamily(family.name, family.help, buckets, histogram.total)
+    if family.kind == "histogram":
+        names = [name for name, _ in family.histograms[0][0]]
+        found = HistogramMetricFamily(family.name, family.help, labels=names)
+        for labels, histogram in family.histograms:
+            values = [value for _, value in labels]
+            found.add_metric(values, buckets_of(histogram.cumulative()), histogram.total)
+        return found
     metric = Metric(family.name, family.help, family.kind)
     name = family.name + "_total" if family.kind == "counter" else family.name
     for sample in family.samples:
         metric.add_sample(name, dict(sample.labels), sample.value)
     return metric
+
+
+def buckets_of(cumulative: Iterable[tuple[float, int]]) -> list[tuple[str, float]]:
+    """Buckets of a histogram in the library's form."""
+    return [
+        ("+Inf" if bound == float("inf") else repr(bound), float(count))
+        for bound, count in cumulative
+    ]
 
 
 async def show_metrics(request: web.Request) -> web.Response:

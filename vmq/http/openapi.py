@@ -1,7 +1,7 @@
 """The OpenAPI description of the API, out of the table that serves it."""
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Struct
@@ -17,6 +17,20 @@ class Failure(Struct):
 
     error: str
 
+
+class State(Struct):
+    """Whether new clients are served, and what is wrong. degraded: they are, and something else is not."""
+
+    status: Literal["ok", "degraded", "failing"]
+    reasons: list[str]
+
+
+#: What anybody may ask a listener of HTTP, without a key and beside the API.
+HEALTH: Final = {
+    "/health": "What is wrong with the broker, if anything is",
+    "/health/ready": "Whether new clients are served: for load balancers",
+    "/health/live": "Whether the process answers: for whoever would start it anew",
+}
 
 #: What every operation may answer besides its result.
 FAILURES: Final = {
@@ -34,13 +48,17 @@ FAILURES: Final = {
 def describe(operations: Iterable[Operation], prefix: str, *, with_keys: bool) -> dict[str, Any]:
     """The OpenAPI 3.1 document of some operations under a path; `with_keys`: they want an API key."""
     chosen = list(operations)
-    kinds = [Failure, *(each.row for each in chosen)]
+    kinds: list[type[Struct]] = [Failure, *(each.row for each in chosen)]
+    if with_keys:
+        kinds.append(State)
     kinds += [each.parameters for each in chosen if each.method == "POST"]
     _, schemas = msgspec.json.schema_components(dict.fromkeys(kinds), ref_template=_REF)
     paths: dict[str, Any] = {}
     for each in chosen:
         path = paths.setdefault(prefix + each.path, {})
         path[each.method.lower()] = _operation(each, with_keys=with_keys)
+    if with_keys:
+        paths |= {path: {"get": _health(path, text)} for path, text in HEALTH.items()}
     components: dict[str, Any] = {"schemas": schemas}
     document: dict[str, Any] = {
         "openapi": "3.1.0",
@@ -64,6 +82,15 @@ def describe(operations: Iterable[Operation], prefix: str, *, with_keys: bool) -
         }
         document["security"] = [{"header": []}, {"basic": []}]
     return document
+
+
+def _health(path: str, summary: str) -> dict[str, Any]:
+    content = {"application/json": {"schema": {"$ref": _REF.format(name="State")}}}
+    responses = {"200": {"description": "ok or degraded", "content": content}}
+    if path != "/health/live":
+        responses["503"] = {"description": "New clients cannot be served", "content": content}
+    name = path.strip("/").replace("/", "-")
+    return {"operationId": name, "summary": summary, "security": [], "responses": responses}
 
 
 def _operation(operation: Operation, *, with_keys: bool) -> dict[str, Any]:

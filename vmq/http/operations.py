@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vmq.admin import (
+    bans,
     cluster,
     keys,
     listeners,
@@ -20,6 +21,8 @@ from vmq.admin import (
     sessions,
     streams,
     why,
+    why_receive,
+    why_subscribe,
 )
 from vmq.admin.listing import Listing, Selection
 from vmq.admin.payloads import PayloadBytes
@@ -145,6 +148,26 @@ class DeleteRetained(Struct, forbid_unknown_fields=True):
     mountpoint: Mountpoint = ""
 
 
+class OneBan(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Whose ban; one of the three."""
+
+    client_id: str = ""
+    user: str = ""
+    address: Annotated[
+        str, Meta(description="An address or a network, as in 192.0.2.7 or 2001:db8::/64")
+    ] = ""
+
+
+class AddBan(OneBan, forbid_unknown_fields=True, kw_only=True):
+    """Whom to ban, and for how long."""
+
+    seconds: (
+        Annotated[float, Meta(gt=0, le=3e9, description="How long; null = until it is removed")]
+        | None
+    ) = None
+    reason: Annotated[str, Meta(description="For the log and the list")] = ""
+
+
 class OneListener(Struct, forbid_unknown_fields=True):
     """Which listener."""
 
@@ -176,6 +199,18 @@ class OnePlugin(Struct, forbid_unknown_fields=True):
     """Which plugin."""
 
     name: Annotated[str, Meta(description="As in [plugins.NAME]")]
+
+
+class ReloadPlugin(Struct, forbid_unknown_fields=True):
+    """Which plugin, and how."""
+
+    name: Annotated[str, Meta(description="As in [plugins.NAME]")]
+    force: Annotated[
+        bool,
+        Meta(
+            description="Also if the new code serves an auth hook no more that the old one serves"
+        ),
+    ] = False
 
 
 class OneStream(Struct, forbid_unknown_fields=True):
@@ -218,27 +253,59 @@ class OneOption(Struct, forbid_unknown_fields=True):
     option: Annotated[str, Meta(description="As in queue.max_online_messages")]
 
 
+QoS = Annotated[int, Meta(ge=0, le=2)]
+Size = Annotated[int, Meta(ge=0, description="Bytes of the payload")]
+AsUser = Annotated[
+    str | None,
+    Meta(description="Ask the plugins as this user; none given: as the client is connected"),
+]
+
+
 class Why(Struct, forbid_unknown_fields=True):
     """A publish to explain."""
 
     client_id: ClientId
     topic: str
-    qos: Annotated[int, Meta(ge=0, le=2)] = 0
+    qos: QoS = 0
     retain: bool = False
-    size: Annotated[int, Meta(ge=0, description="Bytes of the payload")] = 1
+    size: Size = 1
+    user: AsUser = None
     mountpoint: Mountpoint = ""
 
 
-def _why(context: Context, wanted: Why) -> why.Explanation:
-    publish = why.Publish(
-        client_id=wanted.client_id,
-        topic=wanted.topic,
-        qos=wanted.qos,
-        retain=wanted.retain,
-        size=wanted.size,
-        mountpoint=wanted.mountpoint,
-    )
-    return why.explain(context.broker, publish)
+def _why(context: Context, wanted: Why) -> Awaitable[why.Explanation]:
+    return why.explain(context.broker, why.Publish(**msgspec.structs.asdict(wanted)))
+
+
+class WhySubscribe(Struct, forbid_unknown_fields=True):
+    """A subscription to explain."""
+
+    client_id: ClientId
+    filter: Filter
+    qos: QoS = 0
+    user: AsUser = None
+    mountpoint: Mountpoint = ""
+
+
+def _why_subscribe(context: Context, wanted: WhySubscribe) -> Awaitable[why_subscribe.Granting]:
+    subscribe = why_subscribe.Subscribe(**msgspec.structs.asdict(wanted))
+    return why_subscribe.explain(context.broker, subscribe)
+
+
+class WhyReceive(Struct, forbid_unknown_fields=True):
+    """A message to one client, to explain."""
+
+    client_id: Annotated[str, Meta(min_length=1, description="Who is to receive it")]
+    topic: str
+    qos: QoS = 0
+    size: Size = 1
+    publisher: Annotated[str, Meta(description="Who publishes it; empty: anybody who may")] = ""
+    mountpoint: Mountpoint = ""
+
+
+def _why_receive(context: Context, wanted: WhyReceive) -> Awaitable[why_receive.Receiving]:
+    receive = why_receive.Receive(**msgspec.structs.asdict(wanted))
+    return why_receive.explain(context.broker, receive)
 
 
 class CreateKey(Struct, forbid_unknown_fields=True):
@@ -360,6 +427,43 @@ OPERATIONS: Final = (
         ),
     ),
     Operation(
+        "list_bans",
+        "GET",
+        "/bans",
+        "List the bans that hold",
+        List,
+        bans.BanRow,
+        lambda context, wanted: _listed(bans.BanRow, bans.list_bans(context.broker), wanted),
+        many=True,
+    ),
+    Operation(
+        "add_ban",
+        "POST",
+        "/ban",
+        "Ban a client id, a user or an address, and end its connections",
+        AddBan,
+        bans.BanAdded,
+        lambda context, wanted: bans.add_ban(
+            context.broker,
+            wanted.client_id,
+            wanted.user,
+            wanted.address,
+            wanted.seconds,
+            wanted.reason,
+        ),
+    ),
+    Operation(
+        "remove_ban",
+        "DELETE",
+        "/ban",
+        "End a ban",
+        OneBan,
+        bans.BanRemoved,
+        lambda context, wanted: bans.remove_ban(
+            context.broker, wanted.client_id, wanted.user, wanted.address
+        ),
+    ),
+    Operation(
         "list_listeners",
         "GET",
         "/listeners",
@@ -463,9 +567,9 @@ OPERATIONS: Final = (
         "POST",
         "/plugin/reload",
         "Start a plugin's code as it is now, in place of what runs",
-        OnePlugin,
+        ReloadPlugin,
         plugins.PluginRow,
-        lambda context, wanted: plugins.reload(context.broker, wanted.name),
+        lambda context, wanted: plugins.reload(context.broker, wanted.name, force=wanted.force),
     ),
     Operation(
         "list_streams",
@@ -554,6 +658,24 @@ OPERATIONS: Final = (
         Why,
         why.Explanation,
         _why,
+    ),
+    Operation(
+        "why_subscribe",
+        "GET",
+        "/why/subscribe",
+        "Explain what would happen to a subscription; none is made",
+        WhySubscribe,
+        why_subscribe.Granting,
+        _why_subscribe,
+    ),
+    Operation(
+        "why_receive",
+        "GET",
+        "/why/receive",
+        "Explain whether a client would receive a message; nothing is published",
+        WhyReceive,
+        why_receive.Receiving,
+        _why_receive,
     ),
     Operation(
         "list_api_keys",

@@ -7,10 +7,11 @@ import msgspec
 from aiohttp import web
 from msgspec import Struct
 
+from vmq.health import Health
 from vmq.http.keys import BROKER
 from vmq.http.status import status_of
 from vmq.listeners.state import AnyListener
-from vmq.metrics import Family, Sample
+from vmq.metrics import Family, Labels, Sample
 
 if TYPE_CHECKING:
     from vmq.broker import Broker
@@ -18,15 +19,22 @@ if TYPE_CHECKING:
 PATH: Final = "/report"
 
 
+class HistogramReport(Struct, array_like=True):
+    """A histogram: its labels, its cumulated buckets, and the sum of what it saw."""
+
+    labels: Labels
+    buckets: tuple[tuple[float, int], ...]
+    total: float
+
+
 class FamilyReport(Struct, array_like=True):
-    """A metric: its samples, or the cumulated buckets of its histogram and the sum of what it saw."""
+    """A metric: its samples, or its histograms."""
 
     name: str
     kind: str
     help: str
     samples: tuple[Sample, ...] = ()
-    buckets: tuple[tuple[float, int], ...] = ()
-    total: float = 0.0
+    histograms: tuple[HistogramReport, ...] = ()
 
 
 class ListenerReport(Struct, array_like=True):
@@ -41,7 +49,7 @@ class Report(Struct):
     """A broker's figures, and what `/health` and `/status.json` say of it."""
 
     families: list[FamilyReport]
-    reasons: list[str]
+    health: Health
     listeners: dict[str, ListenerReport]
     status: dict[str, Any]
 
@@ -50,7 +58,7 @@ def report_of(broker: "Broker") -> Report:
     """The figures of a broker that runs."""
     return Report(
         [_family(each) for each in broker.metrics.families()],
-        broker.health(),
+        broker.condition(),
         reports_of(broker.listeners),
         status_of(broker),
     )
@@ -65,10 +73,11 @@ def reports_of(listeners: Mapping[str, AnyListener]) -> dict[str, ListenerReport
 
 
 def _family(family: Family) -> FamilyReport:
-    if family.histogram is None:
-        return FamilyReport(family.name, family.kind, family.help, family.samples)
-    buckets = tuple(family.histogram.cumulative())
-    return FamilyReport(family.name, family.kind, family.help, (), buckets, family.histogram.total)
+    histograms = tuple(
+        HistogramReport(labels, tuple(each.cumulative()), each.total)
+        for labels, each in family.histograms
+    )
+    return FamilyReport(family.name, family.kind, family.help, family.samples, histograms)
 
 
 async def show_report(request: web.Request) -> web.Response:

@@ -63,7 +63,7 @@ async def open_http(
     Raises:
         OSError: its address cannot be had.
     """
-    sock = bind(options.endpoint.host, options.endpoint.port, backlog)
+    sock = bind(options.endpoint.host, options.endpoint.port)
     app[BODY_TIMEOUT] = options.http_request_timeout
     guards = Guards(name, options, counters)
     app.middlewares.insert(0, guards.on_request)

@@ -4,6 +4,8 @@ import ssl
 from collections.abc import Callable
 from pathlib import Path
 
+from vmq_hooks.tls import TlsFileError, load_authorities, load_pair, load_revocations, outdated
+
 from vmq.config import ListenerOptions
 
 #: Modification time, size and inode of each file; None where there is none.
@@ -11,7 +13,12 @@ Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
 class CertificateError(Exception):
-    """A file cannot be used; the text names option, file and reason."""
+    """An option of a listener's TLS cannot be used: `option` says which, `what` the file and what is wrong with it."""
+
+    def __init__(self, option: str, what: str) -> None:
+        super().__init__(f"{option}: {what}")
+        self.option = option
+        self.what = what
 
 
 def files_of(options: ListenerOptions) -> list[str]:
@@ -21,6 +28,19 @@ def files_of(options: ListenerOptions) -> list[str]:
     for each in options.sni.values():
         files += (each.certfile, each.keyfile)
     return files
+
+
+def outdated_of(options: ListenerOptions) -> list[str]:
+    """What of the files is out of date, a line each with the option's name; clients refuse it, OpenSSL does not."""
+    named = [
+        ("certfile", options.certfile),
+        ("cafile", options.cafile),
+        ("crlfile", options.crlfile),
+    ]
+    named += [(f"sni.{host}.certfile", each.certfile) for host, each in options.sni.items()]
+    return [
+        line for option, path in named if path is not None for line in outdated(option, Path(path))
+    ]
 
 
 def stamp_of(options: ListenerOptions) -> Stamp:
@@ -91,56 +111,26 @@ def _context(
         try:
             context.set_ciphers(options.ciphers)
         except ssl.SSLError as error:
-            raise CertificateError(f"ciphers = {options.ciphers!r}: {reason_of(error)}") from None
-    _load_pair(context, options, option, certfile, keyfile)
-    _load_authorities(context, options)
+            what = f"{options.ciphers!r}: {reason_of(error)}"
+            raise CertificateError("ciphers", what) from None
+    try:
+        load_pair(
+            context,
+            Path(certfile),
+            Path(keyfile),
+            options.keypasswd,
+            prefix=option,
+            unlocked_by="keypasswd",
+        )
+        if options.cafile is not None:
+            load_authorities(context, Path(options.cafile))
+            if options.crlfile is not None:
+                load_revocations(context, Path(options.crlfile))
+            if options.require_certificate:
+                context.verify_mode = ssl.CERT_REQUIRED
+    except TlsFileError as error:
+        raise CertificateError(error.option, error.what) from None
     return context
-
-
-def _load_pair(
-    context: ssl.SSLContext, options: ListenerOptions, option: str, certfile: str, keyfile: str
-) -> None:
-    _check_readable(option + "certfile", certfile)
-    _check_readable(option + "keyfile", keyfile)
-    # Without a password OpenSSL would ask the terminal for one, and the broker would stand still.
-    password = options.keypasswd or ""
-    try:
-        context.load_cert_chain(certfile, keyfile, password)
-    except (ssl.SSLError, OSError, ValueError) as error:
-        hint = " (does keyfile belong to certfile? is keypasswd right?)"
-        raise CertificateError(
-            f"{option}certfile {certfile}, {option}keyfile {keyfile}: {reason_of(error)}{hint}"
-        ) from None
-
-
-def _load_authorities(context: ssl.SSLContext, options: ListenerOptions) -> None:
-    if options.cafile is None:
-        return
-    _load_verify(context, "cafile", options.cafile)
-    if options.crlfile is not None:
-        lists = context.cert_store_stats()["crl"]
-        _load_verify(context, "crlfile", options.crlfile)
-        if context.cert_store_stats()["crl"] == lists:
-            raise CertificateError(f"crlfile {options.crlfile}: there is no revocation list in it")
-        context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
-    if options.require_certificate:
-        context.verify_mode = ssl.CERT_REQUIRED
-
-
-def _load_verify(context: ssl.SSLContext, option: str, path: str) -> None:
-    _check_readable(option, path)
-    try:
-        context.load_verify_locations(path)
-    except (ssl.SSLError, OSError) as error:
-        raise CertificateError(f"{option} {path}: {reason_of(error)}") from None
-
-
-def _check_readable(option: str, path: str) -> None:
-    try:
-        with Path(path).open("rb"):
-            pass
-    except OSError as error:
-        raise CertificateError(f"{option} {path}: {error.strerror}") from None
 
 
 def reason_of(error: Exception) -> str:

@@ -13,8 +13,8 @@ from socket import socket
 from typing import Any, Final, cast
 
 from vmq.config import Config, ListenerOptions
-from vmq.connection import Connection
-from vmq.listeners import sockets
+from vmq.connection import Connection, split_peer
+from vmq.listeners import addresses, sockets
 from vmq.listeners.acceptor import Acceptor
 from vmq.listeners.certificates import (
     CertificateError,
@@ -22,9 +22,11 @@ from vmq.listeners.certificates import (
     build_context,
     stamp_of,
 )
+from vmq.listeners.handshakes import Handshakes
+from vmq.listeners.origins import Origins
 from vmq.listeners.proxy import ProxyError, ProxyHeader, peer_text
 from vmq.listeners.tls import Tls
-from vmq.listeners.trust import Networks
+from vmq.listeners.trust import Networks, network_of
 from vmq.listeners.websocket import WebSocket
 from vmq.registry import Registry
 
@@ -46,6 +48,8 @@ class Listener:
         new_client_id: makes an id for a client that brings none.
         lag: how late the event loop was lately, in seconds; accepting takes heed of it.
         shared: other processes may listen on its TCP port too.
+        handshakes: shares the time for TLS among all listeners; None = among its own clients.
+        sock: has its TCP port already (`sockets.bind`); None = `open` makes one.
     """
 
     def __init__(
@@ -58,9 +62,14 @@ class Listener:
         new_client_id: Callable[[], str],
         lag: Callable[[], float] = lambda: 0.0,
         shared: bool = False,
+        handshakes: Handshakes | None = None,
+        sock: socket | None = None,
     ) -> None:
         self.name = name
         self._shared = shared
+        self._sock = sock
+        core = registry.core
+        self.handshakes = handshakes or Handshakes(core.clock, core.call_soon, core.counters)
         self.options: ListenerOptions = config.listeners[name]
         self.endpoint = self.options.endpoint
         self.anonymous = config.anonymous_allowed(name)
@@ -92,6 +101,7 @@ class Listener:
         self._proxies = Networks(self.options.proxy_protocol_trusted)
         forwarders = Networks(self.options.xff_trusted_intermediate)
         self._forwarders = forwarders if self.options.xff_enabled else None
+        self._origins = Origins(name, self.options)
         #: Connections in a handshake below MQTT, and what will end a slow one.
         self._pending: dict[Any, asyncio.TimerHandle] = {}
 
@@ -103,7 +113,7 @@ class Listener:
         return self._acceptor is not None
 
     async def open(self) -> None:
-        """Begins to listen.
+        """Has its address and its certificates; nobody is let in before `listen`.
 
         Raises:
             OSError: the address cannot be had.
@@ -112,16 +122,27 @@ class Listener:
         if self.endpoint.is_tls:
             self._stamp = stamp_of(self.options)
             self._context = build_context(self.options, self._alpn())
-        network = self._config.network
         endpoint = self.endpoint
         if endpoint.scheme == "unix":
             mode = int(self.options.unix_mode, 8)
-            owner = self.options.unix_owner
-            sock = sockets.bind_unix(endpoint.path, mode, owner, network.backlog)
-        else:
-            sock = sockets.bind(endpoint.host, endpoint.port, network.backlog, self._shared)
-            host, port = sock.getsockname()[:2]
-            self.url = f"{endpoint.scheme}://{peer_text(host, port)}{endpoint.path}"
+            self._sock = sockets.bind_unix(endpoint.path, mode, self.options.unix_owner)
+            return
+        if self._sock is None:
+            self._sock = sockets.bind(endpoint.host, endpoint.port, self._shared)
+        host, port = self._sock.getsockname()[:2]
+        self.url = f"{endpoint.scheme}://{peer_text(host, port)}{endpoint.path}"
+
+    def listen(self) -> None:
+        """Lets clients in, from now on.
+
+        Raises:
+            OSError: somebody else has begun to listen on the address meanwhile.
+        """
+        sock = self._sock
+        assert sock is not None, "not opened"
+        network = self._config.network
+        sock.listen(network.backlog)
+        self._sock = None
         drift = network.max_event_loop_drift
         self._acceptor = Acceptor(
             self.name, sock, self.arrive, self.registry.core, drift, self._lag
@@ -129,10 +150,14 @@ class Listener:
 
     def close(self) -> None:
         """Lets nobody in any more; connections that are past their handshake stay."""
-        if self._acceptor is None:
+        if self._sock is not None:
+            self._sock.close()
+            self._sock = None
+        elif self._acceptor is not None:
+            self._acceptor.close()
+            self._acceptor = None
+        else:
             return
-        self._acceptor.close()
-        self._acceptor = None
         if self.endpoint.scheme == "unix":
             sockets.remove_unix(self.endpoint.path)
         for layer in list(self._pending):
@@ -146,6 +171,7 @@ class Listener:
         self._config = config
         self.options = config.listeners[self.name]
         self._levels = tuple(self.options.allowed_protocol_versions)
+        self._origins = Origins(self.name, self.options)
 
     # Certificates
 
@@ -182,6 +208,11 @@ class Listener:
             reason = f"max_connections = {limit} reached"
         elif self.options.proxy_protocol and not self._proxies.has_peer(address):
             reason = "not among proxy_protocol_trusted"
+        elif self.registry.core.options.max_connections_per_ip:
+            # Here it costs no handshake yet; what a proxy tells comes later.
+            network = self.network(address, "")
+            if addresses.is_full(self.registry.core, network):
+                reason = addresses.reason(self.registry.core, network)
         if reason:
             self.turned_away(peer_of(address), reason)
             sock.close()
@@ -239,6 +270,7 @@ class Listener:
         connection.session.identity = identity
         connection.session.levels = self._levels
         connection.peer = peer
+        connection.network = self.network(address, peer)
         if self.endpoint.scheme == "unix" and not peer:
             connection.peer = "unix"
         if not self.endpoint.is_websocket:
@@ -247,14 +279,27 @@ class Listener:
         forwarders = self._forwarders
         if forwarders is not None and not forwarders.has_peer(address):
             forwarders = None
-        return WebSocket(connection, self.endpoint.path, limit, forwarders)
+        return WebSocket(connection, self.endpoint.path, limit, forwarders, self._origins)
+
+    def network(self, address: Any, peer: str) -> str:
+        """What a connection counts as where addresses count; a trusted proxy's own address does not."""
+        if peer:
+            return network_of(split_peer(peer)[0])
+        is_proxy = self.options.proxy_protocol
+        if self._forwarders is not None and self.endpoint.is_websocket:
+            is_proxy = is_proxy or self._forwarders.has_peer(address)
+        return "" if is_proxy or not isinstance(address, tuple) else network_of(str(address[0]))
 
     def _on_opened(self, connection: Connection) -> None:
         connection.transport.set_write_buffer_limits(high=self._config.network.write_buffer)
         self._opened(connection, self)
+        if not addresses.arrived(connection):
+            connection.close(addresses.reason(connection.core, connection.network))
+            connection.abort()
 
     def _on_closed(self, connection: Connection) -> None:
         self.connections -= 1
+        addresses.left(connection)
         self._closed(connection)
 
     # Handshakes below MQTT
@@ -357,21 +402,26 @@ class Arrival:
 class Entry:
     """What a TLS connection needs of its listener."""
 
-    __slots__ = ("address", "listener", "peer")
+    __slots__ = ("address", "listener", "network", "peer")
 
     def __init__(self, listener: Listener, address: Any, peer: str) -> None:
         self.listener = listener
         self.address = address
         self.peer = peer
+        self.network = network_of(split_peer(peer or peer_of(address))[0])
 
     def begun(self, tls: Tls) -> None:
         self.listener.handshake_awaited(tls, self.peer or peer_of(self.address))
+
+    def due(self, tls: Tls) -> None:
+        self.listener.handshakes.due(tls, self.network)
 
     def secured(self, tls: Tls, identity: str | None) -> Any:
         self.listener.passed(tls)
         return self.listener.inside(self.address, self.peer, identity)
 
     def refused(self, layer: Any, reason: str, expected: bool = False) -> None:
+        self.listener.handshakes.forget(layer, self.network)
         self.listener.refused(layer, reason, self.peer or peer_of(self.address), expected)
 
 

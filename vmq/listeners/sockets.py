@@ -29,8 +29,11 @@ class Accepted(socket.socket):
     type = socket.SocketType.type  # type: ignore[assignment]
 
 
-def bind(host: str, port: int, backlog: int, shared: bool = False) -> socket.socket:
-    """A listening socket; a shared one has its port together with others of this user that are shared.
+def bind(host: str, port: int, shared: bool = False) -> socket.socket:
+    """A socket that has its port and does not listen yet; a shared one has it together with others of this user.
+
+    Until it listens, whoever connects is refused. Another that has the port and does not listen either is noticed only
+    when one of the two does.
 
     Raises:
         OSError: the address cannot be had.
@@ -46,11 +49,25 @@ def bind(host: str, port: int, backlog: int, shared: bool = False) -> socket.soc
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.setblocking(False)
         sock.bind(address)
-        sock.listen(backlog)
     except BaseException:
         sock.close()
         raise
     return sock
+
+
+def try_address(host: str, port: int) -> None:
+    """Looks whether this machine has an address, and this user the right to listen there; listens nowhere.
+
+    That somebody else listens there now is no reason.
+
+    Raises:
+        OSError: it cannot be had.
+    """
+    try:
+        bind(host, port).close()
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
 
 
 def reserve(host: str, port: int) -> socket.socket:
@@ -77,8 +94,38 @@ def reserve(host: str, port: int) -> socket.socket:
     return sock
 
 
-def bind_unix(path: str, mode: int, owner: str | None, backlog: int) -> socket.socket:
-    """A listening Unix socket; one that a dead process has left is replaced.
+def try_unix(path: str, owner: str | None) -> None:
+    """Looks whether there can be a Unix socket of this path and owner; makes none.
+
+    Raises:
+        OSError: there cannot.
+    """
+    folder = Path(path).parent
+    if not folder.is_dir():
+        raise OSError(errno.ENOENT, f"there is no folder {folder.absolute()}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise OSError(errno.EACCES, f"nothing may be written into {folder.absolute()}")
+    _stands_there(path)
+    if owner is not None:
+        _ids(owner)
+
+
+def _stands_there(path: str) -> bool:
+    """Whether there is a socket of this path.
+
+    Raises:
+        OSError: there is something else.
+    """
+    try:
+        if not stat.S_ISSOCK(Path(path).lstat().st_mode):
+            raise OSError(errno.EEXIST, "a file that is no socket is in the way")
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def bind_unix(path: str, mode: int, owner: str | None) -> socket.socket:
+    """A Unix socket that does not listen yet; one that a dead process has left is replaced.
 
     Raises:
         OSError: the path cannot be had: something listens there, or it is no socket.
@@ -96,7 +143,6 @@ def bind_unix(path: str, mode: int, owner: str | None, backlog: int) -> socket.s
         if owner is not None:
             os.chown(path, *_ids(owner))
         Path(path).chmod(mode)
-        sock.listen(backlog)
     except BaseException:
         sock.close()
         raise
@@ -109,10 +155,7 @@ def remove_unix(path: str) -> None:
 
 
 def _remove_dead(path: str) -> None:
-    try:
-        if not stat.S_ISSOCK(Path(path).lstat().st_mode):
-            raise OSError(errno.EEXIST, "a file that is no socket is in the way")
-    except FileNotFoundError:
+    if not _stands_there(path):
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)

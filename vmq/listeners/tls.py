@@ -16,6 +16,9 @@ RECORD: Final = 16_384
 #: Bytes given to OpenSSL at once: the shared buffers keep the size of the largest piece.
 PIECE: Final = 16_384
 
+#: Bytes of a handshake that wait to be looked at, above which no more is read.
+LONGEST_FLIGHT: Final = 65_536
+
 #: Ciphertext on its way to OpenSSL, and from it.
 INCOMING: Final = ssl.MemoryBIO()
 OUTGOING: Final = ssl.MemoryBIO()
@@ -26,6 +29,9 @@ class Owner(Protocol):
 
     def begun(self, tls: "Tls") -> None:
         """It has a transport, and waits for the client."""
+
+    def due(self, tls: "Tls") -> None:
+        """The client has sent something of the handshake: `go_on` when its turn is."""
 
     def secured(self, tls: "Tls", identity: str | None) -> Any:
         """It succeeded: returns the protocol that speaks inside. `identity` is the client's name."""
@@ -48,6 +54,11 @@ class Tls:
         self.inner: Any = None
         self.ended = False
         self.broken: Exception | None = None
+        #: Nothing more comes from inside the stream.
+        self.over = False
+        #: What came of the handshake while it had to wait; the transport is not read if that is a lot.
+        self.unread = b""
+        self.is_held = False
 
     # The protocol of the transport below
 
@@ -56,12 +67,18 @@ class Tls:
         self.owner.begun(self)
 
     def data_received(self, data: bytes) -> None:
-        if len(data) > PIECE:
+        if self.inner is None:
+            self.wait(data)
+        elif len(data) > PIECE:
             view = memoryview(data)
+            chunks: list[bytes] = []
             for start in range(0, len(data), PIECE):
-                self.take(view[start : start + PIECE])
+                self.take(view[start : start + PIECE], chunks)
+            self.hand_on(chunks)
         else:
-            self.take(data)
+            chunks = []
+            self.take(data, chunks)
+            self.hand_on(chunks)
 
     def eof_received(self) -> bool:
         return False
@@ -83,16 +100,16 @@ class Tls:
         if self.inner is not None:
             self.inner.resume_writing()
 
-    def take(self, piece: Any) -> None:
-        """Ciphertext comes in."""
-        if self.ended:
+    def take(self, piece: Any, chunks: list[bytes]) -> None:
+        """Ciphertext comes in; what it says goes to `chunks`."""
+        if self.ended or self.over:
             return
         INCOMING.write(piece)
         try:
             if self.inner is None:
-                self.shake_hands()
+                self.shake_hands(chunks)
             else:
-                self.read()
+                self.read(chunks)
         finally:
             # Whatever went wrong: what is left is nobody else's.
             empty(INCOMING)
@@ -100,7 +117,30 @@ class Tls:
 
     # The handshake
 
-    def shake_hands(self) -> None:
+    def wait(self, data: bytes) -> None:
+        """A part of the handshake has come: the owner says when it goes on."""
+        if self.ended:
+            return
+        self.unread += data
+        if len(self.unread) > LONGEST_FLIGHT and not self.is_held:
+            self.is_held = True
+            self.transport.pause_reading()
+        self.owner.due(self)
+
+    def go_on(self) -> None:
+        """Goes on with the handshake, by all that came meanwhile."""
+        data = self.unread
+        self.unread = b""
+        chunks: list[bytes] = []
+        view = memoryview(data)
+        for start in range(0, len(data), PIECE):
+            self.take(view[start : start + PIECE], chunks)
+        if self.is_held and not self.ended:
+            self.is_held = False
+            self.transport.resume_reading()
+        self.hand_on(chunks)
+
+    def shake_hands(self, chunks: list[bytes]) -> None:
         try:
             self.object.do_handshake()
             identity = common_name(self.object.getpeercert()) if self.wants_identity else None
@@ -114,7 +154,7 @@ class Tls:
         self.flush()
         self.inner = self.owner.secured(self, identity)
         self.inner.connection_made(self)
-        self.read()
+        self.read(chunks)
 
     def fail(self, reason: str) -> None:
         """Ends a connection whose handshake is not done."""
@@ -125,31 +165,32 @@ class Tls:
 
     # Data
 
-    def read(self) -> None:
-        """Hands on what can be decrypted now."""
+    def read(self, chunks: list[bytes]) -> None:
+        """Decrypts what can be decrypted now."""
         incoming = INCOMING
-        chunks: list[bytes] = []
-        over = False
         try:
             # With nothing left to decrypt, another read would only raise: a costly way to learn it.
             while incoming.pending:
                 chunk = self.openssl.read(RECORD)
                 if not chunk:
-                    over = True
+                    self.over = True
                     break
                 chunks.append(chunk)
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLZeroReturnError:
-            over = True
+            self.over = True
         except ssl.SSLError as error:
             self.broken = ConnectionError(f"TLS failed: {reason_of(error)}")
-            over = True
+            self.over = True
         if OUTGOING.pending:
             self.flush()  # what the protocol itself has to say: alerts, new keys
+
+    def hand_on(self, chunks: list[bytes]) -> None:
+        """What one read of the transport brought goes inside at once: it is one pass there."""
         if chunks:
             self.inner.data_received(chunks[0] if len(chunks) == 1 else b"".join(chunks))
-        if over and not self.ended:
+        if self.over and not self.ended:
             self.ended = True
             self.transport.close()
 

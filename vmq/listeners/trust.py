@@ -25,6 +25,10 @@ class Networks:
         address = parse_address(str(peername[0]))
         return address is not None and address in self
 
+    def network_of_client(self, host: str) -> str:
+        """`network_of` a host, unless it is in one of these networks."""
+        return "" if self.has_peer((host,)) else network_of(host)
+
 
 def parse_address(text: str) -> Address | None:
     """An address, without its scope; an IPv4 address in IPv6's form is IPv4. None if it is none."""
@@ -35,6 +39,17 @@ def parse_address(text: str) -> Address | None:
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped
     return address
+
+
+def network_of(host: str) -> str:
+    """What a client's host counts as where addresses count: an IPv4 address, the /64 of an IPv6 one; "" if it is none.
+
+    Whoever has one address of an IPv6 network has all of them.
+    """
+    address = parse_address(host)
+    if isinstance(address, ipaddress.IPv6Address):
+        return str(ipaddress.IPv6Network((int(address) >> 64 << 64, 64)))
+    return "" if address is None else str(address)
 
 
 def forwarded_peer(headers: Sequence[str], trusted: Networks) -> str:

@@ -11,13 +11,16 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from websockets.exceptions import InvalidHandshake, NegotiationError, PayloadTooBig
-from websockets.frames import Frame, Opcode
-from websockets.http11 import Request
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.http11 import Request, Response
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from vmq.connection import Connection
+from vmq.listeners import addresses
+from vmq.listeners.frames import Frames
+from vmq.listeners.origins import Origins
 from vmq.listeners.trust import Networks, forwarded_peer
 
 #: What the library says of each connection is news only if it is a warning: the session logs ours.
@@ -31,9 +34,12 @@ SUBPROTOCOLS: Final = (Subprotocol("mqtt"), Subprotocol("mqttv3.1"))
 #: not line up with packets [MQTT-6.0.0-2].
 FRAME_SIZE: Final = 65_536
 
-#: WebSocket close codes (RFC 6455, 7.4.1).
-UNSUPPORTED_DATA: Final = 1003
-GOING_AWAY: Final = 1001
+#: How many frames one pass reads; the rest waits for the next turn of the event loop. The library takes about 50
+#: microseconds for one, however little is in it.
+FRAMES_A_PASS: Final = 64
+
+#: What an upgrade's request ends in.
+END_OF_REQUEST: Final = b"\r\n\r\n"
 
 
 def choose_subprotocol(
@@ -50,10 +56,28 @@ def choose_subprotocol(
     raise NegotiationError("this server speaks the WebSocket subprotocol mqtt")
 
 
+class Framing(ServerProtocol):
+    """The library's, but for pings: of those that one pass reads, the last is answered (RFC 6455, 5.5.3)."""
+
+    ping: bytes | None = None
+
+    def recv_frame(self, frame: Frame) -> None:
+        if frame.opcode is Opcode.PING:
+            self.ping = bytes(frame.data)
+        else:
+            super().recv_frame(frame)
+
+    def answer_ping(self) -> None:
+        ping, self.ping = self.ping, None
+        if ping is not None and self.state is State.OPEN:
+            self.send_pong(ping)
+
+
 class WebSocket:
     """One WebSocket: an asyncio protocol below, a transport for its connection above.
 
-    `forwarders` are the proxies whose X-Forwarded-For counts, None if that of this peer does not.
+    `forwarders` are the proxies whose X-Forwarded-For counts, None if that of this peer does not. `origins` says
+    which pages and names are good; None = all.
     """
 
     def __init__(
@@ -62,18 +86,33 @@ class WebSocket:
         path: str,
         max_size: int,
         forwarders: Networks | None = None,
+        origins: Origins | None = None,
     ) -> None:
+        self.origins = origins
         self.forwarders = forwarders
         self.connection = connection
+        connection.is_framed = True
         self.path = path
         self.transport: Any = None
-        self.protocol = ServerProtocol(
+        self.protocol = Framing(
             subprotocols=list(SUBPROTOCOLS),
             select_subprotocol=choose_subprotocol,
             max_size=max_size,
             logger=log,
         )
         self.failed = False
+        self.frames = Frames()
+        #: The end of what came of the request; None once it is whole.
+        self.request: bytes | None = b""
+        self.request_size = 0
+        #: The chunk at which the passes are, how far they are, and chunks that came meanwhile.
+        self.data = b""
+        self.position = 0
+        self.waiting: list[bytes] = []
+        self.is_held = False
+        #: Reasons at present not to read from the peer.
+        self.pauses = 0
+        self.peer_ended = False
 
     # The protocol of the TCP transport
 
@@ -82,17 +121,25 @@ class WebSocket:
         self.connection.connection_made(self)
 
     def data_received(self, data: bytes) -> None:
-        with self.contained():
-            self.protocol.receive_data(data)
-            self.handle_events()
+        self.connection.charge(len(data))
+        if self.data:
+            self.waiting.append(data)
+            if not self.is_held:
+                self.is_held = True
+                self.pause_reading()
+            return
+        self.data = data
+        self.next_pass()
 
     def eof_received(self) -> bool:
-        with self.contained():
-            self.protocol.receive_eof()
-            self.handle_events()
-        return False
+        """The peer sends no more; what it sent before is read first."""
+        self.peer_ended = True
+        if not self.data:
+            self.end()
+        return bool(self.data)
 
     def connection_lost(self, error: Exception | None) -> None:
+        self.drop_unread()
         self.connection.connection_lost(error)
 
     def pause_writing(self) -> None:
@@ -114,6 +161,92 @@ class WebSocket:
             self.connection.close(f"WebSocket failed: {type(error).__name__}: {error}"[:200])
             self.transport.abort()
 
+    # Passes
+
+    def next_pass(self) -> None:
+        """Reads so many frames, answers, and goes on in the next turn of the event loop if there is more."""
+        if not self.data:
+            return  # it was lost meanwhile
+        left = FRAMES_A_PASS
+        with self.contained():
+            while left > 0 and self.position < len(self.data) and not self.connection.closing:
+                left -= self.take_piece(left)
+            self.protocol.answer_ping()
+            self.send_pending()
+            self.look_at_end()
+        if self.connection.closing:
+            self.drop_unread()
+        elif self.position == len(self.data):
+            self.position = 0
+            self.data = self.waiting.pop(0) if self.waiting else b""
+        self.connection.framed_bytes = self.kept_bytes()
+        if self.data:
+            self.connection.core.call_soon(self.next_pass)
+            return
+        if self.is_held:
+            self.is_held = False
+            self.resume_reading()
+        if self.peer_ended:
+            self.end()
+            self.transport.close()
+
+    def kept_bytes(self) -> int:
+        """Bytes of a frame that is not whole, and of what the next passes read."""
+        unread = len(self.data) - self.position + sum(len(each) for each in self.waiting)
+        request = 0 if self.request is None else self.request_size
+        return len(self.protocol.reader.buffer) + request + unread
+
+    def drop_unread(self) -> None:
+        self.data = b""
+        self.position = 0
+        self.waiting.clear()
+
+    def take_piece(self, most: int) -> int:
+        """Reads the request, or so many frames; returns how many it were.
+
+        Before CONNECT one frame after the other, and none that is larger than a CONNECT may be: nobody knows yet
+        who it is that would have us keep it.
+        """
+        data, start = self.data, self.position
+        is_accepted = self.connection.session.subscriber is not None
+        largest = self.connection.session.decoder.max_packet_size
+        if self.request is not None:
+            self.position = end = self.end_of_request(self.request)
+            read = 1
+            if self.request_size > largest:
+                text = f"upgrade request of more than {largest} bytes (max_connect_size)"
+                self.connection.close("WebSocket failed: " + text)
+                self.connection.outbox.flush()
+                return read
+        else:
+            self.position = end = self.frames.cut(data, start, most if is_accepted else 1)
+            read = max(1, self.frames.count)
+            if not is_accepted and self.frames.size > largest:
+                self.refuse_frame(largest)
+                return read
+        self.protocol.receive_data(data if end - start == len(data) else data[start:end])
+        self.handle_events()
+        return read
+
+    def end_of_request(self, tail: bytes) -> int:
+        """How far the upgrade's request goes in the present chunk; `tail` is the end of what came of it before."""
+        seen = tail + self.data
+        found = seen.find(END_OF_REQUEST)
+        if found < 0:
+            self.request = seen[-len(END_OF_REQUEST) + 1 :]
+            self.request_size += len(self.data)
+            return len(self.data)
+        self.request = None
+        return found + len(END_OF_REQUEST) - len(tail)
+
+    def refuse_frame(self, largest: int) -> None:
+        self.connection.core.counters.ws_frame_too_large += 1
+        self.protocol.fail(CloseCode.MESSAGE_TOO_BIG, f"{largest} bytes are taken before CONNECT")
+        self.send_pending()
+        text = "frame of %d bytes before CONNECT, for which %d are taken (max_connect_size) [MQTT-4.8.0-1]"
+        self.connection.close("WebSocket failed: " + text % (self.frames.size, largest))
+        self.connection.outbox.flush()
+
     # Frames
 
     def handle_events(self) -> None:
@@ -125,12 +258,23 @@ class WebSocket:
                 self.on_frame(event, payloads)
         if payloads:
             self.connection.data_received(b"".join(payloads))
-        self.send_pending()
+
+    def end(self) -> None:
+        """The stream has ended."""
+        with self.contained():
+            self.protocol.receive_eof()
+            self.send_pending()
+            self.look_at_end()
+
+    def look_at_end(self) -> None:
+        """Ends the connection if the WebSocket has ended, or failed."""
         # A close frame that came with the upgrade was read before the stream was open.
         closing = self.protocol.close_expected() or self.protocol.close_rcvd is not None
         if self.protocol.handshake_exc is not None or closing:
             reason = "WebSocket closed"
             error = self.protocol.handshake_exc or self.protocol.parser_exc
+            if self.connection.session.has_rest and (error is None or isinstance(error, EOFError)):
+                return  # what came before is handled first: the transport closes, and says so
             if error is not None:
                 reason = f"WebSocket failed: {error}"
             if isinstance(error, PayloadTooBig) and not self.connection.closing:
@@ -141,12 +285,21 @@ class WebSocket:
 
     def answer(self, request: Request) -> None:
         """Accepts the upgrade, or refuses it with a status that says why."""
+        forwarded = False
+        may_stay = True
         if self.forwarders is not None:
             headers = request.headers.get_all("X-Forwarded-For")
             peer = forwarded_peer(headers, self.forwarders)
             if peer:
+                forwarded = True
                 self.connection.peer = peer
-        if request.path.split("?", 1)[0] != self.path:
+                self.connection.network = self.forwarders.network_of_client(peer)
+                may_stay = addresses.arrived(self.connection)
+        if not may_stay:
+            why = addresses.reason(self.connection.core, self.connection.network)
+            response = self.protocol.reject(HTTPStatus.TOO_MANY_REQUESTS, why + "\n")
+            self.protocol.handshake_exc = InvalidHandshake(why)
+        elif request.path.split("?", 1)[0] != self.path:
             response = self.protocol.reject(
                 HTTPStatus.NOT_FOUND, f"MQTT is served at {self.path}\n"
             )
@@ -156,12 +309,31 @@ class WebSocket:
             response = self.protocol.reject(HTTPStatus.BAD_REQUEST, "headers must be ASCII\n")
             self.protocol.handshake_exc = InvalidHandshake("header that is not ASCII")
         else:
-            response = self.protocol.accept(request)
+            response = self.look_at_page(request, forwarded) or self.protocol.accept(request)
         # What came behind the request may have failed the stream already.
         if self.protocol.eof_sent:
             self.protocol.handshake_exc = InvalidHandshake("bad frame before the upgrade's answer")
         else:
             self.protocol.send_response(response)
+
+    def look_at_page(self, request: Request, forwarded: bool) -> Response | None:
+        """The answer to a page that is not to come in; None if it may, or may try with credentials."""
+        if self.origins is None:
+            return None
+        hosts = request.headers.get_all("Host")
+        status, reason = HTTPStatus.MISDIRECTED_REQUEST, self.origins.misdirected(hosts, forwarded)
+        if not reason:
+            session = self.connection.session
+            page = self.origins.foreign(request.headers.get_all("Origin"), hosts, forwarded)
+            if not page:
+                return None
+            status, reason = HTTPStatus.FORBIDDEN, self.origins.refusal(page)
+            if not self.origins.is_told and not session.is_open():
+                session.foreign = reason
+                return None
+        self.connection.core.counters.ws_page_refused += 1
+        self.protocol.handshake_exc = InvalidHandshake(reason)
+        return self.protocol.reject(status, reason + "\n")
 
     def on_frame(self, frame: Frame, payloads: list[bytes]) -> None:
         """Collects what binary frames and their continuations carry [MQTT-6.0.0-2]."""
@@ -171,14 +343,17 @@ class WebSocket:
             payloads.append(bytes(frame.data))
         elif frame.opcode is Opcode.TEXT:
             self.failed = True
-            self.protocol.fail(UNSUPPORTED_DATA, "MQTT needs binary frames [MQTT-6.0.0-1]")
+            self.protocol.fail(
+                CloseCode.UNSUPPORTED_DATA, "MQTT needs binary frames [MQTT-6.0.0-1]"
+            )
 
     def send_pending(self) -> None:
-        for data in self.protocol.data_to_send():
-            if data:
-                self.transport.write(data)
-            else:  # the protocol's sign for the end of the stream
-                self.transport.close()
+        pieces = self.protocol.data_to_send()
+        data = b"".join(pieces)
+        if data:
+            self.transport.write(data)
+        if b"" in pieces:  # the protocol's sign for the end of the stream
+            self.transport.close()
 
     # The transport of the connection
 
@@ -193,7 +368,7 @@ class WebSocket:
         """Ends the stream after a close frame, without waiting for the peer's."""
         if self.protocol.state is State.OPEN and self.protocol.close_rcvd is None:
             with self.contained():
-                self.protocol.send_close(GOING_AWAY)
+                self.protocol.send_close(CloseCode.GOING_AWAY)
                 self.send_pending()
         self.transport.close()
 
@@ -201,10 +376,14 @@ class WebSocket:
         self.transport.abort()
 
     def pause_reading(self) -> None:
-        self.transport.pause_reading()
+        self.pauses += 1
+        if self.pauses == 1:
+            self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        self.transport.resume_reading()
+        self.pauses -= 1
+        if self.pauses == 0 and not self.connection.closing:
+            self.transport.resume_reading()
 
     def get_write_buffer_size(self) -> int:
         size: int = self.transport.get_write_buffer_size()

@@ -13,13 +13,20 @@ from vmq.mqtt.packets import (
     LEVEL_3_1_1,
     LEVEL_BRIDGE,
     MAX_REMAINING_LENGTH,
+    PACKET_NAMES,
+    PUBLISH,
     REFUSED_PROTOCOL_LEVEL,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
     Connect,
     ConnectRefused,
     ProtocolError,
     SubscribeRequest,
 )
 from vmq.mqtt.topics import decode_filter, decode_text, decode_topic_name
+
+#: How the variable header of a CONNECT of MQTT 3.1 begins, that of a bridge too.
+MQTT_3_1: Final = (b"\0\6MQIsdp\3", b"\0\6MQIsdp\x83")
 
 #: The largest packet there can be.
 MAX_PACKET: Final = 5 + MAX_REMAINING_LENGTH
@@ -33,8 +40,11 @@ class Decoder:
     """
 
     def __init__(self, max_packet_size: int = MAX_PACKET) -> None:
-        #: In bytes, the fixed header included.
+        #: In bytes, the fixed header included: of PUBLISH, and of any other packet.
         self.max_packet_size: i64 = max_packet_size
+        self.max_control_size: i64 = max_packet_size
+        #: CONNECT is awaited: the limit is that of CONNECT, whatever comes.
+        self.before_connect = False
         self.data: bytes = b""
         self.size: i64 = 0
         self.position: i64 = 0
@@ -45,6 +55,12 @@ class Decoder:
         # A bytearray, so that a packet which arrives byte by byte costs its own size and no more.
         self.rest: bytearray | None = None
         self.wanted: i64 = 0
+
+    def limit(self, largest: int, control: int) -> None:
+        """From now on takes packets of `largest` bytes at most, and of `control` if they are not PUBLISH."""
+        self.max_packet_size = largest
+        self.max_control_size = min(control, largest)
+        self.before_connect = False
 
     def feed(self, chunk: bytes) -> None:
         """Takes the next bytes of the stream. Every packet of the last chunk was taken before."""
@@ -63,7 +79,8 @@ class Decoder:
         """Moves on to the next whole packet; False if the chunk holds no further one.
 
         Raises:
-            ProtocolError: a remaining length of more than four bytes, or above the limit.
+            ProtocolError: a remaining length of more than four bytes, or above the limit of the
+                packet's type: its fixed header is enough, nothing of it is kept.
         """
         start: i64 = self.position
         size: i64 = self.size
@@ -92,10 +109,8 @@ class Decoder:
                 if shift > 21:
                     raise ProtocolError("remaining length of more than 4 bytes", "MQTT-4.8.0-1")
         end = body + length
-        if end - start > self.max_packet_size:
-            raise ProtocolError(
-                f"packet of {end - start} bytes is above max_packet_size", "MQTT-4.8.0-1"
-            )
+        if end - start > self.max_control_size:
+            self.check_size(data[start] >> 4, end - start)
         if end > size:
             self.keep_rest(start, end - start)
             return False
@@ -105,6 +120,23 @@ class Decoder:
         self.end = end
         self.position = end
         return True
+
+    def check_size(self, kind: i64, size: i64) -> None:
+        """Refuses a packet that is too large for its type; `size` is above `max_control_size`."""
+        limit: i64 = self.max_control_size
+        option = "max_control_packet_size"
+        if self.before_connect:
+            option = "max_connect_size"
+        elif kind == PUBLISH or limit == self.max_packet_size:
+            limit = self.max_packet_size
+            option = "max_packet_size"
+        if size > limit:
+            text = f"{PACKET_NAMES[kind]} of {size} bytes is above session.{option} = {limit}"
+            raise ProtocolError(text, "MQTT-4.8.0-1")
+
+    def is_at_end(self) -> bool:
+        """Whether every packet of the last chunk was taken, so that the next may be fed."""
+        return self.position >= self.size
 
     def is_shortest(self) -> bool:
         """Whether the remaining length is spelled in as few bytes as it needs.
@@ -177,6 +209,8 @@ class Reader:
         self.end = end
         self.packet = packet
         self.statement = statement
+        #: For whoever reads a part of the fields at a time.
+        self.steps: int = 0
 
     def byte(self) -> int:
         position = self.position
@@ -225,7 +259,8 @@ def read_connect(data: bytes, start: int, end: int) -> Connect:
             "protocol level " + str(asked) + " is not served [MQTT-3.1.2-2]", REFUSED_PROTOCOL_LEVEL
         )
     flags = reader.byte()
-    check_connect_flags(flags)
+    lenient = level == LEVEL_3_1
+    check_connect_flags(flags, lenient)
     connect.clean_session = flags & 2 != 0
     connect.keep_alive = reader.integer()
     reader.statement = "MQTT-3.1.3-3"
@@ -239,7 +274,6 @@ def read_connect(data: bytes, start: int, end: int) -> Connect:
         connect.will_qos = flags >> 3 & 3
         connect.will_retain = flags & 32 != 0
     # MQTT 3.1 lets a client announce a user name or password and end the packet before it.
-    lenient = level == LEVEL_3_1
     if flags & 128 and not (lenient and reader.is_at_end()):
         reader.statement = "MQTT-3.1.2-19"
         connect.username = decode_text(reader.field(), "user name")
@@ -251,18 +285,25 @@ def read_connect(data: bytes, start: int, end: int) -> Connect:
     return connect
 
 
-def check_connect_flags(flags: int) -> None:
+def is_mqtt31(data: bytes, start: int) -> bool:
+    """Whether a CONNECT whose variable header begins at `start` is one of MQTT 3.1."""
+    return data[start : start + 9] in MQTT_3_1
+
+
+def check_connect_flags(flags: int, lenient: bool = False) -> None:
     """Checks the connect flags against each other (section 3.1.2).
+
+    `lenient` is for MQTT 3.1, which disregards the reserved flag, and QoS and RETAIN of no will.
 
     Raises:
         ProtocolError: a combination that the standard forbids.
     """
-    if flags & 1:
+    if flags & 1 and not lenient:
         raise ProtocolError("reserved connect flag set", "MQTT-3.1.2-3")
     if flags & 4:
         if flags >> 3 & 3 == 3:
             raise ProtocolError("will QoS 3", "MQTT-3.1.2-14")
-    else:
+    elif not lenient:
         if flags & 24:
             raise ProtocolError("will QoS without a will", "MQTT-3.1.2-13")
         if flags & 32:
@@ -285,41 +326,65 @@ def read_packet_id(data: bytes, start: int, end: int, packet: str) -> int:
     return packet_id
 
 
-def read_subscribe(data: bytes, start: int, end: int) -> tuple[int, list[SubscribeRequest]]:
-    """Opens a SUBSCRIBE: packet id and the filters in order (section 3.8).
+def open_request(kind: int, data: bytes, start: int, end: int) -> tuple[int, Reader]:
+    """Opens a SUBSCRIBE or UNSUBSCRIBE: its packet id, and a reader at its first filter (sections 3.8 and 3.10).
 
     Raises:
         ProtocolError: it breaks a rule.
     """
-    reader = Reader(data, start, end, "SUBSCRIBE", "MQTT-3.8.3-3")
+    statement = "MQTT-3.8.3-3" if kind == SUBSCRIBE else "MQTT-3.10.3-2"
+    name = PACKET_NAMES[kind]
+    reader = Reader(data, start, end, name, statement)
     packet_id = reader.integer()
     if packet_id == 0:
-        raise ProtocolError("packet id 0 in SUBSCRIBE", "MQTT-2.3.1-1")
-    requests: list[SubscribeRequest] = []
+        raise ProtocolError("packet id 0 in " + name, "MQTT-2.3.1-1")
     if reader.is_at_end():
-        raise ProtocolError("SUBSCRIBE without a topic filter", "MQTT-3.8.3-3")
+        raise ProtocolError(name + " without a topic filter", statement)
+    return packet_id, reader
+
+
+def next_filter(reader: Reader) -> str:
+    """The next filter of an UNSUBSCRIBE; raises ProtocolError if it breaks a rule."""
+    return decode_filter(reader.field())
+
+
+def next_request(reader: Reader, level: int) -> tuple[str, int]:
+    """The next filter of a SUBSCRIBE and its QoS, of whose byte MQTT 3.1 does not use the upper six bits.
+
+    Raises:
+        ProtocolError: it breaks a rule.
+    """
+    topic_filter = decode_filter(reader.field())
+    qos = reader.byte()
+    if level == LEVEL_3_1:
+        qos &= 3
+    if qos > 2:
+        raise ProtocolError("requested QoS byte " + str(qos), "MQTT-3.8.3-4")
+    return topic_filter, qos
+
+
+def read_subscribe(data: bytes, start: int, end: int) -> tuple[int, list[SubscribeRequest]]:
+    """Opens a whole SUBSCRIBE: packet id and the filters in order.
+
+    Raises:
+        ProtocolError: it breaks a rule.
+    """
+    packet_id, reader = open_request(SUBSCRIBE, data, start, end)
+    requests: list[SubscribeRequest] = []
     while not reader.is_at_end():
-        topic_filter = decode_filter(reader.field())
-        qos = reader.byte()
-        if qos > 2:
-            raise ProtocolError("requested QoS byte " + str(qos), "MQTT-3.8.3-4")
+        topic_filter, qos = next_request(reader, LEVEL_3_1_1)
         requests.append(SubscribeRequest(topic_filter, qos))
     return packet_id, requests
 
 
 def read_unsubscribe(data: bytes, start: int, end: int) -> tuple[int, list[str]]:
-    """Opens an UNSUBSCRIBE: packet id and the filters in order (section 3.10).
+    """Opens a whole UNSUBSCRIBE: packet id and the filters in order.
 
     Raises:
         ProtocolError: it breaks a rule.
     """
-    reader = Reader(data, start, end, "UNSUBSCRIBE", "MQTT-3.10.3-2")
-    packet_id = reader.integer()
-    if packet_id == 0:
-        raise ProtocolError("packet id 0 in UNSUBSCRIBE", "MQTT-2.3.1-1")
+    packet_id, reader = open_request(UNSUBSCRIBE, data, start, end)
     filters: list[str] = []
-    if reader.is_at_end():
-        raise ProtocolError("UNSUBSCRIBE without a topic filter", "MQTT-3.10.3-2")
     while not reader.is_at_end():
-        filters.append(decode_filter(reader.field()))
+        filters.append(next_filter(reader))
     return packet_id, filters

@@ -72,10 +72,12 @@ class ProtocolError(Exception):
 class ConnectRefused(Exception):
     """A CONNECT that is answered by a CONNACK with a return code other than 0 [MQTT-3.2.2-5]."""
 
-    def __init__(self, text: str, code: int) -> None:
+    def __init__(self, text: str, code: int, plugin: str = "") -> None:
         super().__init__(text)
         self.text = text
         self.code = code
+        #: Whose decision it is, "" if it is the broker's.
+        self.plugin = plugin
 
 
 class Connect:

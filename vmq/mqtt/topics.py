@@ -106,3 +106,28 @@ def matches(topic_filter: str, topic: str) -> bool:
         if word != "+" and word != topic_words[index]:
             return False
     return len(filter_words) == len(topic_words)
+
+
+def joined(words: list[str], index: int) -> str | None:
+    """The words from an index on, as text; None if there are none."""
+    return "/".join(words[index:]) if index < len(words) else None
+
+
+def common_words(rest: list[str], words: list[str], index: int) -> int:
+    """How many words `rest` has in common with those from an index on, from its first one."""
+    most = min(len(rest), len(words) - index)
+    for number in range(most):
+        if rest[number] != words[index + number]:
+            return number
+    return most
+
+
+def stands_at(rest: str, topic: str, offset: int) -> bool:
+    """Whether the levels in `rest` are those of a topic from an offset on."""
+    end = offset + len(rest)
+    return topic.startswith(rest, offset) and (end == len(topic) or topic[end] == "/")
+
+
+def text_size(text: str) -> int:
+    """Bytes of memory that the characters of a text take at most."""
+    return len(text) if text.isascii() else 4 * len(text)

@@ -10,6 +10,7 @@ own, plugin after plugin as before.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import Any, Final
 
 from vmq_hooks import Accept, Cache, Next, Refuse, Subscription
@@ -37,11 +38,13 @@ class NoticeChain:
             guard = step.guard
             if guard.failures and not guard.lets_through(step.hook):
                 continue
+            began = perf_counter()
             try:
                 step.call(*arguments)
             except Exception as error:  # noqa: BLE001 - contained: whatever a plugin raises
                 guard.failed(step.hook, error)
             else:
+                step.observe(perf_counter() - began)
                 if guard.failures:
                     guard.succeeded()
 
@@ -50,6 +53,8 @@ class Granted(list[Subscription]):
     """Subscriptions that a plugin wants instead of those asked for."""
 
     plugin = ""
+    #: When the verdict ends, by the core's clock; 0: it has no lifetime.
+    until = 0.0
 
 
 class VerdictChain:
@@ -59,7 +64,9 @@ class VerdictChain:
         self.hook = hook
         self.kept = KeptVerdicts(hook, clock)
         self._steps = tuple(steps)
-        self._publishes = hook == "auth_on_publish"
+        self._lapses = hook in ("auth_on_publish", "auth_on_subscribe")
+        asked = ", ".join(step.guard.plugin for step in steps) or "none"
+        self._nobody = f"no plugin accepted it (asked: {asked})"
 
     def __call__(self, *arguments: Any) -> Any:
         found = self.kept.find(arguments)
@@ -104,7 +111,7 @@ class VerdictChain:
         return self._answer(verdict, arguments, holds, step)
 
     def _exhausted(self) -> Refuse:
-        return Refuse("no plugin accepted it")
+        return Refuse(self._nobody)
 
     def _answer(
         self,
@@ -127,8 +134,10 @@ class VerdictChain:
             return answer
         until = self.kept.until(holds)
         if until:
-            if answer is None and self._publishes:
+            if answer is None and self._lapses:
                 answer = Kept(until)
+            elif isinstance(answer, Granted):
+                answer.until = until
             if isinstance(answer, Refuse):
                 answer = answer.with_traceback(None)
             self.kept.keep(arguments, holds, until, answer)

@@ -1,13 +1,15 @@
-"""What can be told of plugins before one starts: whether each can be loaded, and takes its options."""
+"""What can be told of plugins before one starts: whether each can be loaded, takes its options, and finds its files."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from vmq_hooks import Plugin
+from vmq_hooks import Checking, Mistake, Plugin
 
-from vmq.config_plugins import PluginOptions, own_config
+from vmq.config import Config
+from vmq.config_plugins import PluginOptions, own_config, own_problem, value_at
 from vmq.config_sources import ConfigError
+from vmq.config_streams import StreamOptions, check_name, from_plain
 from vmq.plugins.guard import Guard
 from vmq.plugins.implementations import steps_of
 from vmq.plugins.loading import LoadError, load
@@ -35,28 +37,89 @@ def prepare(name: str, options: PluginOptions) -> tuple[Plugin, Any]:
         raise LoadError(f"plugin {name}: {type(error).__name__}: {error}") from error
 
 
+class CheckingBroker:
+    """What a plugin that is checked sees of the broker (`vmq_hooks.Checking`).
+
+    Args:
+        options: the plugin's section.
+        configured: the streams that the configuration names.
+        alone: whether the broker is one process.
+    """
+
+    def __init__(
+        self,
+        options: PluginOptions,
+        configured: Mapping[str, StreamOptions],
+        alone: bool = True,
+    ) -> None:
+        self.config_dir: Final = folder_of(options)
+        self._configured = configured
+        self._alone = alone
+        #: The streams that it will declare.
+        self.declared: dict[str, StreamOptions] = {}
+
+    def declare_stream(self, name: str, options: Mapping[str, Any]) -> None:
+        if not self._alone:
+            raise ValueError("streams are kept by one process; accepted: broker.workers = 1")
+        if name in self._configured:
+            raise ValueError(f"there is a stream {name!r} already, made by the configuration")
+        check_name(name)
+        self.declared[name] = from_plain(name, dict(options))
+
+
+def check(name: str, options: PluginOptions, plugin: Plugin, config: Any, broker: Checking) -> None:
+    """Has a plugin that is not started say what would keep it from that.
+
+    Raises:
+        ConfigError: something would.
+        LoadError: its check itself is broken.
+    """
+    try:
+        mistakes = [Mistake(*each) for each in plugin.check(broker, config)]
+    except ValueError as error:
+        mistakes = [Mistake("", str(error))]
+    except Exception as error:
+        raise LoadError(f"plugin {name}: check: {type(error).__name__}: {error}") from error
+    if mistakes:
+        raise ConfigError(
+            own_problem(name, options, each.option, each.what, value_at(options, each.option))
+            for each in mistakes
+        )
+
+
 class Checked:
     """The plugins of a configuration, as far as they can be known without a start.
 
     `problems` has a line for each thing that would keep the broker from starting them.
+
+    Args:
+        config: the configuration.
+        alone: whether the broker will be one process.
     """
 
-    def __init__(self, sections: Mapping[str, PluginOptions]) -> None:
+    def __init__(self, config: Config, alone: bool = True) -> None:
         self.problems: list[str] = []
+        #: Those that may be started as they are, each with its own configuration.
+        self.prepared: dict[str, tuple[Plugin, Any]] = {}
+        #: The streams that they will declare.
+        self.streams: dict[str, StreamOptions] = {}
         self._hooks: dict[str, frozenset[str]] = {}
         #: Plugins that say only when they run which of their hooks they want.
         self._undecided: set[str] = set()
-        for name, options in sections.items():
+        for name, options in config.plugins.items():
             if options.enabled:
-                self._check(name, options)
+                self._check(name, options, CheckingBroker(options, config.streams, alone))
 
-    def _check(self, name: str, options: PluginOptions) -> None:
+    def _check(self, name: str, options: PluginOptions, broker: CheckingBroker) -> None:
         try:
-            plugin, _ = prepare(name, options)
+            plugin, own = prepare(name, options)
             steps = steps_of(name, plugin, Guard(name))
+            check(name, options, plugin, own, broker)
         except (LoadError, ConfigError) as error:
             self.problems += str(error).splitlines()
             return
+        self.prepared[name] = (plugin, own)
+        self.streams |= broker.declared
         self._hooks[name] = frozenset(steps)
         if type(plugin).serves is not Plugin.serves:
             self._undecided.add(name)

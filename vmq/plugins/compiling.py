@@ -1,7 +1,7 @@
 """From plugins in their order to call sites: done when plugins change, never when a message comes."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from vmq_hooks.specs import CHAINS
 
@@ -23,6 +23,7 @@ class Member(Protocol):
     lanes: Lanes
 
 
+M = TypeVar("M", bound=Member)
 Wrap = Callable[[str, Any], Any]
 
 
@@ -59,7 +60,7 @@ def first(members: Sequence[Member], hook: str) -> OnlyChain | None:
 
 
 def compile_into(
-    selection: Selection, members: Sequence[Member], clock: Callable[[], float], wrap: Wrap | None
+    selection: Selection, members: Sequence[Member], clock: Callable[[], float], wrap: Wrap
 ) -> list[VerdictChain]:
     """Sets every site of a selection's hooks; returns the chains that keep verdicts."""
     chains: list[VerdictChain] = []
@@ -75,7 +76,7 @@ def compile_into(
             site = _verdicts(selection, members, hook, clock)
             if site is not None:
                 chains.append(site)
-        setattr(selection.hooks, hook, site if wrap is None or site is None else wrap(hook, site))
+        setattr(selection.hooks, hook, site if site is None else wrap(hook, site))
     selection.hooks.resolve()
     return chains
 
@@ -87,20 +88,28 @@ def _rewrites(members: Sequence[Member], hook: str) -> RewriteChain | None:
     return RewriteChain([each for each in steps if isinstance(each, AnswerStep)])
 
 
+def deciding(names: Sequence[str] | None, members: Sequence[M], hook: str) -> list[M] | None:
+    """Those who are asked for a verdict, in order; None: the hook is not called.
+
+    Args:
+        names: the plugins chosen for it; None: all.
+        members: the plugins that run.
+        hook: an auth hook.
+    """
+    if names is None:
+        return [each for each in members if hook in each.steps] or None
+    if not names:
+        return None
+    # Whoever was chosen and is not there cannot say yes: the chain stays, and refuses at its end.
+    by_name = {each.name: each for each in members}
+    return [by_name[each] for each in names if each in by_name and hook in by_name[each].steps]
+
+
 def _verdicts(
     selection: Selection, members: Sequence[Member], hook: str, clock: Callable[[], float]
 ) -> VerdictChain | None:
-    names = selection.names_for(hook)
-    if names is None:
-        chosen = [each for each in members if hook in each.steps]
-        if not chosen:
-            return None
-    else:
-        # Whoever was chosen and is not there cannot say yes: the chain stays, and refuses at its end.
-        by_name = {each.name: each for each in members}
-        chosen = [by_name[each] for each in names if each in by_name]
-        chosen = [each for each in chosen if hook in each.steps]
-        if not names:
-            return None
+    chosen = deciding(selection.names_for(hook), members, hook)
+    if chosen is None:
+        return None
     steps = [each.steps[hook] for each in chosen]
     return VerdictChain(hook, [each for each in steps if isinstance(each, VerdictStep)], clock)

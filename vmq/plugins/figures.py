@@ -42,6 +42,17 @@ def families(
     yield Family("plugin_breaker_opened", "counter", "Times that a breaker opened.", opened)
     is_open = _each(guards, lambda guard: int(guard.state is not State.CLOSED))
     yield Family("plugin_breaker_open", "gauge", "1 while a plugin's breaker is open.", is_open)
+    blocked = _each(guards, lambda guard: guard.blocked)
+    text = "Times that a plugin held the event loop up for 0.4 s or longer."
+    yield Family("plugin_event_loop_blocked", "counter", text, blocked)
+    times = tuple(
+        ((("plugin", plugin), ("hook", hook)), histogram)
+        for plugin, guard in guards.items()
+        for hook, histogram in guard.times.items()
+    )
+    if times:
+        text = "What calls of a hook took; of an async one until it answered."
+        yield Family("plugin_hook_seconds", "histogram", text, histograms=times)
     yield from _own(counters)
     yield from _gauges(gauges)
 

@@ -5,9 +5,13 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import perf_counter
 from typing import Final
 
+from vmq_hooks import Refuse
 from vmq_hooks.breaker import Breaker
+
+from vmq.histogram import Histogram
 
 log = logging.getLogger("vmq.plugins")
 
@@ -41,6 +45,12 @@ class Guard(Breaker):
         self.timeouts: Counter[str] = Counter()
         self.skipped: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
+        #: Seconds that calls took, by hook; of an async implementation until its answer.
+        self.times: dict[str, Histogram] = {}
+        #: Times that it held the event loop up (`vmq.watchdog`).
+        self.blocked = 0
+        #: What on_deliver answers where it fails.
+        self.failed_delivery: Refuse | None = None
         #: Async verdicts under way.
         self.under_way = 0
         self._idle: asyncio.Future[None] | None = None
@@ -52,6 +62,10 @@ class Guard(Breaker):
             return True
         self.skipped[hook] += 1
         return False
+
+    def times_of(self, hook: str) -> Histogram:
+        """What calls of a hook took."""
+        return self.times.setdefault(hook, Histogram())
 
     def succeeded(self) -> None:
         """A call went well."""
@@ -79,12 +93,14 @@ class Guard(Breaker):
         self._tell(hook, "error=too many calls wait; one is left out", None)
 
     @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """An async verdict is under way."""
+    def waiting(self, observe: Callable[[float], None]) -> Iterator[None]:
+        """An async verdict is under way; `observe` is told how many seconds it took."""
+        began = perf_counter()
         self.under_way += 1
         try:
             yield
         finally:
+            observe(perf_counter() - began)
             self.under_way -= 1
             if not self.under_way and self._idle is not None and not self._idle.done():
                 self._idle.set_result(None)
@@ -99,7 +115,9 @@ class Guard(Breaker):
         """Goes on with the counts of the guard of the plugin's code of before."""
         self.errors, self.timeouts = other.errors, other.timeouts
         self.skipped, self.dropped = other.skipped, other.dropped
-        self.opened = other.opened
+        self.opened, self.blocked = other.opened, other.blocked
+        for hook, times in other.times.items():
+            self.times_of(hook).add(times)
 
     def _count(self) -> None:
         if self.on_failure():

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import (
     AsyncIterator,
+    Awaitable,
     Callable,
     Collection,
     Coroutine,
@@ -57,6 +58,8 @@ class Host(Protocol):
     async def disconnect(self, subscriber_id: SubscriberId, cleanup: bool) -> bool: ...
 
     async def disconnect_users(self, usernames: Collection[str]) -> int: ...
+
+    async def drop_wills(self, usernames: Collection[str]) -> int: ...
 
     async def reauthorize(self, subscriber_id: SubscriberId | None) -> int: ...
 
@@ -142,6 +145,7 @@ class Handle:
         self._counters = counters
         self._forget = forget
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._readers: list[Callable[[], Awaitable[object]]] = []
         self.gauges: dict[str, PluginGauge] = {}
         self._log = logging.getLogger(f"vmq.plugins.{name}")
         self._config_dir = config_dir
@@ -211,11 +215,25 @@ class Handle:
     async def disconnect_users(self, usernames: Collection[str]) -> int:
         return await self._host.disconnect_users(frozenset(usernames))
 
+    async def drop_wills(self, usernames: Collection[str]) -> int:
+        return await self._host.drop_wills(frozenset(usernames))
+
     async def reauthorize(self, subscriber_id: SubscriberId | None = None) -> int:
         return await self._host.reauthorize(subscriber_id)
 
     def forget_verdicts(self) -> None:
         self._forget()
+
+    def on_reload(self, read: Callable[[], Awaitable[object]]) -> None:
+        self._readers.append(read)
+
+    async def reread(self) -> None:
+        """Has the plugin read its files again; what fails is logged."""
+        for read in self._readers:
+            try:
+                await read()
+            except Exception as error:  # noqa: BLE001 - contained: it is the plugin's, whatever it is
+                self._log.error("the plugin's files are not read anew", exc_info=error)
 
     def metrics(self) -> Sequence[SeenMetric]:
         return self._host.figures()

@@ -109,18 +109,34 @@ class PluginHost:
         return output is not None
 
     async def disconnect_users(self, usernames: Collection[str]) -> int:
-        ended = 0
+        def end(client: Connection) -> bool:
+            client.session.will = None  # who is gone says nothing more
+            client.close("disconnected by a plugin: its user is gone or changed")
+            return True
+
+        return await self._of_users(usernames, end)
+
+    async def drop_wills(self, usernames: Collection[str]) -> int:
+        def drop(client: Connection) -> bool:
+            had_one = client.session.will is not None
+            client.session.will = None
+            return had_one
+
+        return await self._of_users(usernames, drop)
+
+    async def _of_users(self, usernames: Collection[str], act: Callable[[Connection], bool]) -> int:
+        """Does something to all clients that are here under these names; returns for how many it was true."""
+        done = 0
         for registry in list(self._registries.values()):
             for number, subscriber in enumerate(list(registry.subscribers.values())):
                 output = subscriber.output
                 if isinstance(output, Connection) and output.session.username in usernames:
-                    output.close("disconnected by a plugin: its user is gone or changed")
-                    ended += 1
+                    done += act(output)
                 if number % 1000 == 999:
                     registry.core.outbox.flush()
                     await asyncio.sleep(0)  # others want to be served
             registry.core.outbox.flush()
-        return ended
+        return done
 
     async def reauthorize(self, subscriber_id: SubscriberId | None) -> int:
         return await reauthorize(self._registries, subscriber_id)

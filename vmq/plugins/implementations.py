@@ -3,6 +3,7 @@
 pluggy compares names and arguments with the specifications; it takes no part in the calls.
 """
 
+import difflib
 import inspect
 
 import pluggy
@@ -34,13 +35,32 @@ def steps_of(name: str, plugin: Plugin, guard: Guard) -> dict[str, Step]:
         manager.register(plugin, name)
         manager.check_pending()
     except pluggy.PluginValidationError as error:
-        raise LoadError(f"plugin {name}: {error}") from None
+        raise LoadError(f"plugin {name}: {error}{_hint(plugin)}") from None
     steps: dict[str, Step] = {}
     for caller in manager.get_hookcallers(plugin) or ():
         for found in caller.get_hookimpls():
             _check(name, caller.name, found)
             steps[caller.name] = _step(caller.name, guard, found)
     return steps
+
+
+def _hint(plugin: Plugin) -> str:
+    """What the hooks that there are not may have been meant to be."""
+    marked = {
+        each
+        for each in dir(type(plugin))
+        if hasattr(getattr(type(plugin), each, None), f"{PROJECT}_impl")
+    }
+    close = {
+        each: difflib.get_close_matches(each, CHAINS, n=1)
+        for each in sorted(marked - CHAINS.keys())
+    }
+    return "".join(
+        f"; there is no hook {name!r}, did you mean {found[0]!r}?"
+        if found
+        else f"; there is no hook {name!r} (hooks: {', '.join(CHAINS)})"
+        for name, found in close.items()
+    )
 
 
 def _check(name: str, hook: str, found: pluggy.HookImpl) -> None:

@@ -13,6 +13,9 @@ from vmq_hooks import Cache
 
 #: Verdicts kept for one chain.
 LIMIT: Final = 16_384
+#: Characters and bytes that the facts of a kept call have at most: clients bring topics of 64 KiB, and a great many
+#: filters in one SUBSCRIBE.
+LONGEST: Final = 4096
 #: Combinations of facts known for one chain; plugins have one or two.
 SHAPES: Final = 8
 
@@ -75,6 +78,12 @@ def together(first: Cache | None, second: Cache | None) -> Cache | None:
     return Cache(min(first.seconds, second.seconds), first.by | frozenset(second.by))
 
 
+def _length(fact: object) -> int:
+    if isinstance(fact, list | tuple):
+        return sum(_length(each) for each in fact)
+    return len(fact) if isinstance(fact, str | bytes) else 1
+
+
 class KeptVerdicts:
     """The kept verdicts of one chain, the least recently used in front."""
 
@@ -115,7 +124,10 @@ class KeptVerdicts:
         facts = self._facts(shape)
         if facts is None:
             return
-        self._entries[shape, *[fact(arguments) for fact in facts]] = (until, answer)
+        key = [fact(arguments) for fact in facts]
+        if _length(key) > LONGEST:
+            return
+        self._entries[shape, *key] = (until, answer)
         while len(self._entries) > self._limit:
             self._entries.popitem(last=False)
 

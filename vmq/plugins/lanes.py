@@ -6,6 +6,7 @@ other. What waits is bounded: beyond the limit notices are left out, counted and
 
 import asyncio
 from collections import deque
+from time import perf_counter
 from typing import Any, Final
 
 from vmq_hooks import SubscriberId
@@ -59,6 +60,7 @@ class Lanes:
         guard = self._guard
         if step.is_open():
             return
+        began = perf_counter()
         try:
             async with asyncio.timeout(guard.deadline) as limit:
                 await step.call(*arguments)
@@ -70,6 +72,7 @@ class Lanes:
         except Exception as error:  # noqa: BLE001 - contained: it is the plugin's, whatever it is
             guard.failed(step.hook, error)
         else:
+            step.observe(perf_counter() - began)
             if guard.failures:
                 guard.succeeded()
 

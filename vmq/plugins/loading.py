@@ -18,6 +18,8 @@ from typing import Any, Final
 from vmq_hooks import Plugin
 from vmq_hooks.plugin import ENTRY_POINTS
 
+from vmq.plugins.places import where_raised
+
 _NUMBERS: Final = count(1)
 #: Begins the names of modules that come from a path.
 _PREFIX: Final = "vmq_plugin_"
@@ -49,7 +51,26 @@ def load(name: str, path: Path | None) -> type[Plugin]:
     except LoadError:
         raise
     except Exception as error:
-        raise LoadError(f"plugin {name}: {type(error).__name__}: {error}") from error
+        where = where_raised(error, _source(name, path))
+        text = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise LoadError(f"plugin {name}: {type(error).__name__}: {text}{where}") from error
+
+
+def _source(name: str, path: Path | None) -> str:
+    """Where the code of a plugin that could not be loaded lies; "" if that cannot be told."""
+    if path is not None:
+        return str(path)
+    spec = importlib.util.find_spec(_package_of(name))
+    folders = [] if spec is None else list(spec.submodule_search_locations or ())
+    return folders[0] if folders else ""
+
+
+def source_of(kind: type[Plugin]) -> str:
+    """Where a plugin's code lies: its package's folder, or its file; "" if it has none."""
+    top = sys.modules.get(kind.__module__.partition(".")[0])
+    folders = list(getattr(top, "__path__", ()))
+    module = sys.modules.get(kind.__module__)
+    return str(folders[0] if folders else getattr(module, "__file__", None) or "")
 
 
 def forget(kind: type[Plugin]) -> None:
@@ -93,19 +114,27 @@ def _execute(name: str, path: Path) -> ModuleType:
 
 def _from_package(name: str) -> type[Plugin]:
     found = [each for each in entry_points(group=ENTRY_POINTS) if each.name == name]
-    package = f"vmq_{name.replace('-', '_')}"
     if len({each.value for each in found}) > 1:
         values = ", ".join(sorted({each.value for each in found}))
         raise LoadError(f"plugin {name}: several packages offer it: {values}")
     if found:
         return _load_anew(name, found[0])
     importlib.invalidate_caches()
+    package = _package_of(name)
     if importlib.util.find_spec(package) is None:
         there = ", ".join(installed()) or "none"
         raise LoadError(
             f"plugin {name}: not installed (installed: {there}); give plugins.{name}.path for a file"
         )
     return _load_anew(name, EntryPoint(name, package, ENTRY_POINTS))
+
+
+def _package_of(name: str) -> str:
+    """The package that an installed plugin is: its entry point's, else the one of its name."""
+    for each in entry_points(group=ENTRY_POINTS):
+        if each.name == name:
+            return each.module.partition(".")[0]
+    return f"vmq_{name.replace('-', '_')}"
 
 
 def _load_anew(name: str, entry_point: EntryPoint) -> type[Plugin]:

@@ -6,33 +6,39 @@ were.
 """
 
 import asyncio
+import contextlib
 import inspect
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Final, Literal
 
 import msgspec
-from vmq_hooks import Plugin
+from vmq_hooks import Plugin, Refuse
 from vmq_hooks.breaker import State
 
+from vmq.config import Config
 from vmq.config_plugins import PluginOptions, own_config
 from vmq.config_sources import ConfigError
 from vmq.hooks import Hooks
 from vmq.plugins.chains import VerdictChain, settled
-from vmq.plugins.checking import folder_of, prepare
+from vmq.plugins.checking import CheckingBroker, check, folder_of, prepare
 from vmq.plugins.compiling import Selection, Wrap, compile_into, first, notices
 from vmq.plugins.guard import Guard
 from vmq.plugins.handle import Handle, Host, PluginCounters, PluginGauge
 from vmq.plugins.implementations import steps_of
 from vmq.plugins.lanes import Lanes
-from vmq.plugins.loading import LoadError, forget, installed
+from vmq.plugins.loading import LoadError, forget, installed, source_of
+from vmq.plugins.places import is_within, said, where_it_waits, where_raised
+from vmq.plugins.protection import lost, told, unguarded
 
 log = logging.getLogger("vmq.plugins")
 
 #: Seconds that a plugin has to start, and to stop.
 START_TIMEOUT: Final = 30.0
 STOP_TIMEOUT: Final = 10.0
+#: Seconds after which the log says that a plugin is still starting.
+TELL_AFTER: Final = 2.0
 
 
 class PluginError(Exception):
@@ -49,6 +55,8 @@ class Loaded:
         self.guard = guard
         self.lanes = Lanes(guard)
         self.steps = steps_of(name, plugin, guard)
+        #: The file of its code, or the folder.
+        self.source = source_of(type(plugin))
         self.handle: Handle | None = None
 
 
@@ -63,6 +71,8 @@ class Status(msgspec.Struct, frozen=True):
     breaker: str
     errors: int
     timeouts: int
+    #: Of a change: what everybody may do since then, as no plugin is asked any more.
+    opened: str = ""
 
 
 class Plugins:
@@ -71,18 +81,24 @@ class Plugins:
     Args:
         host: the broker, for the plugins' handles.
         hooks: the call sites of clients of listeners that choose no plugins.
-        sections: the sections of the configuration.
+        config: the configuration.
         clock: monotonic seconds.
+        prepared: plugins that are loaded and checked already, each with its own configuration.
+        over: stands between the core and every call site, as `Logins.over` does.
     """
 
     def __init__(
         self,
         host: Host,
         hooks: Hooks,
-        sections: Mapping[str, PluginOptions],
+        config: Config,
         clock: Callable[[], float] = time.monotonic,
+        prepared: Mapping[str, tuple[Plugin, Any]] | None = None,
+        over: Wrap = lambda _hook, site: site,
     ) -> None:
-        self.sections = dict(sections)
+        self.sections = dict(config.plugins)
+        self._streams = config.streams
+        self._prepared = dict(prepared or {})
         self.loaded: dict[str, Loaded] = {}
         self._host = host
         self._clock = clock
@@ -95,6 +111,7 @@ class Plugins:
         self._guards: dict[str, Guard] = {}
         #: Plugins that were handed over as objects.
         self._given: dict[str, Plugin] = {}
+        self._over = over
         self._wrap: Wrap | None = None
 
     # Call sites
@@ -121,6 +138,10 @@ class Plugins:
         self._wrap = wrap
         self._compile()
 
+    def _wrapped(self, hook: str, site: Any) -> Any:
+        site = self._over(hook, site)
+        return site if self._wrap is None else self._wrap(hook, site)
+
     async def only(self, hook: str, *arguments: Any) -> Any:
         """What the first plugin answers to a hook of the broker's own; None if nobody has it, or it fails."""
         chain = first(self.in_order(), hook)
@@ -130,7 +151,7 @@ class Plugins:
         members = self.in_order()
         self._chains = []
         for selection in self._selections:
-            self._chains += compile_into(selection, members, self._clock, self._wrap)
+            self._chains += compile_into(selection, members, self._clock, self._wrapped)
 
     def in_order(self) -> list[Loaded]:
         """The running plugins as chains ask them."""
@@ -194,8 +215,8 @@ class Plugins:
             self._compile()
             log.info("plugin enabled name=%s", name)
 
-    async def disable(self, name: str) -> None:
-        """Takes a plugin out of the chains and stops it.
+    async def disable(self, name: str) -> list[str]:
+        """Takes a plugin out of the chains and stops it; returns what everybody may do since then.
 
         Raises:
             PluginError: it does not run.
@@ -203,15 +224,23 @@ class Plugins:
         async with self._lock:
             old = self._running(name)
             del self.loaded[name]
-            self._compile()
+            opened = self._take_effect()
             await self._retire(old)
             log.info("plugin disabled name=%s", name)
+            return opened
 
-    async def reload(self, name: str) -> None:
+    async def reload(self, name: str, *, force: bool = False) -> list[str]:
         """Starts the plugin's code and configuration as they are now, in place of what runs.
 
+        Args:
+            name: the plugin.
+            force: also if it serves an auth hook no more that it served.
+
+        Returns:
+            What everybody may do since then.
+
         Raises:
-            PluginError: the new code cannot be loaded or started; the old goes on.
+            PluginError: the new code cannot be loaded or started, or protects less; the old goes on.
         """
         async with self._lock:
             old = self._running(name)
@@ -219,10 +248,38 @@ class Plugins:
                 raise PluginError(
                     f"plugin {name!r} was made by the program; there is no newer code"
                 )
-            self.loaded[name] = await self._bring_up(name)
-            self._compile()
+            try:
+                new = await self._bring_up(name)
+                if not force:
+                    await self._refuse_lost(old, new)
+            except PluginError as error:
+                log.error("plugin not reloaded, the old code goes on: %s", error)
+                raise
+            self.loaded[name] = new
+            opened = self._take_effect()
             await self._retire(old)
             log.info("plugin reloaded name=%s", name)
+            return opened
+
+    async def _refuse_lost(self, old: Loaded, new: Loaded) -> None:
+        """Refuses new code that serves an auth hook no more: by a misspelt name, most often."""
+        missing = lost(old.steps, new.steps)
+        if missing:
+            self._guards[old.name] = old.guard
+            await self._retire(new)
+            raise PluginError(
+                f"plugin {old.name}: the new code serves {', '.join(missing)} no more (but "
+                f"{', '.join(new.steps) or 'nothing'}); vmq plugin reload --force {old.name} takes it all the same"
+            )
+
+    def _take_effect(self) -> list[str]:
+        """Has other plugins serve from now on; tells what everybody may do by that."""
+        before = unguarded(each.hooks for each in self._selections)
+        self._compile()
+        opened = told(before, unguarded(each.hooks for each in self._selections))
+        for text in opened:
+            log.warning("%s", text)
+        return opened
 
     async def take_over(
         self, sections: Mapping[str, PluginOptions], changed: Mapping[str, Any]
@@ -259,13 +316,19 @@ class Plugins:
                 if runs:
                     await self.disable(name)
             elif runs:
-                await self.reload(name)
+                # Options say which hooks some plugins serve: what they leave out is wanted, and told.
+                await self.reload(name, force=True)
             else:
                 await self.enable(name)
         except PluginError as error:
             log.error("plugin not changed: %s", error)
             return str(error)
         return None
+
+    async def reread(self) -> None:
+        """Has the plugins read the files that are theirs again."""
+        handles = [each.handle for each in self.in_order() if each.handle is not None]
+        await asyncio.gather(*(each.reread() for each in handles))
 
     def _running(self, name: str) -> Loaded:
         found = self.loaded.get(name)
@@ -281,11 +344,10 @@ class Plugins:
         if options is None:
             known = ", ".join(self.sections) or "there is none"
             raise PluginError(f"there is no [plugins.{name}] in the configuration ({known})")
-        try:
-            found = self._load(name, options)
-        except (LoadError, ConfigError) as error:
-            raise PluginError(str(error)) from error
-        plugin, config = found
+        if name in self._prepared:
+            plugin, config = self._prepared.pop(name)
+        else:
+            plugin, config = await self._prepare(name, options)
         guard = Guard(
             name,
             options.deadline,
@@ -293,6 +355,8 @@ class Plugins:
             options.breaker_seconds,
             self._clock,
         )
+        if options.on_deliver_failure == "withhold":
+            guard.failed_delivery = Refuse(f"plugin {name} fails")
         try:
             loaded = Loaded(name, options, plugin, guard)
         except LoadError as error:
@@ -302,6 +366,21 @@ class Plugins:
         await self._start(loaded, config)
         self._guards[name] = guard
         return loaded
+
+    async def _prepare(self, name: str, options: PluginOptions) -> tuple[Plugin, Any]:
+        """Loads and checks a plugin."""
+        try:
+            plugin, config = self._load(name, options)
+            broker = CheckingBroker(options, self._streams)
+            async with asyncio.timeout(START_TIMEOUT):
+                await asyncio.to_thread(check, name, options, plugin, config, broker)
+        except TimeoutError:
+            raise PluginError(
+                f"plugin {name}: check takes longer than {START_TIMEOUT:g} s"
+            ) from None
+        except (LoadError, ConfigError) as error:
+            raise PluginError(str(error)) from error
+        return plugin, config
 
     def _load(self, name: str, options: PluginOptions) -> tuple[Plugin, Any]:
         given = self._given.get(name)
@@ -322,19 +401,42 @@ class Plugins:
             async with asyncio.timeout(START_TIMEOUT):
                 started = loaded.plugin.start(handle, config)
                 if inspect.isawaitable(started):
-                    await started
+                    await self._patiently(loaded, started)
                 loaded.steps = {
                     hook: step for hook, step in loaded.steps.items() if loaded.plugin.serves(hook)
                 }
         except Exception as error:
             await handle.close()
-            what = str(error) or type(error).__name__
-            raise PluginError(f"plugin {loaded.name} cannot start: {what}") from error
+            what = said(error)
+            if isinstance(error, TimeoutError):
+                what = f"it has not started within {START_TIMEOUT:.0f} s"
+            where = where_raised(error, loaded.source)
+            raise PluginError(f"plugin {loaded.name} cannot start: {what}{where}") from error
+
+    async def _patiently(self, loaded: Loaded, started: Awaitable[None]) -> None:
+        """Waits for a plugin's start, and tells after a while where it hangs."""
+
+        def tell() -> None:
+            log.warning(
+                "plugin %s is still starting%s; it has %.0f s",
+                loaded.name,
+                where_it_waits(started, loaded.source),
+                START_TIMEOUT,
+            )
+
+        timer = asyncio.get_running_loop().call_later(TELL_AFTER, tell)
+        try:
+            await started
+        finally:
+            timer.cancel()
 
     async def _retire(self, old: Loaded) -> None:
         """Lets a plugin answer what it was asked, then stops it. What fails is logged."""
         try:
-            await old.guard.wait_idle()
+            # Each verdict has its deadline, but for those that wait for their turn: `stop` answers them.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(old.guard.deadline + 1):
+                    await old.guard.wait_idle()
             await old.lanes.finish(STOP_TIMEOUT)
             async with asyncio.timeout(STOP_TIMEOUT):
                 stopped = old.plugin.stop()
@@ -345,6 +447,19 @@ class Plugins:
         if old.handle is not None:
             await old.handle.close()
         forget(type(old.plugin))
+
+    # Who holds the event loop up
+
+    def owner_of(self, file: str) -> str | None:
+        """The running plugin whose code a file is; None = none's. For any thread."""
+        for name, loaded in tuple(self.loaded.items()):
+            if is_within(file, loaded.source):
+                return name
+        return None
+
+    def was_blocked(self, name: str) -> None:
+        """A plugin held the event loop up."""
+        self._guards[name].blocked += 1
 
     # Figures
 

@@ -1,23 +1,25 @@
 """Asking auth_on_subscribe again about subscriptions that there are; those no longer allowed end.
 
 Live sessions are asked about with the hooks of their listener, durable ones that are away with those
-of listeners that choose no plugins. A session that was restored from disk has no known user until its
-client comes back: it is asked about then.
+of listeners that choose no plugins. A durable session of which no user is known is asked about when its
+client comes back, as all are.
 """
 
 import asyncio
-import logging
-from collections.abc import Mapping
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final
 
-from vmq_hooks import REFUSED_QOS, Refuse, SubscriberId, Subscription
+from vmq_hooks import Refuse, SubscriberId
 
 from vmq.connection import Connection
 from vmq.hooks import Hooks
 from vmq.plugins.chains import settled
 from vmq.registry import Registry, Subscriber
+from vmq.rights import STEP, lapse_of, take_back, tell_of_lost, wanted_of
 
-log = logging.getLogger("vmq.plugins")
+#: Sessions that are asked about at a time where many verdicts end at once.
+AT_ONCE: Final = 16
 
 
 async def reauthorize(registries: Mapping[str, Registry], only: SubscriberId | None) -> int:
@@ -42,49 +44,68 @@ async def reauthorize(registries: Mapping[str, Registry], only: SubscriberId | N
 
 async def ask_again(registry: Registry, subscriber: Subscriber) -> int:
     """Asks about one client's subscriptions; returns how many ended."""
-    hooks = hooks_of(registry, subscriber)
-    hook = hooks.auth_on_subscribe
-    queue = subscriber.queue
-    if hook is None or not subscriber.subscriptions:
+    if subscriber.output is None and subscriber.owner is None:
         return 0
-    if subscriber.output is None and not subscriber.is_known:
-        subscriber.recheck = True
-        return 0
-    subscriber.recheck = False
-    wanted = [Subscription(each, had.qos) for each, had in subscriber.subscriptions.items()]
-    answer = await settled(hook(queue.username, queue.subscriber_id(), wanted))
-    if registry.subscribers.get(subscriber.client_id) is not subscriber:
-        return 0
-    lost = _take_back(registry, subscriber, wanted, answer)
-    if lost:
-        log.info("subscriptions ended client=%s count=%d", subscriber.client_id, len(lost))
-        if hooks.on_topic_unsubscribed is not None:
-            hooks.on_topic_unsubscribed(queue.subscriber_id(), lost)
+    lost: list[str] = []
+    plugin = ""
+    wanted = wanted_of(subscriber)
+    for start in range(0, len(wanted), STEP):
+        if start:
+            await asyncio.sleep(0)
+        hooks = hooks_of(registry, subscriber)
+        if hooks.auth_on_subscribe is None:
+            break
+        queue, part = subscriber.queue, wanted[start : start + STEP]
+        answer = await settled(hooks.auth_on_subscribe(queue.username, queue.subscriber_id(), part))
+        if registry.subscribers.get(subscriber.client_id) is not subscriber:
+            return 0
+        output = subscriber.output
+        if isinstance(answer, Refuse) and answer.unavailable:
+            # Nobody could decide: the subscriptions stay, and are asked about when the client comes back.
+            if output is not None:
+                output.close(f"subscriptions cannot be judged: {answer.reason} [MQTT-4.8.0-2]")
+            break
+        if output is not None:
+            output.judge_again(lapse_of(answer))
+        ended = take_back(registry, subscriber, part, answer)
+        if ended:
+            plugin = getattr(answer, "plugin", "")
+        lost += ended
+    tell_of_lost(registry, subscriber, hooks_of(registry, subscriber), lost, plugin)
     registry.core.outbox.flush()
     return len(lost)
-
-
-def _take_back(
-    registry: Registry, subscriber: Subscriber, wanted: list[Subscription], answer: Any
-) -> list[str]:
-    """Ends what is refused, and what was replaced by another filter; takes over lower QoS."""
-    if isinstance(answer, Refuse):
-        granted = [Subscription(each.topic_filter, REFUSED_QOS) for each in wanted]
-    elif isinstance(answer, list):
-        granted = answer
-    else:
-        return []
-    lost: list[str] = []
-    for had, now in zip(wanted, granted, strict=True):
-        if now.qos == REFUSED_QOS or now.topic_filter != had.topic_filter:
-            if registry.unsubscribe(subscriber, had.topic_filter):
-                lost.append(had.topic_filter)
-        elif now.qos != had.qos and had.topic_filter in subscriber.subscriptions:
-            registry.subscribe(subscriber, had.topic_filter, now.qos)
-    return lost
 
 
 def hooks_of(registry: Registry, subscriber: Subscriber) -> Hooks:
     """The hooks of the listener that the client came in by."""
     output = subscriber.output
     return output.session.hooks if isinstance(output, Connection) else registry.core.hooks
+
+
+class Lapsed:
+    """Sessions with verdicts that have ended, asked about anew: a few at a time, however many there are.
+
+    Args:
+        spawn: runs a coroutine.
+    """
+
+    def __init__(self, spawn: Callable[[Coroutine[Any, Any, None]], object]) -> None:
+        self._spawn = spawn
+        self._waiting: deque[tuple[Registry, Subscriber]] = deque()
+        self._running = 0
+
+    def put(self, registry: Registry, subscriber: Subscriber) -> None:
+        """Has a session asked about soon."""
+        self._waiting.append((registry, subscriber))
+        if self._running < AT_ONCE:
+            self._running += 1
+            self._spawn(self._run())
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting:
+                registry, subscriber = self._waiting.popleft()
+                if registry.subscribers.get(subscriber.client_id) is subscriber:
+                    await ask_again(registry, subscriber)
+        finally:
+            self._running -= 1

@@ -3,10 +3,12 @@
 import asyncio
 import inspect
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import Any, Final
 
 from vmq_hooks import Refuse
 from vmq_hooks.answers import ACCEPT, NEXT, AnswerError, Verdict, read_verdict
+from vmq_hooks.deadline import LIMIT
 
 from vmq.plugins.guard import Guard
 
@@ -43,6 +45,7 @@ class Step:
         self.function = function
         self.is_async = inspect.iscoroutinefunction(function)
         self.call = adapted(function, taken, given)
+        self.observe = guard.times_of(hook).observe
 
     def is_open(self) -> bool:
         """Whether the plugin's breaker forbids to call."""
@@ -51,13 +54,14 @@ class Step:
 
 
 class VerdictStep(Step):
-    """A place in a chain of an auth hook. Whatever fails is a refusal."""
+    """A place in a chain of an auth hook. Whatever fails is a refusal that says: not now."""
 
     def ask(self, arguments: tuple[Any, ...]) -> Any:
         """The verdict; of an async implementation the coroutine, to be handed to `settle`."""
         guard = self.guard
         if guard.failures and not guard.lets_through(self.hook):
-            return Refuse(f"plugin {guard.plugin} fails and is not asked for now")
+            return Refuse(f"plugin {guard.plugin} fails and is not asked for now", unavailable=True)
+        began = perf_counter()
         try:
             returned = self.call(*arguments)
         except Refuse as refusal:
@@ -66,14 +70,16 @@ class VerdictStep(Step):
             return self.failed(error)
         if self.is_async:
             return returned
+        self.observe(perf_counter() - began)
         return self.read(returned, arguments)
 
     async def settle(self, verdict: Any, arguments: tuple[Any, ...]) -> Verdict:
         """Waits for a coroutine that `ask` gave, no longer than the plugin's deadline."""
         guard = self.guard
         try:
-            with guard.waiting():
+            with guard.waiting(self.observe):
                 async with asyncio.timeout(guard.deadline) as limit:
+                    LIMIT.set(limit)
                     returned = await verdict
         except Refuse as refusal:
             returned = refusal
@@ -81,7 +87,7 @@ class VerdictStep(Step):
             if not limit.expired():
                 return self.failed(error)
             guard.timed_out(self.hook)
-            return Refuse(f"plugin {guard.plugin} gave no verdict in time")
+            return Refuse(f"plugin {guard.plugin} gave no verdict in time", unavailable=True)
         except Exception as error:  # noqa: BLE001 - contained
             return self.failed(error)
         return self.read(returned, arguments)
@@ -108,11 +114,11 @@ class VerdictStep(Step):
 
     def failed(self, error: BaseException | str) -> Refuse:
         self.guard.failed(self.hook, error)
-        return Refuse(f"plugin {self.guard.plugin} failed in {self.hook}")
+        return Refuse(f"plugin {self.guard.plugin} failed in {self.hook}", unavailable=True)
 
 
 class AnswerStep(Step):
-    """A place in a chain whose answer is no verdict: a change, or what was asked for. What fails is None."""
+    """A place in a chain whose answer is no verdict: a change, or what was asked for."""
 
     def __init__(
         self,
@@ -129,18 +135,28 @@ class AnswerStep(Step):
     def ask(self, arguments: tuple[Any, ...]) -> Any:
         """The answer or None; of an async implementation the coroutine, for `settle`."""
         if self.is_open():
-            return None
+            return self.instead()
+        began = perf_counter()
         try:
-            returned = self.call(*arguments)
-            return returned if self.is_async else self.read(returned)
+            try:
+                returned = self.call(*arguments)
+            except Refuse as refusal:
+                if self.hook != "on_deliver":
+                    raise
+                returned = refusal
+            if self.is_async:
+                return returned
+            self.observe(perf_counter() - began)
+            return self.read(returned)
         except Exception as error:  # noqa: BLE001 - contained
             return self.failed(error)
 
     async def settle(self, change: Any) -> Any:
         guard = self.guard
         try:
-            with guard.waiting():
+            with guard.waiting(self.observe):
                 async with asyncio.timeout(guard.deadline) as limit:
+                    LIMIT.set(limit)
                     return self.read(await change)
         except TimeoutError as error:
             if not limit.expired():
@@ -159,5 +175,10 @@ class AnswerStep(Step):
             self.guard.succeeded()
         return change
 
-    def failed(self, error: BaseException) -> None:
+    def failed(self, error: BaseException) -> Refuse | None:
         self.guard.failed(self.hook, str(error) if isinstance(error, AnswerError) else error)
+        return self.instead()
+
+    def instead(self) -> Refuse | None:
+        """The answer of a plugin that fails: none, unless a message is to be kept back then."""
+        return self.guard.failed_delivery if self.hook == "on_deliver" else None

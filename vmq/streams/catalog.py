@@ -10,7 +10,6 @@ import fcntl
 import json
 import logging
 import os
-import re
 import shutil
 import threading
 import time
@@ -21,11 +20,12 @@ from typing import Final, Literal
 
 import msgspec
 
-from vmq.config_streams import StreamOptions, from_plain
+from vmq.config_streams import StreamOptions, check_name, from_plain
 from vmq.mqtt.topics import matches
 from vmq.streams.appender import Appender
 from vmq.streams.commits import Commits
 from vmq.streams.cursor import Log
+from vmq.streams.damaged import appender_of, open_partition
 from vmq.streams.errors import StreamError, UnknownPartitionError, UnknownStreamError
 from vmq.streams.janitor import Janitor
 from vmq.streams.partition import Partition, sync_folder
@@ -37,9 +37,6 @@ log = logging.getLogger("vmq.streams")
 Origin = Literal["config", "command", "plugin"]
 
 DEFINITION: Final = "stream.json"
-#: As names of tables in the configuration are.
-NAME: Final = re.compile(r"[a-z0-9]+([_-][a-z0-9]+)*\Z")
-_LONGEST_NAME: Final = 100
 MOST_STREAMS: Final = 1000
 
 
@@ -53,8 +50,12 @@ class Stream:
         origin: Origin,
         commits: Commits,
         clock: Callable[[], float],
+        *,
+        strict: bool = False,
     ) -> None:
+        """`strict`: a damaged partition is no partition of this stream, and nothing of it is opened."""
         self.folder = folder
+        self.strict = strict
         self.name = folder.name
         self.origin = origin
         self.options = options
@@ -68,13 +69,16 @@ class Stream:
         except BaseException:
             self.close()
             raise
-        self.appender = Appender(options, self.partitions, commits)
+        self.appender = appender_of(options, self.partitions, commits)
 
     def _add_partitions(self) -> None:
         """Opens those that are not open yet."""
         for number in range(len(self.partitions), self.options.partitions):
             folder = self.folder / str(number)
-            partition = Partition(folder, self.name, number, self.options, self.clock)
+            if self.strict:
+                partition = Partition(folder, self.name, number, self.options, self.clock)
+            else:
+                partition = open_partition(folder, self.name, number, self.options, self.clock)
             partition.on_publish = self._tell
             self.partitions.append(partition)
 
@@ -86,7 +90,7 @@ class Stream:
         self._add_partitions()
         # What is gathered already goes the way it was to go: by the old appender.
         before = self.appender
-        self.appender = Appender(options, self.partitions, before.commits)
+        self.appender = appender_of(options, self.partitions, before.commits)
         self.appender.take_over(before)
 
     def _tell(self) -> None:
@@ -138,9 +142,11 @@ class Catalog:
         declared: those that the configuration names.
         commits: their commits; the catalog starts and feeds its writer.
         clock: seconds since 1970.
+        strict: refuse to open while a partition is damaged, as other nodes of a cluster count on this one's; else it
+            alone is refused.
 
     Raises:
-        StreamError: another process uses the folder, a definition cannot be used, a segment is damaged.
+        StreamError: another process uses the folder, a definition cannot be used; `strict`: a segment is damaged.
         OSError: the disk.
     """
 
@@ -150,11 +156,14 @@ class Catalog:
         declared: Mapping[str, StreamOptions],
         commits: Commits,
         clock: Callable[[], float] = time.time,
+        *,
+        strict: bool = False,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.commits = commits
         self.clock = clock
+        self.strict = strict
         self.on_change: Callable[[], None] = lambda: None
         #: Told of the name of a stream that was made, changed or deleted here.
         self.on_definition: Callable[[str], None] = lambda _name: None
@@ -177,31 +186,27 @@ class Catalog:
                 shutil.rmtree(path)
             elif path.is_dir() and path.name not in declared:
                 options, origin = read_definition(path)
-                stream = Stream(path, options, origin, self.commits, self.clock)
+                stream = self._stream(path, options, origin)
                 stream.fed = origin == "command"
                 self.streams[path.name] = stream
         for name, options in declared.items():
             self._put(name, options, "config")
 
+    def _stream(self, path: Path, options: StreamOptions, origin: Origin) -> Stream:
+        return Stream(path, options, origin, self.commits, self.clock, strict=self.strict)
+
     def _put(self, name: str, options: StreamOptions, origin: Origin) -> Stream:
         """Makes a stream, or gives it other options."""
-        if not NAME.match(name) or len(name) > _LONGEST_NAME:
-            raise StreamError(
-                f"{name!r:.120} is no name for a stream; accepted: lower-case letters and digits, "
-                f"joined by single _ or -, {_LONGEST_NAME} at most"
-            )
+        try:
+            check_name(name)
+        except ValueError as error:
+            raise StreamError(str(error)) from None
         if len(self.streams) >= MOST_STREAMS:
             raise StreamError(f"there are {MOST_STREAMS} streams already; accepted: fewer")
         path = self.folder / name
-        if (path / DEFINITION).exists():
-            before, _ = read_definition(path)
-            if options.partitions < before.partitions:
-                raise StreamError(
-                    f"streams.{name}.partitions = {options.partitions}: there are {before.partitions}, "
-                    "and messages in them; accepted: as many or more"
-                )
+        check_partitions(path, options)
         write_definition(path, options, origin)
-        self.streams[name] = Stream(path, options, origin, self.commits, self.clock)
+        self.streams[name] = self._stream(path, options, origin)
         return self.streams[name]
 
     def start(self) -> None:
@@ -225,6 +230,10 @@ class Catalog:
         """The partitions of all streams."""
         for stream in list(self.streams.values()):
             yield from stream.partitions
+
+    def damaged(self) -> Iterator[Partition]:
+        """The partitions that are refused until they are mended."""
+        return (each for each in self.all_partitions() if each.damage is not None)
 
     def get(self, name: str) -> Stream:
         """One stream.
@@ -382,6 +391,22 @@ def read_definition(folder: Path) -> tuple[StreamOptions, Origin]:
         raise StreamError(f"{folder} is no stream: it has no {DEFINITION}") from None
     except (ValueError, KeyError, TypeError) as error:
         raise StreamError(f"{path} cannot be used: {error}") from None
+
+
+def check_partitions(folder: Path, options: StreamOptions) -> None:
+    """Refuses fewer partitions than a stream has; one that is not there yet may have any number.
+
+    Raises:
+        StreamError: there would be fewer, or the stream's definition cannot be used.
+    """
+    if not (folder / DEFINITION).exists():
+        return
+    before, _ = read_definition(folder)
+    if options.partitions < before.partitions:
+        raise StreamError(
+            f"streams.{folder.name}.partitions = {options.partitions}: there are {before.partitions}, "
+            "and messages in them; accepted: as many or more"
+        )
 
 
 def write_definition(folder: Path, options: StreamOptions, origin: Origin) -> None:

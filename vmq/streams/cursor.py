@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyarrow import ipc
 
 from vmq.streams.columns import Projection
-from vmq.streams.errors import OutOfRangeError, StreamError
+from vmq.streams.errors import DamagedError, OutOfRangeError, StreamError
 from vmq.streams.frame import END
 from vmq.streams.index import Index, load
 from vmq.streams.partition import Sealed
@@ -95,6 +95,8 @@ class Log(Extent, Protocol):
     def closed(self) -> bool: ...
     @property
     def visible(self) -> int: ...
+    @property
+    def damage(self) -> DamagedError | None: ...
 
 
 class Place:
@@ -112,11 +114,14 @@ class Cursor:
 
     Raises:
         OutOfRangeError: the partition has no such offset. Its end is one: rows may come.
+        DamagedError: it is refused as a whole.
     """
 
     def __init__(self, partition: Log, offset: int) -> None:
         self.partition = partition
         self.offset = offset
+        if partition.damage is not None:
+            raise partition.damage
         earliest, end = partition.earliest, partition.end
         if not earliest <= offset <= end:
             raise self._out_of_range()
@@ -351,7 +356,7 @@ def offset_at(partition: Log, time: int) -> int:
         bases = [each.base for each in partition.sealed if each.time >= time][:1]
         base = bases[0] if bases else partition.active.index.base
         end = partition.end
-    if base >= end:
+    if base >= end or partition.damage is not None:
         return end
     with Cursor(partition, base) as cursor:
         place = cursor.open()

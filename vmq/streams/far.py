@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from vmq.streams.cursor import Cursor, Extent, Log, Place
-from vmq.streams.errors import StreamError
+from vmq.streams.errors import DamagedError, StreamError
 from vmq.streams.index import Index
 from vmq.streams.segment import Header
 
@@ -91,6 +91,7 @@ class FarLog:
         self.stream = stream
         self.number = number
         self.header = Header(stream, number)
+        self.damage: DamagedError | None = None
         self.earliest = begin.earliest
         self.end = begin.end
         self.begin: Located | None = begin

@@ -41,6 +41,9 @@ class Access(Protocol):
     def may_write(self, user: str | None, topic: str) -> bool:
         """Whether the user may publish to a topic."""
 
+    def longest_payload(self) -> int:
+        """Bytes of the largest payload that may be published; 0 is no limit."""
+
 
 class Anybody:
     """Every caller may do everything: for a server on loopback, as `allow_anonymous = "loopback"` has it."""
@@ -53,6 +56,9 @@ class Anybody:
 
     def may_write(self, _user: str | None, _topic: str) -> bool:
         return True
+
+    def longest_payload(self) -> int:
+        return 0
 
 
 class Tokens:

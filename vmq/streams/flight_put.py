@@ -68,6 +68,8 @@ class Put:
         for number, part in self.parts(rows):
             if places is not None and places.owner(name, number) is not None:
                 elsewhere.append(places.append(name, number, part))
+            elif (damage := self.stream.partitions[number].damage) is not None:
+                raise damage
             else:
                 items.append(Item(self.stream.partitions[number], part, self.stream.appender.keys))
         for item in items:
@@ -107,6 +109,7 @@ class Put:
             )
         keys = self.stream.appender.keys.column(topics, clients)
         payloads, retain = column(batch, "payload", b""), column(batch, "retain", False)
+        check_payloads(payloads, self.access)
         columns = [topics, payloads, qos, retain, times, clients, keys, headers]
         return pa.RecordBatch.from_arrays(columns, schema=STORED)
 
@@ -152,6 +155,15 @@ def check_topic(topic: str, access: Access, user: str | None) -> None:
         raise flight.FlightUnauthorizedError(
             f"{'anonymous callers' if user is None else repr(user)} may not publish to {topic!r:.120}",
             b'{"code": "no_permission"}',
+        )
+
+
+def check_payloads(payloads: pa.Array, access: Access) -> None:
+    """Refuses rows of which one has a larger payload than a PUBLISH may have (`limits.max_message_size`)."""
+    limit = access.longest_payload()
+    if limit and len(payloads) and pc.max(pc.binary_length(payloads)).as_py() > limit:
+        raise BadPutError(
+            f"a payload is above max_message_size; accepted: at most {limit} bytes (limits.max_message_size)"
         )
 
 

@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 from pyarrow import flight
 
 from vmq.streams.flight_access import Access
-from vmq.streams.flight_put import BadPutError, check_topic
+from vmq.streams.flight_put import BadPutError, check_payloads, check_topic
 from vmq.streams.staging import MESSAGE, Staging
 
 #: Seconds that `publish` may take before the caller is told to ask again; the work goes on.
@@ -89,6 +89,7 @@ def check(batch: pa.RecordBatch, access: Access, user: str | None, allowed: set[
     qos = batch.column("qos")
     if pc.any(pc.or_(pc.less(qos, 0), pc.greater(qos, 2))).as_py():
         raise BadPutError("a qos that is none; accepted: 0, 1, 2")
+    check_payloads(batch.column("payload"), access)
     for topic in batch.column("topic").unique().to_pylist():
         if topic not in allowed:
             check_topic(topic, access, user)

@@ -5,8 +5,8 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from vmq.streams.errors import StreamError
-from vmq.streams.merge import merge
+from vmq.streams.errors import DamagedError, StreamError
+from vmq.streams.merge import join, merge
 from vmq.streams.partition import Partition
 
 log = logging.getLogger("vmq.streams")
@@ -51,6 +51,10 @@ class Janitor:
                 partition.sync_behind()
                 while partition.unmerged and not (self.stopping or partition.gone):
                     merge(partition, partition.unmerged.pop())
+                if not (self.stopping or partition.gone):
+                    join(partition)
             except (OSError, StreamError) as error:
+                if isinstance(error, DamagedError):
+                    partition.flaws[error.path] = error
                 # The segment stays as it is, and is taken up again after the next start.
                 log.error("cannot tidy %s: %s", partition.folder, error)

@@ -9,7 +9,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -31,6 +31,11 @@ log = logging.getLogger("vmq.streams")
 #: A batch in a segment has at most this many rows, and about this many bytes in memory.
 BATCH_ROWS: Final = 16_384
 BATCH_BYTES: Final = 4 << 20
+
+#: A segment is sealed when it has this many batches and they are small, so that they are merged soon: a small one costs
+#: a reader as much time as a thousand rows of a large one.
+MANY: Final = 256
+SMALL: Final = 1 << 16
 
 CHECKPOINT: Final = "checkpoint"
 #: Stands beside segments that are a copy of another node's, which still owns the partition.
@@ -78,6 +83,9 @@ class Partition:
         OSError: the disk.
     """
 
+    #: Why nothing can be read or written here (`vmq.streams.damaged`).
+    damage: DamagedError | None = None
+
     def __init__(
         self,
         folder: Path,
@@ -104,6 +112,8 @@ class Partition:
         self.gone = False
         self.closed = False
         self.is_copy = (folder / COPY).exists()
+        #: Sealed segments in which damage was found since the start.
+        self.flaws: dict[Path, DamagedError] = {}
         #: Readers see offsets below `end`, and bytes of the active segment below `visible`.
         self.end = 0
         self.visible = 0
@@ -135,11 +145,15 @@ class Partition:
         if not paths:
             base = noted.next_offset if noted else 0
             return self._begin(base)
-        sealed = []
+        sealed: list[Sealed] = []
         for path in paths[:-1]:
             base = int(path.stem)
             index = recover_sealed(path, base, self.header)
-            sealed.append(sealed_of(path, index))
+            each = sealed_of(path, index)
+            if sealed and each.end <= sealed[-1].end:
+                self._unlink([each])  # a join was interrupted: its copy has these rows
+            else:
+                sealed.append(each)
         self._check_order([*((each.base, each.end) for each in sealed), (int(paths[-1].stem), 0)])
         self.sealed = tuple(sealed)
         self.unmerged = [each for each in sealed if not each.merged]
@@ -217,8 +231,11 @@ class Partition:
         active, options = self.active, self.options
         if not active.index.frames:
             return False
+        index = active.index
+        if index.frames >= MANY and index.size < index.frames * SMALL:
+            return True
         age = self.clock() - active.began
-        return active.index.size + size > options.segment_bytes or age >= self.segment_age
+        return index.size + size > options.segment_bytes or age >= self.segment_age
 
     def sync(self) -> None:
         """Waits until what is written is on disk."""
@@ -331,9 +348,7 @@ class Partition:
     def _forget_sealed(self) -> None:
         with self.changed:
             gone, self.sealed, self.unmerged = self.sealed, (), []
-        for each in gone:
-            each.path.unlink(missing_ok=True)
-            index_path(each.path).unlink(missing_ok=True)
+        self._unlink(gone)
 
     def close(self) -> None:
         """Closes the files; what was published stays."""
@@ -387,23 +402,39 @@ class Partition:
                 size -= each.size
             self.sealed = self.sealed[len(gone) :]
             self.unmerged = [each for each in self.unmerged if each not in gone]
-        for each in gone:
-            each.path.unlink(missing_ok=True)
-            index_path(each.path).unlink(missing_ok=True)
+        self._unlink(gone)
         return gone
 
-    def replace(self, old: Sealed, work: Path, index: Index) -> None:
-        """Puts a merged copy in a sealed segment's place, unless that is gone meanwhile."""
+    def replace(self, run: Sequence[Sealed], work: Path, index: Index) -> None:
+        """Puts a merged copy in the place of neighbouring sealed segments, unless one is gone meanwhile."""
+        first, *others = run
         with self.changed:
-            if old not in self.sealed:
+            before = [each for each in self.sealed if each.base < first.base]
+            behind = self.sealed[len(before) + len(run) :]
+            if self.sealed != (*before, *run, *behind):
                 work.unlink()
                 return
-            work.replace(old.path)
-            fresh = sealed_of(old.path, index)
-            self.sealed = tuple(fresh if each is old else each for each in self.sealed)
+            work.replace(first.path)
+            self.sealed = (*before, sealed_of(first.path, index), *behind)
         with suppress(OSError):
-            index.save(index_path(old.path))
+            index.save(index_path(first.path))
+        # The copy has to be there for good before what it replaces goes. Who is interrupted leaves segments that it
+        # covers; they go when the partition is opened again.
         sync_folder(self.folder)
+        self._unlink(others)
+
+    def leave_merged(self, old: Sealed) -> None:
+        """Notes that a sealed segment has nothing to merge."""
+        with self.changed:
+            self.sealed = tuple(
+                each._replace(merged=True) if each is old else each for each in self.sealed
+            )
+
+    @staticmethod
+    def _unlink(segments: Iterable[Sealed]) -> None:
+        for each in segments:
+            each.path.unlink(missing_ok=True)
+            index_path(each.path).unlink(missing_ok=True)
 
 
 def sealed_of(path: Path, index: Index) -> Sealed:

@@ -31,6 +31,8 @@ class RestingLog:
         OSError: the disk.
     """
 
+    damage: DamagedError | None = None
+
     def __init__(self, stored: StoredPartition) -> None:
         self.stream = stored.stream
         self.number = stored.number

@@ -6,6 +6,7 @@ A broker may run meanwhile. What it has noted as written is read, what it delete
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from vmq.streams.errors import DamagedError, StreamError, UnknownStreamError
 from vmq.streams.frame import END
 from vmq.streams.index import load
 from vmq.streams.partition import CHECKPOINT, COPY
-from vmq.streams.recovery import is_torn
+from vmq.streams.recovery import examine, is_torn
 from vmq.streams.segment import SUFFIX, FlawError, Header, Span, file_name, index_path, read_span
 
 
@@ -128,8 +129,31 @@ class StoredPartition:
         return (self.folder / COPY).exists()
 
     def segments(self) -> list[Path]:
-        """The files, oldest first; those before the last are sealed."""
-        return sorted(self.folder.glob("*" + SUFFIX))
+        """The files, oldest first; those before the last are sealed.
+
+        Without those whose rows are in one before them as well: a join was interrupted, or goes on just now.
+        """
+        paths = sorted(self.folder.glob("*" + SUFFIX))
+        found = []
+        reached = 0
+        for path, after in zip_longest(paths, paths[1:]):
+            if int(path.stem) < reached:
+                continue
+            found.append(path)
+            if after is not None:
+                reached = self._end_of(path, int(after.stem))
+        return found
+
+    def _end_of(self, path: Path, expected: int) -> int:
+        """The offset behind a sealed segment; the expected one if it cannot be told."""
+        try:
+            index = load(index_path(path), int(path.stem), path.stat().st_size - len(END))
+            if index is None:
+                with path.open("rb") as file:
+                    index = examine(file.fileno(), path, int(path.stem), self.header)
+        except (OSError, DamagedError):
+            return expected
+        return index.end
 
     def spans(self, fields: list[int] | None = None) -> Iterator[Span]:
         """All rows, some MiB at a time, to the end of what was noted as written.
@@ -137,15 +161,33 @@ class StoredPartition:
         Raises:
             DamagedError: a segment is not what was written.
         """
+        reached = 0
+        while True:
+            try:
+                for span in self._spans_from(reached, fields):
+                    yield span
+                    reached = span.offset + span.rows.num_rows
+            except FileNotFoundError:
+                continue  # the broker joined it with its neighbours, or deleted it: what there is now?
+            return
+
+    def _spans_from(self, start: int, fields: list[int] | None) -> Iterator[Span]:
+        """The rows from an offset on."""
         noted = checkpoint.read(self.folder / CHECKPOINT)
         paths = self.segments()
-        for number, path in enumerate(paths, 1):
+        for path, after in zip_longest(paths, paths[1:]):
+            if after is not None and int(after.stem) <= start:
+                continue
             limit = None
-            if number == len(paths) and noted is not None and noted.base == int(path.stem):
+            if after is None and noted is not None and noted.base == int(path.stem):
                 limit = noted.position
             with path.open("rb") as file:
                 try:
-                    yield from self._spans(file.fileno(), path, limit, fields)
+                    for span in self._spans(file.fileno(), path, limit, fields):
+                        skip = max(0, start - span.offset)
+                        if skip < span.rows.num_rows:
+                            yield Span(span.rows.slice(skip), span.offset + skip, span.next)
+                            start = span.offset + span.rows.num_rows
                 except FlawError as flaw:
                     raise flaw.damage(path) from None
 

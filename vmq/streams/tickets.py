@@ -86,7 +86,7 @@ def decode(raw: bytes, kind: type[T], what: str) -> T:
         raise BadTicketError(f"the {what} has {len(raw)} bytes; accepted: at most {LONGEST}")
     try:
         return msgspec.json.decode(raw, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         fields = ", ".join(field.encode_name for field in msgspec.structs.fields(kind))
         raise BadTicketError(
             f"the {what} cannot be understood: {error}; accepted: a JSON object of {fields}"

@@ -145,6 +145,7 @@ class Tracer:
 
     def _followed(self, traces: list[Trace], hook: str, begin: float, inner: Pending) -> Pending:
         outer = Pending(inner.cancel)
+        outer.charge = inner.charge
 
         def arrived(answer: Any) -> None:
             _tell(traces, hook, begin, answer)
@@ -163,7 +164,8 @@ def _tell(traces: list[Trace], hook: str, begin: float, answer: Any) -> None:
 def verdict_of(hook: str, answer: Any) -> str:
     """What a call site answered, in words."""
     if isinstance(answer, Refuse):
-        return f'refused "{answer.reason}"'
+        whose = f" by {answer.plugin}" if answer.plugin else ""
+        return f'refused{whose} "{answer.reason}"'
     if isinstance(answer, Kept):
         return "accepted, and kept"
     if answer is None:

@@ -51,9 +51,11 @@ class Begin(Struct, frozen=True, tag=True):
 
 
 class Follow(Struct, frozen=True, tag=True):
-    """To a worker that runs: another configuration. `Followed` answers."""
+    """To a worker that runs: the configuration. `Followed` answers."""
 
     settings: Settings
+    #: It was read anew, changed or not: so are the files that it names.
+    is_read: bool = False
 
 
 class Ready(Struct, frozen=True, tag=True):

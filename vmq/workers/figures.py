@@ -10,6 +10,7 @@ from typing import Any, Final
 from prometheus_client.core import HistogramMetricFamily, Metric
 
 from vmq.admin.metrics import MetricRow
+from vmq.http.metrics import buckets_of
 from vmq.http.report import FamilyReport, ListenerReport, Report
 
 #: Figures that all workers have alike, or of which only the worst counts.
@@ -22,6 +23,7 @@ _GREATEST: Final = frozenset(
         "retain_memory",
         "retain_messages",
         "store_failing",
+        "store_short_of_disk",
         "uptime_seconds",
         "vmq_build_info",
     }
@@ -45,18 +47,17 @@ def metrics_of(reports: Reports) -> Iterator[Metric]:
 
 
 def _metric_of(family: FamilyReport) -> Metric:
-    if family.buckets:
-        return HistogramMetricFamily(family.name, family.help, labels=["worker"])
+    if family.histograms:
+        names = [name for name, _ in family.histograms[0].labels]
+        return HistogramMetricFamily(family.name, family.help, labels=[*names, "worker"])
     return Metric(family.name, family.help, family.kind)
 
 
 def _add(metric: Metric, family: FamilyReport, worker: str) -> None:
     if isinstance(metric, HistogramMetricFamily):
-        buckets = [
-            ("+Inf" if bound == float("inf") else repr(bound), float(count))
-            for bound, count in family.buckets
-        ]
-        metric.add_metric([worker], buckets, family.total)
+        for each in family.histograms:
+            values = [value for _, value in each.labels]
+            metric.add_metric([*values, worker], buckets_of(each.buckets), each.total)
         return
     name = family.name + "_total" if family.kind == "counter" else family.name
     for sample in family.samples:

@@ -41,9 +41,9 @@ class Here:
             "leave_cluster": self._leave_cluster,
             "remove_member": self._remove_member,
             "list_plugins": self._list_plugins,
-            "enable_plugin": lambda wanted: self._plugin("enable_plugin", wanted.name, True),
-            "disable_plugin": lambda wanted: self._plugin("disable_plugin", wanted.name, False),
-            "reload_plugin": lambda wanted: self._plugin("reload_plugin", wanted.name, None),
+            "enable_plugin": lambda wanted: self._plugin("enable_plugin", wanted, True),
+            "disable_plugin": lambda wanted: self._plugin("disable_plugin", wanted, False),
+            "reload_plugin": lambda wanted: self._plugin("reload_plugin", wanted, None),
             "list_streams": self._list_streams,
             "list_metrics": self._list_metrics,
             "list_options": lambda wanted: Listing(
@@ -144,12 +144,15 @@ class Here:
                 rows[row.name] = row if found is None else _together(found, row)
         return rows
 
-    async def _plugin(self, operation: str, name: str, runs: bool | None) -> Done:
+    async def _plugin(self, operation: str, wanted: Any, runs: bool | None) -> Done:
         """Has every worker do something with a plugin; `runs`: whether one that starts later is to have it."""
+        name = wanted.name
         workers = self._crew.complete()
+        opened = ""
         for worker in workers:
             try:
-                await self._crew.ask(worker, BY_NAME[operation], {"name": name})
+                done = await self._crew.ask(worker, BY_NAME[operation], wanted)
+                opened = opened or msgspec.json.decode(done, type=PluginRow).opened
             except AdminError as error:
                 if worker is workers[0]:
                     raise  # nothing has changed anywhere
@@ -159,7 +162,7 @@ class Here:
         rows = await self._plugin_rows()
         if name not in rows:
             raise NotFoundError(f"there is no plugin {name!r} any more")
-        return rows[name]
+        return msgspec.structs.replace(rows[name], opened=opened)
 
     # --- the cluster that the workers belong to
 

@@ -150,11 +150,13 @@ class Plan:
         }
         limit = config.limits.max_memory
         memory = limit if limit < 0 else max(1, (limit or default_limit()) // self.count)
+        most = config.store.max_bytes
         return replace(
             config,
             broker=replace(config.broker, data_dir=str(self.data_folder(number)), workers=1),
             listeners=listeners,
             limits=replace(config.limits, max_memory=memory),
+            store=replace(config.store, max_bytes=most if most < 0 else _part(most, self.count)),
             cluster=self._cluster(number, config.cluster),
         )
 

@@ -213,13 +213,16 @@ class Worker:
 
     # --- what it is told and asked
 
-    async def follow(self, settings: Settings) -> str:
-        """Has it take over a configuration; returns why it did not, if so. Who starts later, starts with it."""
+    async def follow(self, settings: Settings, *, is_read: bool = False) -> str:
+        """Has it take over a configuration, `is_read`: with the files that it names; returns why it did not, if so.
+
+        Who starts later, starts with it.
+        """
         if self._channel is None:
             return ""
         answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._answers.append(answer)
-        self._channel.send(Follow(settings))
+        self._channel.send(Follow(settings, is_read))
         return await answer
 
     def look(self, now: float) -> None:

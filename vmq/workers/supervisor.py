@@ -58,6 +58,8 @@ class Supervisor(Configured):
         self._tasks: set[asyncio.Task[None]] = set()
         #: The last configuration that is on its way to the workers.
         self._delivery: asyncio.Task[None] | None = None
+        #: The configuration that is taken over now was read anew.
+        self._is_read = False
 
     @property
     def addresses(self) -> list[str]:
@@ -172,21 +174,34 @@ class Supervisor(Configured):
 
     # --- changes while it runs
 
+    def reload(self, config: Config) -> list[str]:
+        """Takes over a configuration that was read anew; the workers read the files that it names, changed or not."""
+        self._is_read = True
+        try:
+            return super().reload(config)
+        finally:
+            self._is_read = False
+
     def _follow(self, live: LiveConfig, changed: list[str]) -> None:
         """Soon (see `delivered`) it is in force in the workers too."""
-        self._delivery = self._spawn(self._deliver(live, self._delivery))
+        self._delivery = self._spawn(self._deliver(live, self._delivery, is_read=self._is_read))
 
     async def delivered(self) -> None:
         """Returns when every worker goes by the configuration in force."""
         if self._delivery is not None:
             await asyncio.wait([self._delivery])
 
-    async def _deliver(self, live: LiveConfig, before: "asyncio.Task[None] | None") -> None:
+    async def _deliver(
+        self, live: LiveConfig, before: "asyncio.Task[None] | None", *, is_read: bool
+    ) -> None:
         if before is not None:
             await asyncio.wait([before])
         workers = list(self.workers.values())
         refusals = await asyncio.gather(
-            *(each.follow(Settings.of(self.plan.live_of(each.number, live))) for each in workers)
+            *(
+                each.follow(Settings.of(self.plan.live_of(each.number, live)), is_read=is_read)
+                for each in workers
+            )
         )
         for worker, refusal in zip(workers, refusals, strict=True):
             if refusal:

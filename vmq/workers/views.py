@@ -12,7 +12,8 @@ from prometheus_client.registry import Collector
 
 from vmq import process
 from vmq.core import Counters
-from vmq.http.health import show_ping, verdict
+from vmq.health import Health, add_listener
+from vmq.http.health import readiness, show_live, verdict
 from vmq.http.report import FamilyReport, Report, reports_of
 from vmq.metrics import Sample
 from vmq.workers import figures
@@ -34,20 +35,21 @@ class Views:
         self._counters = counters
         self._started = time.monotonic()
 
-    async def reports(self) -> tuple[dict[int, Report], list[str]]:
+    async def reports(self) -> tuple[dict[int, Report], Health]:
         """What the workers that run say, and what is wrong with the others."""
         running = [number for number, each in self._supervisor.workers.items() if each.is_running]
         answers = await asyncio.gather(*(self._report(number) for number in running))
-        problems = [
+        away = [
             problem for each in self._supervisor.serving if (problem := each.problem()) is not None
         ]
+        health = Health([], away) if running else Health(away, [])
         reports: dict[int, Report] = {}
         for number, answer in zip(running, answers, strict=True):
             if isinstance(answer, Report):
                 reports[number] = answer
             else:
-                problems.append(answer)
-        return reports, problems
+                health.failing.append(answer)
+        return reports, health
 
     async def _report(self, number: int) -> Report | str:
         try:
@@ -55,13 +57,18 @@ class Views:
         except UnreachableError as error:
             return str(error)
 
-    async def health(self) -> tuple[dict[int, Report], list[str]]:
-        """The reports, and every reason why the broker cannot do its work."""
-        reports, reasons = await self.reports()
-        reasons += self._supervisor.face.listeners.problems()
+    async def health(self) -> tuple[dict[int, Report], Health]:
+        """The reports, and what is wrong with the broker.
+
+        A worker that does not run has left its listeners to the others; one that does not answer keeps clients waiting.
+        """
+        reports, health = await self.reports()
+        for listener in self._supervisor.face.listeners.values():
+            add_listener(health, listener)
         for number, report in reports.items():
-            reasons += [f"worker {number}: {reason}" for reason in report.reasons]
-        return reports, reasons
+            health.failing += [f"worker {number}: {reason}" for reason in report.health.failing]
+            health.degraded += [f"worker {number}: {reason}" for reason in report.health.degraded]
+        return reports, health
 
     async def families(self) -> dict[str, list[FamilyReport]]:
         """Every figure, by worker; those of the supervisor come first."""
@@ -98,7 +105,9 @@ class Views:
         return [
             web.get("/metrics", self.show_metrics),
             web.get("/health", self.show_health),
-            web.get("/health/ping", show_ping),
+            web.get("/health/live", show_live),
+            web.get("/health/ready", self.show_ready),
+            web.get("/health/ping", show_live),
             web.get("/health/listeners", self.show_listeners),
             web.get("/status.json", self.show_status),
         ]
@@ -113,12 +122,18 @@ class Views:
 
     async def show_health(self, _request: web.Request) -> web.Response:
         """All workers together."""
-        _, reasons = await self.health()
-        return verdict(reasons)
+        _, health = await self.health()
+        return verdict(health)
+
+    async def show_ready(self, _request: web.Request) -> web.Response:
+        """New clients are served."""
+        _, health = await self.health()
+        return readiness(health)
 
     async def show_listeners(self, _request: web.Request) -> web.Response:
         """Each listener, with the connections of all workers."""
-        reports, problems = await self.reports()
+        reports, health = await self.reports()
+        problems = health.reasons
         found = figures.listeners_of(reports.values()) | reports_of(self._supervisor.face.listeners)
         listeners = {
             name: found[name] for name in self._supervisor.config.listeners if name in found
@@ -137,14 +152,14 @@ class Views:
             }
             for name, each in listeners.items()
         }
-        return verdict(problems, listeners=shown)
+        return verdict(Health(problems, []), listeners=shown)
 
     async def show_status(self, _request: web.Request) -> web.Response:
         """The status of all as one, and each worker's state."""
-        reports, reasons = await self.health()
+        reports, health = await self.health()
         merged = figures.status_of(each.status for each in reports.values())
         merged["uptime_seconds"] = round(time.monotonic() - self._started, 3)
-        merged["health"] = reasons
+        merged["health"] = health.reasons
         merged["listeners"] = dict(
             zip(self._supervisor.config.listeners, self._supervisor.addresses, strict=True)
         )

@@ -1,6 +1,7 @@
 """The test kit for plugins."""
 
-from vmq_hooks.testing.calls import call, call_async
+from vmq_hooks.testing.calls import call, call_async, explain, explain_async
+from vmq_hooks.testing.checks import FakeChecking, check
 from vmq_hooks.testing.fake_bridge import FakeBridge
 from vmq_hooks.testing.fake_broker import (
     Disconnected,
@@ -16,6 +17,7 @@ __all__ = [
     "Disconnected",
     "FakeBridge",
     "FakeBroker",
+    "FakeChecking",
     "FakeCounter",
     "Figure",
     "Published",
@@ -24,6 +26,9 @@ __all__ = [
     "RunningBroker",
     "call",
     "call_async",
+    "check",
+    "explain",
+    "explain_async",
     "read_trace",
     "replay",
     "running_broker",

@@ -5,10 +5,10 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from vmq_hooks.answers import READERS, read_verdict
+from vmq_hooks.answers import READERS, Verdict, read_verdict
 from vmq_hooks.plugin import Plugin
 from vmq_hooks.specs import CHAINS, Specs
-from vmq_hooks.verdicts import Refuse
+from vmq_hooks.verdicts import Explanation, Question, Refuse
 
 
 def call(plugin: Plugin, hook: str, /, **arguments: Any) -> Any:
@@ -45,6 +45,29 @@ async def call_async(plugin: Plugin, hook: str, /, **arguments: Any) -> Any:
     if CHAINS[hook] == "all":
         return None
     return read_verdict(hook, returned, arguments.get("subscriptions", ()))
+
+
+def explain(plugin: Plugin, question: Question) -> tuple[Verdict, Explanation | None]:
+    """What the plugin answers to a question, and what it says to its verdict, as `vmq why` asks it.
+
+    Raises:
+        AnswerError: the answer is none for this hook.
+        TypeError: the plugin does not implement the hook.
+    """
+    return asyncio.run(explain_async(plugin, question))
+
+
+async def explain_async(plugin: Plugin, question: Question) -> tuple[Verdict, Explanation | None]:
+    """Like `explain`, for tests that are coroutines themselves."""
+    who = {"username": question.username, "subscriber_id": question.subscriber_id}
+    what: dict[str, Any] = {"message": question.message}
+    if question.hook == "auth_on_subscribe":
+        what = {"subscriptions": [question.subscription]}
+    verdict = await call_async(plugin, question.hook, **who, **what)
+    found = plugin.explain(question, verdict)
+    if inspect.isawaitable(found):
+        found = await found
+    return verdict, found
 
 
 def implementation(plugin: Plugin, hook: str) -> Callable[..., Any]:

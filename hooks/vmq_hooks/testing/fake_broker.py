@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import (
     AsyncIterator,
+    Awaitable,
     Callable,
     Collection,
     Coroutine,
@@ -104,6 +105,8 @@ class FakeBroker:
         self.disconnected: list[Disconnected] = []
         #: The users whose connections were ended, call by call.
         self.disconnected_users: list[frozenset[str]] = []
+        #: The users whose wills were taken, call by call.
+        self.dropped_wills: list[frozenset[str]] = []
         #: Clients that were asked to be reauthorised; None stands for all.
         self.reauthorized: list[SubscriberId | None] = []
         #: How often verdicts were forgotten.
@@ -124,6 +127,7 @@ class FakeBroker:
         self.errors: list[BaseException] = []
         #: The sessions of bridges; a test gives them messages by `deliver`.
         self.bridges: dict[SubscriberId, FakeBridge] = {}
+        self._readers: list[Callable[[], Awaitable[object]]] = []
         self._subscriptions: list[_Subscription] = []
         self._subscribed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -244,9 +248,21 @@ class FakeBroker:
         self.disconnected_users.append(frozenset(usernames))
         return 0
 
+    async def drop_wills(self, usernames: Collection[str]) -> int:
+        self.dropped_wills.append(frozenset(usernames))
+        return 0
+
     async def reauthorize(self, subscriber_id: SubscriberId | None = None) -> int:
         self.reauthorized.append(subscriber_id)
         return 0
+
+    def on_reload(self, read: Callable[[], Awaitable[object]]) -> None:
+        self._readers.append(read)
+
+    async def reload(self) -> None:
+        """Has the plugin read its files again, as SIGHUP does."""
+        for read in self._readers:
+            await read()
 
     def forget_verdicts(self) -> None:
         self.forgotten += 1

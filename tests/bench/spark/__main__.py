@@ -7,6 +7,8 @@ of each took stands beside. `vmq` reads the broker's files, as it does on one ma
 (`localReads` = false). `ready` is a source in Python that has its batches in memory: what Spark takes for rows from
 Python, and the least that any such source costs.
 
+The rows are JSON of about a hundred bytes, of a hundred devices that take turns, as they come in life: a batch has few.
+
 Latency: see `tests.bench.spark.latency`, which is also a program of its own.
 
 The session has the settings that pyspark_vmq's page names; `--plain` leaves them out.
@@ -19,6 +21,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -38,27 +41,32 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-WINDOW = 2000
+DEVICES = 100
 #: Rounds that come before those that are measured: Java compiles what it runs often.
 WARM_ROUNDS = 2
 
 
-def fill(broker: BrokerProcess, messages: int, devices: int = 4) -> None:
-    """Publishes messages of 100 random bytes at QoS 1."""
-    wires = [Wire.connect_tcp(broker.tcp) for _ in range(devices)]
-    for number, wire in enumerate(wires):
-        wire.connect(f"device-{number}")
-    for _ in range(messages // (WINDOW * devices)):
-        for number, wire in enumerate(wires):
-            wire.send(
-                *(
-                    publish_packet(f"bulk/{number}", os.urandom(100), qos=1, packet_id=packet_id)
-                    for packet_id in range(1, WINDOW + 1)
-                )
-            )
+def reading_of(device: int, number: int, random: Random) -> bytes:
+    """What a sensor sends: some hundred bytes of JSON."""
+    return (
+        f'{{"device": "sensor-{device:03}", "seq": {number}, "ts": {1_700_000_000_000 + number}, '
+        f'"temp": {random.uniform(10, 30):.2f}, "hum": {random.uniform(20, 90):.1f}, "ok": true}}'
+    ).encode()
+
+
+def fill(broker: BrokerProcess, messages: int) -> None:
+    """Has many devices publish at QoS 1, each its next message once the one before it is acknowledged."""
+    random = Random(1)
+    wires = [Wire.connect_tcp(broker.tcp) for _ in range(DEVICES)]
+    for device, wire in enumerate(wires):
+        wire.connect(f"sensor-{device:03}")
+    for number in range(messages // DEVICES):
+        for device, wire in enumerate(wires):
+            topic = f"bulk/site-{device % 10}/sensor-{device:03}/data"
+            payload = reading_of(device, number, random)
+            wire.send(publish_packet(topic, payload, qos=1, packet_id=1))
         for wire in wires:
-            for _ in range(WINDOW):
-                wire.expect(PUBACK)
+            wire.expect(PUBACK)
     for wire in wires:
         wire.stream.close()
 

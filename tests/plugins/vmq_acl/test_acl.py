@@ -84,6 +84,11 @@ class TestSubscriptions:
         assert not reads(rules, "$share/group/b")
         assert not reads(rules, "$share/a/#")
 
+    def test_to_publish_it_is_a_topic_like_any_other(self) -> None:
+        rules = acl("user bob\ntopic a\ntopic #")
+        assert rules.check(Access.WRITE, "a", BOB) is Verdict.GRANTED
+        assert rules.check(Access.WRITE, "$share/group/a", BOB) is Verdict.NOT_GRANTED
+
 
 class TestDenials:
     def test_a_denial_wins_wherever_it_stands(self) -> None:

@@ -12,6 +12,7 @@ from itertools import product
 from pathlib import Path
 
 import paho.mqtt.client as paho
+import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
@@ -19,8 +20,10 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from vmq_acl.acl import Acl, Verdict
 from vmq_acl.names import Names
 from vmq_acl.rules import Access, parse
+from vmq_hooks.files import FileError
 
 from tests.plugins.mosquitto import mosquitto
+from tests.support.wire import PUBACK, Wire, publish_packet
 
 TIMEOUT = 20.0
 WORDS = ["a", "b", "lamp"]
@@ -73,7 +76,8 @@ class Client:
         if names.username is not None:
             self._paho.username_pw_set(names.username, "x")
         self._paho.on_connect = lambda client, data, flags, code, properties: self._ready.put(True)
-        self._paho.on_subscribe = lambda client, data, mid, codes, properties: self._ready.put(True)
+        self._granted: list[bool] = []
+        self._paho.on_subscribe = self._on_subscribe
         self._paho.on_publish = self._on_publish
         self._paho.on_message = lambda client, data, message: self.topics.put(message.topic)
         self._paho.connect("127.0.0.1", port)
@@ -84,6 +88,22 @@ class Client:
         self, client: paho.Client, data: object, mid: int, code: ReasonCode, props: Properties
     ) -> None:
         self._acks.put((mid, not code.is_failure))
+
+    def _on_subscribe(
+        self,
+        client: paho.Client,
+        data: object,
+        mid: int,
+        codes: list[ReasonCode],
+        props: Properties,
+    ) -> None:
+        self._granted = [not each.is_failure for each in codes]
+        self._ready.put(True)
+
+    def granted(self, *filters: str) -> list[bool]:
+        """Which of the subscriptions are granted."""
+        self.subscribe(*filters)
+        return self._granted
 
     def publish(self, *topics: str) -> dict[str, bool]:
         """Which of the topics may be written to."""
@@ -145,3 +165,50 @@ def test_mosquitto_grants_the_same(tmp_path: Path) -> None:
             admin.close()
     assert granted > 500
     assert denied > 500
+
+
+DIFFERENT = """\
+user bob
+topic read a/b
+topic read
+topic deny a/c
+topic write w
+topic pub/#
+pattern deny no/%u
+pattern write own/%c/x
+pattern write open/%c
+"""
+
+
+def test_where_mosquitto_decides_otherwise(tmp_path: Path) -> None:
+    """The differences that the plugin's page names, each to the side that it says."""
+    file = tmp_path / "acl"
+    file.write_text(DIFFERENT)
+    file.chmod(0o600)
+    with pytest.raises(FileError, match="line 3: topic read: a topic filter is missing"):
+        parse(DIFFERENT.encode(), file)
+    acl = Acl(parse(DIFFERENT.replace("topic read\n", "").encode(), file))
+    bob, reserved = Names("bob", "c"), Names("bob", "$a")
+    with mosquitto(tmp_path, f"acl_file {file}", "allow_anonymous true") as port:
+        client, other = Client(port, bob), Client(port, reserved)
+        # The topic called "read".
+        assert client.publish("read", "other") == {"read": True, "other": False}
+        # A reserved word as a name.
+        assert other.publish("own/$a/x") == {"own/$a/x": True}
+        assert acl.check(Access.WRITE, "own/$a/x", reserved) is Verdict.NOT_GRANTED
+        # Subscriptions are granted, whatever may be read.
+        assert client.granted("#", "a/#") == [True, True]
+        for topic_filter in ("#", "a/#"):
+            assert acl.check(Access.READ, topic_filter, bob) is not Verdict.GRANTED
+        # A denial by a name that cannot be put in denies nothing there, and everything here.
+        unusable = Names("b/c", "e")
+        third = Client(port, unusable)
+        assert third.publish("open/e") == {"open/e": True}
+        assert acl.check(Access.WRITE, "open/e", unusable) is Verdict.DENIED
+        for each in (client, other, third):
+            each.close()
+        # MQTT 3.1.1: a refused PUBLISH is acknowledged.
+        with Wire.connect_tcp(("127.0.0.1", port)) as wire:
+            wire.connect("old", username="bob", password="x")
+            wire.send(publish_packet("other", b"", qos=1, packet_id=7))
+            assert wire.expect(PUBACK).packet_id == 7

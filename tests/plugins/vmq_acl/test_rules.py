@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from vmq_acl.rules import Access, Rule, parse
 from vmq_hooks.files import FileError
 
@@ -16,6 +17,11 @@ BOTH = Access.READ | Access.WRITE
 
 def rules(text: str) -> list[Rule]:
     return parse(text.encode(), PATH)
+
+
+def unplaced(text: str) -> list[Rule]:
+    """The rules, wherever they stand."""
+    return [replace(rule, line=0) for rule in rules(text)]
 
 
 def test_a_file_as_people_write_it() -> None:
@@ -31,7 +37,8 @@ pattern read of/%u
 user eve
 topic all/of/it\r
 """
-    assert rules(text) == [
+    assert [rule.line for rule in rules(text)] == [2, 5, 6, 7, 8, 10]
+    assert unplaced(text) == [
         Rule("$SYS/#", Access.READ),
         Rule("tools/+/hammer", BOTH, "bob builder"),
         Rule("a topic with blanks", Access.WRITE, "bob builder"),
@@ -43,7 +50,7 @@ topic all/of/it\r
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_line() -> None:
-    assert rules("\ufefftopic a") == [Rule("a", BOTH)]
+    assert unplaced("\ufefftopic a") == [Rule("a", BOTH)]
 
 
 @pytest.mark.parametrize(

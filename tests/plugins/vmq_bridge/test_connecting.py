@@ -266,14 +266,17 @@ async def test_nothing_is_acknowledged_before_our_broker_has_it(
 @pytest.mark.parametrize(
     ("section", "problem"),
     [
-        ({"url": "http://x"}, "accepted: mqtt://HOST:PORT"),
-        ({"url": "mqtt://x:99999"}, "accepted: mqtt://HOST:PORT"),
+        ({"url": "http://x"}, "url: accepted: mqtt://HOST:PORT"),
+        ({"url": "mqtt://x:99999"}, "url: accepted: mqtt://HOST:PORT"),
         ({"url": "mqtt://x", "topics": []}, "length >= 1"),
         ({"url": "mqtt://x", "topics": [{"pattern": "a/#/b"}]}, "is no topic filter"),
         ({"url": "mqtt://x", "topics": [{"pattern": "a", "local_prefix": "+/"}]}, "wildcards"),
         ({"url": "mqtt://x", "topics": [{"pattern": "$share/g/a"}]}, "shared subscription"),
         ({"url": "mqtt://x", "topics": [{"pattern": "a", "qos": 3}]}, "qos"),
-        ({"url": "mqtt://x", "cafile": "a"}, "need mqtts://"),
+        (
+            {"url": "mqtt://x", "cafile": "a"},
+            "cafile: it would have no effect; accepted: with a url of mqtts://",
+        ),
         ({"url": "mqtts://x", "keyfile": "a"}, "keyfile without a certfile"),
         ({"url": "mqtt://x", "password": "a"}, "without a username"),
         ({"url": "mqtt://x", "clean": True}, "unknown field"),
@@ -287,7 +290,7 @@ def test_a_mistake_in_the_configuration_is_named(section: dict[str, Any], proble
 
 async def test_a_file_that_is_not_there_stops_the_start(tmp_path: Path) -> None:
     async with FakeBroker(tmp_path) as broker:
-        with pytest.raises(ValueError, match=r"bridge far: cafile nowhere\.pem: No such file"):
+        with pytest.raises(ValueError, match=r"bridge far: cafile: /.*/nowhere\.pem: No such file"):
             await BridgePlugin().start(broker, config("mqtts://localhost", cafile="nowhere.pem"))
 
 

@@ -67,15 +67,19 @@ class TestVerdicts:
             assert isinstance(await plugin.auth_on_register(peer, "door", None), Refuse)
             assert await plugin.auth_on_register(peer, None, None) is None
 
-    async def test_whoever_is_too_many_is_refused_and_counted(self, tmp_path: Path) -> None:
+    async def test_who_waits_when_it_is_reloaded_is_told_to_come_again(
+        self, tmp_path: Path
+    ) -> None:
         async with FakeBroker(tmp_path) as broker:
-            plugin = started(broker, PasswdConfig(threads=1, max_waiting=0))
+            plugin = started(broker, PasswdConfig(threads=1))
             first = asyncio.ensure_future(plugin.auth_on_register(PEER, "bob", b"1"))
-            await asyncio.sleep(0)
-            verdict = await plugin.auth_on_register(PEER, "bob", b"2")
+            waits = asyncio.ensure_future(plugin.auth_on_register(PEER, "bob", b"2"))
+            for _ in range(3):
+                await asyncio.sleep(0)
+            await plugin.stop()
+            verdict = await waits
             assert isinstance(verdict, Refuse)
-            assert not verdict.bad_credentials
-            assert broker.counters["passwd_busy"].value == 1
+            assert verdict.unavailable
             assert await first is True
 
 
@@ -127,6 +131,7 @@ class TestTheFile:
             assert "new content is in force" in await heard.get()
             await plugin.stop()
             assert broker.disconnected_users == ended
+            assert broker.dropped_wills == ([{"eve"}] if mode == "never" else [])
 
     async def test_a_change_that_nobody_looked_at_counts_when_the_plugin_stops(
         self, path: Path

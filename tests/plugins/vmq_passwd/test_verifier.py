@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from vmq_hooks import Peer
+from vmq_hooks.turns import TurnsClosedError
 from vmq_passwd.users import Users
-from vmq_passwd.verifier import BusyError, Verifier
+from vmq_passwd.verifier import Verifier
 
 
 class Stored:
@@ -32,9 +34,7 @@ class Bench:
         self,
         *,
         cache_size: int = 10,
-        max_waiting: int = 10,
         threads: int = 2,
-        max_wait: float = 60.0,
     ) -> None:
         self.now = 0.0
         self.gate = asyncio.Event()
@@ -45,8 +45,6 @@ class Bench:
             self.run,
             lambda: self.now,
             threads=threads,
-            max_waiting=max_waiting,
-            max_wait=max_wait,
             cache_size=cache_size,
             cache_seconds=60.0,
         )
@@ -61,8 +59,18 @@ class Bench:
         self.running -= 1
         return function()
 
-    async def verify(self, name: str, password: bytes, users: Users | None = None) -> bool:
-        return await self.verifier.verify(self.users if users is None else users, name, password)
+    async def verify(
+        self,
+        name: str,
+        password: bytes,
+        users: Users | None = None,
+        network: str = "192.0.2.1",
+        failures: int = 0,
+    ) -> bool:
+        peer = Peer(network, 1883, network=network, failures=failures)
+        return await self.verifier.verify(
+            self.users if users is None else users, name, password, peer
+        )
 
 
 async def test_right_and_wrong() -> None:
@@ -70,6 +78,15 @@ async def test_right_and_wrong() -> None:
     assert await bench.verify("bob", b"1")
     assert not await bench.verify("bob", b"2")
     assert not await bench.verify("eve", b"1")
+
+
+async def test_the_empty_password_is_nobody_s() -> None:
+    """It costs as much as any other: else the answer's time would tell who has none."""
+    bench = Bench()
+    stored = Stored(b"")
+    assert not await bench.verify("bob", b"", Users({"bob": stored}))
+    assert not await bench.verify("bob", b"", Users({"bob": stored}))
+    assert stored.asked == 2
 
 
 class TestRemembering:
@@ -160,19 +177,46 @@ class TestManyAtOnce:
         await asyncio.gather(*work)
         assert bench.most_running == 2
 
-    async def test_further_ones_are_turned_away(self) -> None:
-        bench = Bench(threads=1, max_waiting=2)
+    async def test_all_the_others_wait(self) -> None:
+        bench = Bench(threads=1)
         bench.gate.clear()
-        work = [asyncio.ensure_future(bench.verify("bob", bytes([index]))) for index in range(3)]
+        stored = {f"d{number}": Stored(b"1") for number in range(2000)}
+        users = Users(stored)
+        work = [asyncio.ensure_future(bench.verify(name, b"1", users)) for name in stored]
         await bench.begun.get()
-        with pytest.raises(BusyError):
-            await bench.verify("bob", b"1")
         bench.gate.set()
-        await asyncio.gather(*work)
+        assert await asyncio.gather(*work) == [True] * 2000
+        assert bench.most_running == 1
+
+    async def test_a_flood_from_one_address_does_not_keep_another_waiting(self) -> None:
+        bench = Bench(threads=1)
+        bench.gate.clear()
+        flood = [
+            asyncio.ensure_future(bench.verify("eve", b"%d" % number, network="192.0.2.66"))
+            for number in range(100)
+        ]
+        await bench.begun.get()
+        bob = asyncio.ensure_future(bench.verify("bob", b"1"))
+        bob.add_done_callback(lambda _: bench.gate.clear())
+        bench.gate.set()
+        assert await bob
+        assert bench.bob.asked < 20, "of the flood, whose decoy it is, few came before"
+        bench.gate.set()
+        await asyncio.gather(*flood)
+
+    async def test_what_was_right_before_waits_for_nobody(self) -> None:
+        bench = Bench(threads=1)
+        await bench.verify("bob", b"1")
+        await bench.begun.get()
+        bench.gate.clear()
+        flood = [asyncio.ensure_future(bench.verify("eve", b"%d" % each)) for each in range(100)]
+        await bench.begun.get()
         assert await bench.verify("bob", b"1")
+        bench.gate.set()
+        await asyncio.gather(*flood)
 
     async def test_the_same_credentials_are_hashed_once(self) -> None:
-        bench = Bench(threads=1, max_waiting=0, cache_size=0)
+        bench = Bench(threads=1, cache_size=0)
         bench.gate.clear()
         work = [asyncio.ensure_future(bench.verify("bob", b"1")) for _ in range(50)]
         await bench.begun.get()
@@ -190,12 +234,44 @@ class TestManyAtOnce:
         assert await stays
         assert leaves.cancelled()
 
-    async def test_who_waited_for_too_long_is_remembered_when_it_comes_back(self) -> None:
-        bench = Bench(max_wait=0.01)
+    async def test_who_goes_away_while_it_waits_costs_no_hash(self) -> None:
+        bench = Bench(threads=1)
         bench.gate.clear()
-        with pytest.raises(BusyError):
-            await bench.verify("bob", b"1")
+        first = asyncio.ensure_future(bench.verify("bob", b"2"))
+        await bench.begun.get()
+        leaves = asyncio.ensure_future(bench.verify("bob", b"3"))
+        await asyncio.sleep(0)
+        leaves.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaves
         bench.gate.set()
+        assert not await first
         assert await bench.verify("bob", b"1")
-        assert await bench.verify("bob", b"1")
+        assert bench.bob.asked == 2
+
+    async def test_who_goes_away_while_it_is_checked_is_remembered_when_it_comes_back(self) -> None:
+        bench = Bench()
+        bench.gate.clear()
+        leaves = asyncio.ensure_future(bench.verify("bob", b"1"))
+        await bench.begun.get()
+        leaves.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaves
+        bench.gate.set()
+        for _ in range(2):
+            assert await bench.verify("bob", b"1")
         assert bench.bob.asked == 1
+
+    async def test_who_waits_when_it_ends_is_told(self) -> None:
+        bench = Bench(threads=1)
+        bench.gate.clear()
+        first = asyncio.ensure_future(bench.verify("bob", b"1"))
+        await bench.begun.get()
+        waits = asyncio.ensure_future(bench.verify("bob", b"2"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        bench.verifier.close()
+        with pytest.raises(TurnsClosedError):
+            await waits
+        bench.gate.set()
+        assert await first

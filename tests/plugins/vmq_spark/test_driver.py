@@ -100,6 +100,9 @@ class Rules:
     def may_read(self, user: str | None, _filters: Sequence[str]) -> bool:
         return user == "bob"
 
+    def longest_payload(self) -> int:
+        return 0
+
     def may_write(self, _user: str | None, _topic: str) -> bool:
         return False
 

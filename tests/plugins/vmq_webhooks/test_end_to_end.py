@@ -68,6 +68,10 @@ async def test_who_is_let_in(tmp_path: Path, server: Hooks) -> None:
         with pytest.raises(aiomqtt.MqttError, match="Not authorized"):
             async with client(running, username="alice", password="right"):
                 pass
+        server.answers["auth_on_register"] = "rubbish"
+        with pytest.raises(aiomqtt.MqttError, match="Server unavailable"):
+            async with client(running, username="alice", password="right"):
+                pass
 
 
 async def test_what_is_changed_on_the_way(tmp_path: Path, server: Hooks) -> None:

@@ -155,11 +155,16 @@ async def test_answers_to_auth_on_register(
 
 async def test_refusals_have_the_servers_reason(tmp_path: Path, server: Hooks) -> None:
     async with started(tmp_path, config({"url": server.url})) as plugin:
-        for reason, bad in (("not_allowed", False), ("invalid_credentials", True)):
+        for reason, bad, unavailable in (
+            ("not_allowed", False, False),
+            ("invalid_credentials", True, False),
+            ("unavailable", False, True),
+        ):
             server.answers["auth_on_register"] = {"result": {"error": reason}}
             verdict = await register(plugin)
             assert isinstance(verdict, Refuse)
-            assert (verdict.reason, verdict.bad_credentials) == (reason, bad)
+            assert verdict.reason == reason
+            assert (verdict.bad_credentials, verdict.unavailable) == (bad, unavailable)
         server.asked.clear()
         verdict = await register(plugin, b"\xff")
         assert isinstance(verdict, Refuse)
@@ -254,6 +259,7 @@ async def test_an_endpoint_that_fails_refuses(
         calls += [subscribe(plugin)] if "topics" in str(answer) else []
         for verdict in await asyncio.gather(*(calls or [register(plugin)])):
             assert isinstance(verdict, Refuse), verdict
+            assert verdict.unavailable, "who was not judged comes again"
             assert verdict.reason == "endpoint e0 failed"
         line = await asyncio.wait_for(heard.get(), TIMEOUT)
         assert any(each in line for each in problem.split("|")), line
@@ -273,6 +279,21 @@ async def test_a_connection_of_the_pool_that_the_server_has_closed_costs_no_verd
         server.answers["auth_on_register"] = once
         assert await register(plugin) == Accept()
         assert server.count("auth_on_register") == 3
+
+
+async def test_a_fleet_that_is_back_at_once_waits_and_is_no_failure_of_the_server(
+    tmp_path: Path, server: Hooks
+) -> None:
+    async def answer(_request: web.Request) -> web.Response:
+        await asyncio.sleep(0.05)
+        return web.json_response({"result": "ok"})
+
+    server.answers["auth_on_register"] = answer
+    # All together take more than the time that one has.
+    section = config({"url": server.url}, pool_max_connections=2, timeout=1.5)
+    async with started(tmp_path, section) as plugin:
+        fleet = [asyncio.ensure_future(register(plugin)) for _ in range(100)]
+        assert await asyncio.gather(*fleet) == [Accept()] * 100
 
 
 async def test_nobody_there_refuses_and_informs_nobody(tmp_path: Path) -> None:
@@ -296,7 +317,9 @@ async def test_an_endpoint_that_fails_is_left_alone_and_the_others_go_on(
         plugin = WebhooksPlugin()
         await plugin.start(broker, section)
         for _ in range(5):
-            assert isinstance(await register(plugin), Refuse)
+            verdict = await register(plugin)
+            assert isinstance(verdict, Refuse)
+            assert verdict.unavailable
             assert await publish(plugin) == Accept()
             await plugin.on_client_gone(ALICE)
         assert (sick.count("auth_on_register"), well.count("auth_on_publish")) == (2, 5)
@@ -438,6 +461,28 @@ async def test_tls(tmp_path: Path, authority: Authority) -> None:
                 assert isinstance(await register(plugin), Accept if good else Refuse), changes
 
 
+async def test_certificates_are_read_anew_when_the_configuration_is(
+    tmp_path: Path, authority: Authority
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue("server", ["localhost"]).load_into(context)
+    cafile = tmp_path / "trusted.pem"
+    cafile.write_bytes(Authority(tmp_path / "other").cafile.read_bytes())
+    async with web_server(context) as server, FakeBroker(tmp_path) as broker:
+        plugin = WebhooksPlugin()
+        await plugin.start(broker, config({"url": server.url, "cafile": "trusted.pem"}))
+        try:
+            assert isinstance(await register(plugin), Refuse)
+            cafile.write_bytes(authority.cafile.read_bytes())
+            await broker.reload()
+            assert isinstance(await register(plugin), Accept)
+            cafile.write_text("no certificate")
+            await broker.reload()
+            assert isinstance(await register(plugin), Accept)
+        finally:
+            await plugin.stop()
+
+
 async def test_no_more_connections_than_the_pool_has(tmp_path: Path, server: Hooks) -> None:
     together: list[int] = []
     release = asyncio.Event()
@@ -463,7 +508,10 @@ async def test_no_more_connections_than_the_pool_has(tmp_path: Path, server: Hoo
         ({"url": "http://x:0/"}, "accepted: http"),
         ({"url": "http://x", "hooks": []}, "length >= 1"),
         ({"url": "http://x", "hooks": ["on_deliver"]}, "on_deliver"),
-        ({"url": "http://x", "cafile": "a"}, "need https://"),
+        (
+            {"url": "http://x", "cafile": "a"},
+            "cafile: it would have no effect; accepted: with a url of https://",
+        ),
         ({"url": "https://x", "keyfile": "a"}, "keyfile without a certfile"),
         ({"url": "http://x", "headers": {"a": "b\r\nc: d"}}, "control characters"),
         ({"url": "http://x", "no_payloads": True}, "unknown field"),
@@ -477,7 +525,7 @@ def test_a_mistake_in_the_configuration_is_named(endpoint: dict[str, Any], probl
 async def test_a_file_that_is_not_there_stops_the_start(tmp_path: Path) -> None:
     section = config({"url": "https://localhost/", "cafile": "nowhere.pem"})
     async with FakeBroker(tmp_path) as broker:
-        with pytest.raises(ValueError, match=r"endpoint e0: nowhere\.pem: No such file"):
+        with pytest.raises(ValueError, match=r"cafile: /.*/nowhere\.pem: No such file"):
             await WebhooksPlugin().start(broker, section)
 
 

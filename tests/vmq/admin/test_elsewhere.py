@@ -11,8 +11,8 @@ from vmq.admin.why import Explanation, Publish, explain
 from vmq.broker import Broker
 
 
-def ask(broker: Broker, topic: str, qos: int = 1, client_id: str = "pub") -> Explanation:
-    return explain(broker, Publish(client_id=client_id, topic=topic, qos=qos))
+async def ask(broker: Broker, topic: str, qos: int = 1, client_id: str = "pub") -> Explanation:
+    return await explain(broker, Publish(client_id=client_id, topic=topic, qos=qos))
 
 
 def nodes(explanation: Explanation) -> list[tuple[str, str]]:
@@ -27,19 +27,21 @@ async def test_other_nodes_are_named_with_what_they_get(tmp_path: Path) -> None:
         registry.subscribe(there, "t/#", 1)
         registry.subscribe(there, "$share/g/s", 1)
         await until(lambda: bool(a.registry().route(b"s").shared))
-        found = ask(a, "t/1", 2)
+        found = await ask(a, "t/1", 2)
         assert nodes(found) == [("ok", "node b gets it at QoS 1 at most, for its subscribers")]
         assert found.verdict == "It goes to 1 target(s) on other nodes"
         assert found.arrives
-        assert nodes(ask(a, "s")) == [("ok", "one member of $share/g/s gets it, among those on b")]
-        none = ask(a, "u")
+        assert nodes(await ask(a, "s")) == [
+            ("ok", "one member of $share/g/s gets it, among those on b")
+        ]
+        none = await ask(a, "u")
         assert (none.arrives, nodes(none)) == (False, [])
-        elsewhere = ask(a, "t", client_id="there")
+        elsewhere = await ask(a, "t", client_id="there")
         assert elsewhere.steps[0].reason == "node b has the client's session: ask there"
         await b.stop()
         await until(lambda: not clustering(a).node.up)
-        assert [verdict for verdict, _ in nodes(ask(a, "t/1", 1))] == ["ok"]
-        lost = ask(a, "t/1", 0)
+        assert [verdict for verdict, _ in nodes(await ask(a, "t/1", 1))] == ["ok"]
+        lost = await ask(a, "t/1", 0)
         assert nodes(lost) == [
             ("note", "node b cannot be reached, and at QoS 0 nothing waits for it")
         ]

@@ -63,6 +63,17 @@ def test_the_tree_may_change_during_a_walk() -> None:
     assert gone not in [first, *steps]
 
 
+def test_topics_may_part_on_the_way_that_a_walk_goes() -> None:
+    topics = {f"t/{number}/x/y" for number in range(100)}
+    registry = OneTree(topics)
+    steps = walked(registry, "t/+/x/+")
+    first = next(steps)
+    for topic in topics:
+        other = topic.replace("x/y", "z")
+        registry.retained.keep(other, Message(other.encode(), b"x", 0, True))
+    assert {first, *steps} == topics
+
+
 async def test_rows(node: Broker) -> None:
     peer = Peer(node.registry(), "me")
     peer.publish("a/1", b"one", retain=True)

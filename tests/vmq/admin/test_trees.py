@@ -115,6 +115,6 @@ async def test_retained_messages_are_apart(node: Broker, peers: tuple[Peer, Peer
 
 async def test_why_looks_at_the_publishers_tree(node: Broker, peers: tuple[Peer, Peer]) -> None:
     peers[1].subscribe(("t", 1))
-    here = explain(node, Publish(client_id="me", topic="t"))
-    there = explain(node, Publish(client_id="me", topic="t", mountpoint="plant"))
+    here = await explain(node, Publish(client_id="me", topic="t"))
+    there = await explain(node, Publish(client_id="me", topic="t", mountpoint="plant"))
     assert (here.arrives, there.arrives) == (False, True)

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from vmq_hooks import Refuse
 
 from tests.support.peer import Peer
 from vmq.admin.errors import AdminError
@@ -21,8 +20,8 @@ SHARED = ("$share/g/t/a", "$share/h/t/b")
 ARRIVES = ("sent", "queued", "stored")
 
 
-def ask(node: Broker, topic: str = "t/a", client_id: str = "pub", **more: Any) -> Explanation:
-    return explain(node, Publish(client_id=client_id, topic=topic, **more))
+async def ask(node: Broker, topic: str = "t/a", client_id: str = "pub", **more: Any) -> Explanation:
+    return await explain(node, Publish(client_id=client_id, topic=topic, **more))
 
 
 def step(explanation: Explanation, name: str) -> tuple[str, str]:
@@ -84,7 +83,7 @@ async def test_what_it_says_is_what_happens(config: Config, seed: int) -> None:
         publisher = Peer(node.registry(), "pub")
         qos = random.randint(0, 2)
         payload = b"<the one>"
-        said = ask(node, qos=qos, size=len(payload))
+        said = await ask(node, qos=qos, size=len(payload))
         publisher.publish("t/a", payload, qos=qos)
 
         plain = [each for each in said.recipients if not each.filter.startswith("$share/")]
@@ -107,15 +106,8 @@ async def test_what_it_says_is_what_happens(config: Config, seed: int) -> None:
 
 
 async def test_nothing_changes(node: Broker) -> None:
-    asked: list[str] = []
-
-    def auth(*given: object) -> None:
-        asked.append(str(given))
-
     peers = crowd(node, Random(5))
     Peer(node.registry(), "pub")
-    node.hooks.auth_on_publish = auth
-    node.hooks.resolve()
     registry = node.registry()
     registry.core.choose = lambda count: pytest.fail(f"chose among {count}")
     counters = registry.core.counters
@@ -127,10 +119,8 @@ async def test_nothing_changes(node: Broker) -> None:
     assert store is not None
     writes = store.writes
 
-    said = ask(node, qos=1, retain=True, size=10)
-    assert ("auth_on_publish" in step(said, "hooks")[1]) is True
+    assert (await ask(node, qos=1, retain=True, size=10)).arrives
 
-    assert asked == []
     assert {name: getattr(counters, name) for name in dir(counters) if name[0] != "_"} == before
     assert registry.routes.young == routes
     assert [bytes(peer.received) for peer in peers] == received
@@ -146,50 +136,50 @@ async def test_reasons_of_the_queue(config: Config) -> None:
         me = Peer(node.registry(), "me", clean=False)
         me.subscribe(("t/+", 1))
 
-        def outcome(qos: int = 1) -> tuple[str, str]:
-            found = ask(node, qos=qos).recipients[0]
+        async def outcome(qos: int = 1) -> tuple[str, str]:
+            found = (await ask(node, qos=qos)).recipients[0]
             return found.outcome, found.reason
 
-        assert outcome() == ("sent", "connected, and nothing waits before it")
-        assert outcome(0) == ("sent", "connected, and its socket takes it")
+        assert await outcome() == ("sent", "connected, and nothing waits before it")
+        assert await outcome(0) == ("sent", "connected, and its socket takes it")
         pub.publish("t/a", qos=1)
-        what, reason = outcome()
+        what, reason = await outcome()
         assert what == "queued"
         assert "1 await its acknowledgement (queue.max_inflight_messages)" in reason
         assert "0 wait of 2" in reason
         pub.publish("t/a", qos=1)
-        assert "others wait before it" in outcome()[1]
+        assert "others wait before it" in (await outcome())[1]
         pub.publish("t/a", qos=1)
-        what, reason = outcome()
+        what, reason = await outcome()
         assert what == "dropped"
         assert "the queue is full (queue.max_online_messages = 2)" in reason
         assert "queue.drop gives up what arrives" in reason
         me.leave()
-        what, reason = outcome()
+        what, reason = await outcome()
         assert what == "dropped"
         assert "not connected" in reason
         assert "queue.max_offline_messages = 1" in reason
-        assert outcome(0) == (
+        assert await outcome(0) == (
             "dropped",
             "the client is not connected, and QoS 0 is kept for nobody",
         )
 
 
 async def test_the_publisher_s_own_state(node: Broker) -> None:
-    said = ask(node)
+    said = await ask(node)
     assert not said.arrives
     assert step(said, "client") == ("stop", "the client is not connected, and has no session")
     assert said.verdict == "It goes nowhere: the client is not connected, and has no session"
     pub = Peer(node.registry(), "pub", clean=False)
-    assert step(ask(node), "client") == ("ok", "connected from 10.0.0.1:5000")
-    assert ask(node).verdict == "It goes nowhere: no subscription matches the topic"
+    assert step(await ask(node), "client") == ("ok", "connected from 10.0.0.1:5000")
+    assert (await ask(node)).verdict == "It goes nowhere: no subscription matches the topic"
     node.registry().core.memory_is_high = True
     pub.publish("x")
-    verdict, reason = step(ask(node), "client")
+    verdict, reason = step(await ask(node), "client")
     assert verdict == "note"
     assert "memory is above limits.max_memory" in reason
     pub.leave()
-    assert "its session waits for it" in step(ask(node), "client")[1]
+    assert "its session waits for it" in step(await ask(node), "client")[1]
 
 
 async def test_limits(config: Config) -> None:
@@ -198,20 +188,20 @@ async def test_limits(config: Config) -> None:
     async with Broker(replace(config, limits=limits, session=session)) as node:
         pub = Peer(node.registry(), "pub")
         pub.subscribe(("#", 0))
-        assert ask(node, size=10).arrives
-        said = ask(node, size=11)
+        assert (await ask(node, size=10)).arrives
+        said = await ask(node, size=11)
         assert not said.arrives
         assert "limits.max_message_size is 10: the connection is closed" in step(said, "size")[1]
-        said = ask(node, "x" * 100)
+        said = await ask(node, "x" * 100)
         assert "session.max_packet_size is 100" in step(said, "size")[1]
-        said = ask(node, "a/b/c/d")
+        said = await ask(node, "a/b/c/d")
         assert "limits.topic_max_depth is 3" in step(said, "topic")[1]
         assert said.recipients == []
-        assert ask(node, "a/b/c").arrives
+        assert (await ask(node, "a/b/c")).arrives
 
-        assert step(ask(node, retain=True, size=5), "retain")[0] == "ok"
+        assert step(await ask(node, retain=True, size=5), "retain")[0] == "ok"
         pub.publish("kept", b"12345", retain=True)
-        verdict, reason = step(ask(node, retain=True, size=5), "retain")
+        verdict, reason = step(await ask(node, retain=True, size=5), "retain")
         assert verdict == "note"
         assert "max_retained_messages" in reason
 
@@ -227,7 +217,7 @@ async def test_the_size_of_a_packet_is_what_the_session_measures(
     async with Broker(replace(config, session=session)) as node:
         pub = Peer(node.registry(), "pub")
         pub.subscribe(("#", 0))
-        said = ask(node, qos=1, size=size)
+        said = await ask(node, qos=1, size=size)
         pub.publish("t/a", b"x" * size, qos=1)
         assert pub.is_open is not ends
         assert said.arrives is not ends
@@ -237,26 +227,29 @@ async def test_the_size_of_a_packet_is_what_the_session_measures(
 async def test_a_bad_topic_goes_nowhere(node: Broker, topic: str) -> None:
     pub = Peer(node.registry(), "pub")
     pub.subscribe(("#", 0))
-    said = ask(node, topic)
+    said = await ask(node, topic)
     assert step(said, "topic")[0] == "stop"
     assert not said.arrives
 
 
 async def test_retained_effects(node: Broker) -> None:
     pub = Peer(node.registry(), "pub")
-    assert step(ask(node, retain=True, size=1), "retain")[1] == "it is kept, for later subscribers"
-    assert "there is none" in step(ask(node, retain=True, size=0), "retain")[1]
+    assert (
+        step(await ask(node, retain=True, size=1), "retain")[1]
+        == "it is kept, for later subscribers"
+    )
+    assert "there is none" in step(await ask(node, retain=True, size=0), "retain")[1]
     pub.publish("t/a", b"12345", retain=True)
-    assert "replaces one of 5 bytes" in step(ask(node, retain=True, size=1), "retain")[1]
-    assert "erases the topic's" in step(ask(node, retain=True, size=0), "retain")[1]
-    assert "stays" in step(ask(node), "retain")[1]
+    assert "replaces one of 5 bytes" in step(await ask(node, retain=True, size=1), "retain")[1]
+    assert "erases the topic's" in step(await ask(node, retain=True, size=0), "retain")[1]
+    assert "stays" in step(await ask(node), "retain")[1]
 
 
 async def test_one_copy_by_the_best_subscription(node: Broker) -> None:
     Peer(node.registry(), "pub")
     me = Peer(node.registry(), "me")
     me.subscribe(("t/+", 0), ("t/a", 2))
-    found = {each.filter: each for each in ask(node, qos=1).recipients}
+    found = {each.filter: each for each in (await ask(node, qos=1)).recipients}
     assert (found["t/a"].outcome, found["t/a"].qos) == ("sent", 1)
     assert found["t/+"].outcome == "passed over"
     assert "by 't/a'" in found["t/+"].reason
@@ -268,13 +261,13 @@ async def test_share_groups_name_who_would_be_chosen_among_whom(node: Broker) ->
     for member in members:
         member.subscribe(("$share/g/t/a", 1))
     members[2].block()
-    said = ask(node, qos=1)
+    said = await ask(node, qos=1)
     outcomes = {each.client_id: each.outcome for each in said.recipients}
     assert outcomes == {"m0": "candidate", "m1": "candidate", "m2": "passed over"}
     assert "one of 2 is chosen at random" in said.recipients[0].reason
     assert said.verdict == "It goes to one member of each of 1 share group(s)"
     members[1].leave()
-    said = ask(node, qos=1)
+    said = await ask(node, qos=1)
     assert {each.client_id: each.outcome for each in said.recipients} == {
         "m0": "sent",
         "m2": "passed over",
@@ -286,12 +279,12 @@ async def test_a_netsplit_is_told(node: Broker) -> None:
     core.cluster_is_split = True
     (step,) = [
         each
-        for each in explain(node, Publish(client_id="p", topic="t")).steps
+        for each in (await explain(node, Publish(client_id="p", topic="t"))).steps
         if each.step == "cluster"
     ]
     assert (step.verdict, step.reason) == ("note", "a member of the cluster cannot be reached")
     core.options.allow_publish_during_netsplit = False
-    found = explain(node, Publish(client_id="p", topic="t"))
+    found = await explain(node, Publish(client_id="p", topic="t"))
     (step,) = [each for each in found.steps if each.step == "cluster"]
     assert step.verdict == "stop"
     assert "allow_publish_during_netsplit is off" in step.reason
@@ -300,13 +293,12 @@ async def test_a_netsplit_is_told(node: Broker) -> None:
 
 async def test_hooks_are_named(node: Broker) -> None:
     Peer(node.registry(), "pub")
-    assert step(ask(node), "hooks") == ("ok", "no plugin is in the way")
-    node.hooks.auth_on_publish = lambda *_given: Refuse("no")
+    assert [each.step for each in (await ask(node)).steps] == ["client", "topic", "rights", "match"]
+    assert step(await ask(node), "rights") == ("ok", "no plugin is asked: it is free")
     node.hooks.on_deliver = lambda *_given: None
-    said = [each.reason for each in ask(node).steps if each.step == "hooks"]
-    assert len(said) == 2
-    assert "auth_on_publish" in said[0]
-    assert "on_deliver" in said[1]
+    verdict, reason = step(await ask(node), "hooks")
+    assert verdict == "note"
+    assert "on_deliver" in reason
 
 
 async def test_a_store_that_fails_is_told(node: Broker) -> None:
@@ -315,10 +307,10 @@ async def test_a_store_that_fails_is_told(node: Broker) -> None:
     assert store is not None
     store.failing = True
     said = "the store cannot write: what had to be stored is refused"
-    assert step(ask(node, qos=1), "store")[1] == said
+    assert step(await ask(node, qos=1), "store")[1] == said
     store.failing = False
 
 
 async def test_an_impossible_qos_is_refused(node: Broker) -> None:
     with pytest.raises(AdminError, match="accepted: 0, 1, 2"):
-        ask(node, qos=3)
+        await ask(node, qos=3)

@@ -14,9 +14,10 @@ from msgspec import Struct
 
 from tests.conftest import BrokerFactory
 from tests.support.broker_process import BrokerProcess
-from tests.support.wire import Wire
+from tests.support.wire import CONNACK, Wire, connect_packet
 from tests.vmq.cli.program import Finished, here, run
 from tests.vmq.http.conftest import get
+from vmq.admin.bans import BanRow
 from vmq.admin.keys import KeyRow
 from vmq.admin.listeners import ListenerRow
 from vmq.admin.metrics import MetricRow
@@ -24,7 +25,7 @@ from vmq.admin.options import OptionRow
 from vmq.admin.queues import QueuedRow
 from vmq.admin.retained import RetainedRow
 from vmq.admin.sessions import SessionRow
-from vmq.cli import admin, api_key, listener, queue, retain, session
+from vmq.cli import admin, api_key, ban, listener, queue, retain, session
 from vmq.cli.rows import Columns
 
 Connect = Callable[..., Wire]
@@ -189,6 +190,27 @@ def test_a_listener_is_stopped_and_started(fresh_broker: BrokerFactory, connect:
     assert "there is no listener 'tcp'; accepted: 1, 2" in unknown.err
 
 
+def test_a_client_is_banned_for_a_while(shared: BrokerProcess, connect: Connect) -> None:
+    banned = connect("banned")
+    assert table_of(vmq(shared, "ban", "list"))[1:] == []
+    row = json_of(shared, "ban", "add", "--client", "banned", "--for", "12h", "--reason", "floods")
+    assert (row["kind"], row["value"], row["disconnected"]) == ("client_id", "banned", 1)
+    assert row["until"] > row["since"]
+    banned.expect_closed()
+    with Wire.connect_tcp(shared.tcp) as again:
+        again.send(connect_packet("banned"))
+        assert again.expect(CONNACK).return_code == 5
+    shared.wait_log(r"client=banned .*refused: banned by client_id banned: floods \(vmq ban\)")
+    assert [each["value"] for each in json_of(shared, "ban", "list")] == ["banned"]
+    assert vmq(shared, "ban", "remove", "--client", "banned").code == 0
+    connect("banned").expect_nothing()
+    unknown = vmq(shared, "ban", "remove", "--client", "banned")
+    assert (unknown.code, "vmq ban list" in unknown.err) == (1, True)
+    for words in (("--for", "soon", "--client", "c"), (), ("--client", "c", "--user", "u")):
+        wrong = vmq(shared, "ban", "add", *words)
+        assert (wrong.code, "accepted" in wrong.err) == (2, True)
+
+
 def test_metrics_are_counted(shared: BrokerProcess, connect: Connect) -> None:
     def publishes() -> float:
         rows = json_of(shared, "metrics", "--where", 'name = "mqtt_publish_received"')
@@ -208,7 +230,7 @@ def test_an_option_changes_what_happens(fresh_broker: BrokerFactory, connect: Co
     me.send(b"\xe0\x00")
     me.expect_closed()
     changed = json_of(broker, "set", "queue.max_offline_messages", "1")
-    assert (changed["before"], changed["value"]) == (1000, 1)
+    assert (changed["before"], changed["value"]) == (-1, 1)
     pub = connect("pub", broker=broker)
     for _ in range(3):
         pub.publish("t", qos=1)
@@ -269,7 +291,7 @@ def test_what_is_set_outlives_a_reload_until_the_file_says_more(
     assert 'set_live="queue.max_online_messages, queue.drop"' in line
     rows = table_of(vmq(broker, "set", "--list"))
     assert [row[:3] for row in rows[1:]] == [
-        ["queue.max_online_messages", "5", "1000"],
+        ["queue.max_online_messages", "5", "-1"],
         ["queue.drop", "oldest", "newest"],
     ]
     changed = "queue.max_online_messages, queue.max_offline_messages"
@@ -323,6 +345,7 @@ def test_sessions_of_all_mountpoints_are_listed_and_told_apart(
         (queue.COLUMNS, QueuedRow),
         (retain.COLUMNS, RetainedRow),
         (listener.COLUMNS, ListenerRow),
+        (ban.COLUMNS, BanRow),
         (api_key.COLUMNS, KeyRow),
         (admin.METRICS, MetricRow),
         (admin.OPTIONS, OptionRow),
@@ -379,10 +402,108 @@ def test_why_tells_the_verdict_and_each_reason(shared: BrokerProcess, connect: C
     rows = [line.split()[:4] for line in lines]
     assert ["why-sub", "why/#", "1", "sent"] in rows
     assert ["why-away", "why/+", "1", "stored"] in rows
-    said = json_of(shared, "why", "nobody", "why/x")
+    done = vmq(shared, "why", "nobody", "why/x", "--json")
+    assert done.code == 1
+    said = json.loads(done.out)
     assert said["arrives"] is False
     assert said["steps"][0]["verdict"] == "stop"
     assert vmq(shared, "why", "why-pub", "why/x", "--qos", "3").code == 2
+
+
+ACL = """\
+user alice
+topic read news/#
+topic write home/alice/#
+topic deny home/alice/safe
+"""
+
+
+@pytest.fixture
+def guarded(tmp_path: Path, fresh_broker: BrokerFactory) -> Iterator[BrokerProcess]:
+    """A broker whose rules vmq_acl has, of which alice and bob are clients."""
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "acl").write_text(ACL)
+    config = tmp_path / "config" / "vmq.toml"
+    config.write_text("[plugins.vmq_acl]\n")
+    broker = fresh_broker(args=("--config", str(config), "--allow-anonymous"))
+    with Wire.connect_tcp(broker.tcp) as alice, Wire.connect_tcp(broker.tcp) as bob:
+        alice.connect("alice", username="alice")
+        alice.subscribe(("news/#", 1))
+        bob.connect("bob", username="bob")
+        yield broker
+
+
+def test_why_names_the_rule_that_is_missing(guarded: BrokerProcess, tmp_path: Path) -> None:
+    acl = tmp_path / "config" / "acl"
+    done = vmq(guarded, "why", "alice", "news/x")
+    assert done.code == 1
+    verdict, remedy, *_ = done.out.decode().splitlines()
+    assert verdict == (
+        f"It goes nowhere: vmq_acl: no rule of {acl} lets alice write news/x: the connection is closed"
+    )
+    assert remedy == "What would help: `topic write news/x` below `user alice` would grant it"
+    said = json.loads(vmq(guarded, "why", "alice", "news/x", "--json").out)
+    (step,) = [each for each in said["steps"] if each["step"] == "rights"]
+    assert (step["plugin"], step["verdict"]) == ("vmq_acl", "stop")
+    assert said["remedy"] == step["remedy"] == remedy.removeprefix("What would help: ")
+    with acl.open("a") as file:
+        file.write("topic write news/x\n")
+    os.kill(guarded.pid, signal.SIGHUP)
+    guarded.wait_log("new content is in force")
+    said = json.loads(vmq(guarded, "why", "alice", "news/x", "--json").out)
+    (step,) = [each for each in said["steps"] if each["step"] == "rights"]
+    assert step["reason"] == f"vmq_acl: {acl}, line 5 grants it: topic write news/x"
+    assert vmq(guarded, "why", "alice", "news/x").code == 0
+
+
+def test_why_names_the_line_that_denies(guarded: BrokerProcess, tmp_path: Path) -> None:
+    done = vmq(guarded, "why", "alice", "home/alice/safe")
+    line = f"vmq_acl: {tmp_path}/config/acl, line 4 denies it: topic deny home/alice/safe"
+    assert f"It goes nowhere: {line}: the connection is closed" in done.out.decode()
+    # Somebody who is not there is asked about by name.
+    assert (
+        vmq(guarded, "why", "nobody", "home/alice/x", "--user", "alice").out.count(b"grants it")
+        == 1
+    )
+
+
+def test_why_subscribe(guarded: BrokerProcess, tmp_path: Path) -> None:
+    done = vmq(guarded, "why", "bob", "news/#", "--subscribe")
+    assert done.code == 1
+    assert done.out.decode().startswith(
+        f"It is not granted: vmq_acl: no rule of {tmp_path}/config/acl lets bob read all that news/# "
+        "matches: it is answered with failure (0x80)\n"
+        "What would help: `topic read news/#` below `user bob` would grant it\n"
+    )
+    done = vmq(guarded, "why", "alice", "news/local", "--subscribe", "-q", "1")
+    assert done.code == 0
+    assert done.out.startswith(b"It is granted at QoS 1\n")
+
+
+def test_why_receive(guarded: BrokerProcess) -> None:
+    done = vmq(guarded, "why", "alice", "news/x", "--receive", "-q", "1")
+    assert done.code == 0
+    assert done.out.startswith(b"It receives it: sent\n")
+    done = vmq(guarded, "why", "alice", "news/x", "--receive", "--from", "bob")
+    assert done.code == 1
+    assert b"It does not receive it: bob: vmq_acl: no rule of " in done.out
+    done = vmq(guarded, "why", "bob", "news/x", "--receive")
+    assert done.out.startswith(b"It does not receive it: it has no subscription\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--from", "x"),
+        ("--subscribe", "--receive"),
+        ("--subscribe", "-r"),
+        ("--receive", "--user", "x"),
+    ],
+)
+def test_why_takes_what_belongs_together(shared: BrokerProcess, words: tuple[str, ...]) -> None:
+    done = vmq(shared, "why", "a", "b", *words)
+    assert done.code == 2
+    assert "goes with" in done.err
 
 
 def test_what_clients_chose_cannot_steer_the_terminal(

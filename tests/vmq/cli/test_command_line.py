@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -9,7 +10,8 @@ import pytest
 
 import vmq
 from tests.vmq.cli.program import Program, run
-from vmq.cli.main import main
+from vmq.cli.main import COMMANDS as ALL_COMMANDS
+from vmq.cli.main import PANELS, main
 
 COMMANDS = [
     ["start"],
@@ -90,6 +92,17 @@ def test_the_help_names_every_command(helps: dict[str, str]) -> None:
         assert f" {command} " in helps[""]
 
 
+def test_the_help_groups_the_commands(helps: dict[str, str]) -> None:
+    panels = re.split(r"^╭─ (.+?) ─+╮$", helps[""], flags=re.MULTILINE)
+    shown = {
+        title: set(re.findall(r"^│ (\S+)", text, flags=re.MULTILINE))
+        for title, text in zip(panels[1::2], panels[2::2], strict=True)
+    }
+    assert shown.pop("Options")
+    assert shown == {title: set(commands) for title, commands in PANELS.items()}
+    assert sum(map(len, PANELS.values())) == len(ALL_COMMANDS)
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_every_command_has_help_with_examples(command: list[str], helps: dict[str, str]) -> None:
     text = helps[" ".join(command)]
@@ -160,3 +173,16 @@ def test_a_message_file_that_cannot_be_read(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().err == (
         "vmq: error: cannot read /nonexistent: No such file or directory\n"
     )
+
+
+def test_certificates_to_trust_have_one_name(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("pub", "sub", "bench"):
+        assert main([command, "--help"]) == 0
+        shown = capsys.readouterr().out
+        assert "--cafile" in shown
+        assert not re.search(r"--ca\b", shown)
+    # What bench called it before is still taken.
+    for word in ("--cafile", "--ca"):
+        assert main(["bench", "pair", "-L", "mqtts://127.0.0.1:1", word, "/no/such.pem"]) == 1
+        assert "--cafile: /no/such.pem: No such file or directory" in capsys.readouterr().err
+        assert "no --url, --pid, --cafile" in refused(capsys, "bench", "compare", word, "x")

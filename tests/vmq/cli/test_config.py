@@ -45,6 +45,37 @@ def test_show_as_json(capsys: pytest.CaptureFixture[str], file: Path) -> None:
     assert tree["session.upgrade_outgoing_qos"] == {"value": False, "origin": "default"}
 
 
+def test_show_changed_has_what_differs_from_the_defaults_and_nothing_else(
+    capsys: pytest.CaptureFixture[str], file: Path
+) -> None:
+    with file.open("a") as more:
+        more.write(
+            '[queue]\nqueue_type = "fifo"\n[plugins.vmq_systree]\n[streams.s]\nfilters = ["a"]\n'
+        )
+    assert main(["config", "show", "--changed", "--config", str(file)]) == 0
+    assert rows(capsys.readouterr().out) == {
+        "option": ["value", "from"],
+        "queue.drop": ['"oldest"', "environment", "VMQ_QUEUE__DROP"],
+        "log.level": ['"debug"', str(file)],
+        "listeners.a.url": ['"tcp://[::1]:1884"', str(file)],
+        "listeners.tcp": ["(unset)", str(file)],
+        "listeners.ws": ["(unset)", str(file)],
+        "listeners.http": ["(unset)", str(file)],
+        "streams.s.filters": ['["a"]', str(file)],
+        "plugins.vmq_systree.enabled": ["true", str(file)],
+    }
+
+
+def test_show_changed_says_that_nothing_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VMQ_QUEUE__DROP")
+    assert main(["config", "show", "--changed"]) == 0
+    assert capsys.readouterr().out == "nothing differs from the defaults\n"
+    assert main(["config", "show", "--changed", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {}
+
+
 def test_check_says_ok_and_where_it_would_listen(
     capsys: pytest.CaptureFixture[str], file: Path
 ) -> None:
@@ -150,6 +181,7 @@ def test_check_refuses_wrong_options_of_plugins_and_counts_right_ones(
         f'vmq: error: {path}: plugins.vmq_acl.general = "some": accepted: "anonymous", "everybody"',
         f"vmq: error: {path}: plugins.vmq_acl.fiel = \"x\": unknown option; did you mean 'file'?",
     ]
+    (tmp_path / "acl").write_text("topic read news/#\n")
     path.write_text('[plugins.vmq_acl]\nfile = "acl"\ngeneral = "everybody"\n')
     assert main(["config", "check", "--config", str(path)]) == 0
     assert capsys.readouterr().out.startswith("ok: 3 values set")  # queue.drop as well

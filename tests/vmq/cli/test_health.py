@@ -44,6 +44,18 @@ class Unwell(BaseHTTPRequestHandler):
     def log_message(self, *_arguments: object) -> None: ...
 
 
+class Degraded(Unwell):
+    """Serves new clients, whatever else is wrong; only `--live` finds nothing."""
+
+    def do_GET(self) -> None:
+        reasons = b"" if self.path == "/health/live" else b'"first"'
+        body = b'{"status": "degraded", "reasons": [' + reasons + b"]}"
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
 class Other(Unwell):
     body = b"[]"
 
@@ -69,3 +81,11 @@ def test_each_reason_is_a_line(answering: str) -> None:
 def test_something_else_is_no_broker(answering: str) -> None:
     done = run("health", "--url", answering)
     assert (done.code, done.err) == (1, f"vmq: error: {answering} is no broker's\n")
+
+
+@pytest.mark.parametrize("answering", [Degraded], indirect=True)
+def test_a_degraded_broker_is_not_started_anew(answering: str) -> None:
+    done = run("health", "--url", answering)
+    assert (done.code, done.out, done.err) == (0, b"degraded\nfirst\n", "")
+    done = run("health", "--url", answering, "--live")
+    assert (done.code, done.out, done.err) == (0, b"ok\n", "")

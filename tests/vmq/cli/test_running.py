@@ -134,8 +134,8 @@ def test_a_log_file_that_cannot_be_is_an_error(tmp_path: Path) -> None:
 
     file = tmp_path / "nowhere" / "vmq.log"
     done = run("start", "--data-dir", str(tmp_path / "data"), env={"VMQ_LOG__FILE": str(file)})
-    assert (done.code, done.out) == (1, b"")
-    assert done.err.startswith(f"vmq: error: log.file: cannot open {file}: ")
+    assert (done.code, done.out) == (2, b"")
+    assert f"{file}: there is no folder {file.parent}" in done.err
 
 
 @pytest.mark.parametrize("form", ["text", "json"])

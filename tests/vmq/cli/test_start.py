@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import resource
 import signal
+import stat
 import sys
 from pathlib import Path
 
@@ -57,7 +58,7 @@ from vmq.cli.main import main
 
 class SlowBroker:
     addresses = ["tcp://127.0.0.1:1"]
-    def __init__(self, config, *, admin): pass
+    def __init__(self, config, **_parts): pass
     async def start(self): pass
     async def stop(self):
         {stop}
@@ -131,3 +132,26 @@ def test_anonymous_clients_from_anywhere_must_be_wanted(tmp_path: Path) -> None:
         program.wait_out(r"^vmq ready: tcp://0\.0\.0\.0:\d+$")
         program.signal(signal.SIGTERM)
         assert program.finish().code == 0
+
+
+def test_the_files_of_store_and_streams_are_the_owners_alone(tmp_path: Path) -> None:
+    config = tmp_path / "vmq.toml"
+    config.write_text('[streams.all]\nfilters = ["#"]\n')
+    store = tmp_path / "data" / "store"
+    store.mkdir(mode=0o755, parents=True)
+    store.chmod(0o755)  # as an earlier version left it
+    with start(tmp_path, "--config", str(config), "--listen", ANY_PORT) as program:
+        found = {
+            path.relative_to(tmp_path / "data"): stat.S_IMODE(path.lstat().st_mode)
+            for folder in (store, tmp_path / "data" / "streams")
+            for path in (folder, *folder.rglob("*"))
+        }
+        program.signal(signal.SIGTERM)
+        program.finish()
+    assert Path("streams/all/0") in found
+    wrong = {
+        path: oct(mode)
+        for path, mode in found.items()
+        if mode != (0o700 if (tmp_path / "data" / path).is_dir() else 0o600)
+    }
+    assert wrong == {}

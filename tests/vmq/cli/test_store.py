@@ -1,6 +1,5 @@
 """`vmq store check` and `vmq store repair`: what they show and how they exit."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from tests.vmq.cli.program import run
 from vmq import store_tools
 from vmq.cli.main import main
 from vmq.store import StoreError
-from vmq.store_tools import Report
+from vmq.store_tools import Progress, Report
 
 
 @pytest.fixture
@@ -31,11 +30,11 @@ def asked(monkeypatch: pytest.MonkeyPatch, report: Report) -> list[Path]:
     """The paths that the tools, which find nothing but `report`, were asked about."""
     paths: list[Path] = []
 
-    def check(path: Path) -> Report:
+    def check(path: Path, progress: Progress | None = None) -> Report:
         paths.append(path)
         return report
 
-    def repair(path: Path, progress: Callable[[int, int], None] | None = None) -> Report:
+    def repair(path: Path, progress: Progress | None = None) -> Report:
         paths.append(path)
         return report
 
@@ -90,7 +89,7 @@ def test_the_configuration_says_where_the_store_is(asked: list[Path], tmp_path: 
 def test_a_store_that_cannot_be_used_is_an_error(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(path: Path) -> Report:
+    def refuse(path: Path, progress: Progress | None = None) -> Report:
         raise StoreError(f"{path} is in use")
 
     monkeypatch.setattr(store_tools, "check", refuse)

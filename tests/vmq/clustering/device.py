@@ -37,8 +37,9 @@ class Device:
     With `answers` it acknowledges what it gets, and finishes what it began.
     """
 
-    def __init__(self, client_id: str, *, clean: bool = False) -> None:
+    def __init__(self, client_id: str, *, clean: bool = False, username: str | None = None) -> None:
         self.client_id = client_id
+        self.username = username
         self.clean = clean
         self.answers = True
         #: What it got, in order, each packet of QoS 2 once.
@@ -81,8 +82,15 @@ class Device:
         if self.clean:
             self.pending.clear()
         self.is_connected = True
-        self.send(connect_packet(self.client_id, clean=self.clean))
+        self.send(connect_packet(self.client_id, clean=self.clean, username=self.username))
         self._task = asyncio.create_task(self._read(reader))
+
+    async def refusal(self, broker: Broker) -> int:
+        """Connects in vain; returns the code of the CONNACK."""
+        await self.open(broker)
+        await self.until(lambda: not self.is_connected)
+        [packet] = self.found(CONNACK)
+        return packet.return_code
 
     async def connack(self) -> bool:
         await self.until(lambda: not self.is_connected or bool(self.found(CONNACK)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.vmq.clustering.replica_sim import Node, World
 from vmq.store import FLAG_REF
+from vmq.store_lines import is_end, scan_line
 
 NAMES = ["a", "b", "c", "d"]
 
@@ -73,7 +74,7 @@ def texts(node: Node, session: bytes) -> dict[bytes, bytes]:
     """Entries by place, with the messages that they name."""
     found = {}
     for kind in (b"q", b"i"):
-        for key, raw in node.db.iterator(prefix=kind + session):
+        for key, raw in scan_line(node.db, kind + session):
             delivery = node.store.read_entry(raw)
             assert delivery is not None
             found[kind + key[9:]] = delivery.message.payload
@@ -83,7 +84,7 @@ def texts(node: Node, session: bytes) -> dict[bytes, bytes]:
 def check_counts(node: Node) -> None:
     named: dict[bytes, int] = {}
     for key, raw in node.db.records.items():
-        if key[:1] in (b"q", b"i") and raw[0] & FLAG_REF:
+        if key[:1] in (b"q", b"i") and not is_end(key) and raw[0] & FLAG_REF:
             named[raw[3:11]] = named.get(raw[3:11], 0) + 1
     messages = {key[1:] for key in node.db.records if key[:1] == b"m"}
     assert messages == named.keys()

@@ -38,6 +38,7 @@ from vmq.clustering.searching import Searcher
 from vmq.message import Delivery
 from vmq.message import Message as Published
 from vmq.store import Store, StoredSession
+from vmq.store_lines import is_end, scan_line
 from vmq.store_open import stored_sessions
 
 _DECODER: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
@@ -73,13 +74,16 @@ class MemoryDb:
         prefix: bytes = b"",
         start: bytes = b"",
         stop: bytes | None = None,
+        include_stop: bool = False,
         reverse: bool = False,
         verify_checksums: bool = False,
     ) -> Iterator[tuple[bytes, bytes]]:
         found = [
             key
             for key in self.records
-            if key.startswith(prefix) and key >= start and (stop is None or key < stop)
+            if key.startswith(prefix)
+            and key >= start
+            and (stop is None or key < stop or (include_stop and key == stop))
         ]
         for key in sorted(found, reverse=reverse):
             yield key, self.records[key]
@@ -279,9 +283,9 @@ class Node:
         found = []
         for kind, first in ((b"i", behind[1]), (b"q", behind[0])):
             prefix = kind + session.number
-            keys = {key for key in self.db.records if key.startswith(prefix)}
+            keys = {key for key, _ in scan_line(self.db, prefix)}
             uncommitted = (*self.store.dirty, *self.store.writing)
-            keys |= {key for key in uncommitted if key.startswith(prefix)}
+            keys |= {key for key in uncommitted if key.startswith(prefix) and not is_end(key)}
             for key in sorted(keys):
                 raw = self.store.get(key)
                 if raw is None or int.from_bytes(key[9:], "big") < first:

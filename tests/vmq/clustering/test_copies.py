@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.support.stored import records_of
 from tests.vmq.clustering.replica_sim import MemoryDb
 from vmq.clustering.copies import Copies, messages_of, rank
 from vmq.clustering.replica_messages import (
@@ -105,7 +106,7 @@ def test_a_restart_finds_what_was_committed() -> None:
     keeper.take(Changes(7, 2, 2, [entry(b"z", place=2)]))
     keeper.commit()
     assert keeper.heard() == [Confirm(7, 2)]
-    assert [value[-1:] for _, value in keeper.db.iterator(prefix=b"q")] == [b"x", b"z"]
+    assert [value[-1:] for _, value in records_of(keeper.db, b"q")] == [b"x", b"z"]
     assert (keeper.offer().life, keeper.offer().at, keeper.offer().complete) == (7, 2, True)
     assert keeper.store.next_session == 2
 
@@ -139,7 +140,7 @@ def test_a_frozen_copy_takes_no_more_and_ranks_by_when_it_froze() -> None:
     keeper.take(Changes(7, 6, 60, [entry(b"y", place=2)]))
     assert (keeper.offer().complete, keeper.offer().at) == (True, 1)
     keeper.commit()
-    assert len(list(keeper.db.iterator(prefix=b"q"))) == 1
+    assert len(records_of(keeper.db, b"q")) == 1
     assert Unknown not in map(type, keeper.heard())
     assert rank(keeper.offer()) < rank(Offer("o", S1, True, 7, 2, S1))
     keeper = Keeper(keeper.db)
@@ -151,7 +152,7 @@ def test_changes_of_a_session_that_is_not_here_are_told() -> None:
     keeper.take(Changes(7, 1, 1, [entry(b"x", S2)], reset=True))
     assert keeper.heard() == [Unknown(7, [S2])]
     keeper.commit()
-    assert list(keeper.db.iterator(prefix=b"q")) == []
+    assert records_of(keeper.db, b"q") == []
 
 
 def test_sessions_that_ended_leave_records_to_be_deleted() -> None:

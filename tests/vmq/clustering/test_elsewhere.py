@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.vmq.support import stored_house
 from vmq.clustering.elsewhere import ELSEWHERE, Elsewhere, without
-from vmq.store import scan
+from vmq.store_lines import scan
 
 
 def test_it_is_kept_until_everybody_routes_the_session_here(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,8 +15,8 @@ from tests.vmq.clustering.fakes import Member, settle
 from tests.vmq.clustering.nodes import pair
 from tests.vmq.clustering.test_routing import Three
 from vmq.clustering.records import encode_key
-from vmq.clustering.retained import RETAINED
-from vmq.message import Message
+from vmq.clustering.retained import RETAINED, SOURCES
+from vmq.message import Message, Sourced
 from vmq_cluster.messages import MAX_VALUE
 
 
@@ -71,6 +72,45 @@ def test_a_retained_message_reaches_live_subscribers_once_and_later_ones_as_reta
         late.subscribe(("t/#", 2))
         [packet] = late.take()
         assert (packet.payload, packet.qos, packet.retain) == (b"x", 1, True)
+
+
+def sources(member: Member) -> dict[str, tuple[str, str | None] | None]:
+    return {
+        each.topic.decode(): (each.client_id, each.user) if isinstance(each, Sourced) else None
+        for each in member.house.registry.retained.all()
+    }
+
+
+def test_every_node_knows_who_published_what(three: Three) -> None:
+    alice = three.a.house.client("pump", username="alice")
+    alice.publish("t", b"1", retain=True)
+    retain(three.a, "own", b"x")
+    three.settle()
+    wanted: dict[str, tuple[str, str | None] | None] = {"t": ("pump", "alice"), "own": None}
+    assert [sources(each) for each in three.all] == [wanted] * 3
+    alice.publish("t", b"2", retain=True)
+    [flush] = three.a.soon
+    flush()
+    assert len(three.a.node.written) == 1, "the source is written when it is another"
+    three.b.house.client("other").publish("t", b"3", retain=True)
+    three.settle()
+    assert [sources(each)["t"] for each in three.all] == [("other", None)] * 3
+    retain(three.c, "t", b"4")
+    three.settle()
+    assert [sources(each)["t"] for each in three.all] == [None] * 3
+
+
+def test_a_source_may_come_before_its_message_and_after_it(three: Three) -> None:
+    key, raw = encode_key("", "t"), msgspec.msgpack.encode(["pump", "alice"])
+    three.a.node.hear((SOURCES, key, raw))
+    assert kept(three.a) == {}
+    three.a.node.hear((RETAINED, key, b"\x00x"))
+    three.b.node.hear((RETAINED, key, b"\x00x"))
+    assert sources(three.b) == {"t": None}
+    three.b.node.hear((SOURCES, key, raw))
+    assert [sources(each) for each in (three.a, three.b)] == [{"t": ("pump", "alice")}] * 2
+    three.b.node.hear((SOURCES, key, b"\xff"))
+    assert kept(three.b) == {"t": (b"x", 0)}
 
 
 def test_an_empty_payload_erases_everywhere(three: Three) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.stored import records_of
 from tests.vmq.clustering.replica_run import NAMES, Run
 from tests.vmq.clustering.replica_sim import Node
 
@@ -254,5 +255,5 @@ def strip_all(node: Node, client: str) -> None:
     session = node.sessions[client].number
     node.replicas.note_stripped(session)
     for kind in (b"q", b"i"):
-        for key in [key for key in node.db.records if key.startswith(kind + session)]:
-            node.store.purge_record(key, node.db.records[key])
+        for key, raw in records_of(node.db, kind + session):
+            node.store.purge_record(key, raw)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.stored import records_of
 from tests.vmq.clustering.replica_sim import World
 from vmq.clustering.copies import Copy
 
@@ -60,7 +61,7 @@ def test_the_next_best_is_taken_when_the_best_dies_meanwhile() -> None:
     assert found_at in {first, second} - {source}
     assert copy is not None
     world.settle(lambda: not node.store.dirty)
-    assert len(list(node.db.iterator(prefix=b"q" + copy.number))) == 1700
+    assert len(records_of(node.db, b"q" + copy.number)) == 1700
     assert len(node.copies) == 1, "what came of the first is deleted"
 
 

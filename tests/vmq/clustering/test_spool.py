@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import plyvel
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.walked import WalkedDb
 from vmq.clustering.publishes import Publish
 from vmq.clustering.spool import (
     Taken,
@@ -276,3 +278,23 @@ def test_the_store_check_knows_the_records(store: Store, tmp_path: Path) -> None
     found = check(tmp_path).problems
     assert len(found) == 3
     assert "ill-formed messages to other nodes: 3" in "".join(map(str, found))
+
+
+def test_what_was_deleted_of_other_lanes_is_not_walked_over(store: Store) -> None:
+    """However much of them was sent and confirmed; each piece of a backlog begins where the last one ended."""
+    for peer in ("a", "b"):
+        for number in range(1, 301):
+            store.put(outgoing_key(peer, 1, number), b"parcel")
+    commit(store)
+    store.db = db = WalkedDb(store.db)
+    for number in range(1, 301):
+        store.delete(outgoing_key("b", 1, number))
+        if number <= 100:
+            store.delete(outgoing_key("a", 1, number))
+    commit(store)
+    last = outgoing_key("a", 1, 300)
+    at = outgoing_key("a", 1, 100)
+    while at < last:
+        at, _ = list(islice(stored_parcels(store, at, last), 50))[-1]
+    assert list(stored_parcels(store, outgoing_key("a", 1, 299), last)) == [(last, b"parcel")]
+    assert db.take() <= 200 + 5

@@ -145,6 +145,9 @@ class Node:
         self.write(after)
         return after.since
 
+    def is_of_another(self, _who: Who, _record: Record) -> bool:
+        return False  # there is one user
+
     def kind(self, who: Who) -> Kind:
         return Kind.DURABLE if who in self.sessions else Kind.NONE
 

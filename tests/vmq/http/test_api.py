@@ -98,9 +98,10 @@ async def test_the_log_says_whose_key_it_was(site: Site, caplog: pytest.LogCaptu
     key = ApiKeys(site.folder).create("robot")
     change = {"option": "queue.drop", "value": "oldest"}
     await ask(site, "POST", "/option", headers={"x-api-key": key.key}, json=change)
-    assert f'admin set_option option="queue.drop" value="oldest" peer=127.0.0.1 key={key.id}' in (
-        caplog.text
-    )
+    assert (
+        f"operation name=set_option by=\"api key 'robot' ({key.id})\" peer=127.0.0.1 "
+        'parameters={"option": "queue.drop", "value": "oldest"} result="ok"'
+    ) in caplog.text
 
 
 async def test_a_defect_is_an_answer_and_a_line_in_the_log(

@@ -77,13 +77,33 @@ async def test_a_request_that_came_in_time_is_read_although_the_loop_was_late() 
     assert guards.counters.http_timeouts == 0
 
 
+def key_of(broker: BrokerProcess) -> str:
+    made = ["-m", "vmq", "api-key", "create", "--data-dir", str(broker.data_dir), "--json"]
+    told = subprocess.run([sys.executable, *made], check=True, capture_output=True, text=True)
+    return str(json.loads(told.stdout)["key"])
+
+
+def test_a_body_that_is_nested_without_end_is_refused(
+    fresh_broker: BrokerFactory, tmp_path: Path
+) -> None:
+    broker = web(fresh_broker, tmp_path, "")
+    body = b'{"name": ' + b"[" * 500_000
+    with connect_tcp(broker.http) as sock:
+        sock.sendall(
+            b"POST /api/v1/listener/stop HTTP/1.1\r\nHost: localhost\r\nx-api-key: %s\r\n"
+            b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
+            % (key_of(broker).encode(), len(body), body)
+        )
+        answer = sock.recv(1000)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"nested too deep" in answer
+
+
 def test_a_body_that_does_not_come_is_not_waited_for(
     fresh_broker: BrokerFactory, tmp_path: Path
 ) -> None:
     broker = web(fresh_broker, tmp_path, "http_request_timeout = 0.3")
-    made = ["-m", "vmq", "api-key", "create", "--data-dir", str(broker.data_dir), "--json"]
-    told = subprocess.run([sys.executable, *made], check=True, capture_output=True, text=True)
-    key = json.loads(told.stdout)["key"]
+    key = key_of(broker)
     with connect_tcp(broker.http) as sock:
         sock.sendall(
             b"POST /api/v1/listener/stop HTTP/1.1\r\nHost: localhost\r\nx-api-key: %s\r\n"

@@ -13,9 +13,11 @@ from tests.vmq.http.conftest import get
 from vmq import Broker
 from vmq.config import BrokerOptions, Config, ListenerOptions
 
+HEALTH = ("/health", "/health/live", "/health/ready", "/health/ping", "/health/listeners")
+
 
 def test_a_broker_in_order_is_well(web_broker: BrokerProcess) -> None:
-    for path in ("/health", "/health/ping", "/health/listeners"):
+    for path in HEALTH:
         answer = get(web_broker.http, path)
         assert answer.status == 200
         assert answer.json()["status"] == "ok"
@@ -32,7 +34,7 @@ def test_listeners_are_shown_with_their_real_addresses(web_broker: BrokerProcess
 @pytest.fixture
 async def embedded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Broker]:
     # A machine that is busy with others makes the loop late; which is a reason in one test and in no other.
-    monkeypatch.setattr("vmq.broker.UNWELL_LAG", 60.0)
+    monkeypatch.setattr("vmq.health.UNWELL_LAG", 60.0)
     config = Config(
         broker=BrokerOptions(data_dir=str(tmp_path)),
         listeners={
@@ -46,7 +48,10 @@ async def embedded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
 
 async def health_of(broker: Broker, path: str = "/health") -> tuple[int, list[str]]:
     async with ClientSession() as session, session.get(broker.addresses[1] + path) as answer:
-        return answer.status, (await answer.json())["reasons"]
+        body = await answer.json()
+        expected = "failing" if answer.status == 503 else "degraded" if body["reasons"] else "ok"
+        assert body["status"] == expected
+        return answer.status, body["reasons"]
 
 
 async def test_a_listener_that_stopped_accepting_is_named(embedded: Broker) -> None:
@@ -55,6 +60,8 @@ async def test_a_listener_that_stopped_accepting_is_named(embedded: Broker) -> N
     reasons = [f"listener tcp ({url}) does not accept connections"]
     assert await health_of(embedded) == (503, reasons)
     assert await health_of(embedded, "/health/listeners") == (503, reasons)
+    assert await health_of(embedded, "/health/ready") == (503, reasons)
+    assert await health_of(embedded, "/health/live") == (200, [])
     assert await health_of(embedded, "/health/ping") == (200, [])
 
 
@@ -64,13 +71,22 @@ async def test_a_store_that_cannot_write_is_a_reason(embedded: Broker) -> None:
     assert store is not None
     store.failing = True
     assert await health_of(embedded) == (503, ["the store cannot write"])
+    assert await health_of(embedded, "/health/ready") == (503, ["the store cannot write"])
+    assert await health_of(embedded, "/health/live") == (200, [])
     store.failing = False
     assert await health_of(embedded) == (200, [])
 
 
 async def test_a_loop_that_is_late_is_a_reason(embedded: Broker) -> None:
     embedded.monitor.look(61.2)
-    assert await health_of(embedded) == (
-        503,
-        ["the event loop was 61.2 s late in the last seconds"],
-    )
+    reasons = ["the event loop was 61.2 s late in the last seconds"]
+    assert await health_of(embedded) == (200, reasons)
+    assert await health_of(embedded, "/health/ready") == (200, [])
+
+
+async def test_memory_that_is_high_keeps_new_clients_out(embedded: Broker) -> None:
+    assert embedded._core is not None
+    embedded._core.memory_is_high = True
+    status, (reason,) = await health_of(embedded, "/health/ready")
+    assert (status, reason.partition(":")[0]) == (503, "memory is high")
+    assert await health_of(embedded, "/health/live") == (200, [])

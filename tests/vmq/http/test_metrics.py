@@ -13,6 +13,7 @@ from tests.vmq.http.conftest import get
 from vmq.histogram import Histogram
 from vmq.http.metrics import to_prometheus
 from vmq.metrics import COUNTERS, GAUGES, HISTOGRAMS, Family, Sample
+from vmq.retain import NODE_SIZE, size_of
 
 
 def scrape(broker: BrokerProcess) -> str:
@@ -62,7 +63,7 @@ def test_figures_move_with_what_happens(web_broker: BrokerProcess) -> None:
     assert moved["queue_processes"] == 1
     assert moved["router_subscriptions"] == 1
     assert moved["retain_messages"] == 1
-    assert moved["retain_memory"] == len("metrics/a") + len("kept")
+    assert moved["retain_memory"] == size_of("metrics/a", len("kept")) + NODE_SIZE
     assert moved["store_commit_seconds_count"] > 0
     assert moved["process_cpu_seconds_total"] >= 0
     wire.close()
@@ -84,7 +85,9 @@ def test_labels_and_histograms_reach_the_library() -> None:
     assert (sample.name, sample.labels, sample.value) == ("a_total", {"kind": "x"}, 3.0)
     histogram = Histogram()
     histogram.observe(2.0)
-    metric = to_prometheus(Family("b", "histogram", "Help.", histogram=histogram))
+    metric = to_prometheus(
+        Family("b", "histogram", "Help.", histograms=(((("c", "d"),), histogram),))
+    )
     assert isinstance(metric, HistogramMetricFamily)
     by_name = {(each.name, each.labels.get("le")): each.value for each in metric.samples}
     assert by_name["b_bucket", "1.0"] == 0

@@ -7,9 +7,10 @@ from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from vmq_hooks import Plugin
 
+from tests.support.broker_process import BrokerProcess
 from tests.support.peer import Peer
-from tests.vmq.http.conftest import Site
-from vmq.http.openapi import describe
+from tests.vmq.http.conftest import Site, get
+from vmq.http.openapi import HEALTH, describe
 from vmq.http.operations import OPERATIONS
 
 
@@ -44,6 +45,17 @@ async def test_it_is_served_without_a_key_and_lists_what_is_served(site: Site, l
         assert list(OpenAPIV31SpecValidator(document).iter_errors()) == []
         assert ("/api/v1/api-keys" in document["paths"]) is is_local
         assert "/api/v1/sessions" in document["paths"]
+        assert ("/health/ready" in document["paths"]) is not is_local
+
+
+def test_health_is_answered_as_described(web_broker: BrokerProcess) -> None:
+    document = describe(OPERATIONS, "/api/v1", with_keys=True)
+    for path in HEALTH:
+        described = document["paths"][path]["get"]
+        assert described["security"] == []
+        answer = get(web_broker.http, path)
+        schema = described["responses"][str(answer.status)]["content"]["application/json"]["schema"]
+        OAS31Validator({**document, **schema}).validate(answer.json())
 
 
 QUESTIONS: list[tuple[str, str, dict[str, Any]]] = [
@@ -56,6 +68,12 @@ QUESTIONS: list[tuple[str, str, dict[str, Any]]] = [
     ("GET", "/metrics", {}),
     ("GET", "/options", {}),
     ("GET", "/why", {"client_id": "me", "topic": "t"}),
+    ("GET", "/why/subscribe", {"client_id": "me", "filter": "t"}),
+    ("GET", "/why/receive", {"client_id": "me", "topic": "t"}),
+    ("POST", "/ban", {"client_id": "pest", "seconds": 60}),
+    ("GET", "/bans", {}),
+    ("DELETE", "/ban", {"client_id": "pest"}),
+    ("DELETE", "/ban", {"client_id": "nobody"}),
     ("POST", "/api-key", {"name": "x"}),
     ("GET", "/api-keys", {}),
     ("POST", "/listener/stop", {"name": "tcp"}),

@@ -53,6 +53,7 @@ async def hang_up(writer: asyncio.StreamWriter) -> None:
 async def test_a_connection_is_opened_counted_and_closed(proxied: bool) -> None:
     opened = Opened(proxy_protocol=proxied)
     await opened.listener.open()
+    opened.listener.listen()
     assert opened.listener.is_open
     async with asyncio.timeout(TIMEOUT):
         reader, writer = await opened.connect()
@@ -78,6 +79,7 @@ async def test_a_connection_is_opened_counted_and_closed(proxied: bool) -> None:
 async def test_a_closed_listener_can_be_opened_again_and_keeps_its_connections() -> None:
     opened = Opened()
     await opened.listener.open()
+    opened.listener.listen()
     async with asyncio.timeout(TIMEOUT):
         reader, writer = await opened.connect()
         writer.write(connect_packet("c"))
@@ -89,6 +91,7 @@ async def test_a_closed_listener_can_be_opened_again_and_keeps_its_connections()
         writer.write(b"\xc0\0")
         assert await reader.readexactly(2) == b"\xd0\0"
         await opened.listener.open()
+        opened.listener.listen()
         _, other = await opened.connect()
         await hang_up(other)
         await hang_up(writer)
@@ -99,6 +102,7 @@ async def test_a_closed_listener_can_be_opened_again_and_keeps_its_connections()
 async def test_closing_ends_those_in_a_handshake() -> None:
     opened = Opened(proxy_protocol=True)
     await opened.listener.open()
+    opened.listener.listen()
     async with asyncio.timeout(TIMEOUT):
         reader, writer = await opened.connect()
         # Another that is refused has come after it.
@@ -120,6 +124,7 @@ async def test_what_came_in_time_is_read_although_the_loop_was_late() -> None:
     opened = Opened(proxy_protocol=True)
     listener = opened.listener
     await listener.open()
+    listener.listen()
     async with asyncio.timeout(TIMEOUT):
         reader, writer = await opened.connect()
         await until(lambda: listener._pending)
@@ -137,6 +142,7 @@ async def test_what_came_in_time_is_read_although_the_loop_was_late() -> None:
 async def test_those_over_the_limit_are_counted_as_errors() -> None:
     opened = Opened(max_connections=1)
     await opened.listener.open()
+    opened.listener.listen()
     async with asyncio.timeout(TIMEOUT):
         reader, writer = await opened.connect()
         writer.write(connect_packet("c"))

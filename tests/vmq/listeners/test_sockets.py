@@ -14,6 +14,16 @@ from vmq.listeners.sockets import Accepted, bind
 TIMEOUT = 30.0
 
 
+def listening(host: str, port: int) -> socket.socket:
+    sock = bind(host, port)
+    try:
+        sock.listen(16)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
 @pytest.mark.parametrize(
     ("host", "family"),
     (
@@ -23,7 +33,7 @@ TIMEOUT = 30.0
     ),
 )
 def test_binding_gives_a_socket_that_listens(host: str, family: int | None) -> None:
-    with bind(host, 0, 16) as sock:
+    with listening(host, 0) as sock:
         assert family in (None, sock.family)
         assert sock.getsockname()[1] > 0
         assert not sock.getblocking()
@@ -33,25 +43,34 @@ def test_binding_gives_a_socket_that_listens(host: str, family: int | None) -> N
 
 def test_all_ipv6_addresses_leave_the_port_to_ipv4() -> None:
     # Others of this machine listen on IPv4: the port is one that they leave.
-    with bind("0.0.0.0", 0, 16) as sock, bind("::", sock.getsockname()[1], 16) as other:
+    with listening("0.0.0.0", 0) as sock, listening("::", sock.getsockname()[1]) as other:
         assert other.getsockname()[1] == sock.getsockname()[1]
 
 
 def test_a_port_that_is_taken_is_refused_and_nothing_stays_open() -> None:
     # An address that nobody else uses: the port is still free when it is wanted again.
     host = "127.11.7.3"
-    with bind(host, 0, 16) as sock:
+    with listening(host, 0) as sock:
         port = sock.getsockname()[1]
         with pytest.raises(OSError, match="in use"):
-            bind(host, port, 16)
-    with bind(host, port, 16):
+            listening(host, port)
+    with listening(host, port):
         """Free again."""
+
+
+def test_nobody_gets_in_before_the_socket_listens() -> None:
+    with bind("127.0.0.1", 0) as sock:
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(sock.getsockname(), timeout=TIMEOUT)
+        sock.listen(16)
+        with socket.create_connection(sock.getsockname(), timeout=TIMEOUT):
+            """Now."""
 
 
 @pytest.mark.parametrize("host", ("192.0.2.7", "no-such-host.invalid"))
 def test_an_address_of_somebody_else_is_refused(host: str) -> None:
     with pytest.raises(OSError, match=r".+"):
-        bind(host, 0, 16)
+        listening(host, 0)
 
 
 def test_the_event_loop_does_not_close_a_descriptor_twice(

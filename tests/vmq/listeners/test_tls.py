@@ -75,6 +75,9 @@ class Pair:
     def begun(self, _tls: Tls) -> None:
         """Its time is limited by the listener, which is not here."""
 
+    def due(self, tls: Tls) -> None:
+        tls.go_on()
+
     def secured(self, _tls: Tls, identity: str | None) -> Any:
         self.identities.append(identity)
         return self.above

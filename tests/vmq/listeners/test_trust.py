@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmq.listeners.trust import Networks, forwarded_peer, parse_address
+from vmq.listeners.trust import Networks, forwarded_peer, network_of, parse_address
 
 TRUSTED = Networks(["10.0.0.0/8", "::1/128"])
 
@@ -47,6 +47,28 @@ def test_peers_of_networks(peername: object, verdict: bool) -> None:
 )
 def test_the_client_is_the_last_that_is_no_trusted_proxy(headers: list[str], peer: str) -> None:
     assert forwarded_peer(headers, TRUSTED) == peer
+
+
+@pytest.mark.parametrize(
+    ("host", "network"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("2001:db8:1:2::1", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2:ffff::9", "2001:db8:1:2::/64"),
+        ("2001:db8:1:3::1", "2001:db8:1:3::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("unix", ""),
+        ("", ""),
+    ],
+)
+def test_ipv6_counts_by_64_bits(host: str, network: str) -> None:
+    assert network_of(host) == network
+
+
+def test_a_trusted_proxy_counts_as_nobody() -> None:
+    assert TRUSTED.network_of_client("10.1.2.3") == ""
+    assert TRUSTED.network_of_client("192.0.2.1") == "192.0.2.1"
 
 
 @given(st.lists(st.text() | st.ip_addresses().map(str) | st.text("0123456789.:[], "), max_size=5))

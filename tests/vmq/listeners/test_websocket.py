@@ -27,9 +27,11 @@ from tests.vmq.support import House, MemoryTransport, split_packets
 from vmq.connection import Connection
 from vmq.listeners.websocket import (
     FRAME_SIZE,
+    FRAMES_A_PASS,
     WebSocket,
     choose_subprotocol,
 )
+from vmq.session import PACKETS_A_PASS
 
 MAX_SIZE = 10_000
 
@@ -225,7 +227,7 @@ def test_control_frames_between_fragments(client: WebClient) -> None:
     client.protocol.send_ping(b"still there?")
     client.protocol.send_continuation(raw[4:], fin=True)
     client.push()
-    pong, answer = client.frames
+    answer, pong = client.frames
     assert (pong.opcode, bytes(pong.data)) == (Opcode.PONG, b"still there?")
     assert bytes(answer.data) == b"\x20\x02\0\0"
 
@@ -244,6 +246,105 @@ def test_a_large_write_goes_out_in_frames_that_clients_accept(
     client.pull()
     assert max(len(each.data) for each in client.frames) == FRAME_SIZE
     assert [len(each.payload) for each in client.take()] == [2 * FRAME_SIZE]
+
+
+# --- passes
+
+
+def test_a_pass_reads_so_many_frames_and_answers_the_last_ping(house: House) -> None:
+    client = WebClient(house)
+    for number in range(2 * FRAMES_A_PASS + 5):
+        client.protocol.send_ping(b"%d" % number)
+    client.socket.data_received(b"".join(client.protocol.data_to_send()))
+    writes = [client.transport.writes]
+    while house.turn():
+        writes.append(client.transport.writes)
+    client.pull()
+    assert [bytes(each.data) for each in client.frames] == [
+        b"%d" % number
+        for number in (FRAMES_A_PASS - 1, 2 * FRAMES_A_PASS - 1, 2 * FRAMES_A_PASS + 4)
+    ]
+    assert writes == [2, 3, 4]  # the first was the answer to the upgrade
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+def test_empty_continuations_count_as_frames_and_order_is_kept(
+    house: House, accepted: bool
+) -> None:
+    client = WebClient(house)
+    if accepted:
+        client.send(connect_packet("c"))
+        client.take()
+    client.protocol.send_binary(b"", fin=False)
+    for _ in range(3 * FRAMES_A_PASS):
+        client.protocol.send_continuation(b"", fin=False)
+    client.protocol.send_continuation(PINGREQ_BYTES if accepted else connect_packet("c"), fin=True)
+    client.socket.data_received(b"".join(client.protocol.data_to_send()))
+    assert client.transport.is_reading()
+    client.protocol.send_binary(publish_packet("t", b"behind", retain=True))
+    client.socket.data_received(b"".join(client.protocol.data_to_send()))
+    assert not client.transport.is_reading()
+    turns = 0
+    while house.turn():
+        turns += 1
+    client.pull()
+    assert turns >= 3
+    assert [each.raw for each in client.take()] == [PINGRESP_BYTES if accepted else b"\x20\x02\0\0"]
+    assert house.retained() == {"t": b"behind"}
+    assert client.transport.is_reading()
+
+
+def test_the_end_comes_behind_what_came_before_it(house: House) -> None:
+    client = WebClient(house)
+    client.send(connect_packet("c"))
+    for number in range(3 * FRAMES_A_PASS):
+        client.protocol.send_binary(publish_packet(f"t/{number % 2}", b"%d" % number, retain=True))
+    client.socket.data_received(b"".join(client.protocol.data_to_send()))
+    assert client.socket.eof_received() is True
+    house.settle()
+    assert sorted(house.retained().values()) == [
+        b"%d" % number for number in (3 * FRAMES_A_PASS - 2, 3 * FRAMES_A_PASS - 1)
+    ]
+    assert client.transport.closed
+
+
+def test_packets_of_one_frame_that_a_pass_leaves_come_before_the_close(house: House) -> None:
+    client = WebClient(house)
+    client.send(connect_packet("c"))
+    packets = [publish_packet(f"t/{each % 2}", b"%d" % each, retain=True) for each in range(300)]
+    packets.append(PINGREQ_BYTES * PACKETS_A_PASS)
+    packets.append(publish_packet("last", b"x", retain=True))
+    client.protocol.send_binary(b"".join(packets))
+    client.protocol.send_close(1000)
+    client.socket.data_received(b"".join(client.protocol.data_to_send()))
+    assert client.transport.closed
+    client.socket.connection_lost(None)
+    house.settle()
+    assert "last" in house.retained()
+    assert client.ended == [client.connection]
+
+
+def test_no_frame_before_connect_is_larger_than_a_connect_may_be(house: House) -> None:
+    client = WebClient(house)
+    client.connection.session.decoder.max_packet_size = 1000
+    client.protocol.send_binary(b"x" * 1001)
+    client.socket.data_received(
+        b"".join(client.protocol.data_to_send())[:20]
+    )  # the header is enough
+    house.settle()
+    client.pull()
+    assert client.close_codes == [1009]
+    assert client.connection.closing
+    assert house.core.counters.ws_frame_too_large == 1
+
+
+def test_the_first_frame_behind_connect_may_be_large(house: House) -> None:
+    client = WebClient(house)
+    client.connection.session.decoder.max_packet_size = 1000
+    client.protocol.send_binary(connect_packet("c"))
+    client.protocol.send_binary(publish_packet("t", b"x" * 5000, retain=True))
+    client.push()
+    assert house.retained() == {"t": b"x" * 5000}
 
 
 # --- violations
@@ -358,3 +459,47 @@ def test_what_the_connection_asks_reaches_the_transport(client: WebClient) -> No
     assert transport.is_reading()
     socket.abort()
     assert transport.aborted
+
+
+def test_frames_count_into_the_rate_of_bytes_once_and_before_they_are_whole(house: House) -> None:
+    house.options.max_byte_rate = 1000.0
+    house.core.call_later = lambda _seconds, _call: None
+    client = WebClient(house)
+    rate = client.connection.byte_rate
+    assert rate is not None
+    house.clock.advance(1)
+    client.send(connect_packet("c"))
+    before = rate.tokens
+    client.protocol.send_binary(b"\xc0\x00" * 50)
+    data = b"".join(client.protocol.data_to_send())
+    client.socket.data_received(data[:60])
+    assert rate.tokens == before - 60
+    client.socket.data_received(data[60:])
+    assert rate.tokens == before - len(data)
+
+
+def test_a_request_that_does_not_end_has_the_limit_of_connect(house: House) -> None:
+    """The library alone would keep a MiB of headers."""
+    transport = MemoryTransport()
+    connection = Connection(house.registry, True, "auto-1", lambda _: None, lambda _: None)
+    socket = WebSocket(connection, "/mqtt", MAX_SIZE)
+    socket.connection_made(transport)
+    limit = house.options.max_connect_size
+    line = b"X-%d: " + b"x" * 4000 + b"\r\n"
+    socket.data_received(b"GET /mqtt HTTP/1.1\r\n")
+    for number in range(limit // 4100):
+        socket.data_received(line % number)
+    assert not transport.closed
+    assert socket.kept_bytes() > limit - 5000
+    for number in range(3):
+        socket.data_received(line % (100 + number))
+    assert transport.closed
+
+
+def test_a_frame_that_is_not_whole_counts_as_kept(house: House) -> None:
+    client = WebClient(house)
+    client.send(connect_packet("c"))
+    client.protocol.send_binary(bytes(9_000))
+    data = b"".join(client.protocol.data_to_send())
+    client.socket.data_received(data[:8_000])
+    assert 7_900 <= client.connection.kept_bytes() <= 8_000

@@ -160,7 +160,7 @@ def test_a_run_ends_at_a_packet_above_the_limit() -> None:
     decoder.feed(small + large)
     assert decoder.next()
     assert decoder.run(encode_text("a")) == 1
-    with pytest.raises(ProtocolError, match="above max_packet_size"):
+    with pytest.raises(ProtocolError, match=r"above session\.max_packet_size = 20"):
         decoder.next()
 
 
@@ -218,7 +218,39 @@ def test_a_packet_at_the_limit_passes_and_one_above_is_refused_before_it_arrives
     decoder.feed(packet(0x30, b"x" * 98))
     assert decoder.next()
     decoder.feed(packet(0x30, b"x" * 99)[:2])
-    with pytest.raises(ProtocolError, match="packet of 101 bytes is above max_packet_size"):
+    with pytest.raises(
+        ProtocolError, match=r"PUBLISH of 101 bytes is above session\.max_packet_size"
+    ):
+        decoder.next()
+
+
+def test_packets_that_are_not_publish_have_a_limit_of_their_own() -> None:
+    decoder = Decoder()
+    decoder.limit(100, 10)
+    decoder.feed(packet(0x30, b"x" * 98) + packet(0x82, b"x" * 8) + packet(0x82, b"x" * 9)[:2])
+    assert decoder.next()
+    assert decoder.next()
+    with pytest.raises(
+        ProtocolError, match=r"SUBSCRIBE of 11 bytes .*max_control_packet_size = 10"
+    ):
+        decoder.next()
+    assert decoder.waiting_bytes() == 0
+
+
+def test_the_limit_of_all_packets_binds_the_others_too() -> None:
+    decoder = Decoder()
+    decoder.limit(10, 100)
+    decoder.feed(packet(0x82, b"x" * 9)[:2])
+    with pytest.raises(ProtocolError, match=r"SUBSCRIBE of 11 bytes .*max_packet_size = 10"):
+        decoder.next()
+
+
+@pytest.mark.parametrize("head", (0x10, 0x30))
+def test_before_connect_every_packet_has_the_limit_of_connect(head: int) -> None:
+    decoder = Decoder(10)
+    decoder.before_connect = True
+    decoder.feed(packet(head, b"x" * 9)[:2])
+    with pytest.raises(ProtocolError, match=r"of 11 bytes is above session\.max_connect_size = 10"):
         decoder.next()
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from vmq_hooks import Accept, Cache, Message, Next, Refuse, SubscriberId
-from vmq_hooks.answers import read_filters
+from vmq_hooks.answers import read_delivery, read_filters
 
 from vmq.hooks import Kept
 from vmq.plugins.chains import NoticeChain, OnlyChain, RewriteChain, VerdictChain, settled
@@ -272,3 +272,34 @@ async def test_only_waits_no_longer_than_the_deadline_and_not_at_all_for_an_open
     assert guard.timeouts == {"h": 1}
     assert await settled(chain()) is None
     assert (calls, guard.skipped) == (["asked"], {"h": 1})
+
+
+@pytest.mark.parametrize("how", ["raises", "no answer", "breaker"])
+@pytest.mark.parametrize("withhold", [False, True])
+def test_a_failing_on_deliver_lets_through_or_keeps_back_as_its_section_says(
+    how: str, withhold: bool
+) -> None:
+    def fails() -> Any:
+        if how == "no answer":
+            return 5
+        raise OSError("away")
+
+    guard = Guard("p", 5.0, 1, 10.0, lambda: 0.0)
+    if withhold:
+        guard.failed_delivery = Refuse("plugin p fails")
+    chain = RewriteChain([AnswerStep("on_deliver", guard, fails, (), (), read_delivery)])
+    if how == "breaker":
+        chain()
+    assert chain() is guard.failed_delivery
+
+
+def test_on_deliver_may_raise_its_refusal() -> None:
+    refusal = Refuse("not for you")
+
+    def refuse() -> None:
+        raise refusal
+
+    guard = Guard("p", 5.0, 1, 10.0, lambda: 0.0)
+    chain = RewriteChain([AnswerStep("on_deliver", guard, refuse, (), (), read_delivery)])
+    assert chain() is refusal
+    assert guard.errors.total() == 0

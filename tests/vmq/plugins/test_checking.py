@@ -37,7 +37,7 @@ def checked(folder: Path, text: str, environ: dict[str, str] | None = None) -> C
     (folder / "odd.py").write_text(GOOD.replace("(self, username)", "(self, user)"))
     (folder / "broken.py").write_text("import nothing_of_this_name")
     (folder / "shy.py").write_text(GOOD + "    def serves(self, hook):\n        return False\n")
-    return Checked(load(path, environ).config.plugins)
+    return Checked(load(path, environ).config)
 
 
 WRONG = [

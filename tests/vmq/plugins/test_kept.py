@@ -77,6 +77,28 @@ def test_a_verdict_runs_out() -> None:
     assert len(kept) == 0
 
 
+@pytest.mark.parametrize(
+    ("hook", "by", "short", "long"),
+    [
+        ("auth_on_publish", "topic", publish(topic="t" * 4000), publish(topic="t" * 4100)),
+        (
+            "auth_on_subscribe",
+            "username",
+            ("u", SubscriberId("c"), [Subscription(f"t/{n}", 0) for n in range(500)]),
+            ("u", SubscriberId("c"), [Subscription(f"t/{n}", 0) for n in range(5000)]),
+        ),
+    ],
+)
+def test_nothing_is_kept_of_calls_that_would_fill_the_memory(
+    hook: str, by: Any, short: tuple[Any, ...], long: tuple[Any, ...]
+) -> None:
+    kept = KeptVerdicts(hook, Clock(0.0))
+    for call in (short, long):
+        keep(kept, call, Cache(10, frozenset({by})), True)
+    assert kept.find(short) is True
+    assert kept.find(long) is MISSING
+
+
 def test_the_least_recently_used_goes_first() -> None:
     kept = KeptVerdicts("auth_on_publish", Clock(1_000.0), limit=2)
     for topic in ("a", "b"):

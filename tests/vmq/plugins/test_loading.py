@@ -107,7 +107,8 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "why"),
     (
-        ("@hook\n    def on_sunrise(self): ...", "unknown hook 'on_sunrise'"),
+        ("@hook\n    def sunrise(self): ...", r"no hook 'sunrise' \(hooks: auth_on_register, "),
+        ("@hook\n    def on_publsh(self): ...", "'on_publsh', did you mean 'on_publish'"),
         ("@hook\n    def on_publish(self, msg): ...", "msg"),
         ("@hook(tryfirst=True)\n    def on_publish(self): ...", "plugins.mine.priority"),
         ("@hook\n    async def on_deliver(self): ...", "cannot be async"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 
 import msgspec
@@ -117,3 +118,118 @@ async def test_plugins_are_told_of_options_that_changed(tmp_path: Path) -> None:
         broker.reload(msgspec.structs.replace(broker.config, queue=queue))
         async with asyncio.timeout(TIMEOUT):
             assert await told.get() == {"queue.max_online_messages": 7}
+
+
+GUARDS = """
+from vmq_hooks import Plugin, hook
+
+class Guards(Plugin):
+    @hook
+    def {name}(self):
+        return True
+
+    @hook
+    def on_publish(self): ...
+"""
+
+
+async def test_new_code_that_protects_less_is_refused_unless_it_is_wanted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "guards.py"
+    file.write_text(GUARDS.format(name="auth_on_publish"))
+    sections = {"guards": options(path=str(file))}
+    async with serving(tmp_path, sections=sections) as broker:
+        before = broker.plugins.loaded["guards"]
+        file.write_text(GUARDS.format(name="on_client_gone"))
+        with pytest.raises(PluginError, match="serves auth_on_publish no more"):
+            await broker.plugins.reload("guards")
+        assert broker.plugins.loaded["guards"] is before
+        assert broker.plugins.guards["guards"] is before.guard
+        assert (
+            "plugin not reloaded, the old code goes on: plugin guards: the new code" in caplog.text
+        )
+        (opened,) = await broker.plugins.reload("guards", force=True)
+        assert (
+            opened == "no plugin is asked about publishing: every client may publish to every topic"
+        )
+        assert opened in caplog.messages
+        assert list(broker.plugins.loaded["guards"].steps) == ["on_client_gone", "on_publish"]
+
+
+async def test_a_plugin_that_goes_tells_what_everybody_may_do_then(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class One(Plugin):
+        @hook
+        def auth_on_register(self) -> bool:
+            return True
+
+        @hook
+        def auth_on_subscribe(self) -> bool:
+            return True
+
+    class Other(Plugin):
+        @hook
+        def auth_on_subscribe(self) -> bool:
+            return True
+
+    async with serving(tmp_path, {"one": One(), "other": Other()}) as broker:
+        (opened,) = await broker.plugins.disable("one")
+        assert opened.startswith("no plugin checks who connects")
+        assert await broker.plugins.disable("other") == [
+            "no plugin is asked about subscribing: every client may subscribe to every topic filter"
+        ]
+        assert [each.levelname for each in caplog.records if "no plugin" in each.message] == [
+            "WARNING",
+            "WARNING",
+        ]
+
+
+async def test_a_reload_that_fails_is_in_the_log_with_the_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "stamp.py"
+    write(file, "1")
+    async with serving(tmp_path, sections={"stamp": options(path=str(file))}) as broker:
+        write(file, "2", start="raise OSError('no')")
+        with pytest.raises(PluginError):
+            await broker.plugins.reload("stamp")
+        assert f"plugin stamp cannot start: no ({file}:7 in start)" in caplog.messages[-1]
+        file.write_text("import json\n\n\ndef load():\n    json.loads('x')\n\n\nload()\n")
+        with pytest.raises(PluginError):
+            await broker.plugins.reload("stamp")
+        assert "JSONDecodeError" in caplog.messages[-1]
+        assert f"({file}:5 in load)" in caplog.messages[-1]
+        write(file, 'broken("')
+        with pytest.raises(PluginError, match=r"SyntaxError: .* \(.*stamp.py:14\)"):
+            await broker.plugins.reload("stamp")
+
+
+async def test_a_start_that_hangs_is_told_with_where_it_waits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vmq.plugins.manager.TELL_AFTER", 0)
+    told = asyncio.Event()
+
+    class Listening(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "is still starting" in record.getMessage():
+                told.set()
+
+    class Hangs(Plugin):
+        async def start(self, broker: object, config: object) -> None:
+            await self.reach()
+
+        async def reach(self) -> None:
+            await told.wait()
+
+    handler = Listening()
+    logging.getLogger("vmq.plugins").addHandler(handler)
+    try:
+        async with serving(tmp_path, {"hangs": Hangs()}):
+            line = next(each for each in caplog.messages if "is still starting" in each)
+            assert f"({__file__}:" in line
+            assert " in reach); it has 30 s" in line
+    finally:
+        logging.getLogger("vmq.plugins").removeHandler(handler)

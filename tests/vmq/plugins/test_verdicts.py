@@ -21,6 +21,7 @@ from vmq_hooks import (
     hook,
 )
 
+from tests.support.until import until
 from tests.support.wire import (
     PINGREQ_BYTES,
     PINGRESP_BYTES,
@@ -45,11 +46,12 @@ from tests.vmq.plugins.support import TIMEOUT, options, peer_of, serving
         (None, 5),
         (Refuse("no"), 5),
         (Refuse("wrong password", bad_credentials=True), 4),
-        (False, 5),
-        ("yes", 5),
-        (OSError("broken"), 5),
-        ({"max_wishes": 3}, 5),
-        ({"max_inflight_messages": "many"}, 5),
+        (Refuse("too many wait", unavailable=True), 3),
+        (False, 3),
+        ("yes", 3),
+        (OSError("broken"), 3),
+        ({"max_wishes": 3}, 3),
+        ({"max_inflight_messages": "many"}, 3),
         ({"max_inflight_messages": 3}, 0),
     ),
 )
@@ -339,24 +341,63 @@ async def test_a_client_is_taken_over_while_it_waits(tmp_path: Path) -> None:
     assert [call[3].payload for call in plugin.calls] == [b"y"]
 
 
-async def test_a_verdict_that_does_not_come_is_a_refusal(tmp_path: Path) -> None:
+async def test_a_verdict_that_does_not_come_says_come_again(tmp_path: Path) -> None:
     plugin = Later()
     sections = {"doors": options(deadline=0.01)}
     async with serving(tmp_path, {"doors": plugin}, sections, anonymous=False) as broker:
         async with peer_of(broker) as peer:
-            assert (await peer.connect("c")).return_code == 5
+            assert (await peer.connect("c")).return_code == 3
         assert broker.plugins.guards["doors"].timeouts == {"auth_on_register": 1}
         names = {each.name: each for each in broker.metrics.families()}
         (sample,) = names["plugin_hook_timeouts"].samples
         assert sample.labels == (("plugin", "doors"), ("hook", "auth_on_register"))
 
 
-async def test_the_connect_timeout_holds_while_a_verdict_is_awaited(tmp_path: Path) -> None:
+async def test_while_the_breaker_is_open_clients_are_told_to_come_again(tmp_path: Path) -> None:
+    plugin = Doors(auth_on_register=OSError("the database is away"))
+    sections = {"doors": options(breaker_failures=2)}
+    async with serving(tmp_path, {"doors": plugin}, sections, anonymous=False) as broker:
+        for _ in range(3):
+            async with peer_of(broker) as peer:
+                assert (await peer.connect("c")).return_code == 3
+        assert broker.plugins.guards["doors"].skipped == {"auth_on_register": 1}
+    assert len(plugin.calls) == 2
+
+
+async def test_who_has_sent_connect_and_waits_for_us_has_a_time_of_its_own(tmp_path: Path) -> None:
     plugin = Later()
     async with serving(tmp_path, {"doors": plugin}, anonymous=False) as broker:
-        session = msgspec.structs.replace(broker.config.session, mqtt_connect_timeout=0.2)
-        broker.reload(msgspec.structs.replace(broker.config, session=session))
+        broker.set_option("session.mqtt_connect_timeout", "0.05")
+        broker.set_option("session.login_timeout", "0.5")
+        async with peer_of(broker) as idle, peer_of(broker) as peer:
+            peer.send(connect_packet("c"))
+            assert await idle.rest() == b"", "who sent nothing is cut off"
+            assert await peer.rest() == b"\x20\x02\x00\x03", (
+                "who waits for us is told to come again"
+            )
+        assert broker.metrics.counters()["logins_put_off"] == 1
+        plugin.gate.set()
+
+
+async def test_who_goes_away_while_it_waits_is_noticed_at_once(tmp_path: Path) -> None:
+    plugin = Later()
+    async with serving(tmp_path, {"doors": plugin}, anonymous=False) as broker:
         async with peer_of(broker) as peer:
             peer.send(connect_packet("c"))
-            assert await peer.rest() == b""
+            await until(lambda: broker.plugins.guards["doors"].under_way == 1)
+        await until(lambda: broker.plugins.guards["doors"].under_way == 0)
+        assert plugin.calls == []
+
+
+async def test_what_comes_behind_a_connect_that_waits_is_handled_after_it(tmp_path: Path) -> None:
+    plugin = Later()
+    async with (
+        serving(tmp_path, {"doors": plugin}, anonymous=False) as broker,
+        peer_of(broker) as peer,
+    ):
+        peer.send(connect_packet("c"))
+        await until(lambda: broker.plugins.guards["doors"].under_way == 1)
+        peer.send(PINGREQ_BYTES)
+        peer.send(PINGREQ_BYTES)
         plugin.gate.set()
+        await peer.expect(b"\x20\x02\x00\x00", PINGRESP_BYTES, PINGRESP_BYTES)

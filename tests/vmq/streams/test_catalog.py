@@ -157,12 +157,21 @@ async def test_a_definition_that_cannot_be_read_is_named(opened: Opener, tmp_pat
         opened()
 
 
-async def test_a_damaged_stream_keeps_the_catalog_shut(opened: Opener, tmp_path: Path) -> None:
+def flip(segment: Path, back: int = 9) -> None:
+    raw = segment.read_bytes()
+    segment.write_bytes(raw[:-back] + bytes([raw[-back] ^ 8]) + raw[len(raw) - back + 1 :])
+
+
+async def test_a_damaged_stream_keeps_the_catalog_of_a_cluster_shut(
+    opened: Opener, tmp_path: Path
+) -> None:
+    """Other nodes count on its partitions."""
     catalog = opened(temp=options())
     await append(catalog, "a", b"1")
     await catalog.close()
     (segment,) = (tmp_path / "streams" / "temp" / "0").glob("*.arrows")
-    raw = segment.read_bytes()
-    segment.write_bytes(raw[:-9] + bytes([raw[-9] ^ 8]) + raw[-8:])
+    flip(segment)
+    commits = Commits(asyncio.get_running_loop())
     with pytest.raises(DamagedError, match=r"arrows is damaged at byte \d+ \(offset 0\)"):
-        opened(temp=options())
+        Catalog(tmp_path / "streams", {"temp": options()}, commits, strict=True)
+    opened(temp=options())

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.vmq.streams.flight_support import Running
-from tests.vmq.streams.support import options
+from tests.vmq.streams.support import make, options, put, rows_from
 from vmq.config import ListenerOptions, StreamOptions
 from vmq.config_listeners import problems_of
 from vmq.streams.flight import StreamServer
@@ -34,7 +34,7 @@ def test_the_programs_run(tmp_path: Path) -> None:
         running.append(f"sensors/{number % 2}/temp", b"20.5")
     server = StreamServer(running.catalog)
     try:
-        segment, query = blocks("python")
+        segment, _, query = blocks("python")
         read: dict[str, Any] = {}
         exec(segment.replace("DATA_DIR", str(tmp_path)), read)
         assert read["table"].num_rows == 6
@@ -44,6 +44,23 @@ def test_the_programs_run(tmp_path: Path) -> None:
     finally:
         server.close()
         running.close()
+
+
+def test_the_check_of_a_segment_finds_each_flipped_bit(tmp_path: Path) -> None:
+    partition = make(tmp_path)
+    for number in range(3):
+        put(partition, rows_from(number * 2, 2))
+    raw = partition.active.path.read_bytes()
+    partition.close()
+    names: dict[str, Any] = {}
+    exec(blocks("python")[1], names)
+    check = names["check"]
+    check(raw)
+    check(raw + names["END"])
+    begin = 8 + int.from_bytes(raw[4:8], "little")
+    for at in range(begin, len(raw), 7):
+        with pytest.raises(ValueError, match=r"^(no batch|the batch at byte)"):
+            check(raw[:at] + bytes([raw[at] ^ 4]) + raw[at + 1 :])
 
 
 @pytest.mark.parametrize("path", ["stream.json", "0/checkpoint", "0/00000000000000000000.arrows"])

@@ -27,6 +27,21 @@ def put(running: Running) -> Put:
     return Put(catalog.get("s"), catalog.commits.writer, Anybody(), "ann")
 
 
+class UpToTen(Anybody):
+    def longest_payload(self) -> int:
+        return 10
+
+
+def test_a_payload_above_max_message_size_appends_nothing(running: Running) -> None:
+    catalog = running.catalog
+    put = Put(catalog.get("s"), catalog.commits.writer, UpToTen(), "ann")
+    rows = pa.record_batch({"topic": ["a/1", "a/1"], "payload": [b"x" * 10, b"x" * 11]})
+    with pytest.raises(BadPutError, match="at most 10 bytes"):
+        put.append(rows)
+    assert not any(read_all(each) for each in catalog.get("s").partitions)
+    put.append(pa.record_batch({"topic": ["a/1"], "payload": [b"x" * 10]}))
+
+
 def test_rows_keep_what_they_bring_and_get_what_they_lack(running: Running, put: Put) -> None:
     headers = [[{"key": "k", "value": "v"}], []]
     batch = pa.record_batch(

@@ -24,6 +24,9 @@ class Rules(Anybody):
     def __init__(self) -> None:
         self.asked: list[str] = []
 
+    def longest_payload(self) -> int:
+        return 10
+
     def may_write(self, _user: str | None, topic: str) -> bool:
         self.asked.append(topic)
         return topic != "forbidden"
@@ -121,6 +124,15 @@ def test_nobody_reaches_the_query_of_another_user(tmp_path: Path) -> None:
 def test_each_topic_is_asked_about_once_a_put(client: flight.FlightClient, rules: Rules) -> None:
     put(client, rows("a", "b", "a", "a"))
     assert sorted(rules.asked) == ["a", "b"]
+
+
+def test_a_payload_above_max_message_size_stages_nothing(
+    client: flight.FlightClient, sink: Sink
+) -> None:
+    plain = [{"topic": "a", "payload": b"x" * size, "qos": 0, "retain": False} for size in (10, 11)]
+    with pytest.raises(flight.FlightServerError, match="at most 10 bytes"):
+        put(client, pa.RecordBatch.from_pylist(plain, schema=MESSAGE))
+    assert (staged(sink), sink.staging.size) == ([], 0)
 
 
 def test_who_may_not_publish_to_one_topic_stages_nothing(

@@ -14,7 +14,7 @@ from tests.vmq.support import RAM
 from vmq.streams.cursor import Cursor, Reader, offset_at
 from vmq.streams.errors import OutOfRangeError
 from vmq.streams.far import FarCursor, FarLog, locate
-from vmq.streams.merge import merge
+from vmq.streams.merge import join, merge
 
 
 class LogModel(RuleBasedStateMachine):
@@ -71,6 +71,10 @@ class LogModel(RuleBasedStateMachine):
     @rule()
     def merge(self) -> None:
         merge(self.partition, self.partition.unmerged.pop())
+
+    @rule()
+    def join(self) -> None:
+        join(self.partition)
 
     @rule()
     def restart(self) -> None:

@@ -22,7 +22,7 @@ from tests.vmq.streams.support import (
     row,
     rows_from,
 )
-from vmq.streams.partition import BATCH_BYTES, BATCH_ROWS, Partition, pieces
+from vmq.streams.partition import BATCH_BYTES, BATCH_ROWS, MANY, SMALL, Partition, pieces
 from vmq.streams.schema import STORED
 from vmq.streams.segment import index_path
 
@@ -121,6 +121,22 @@ def test_a_sealed_segment_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(os, "fdatasync", lambda fd: synced.append((fd, os.fstat(fd).st_size)))
     partition.roll()
     assert synced[0] == (fd, partition.sealed[0].size)
+    partition.close()
+
+
+def test_a_segment_of_many_small_batches_is_sealed_and_one_of_large_ones_is_not(
+    tmp_path: Path,
+) -> None:
+    partition = make(tmp_path)
+    for number in range(MANY):
+        assert not partition.is_due()
+        put(partition, rows_from(number, 1))
+    assert partition.is_due()
+    put(partition, rows_from(MANY, 1))
+    assert [each.end for each in partition.sealed] == [MANY]
+    for number in range(MANY + 1, 2 * MANY + 1):
+        put(partition, [row(number, payload=bytes(SMALL))])
+    assert not partition.is_due()
     partition.close()
 
 

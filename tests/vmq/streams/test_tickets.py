@@ -29,3 +29,8 @@ def test_offsets_are_named_by_partition() -> None:
 def test_anything_else_is_a_bad_ticket(raw: bytes) -> None:
     with pytest.raises(BadTicketError, match="the ticket cannot be understood: "):
         decode(raw, Ticket, "ticket")
+
+
+def test_a_ticket_that_is_nested_without_end_is_a_bad_one() -> None:
+    with pytest.raises(BadTicketError, match="the ticket cannot be understood: "):
+        decode(b'{"other": ' + b"[" * 60_000, Ticket, "ticket")

@@ -67,7 +67,7 @@ async def test_frames_and_hooks_of_one_client_are_shown(tmp_path: Path) -> None:
         words[5],
         "<- PINGRESP",
         "-> PUBLISH 'no' qos=0 retain=0 dup=0 bytes=1 'x'",
-        '   auth_on_publish refused "not here"',
+        '   auth_on_publish refused by guarded "not here"',
     ]
     assert words[5].startswith("   auth_on_publish changed PublishModifiers(topic='b'")
     assert not any("secret" in line or "other" in line for line in lines)

@@ -5,11 +5,16 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from vmq.http.report import FamilyReport, ListenerReport, Report
-from vmq.metrics import Sample
+from vmq.health import Health
+from vmq.http.report import FamilyReport, HistogramReport, ListenerReport, Report
+from vmq.metrics import Labels, Sample
 from vmq.workers.figures import listeners_of, metrics_of, rows_of, status_of
 
 INFINITY = float("inf")
+
+
+def lag(labels: Labels, received: int) -> HistogramReport:
+    return HistogramReport(labels, ((0.1, received), (INFINITY, received)), 0.5)
 
 
 def families(received: int, retained: int) -> list[FamilyReport]:
@@ -21,7 +26,8 @@ def families(received: int, retained: int) -> list[FamilyReport]:
             (Sample((("code", "0"),), received), Sample((("code", "5"),), 1)),
         ),
         FamilyReport("retain_messages", "gauge", "Retained.", (Sample((), retained),)),
-        FamilyReport("lag", "histogram", "Lag.", (), ((0.1, received), (INFINITY, received)), 0.5),
+        FamilyReport("lag", "histogram", "Lag.", (), (lag((), received),)),
+        FamilyReport("hook", "histogram", "Hooks.", (), (lag((("plugin", "p"),), received),)),
     ]
 
 
@@ -45,12 +51,13 @@ def test_prometheus_reads_each_worker_under_its_label() -> None:
         for family in read.values()
         for sample in family.samples
     }
-    assert read.keys() == {"connack", "retain_messages", "lag"}
+    assert read.keys() == {"connack", "retain_messages", "lag", "hook"}
     assert values["connack_total", "1", "0"] == 3
     assert values["connack_total", "2", "0"] == 4
     assert values["lag_bucket", "2", "+Inf"] == values["lag_count", "2", None] == 4
     assert values["lag_sum", "1", None] == 0.5
     assert text.count("# HELP connack_total") == 1
+    assert 'hook_count{plugin="p",worker="2"} 4.0' in text
 
 
 def test_people_see_sums_and_the_greatest_where_a_sum_means_nothing() -> None:
@@ -92,7 +99,7 @@ def test_the_status_of_all_has_the_form_of_one() -> None:
 
 def test_a_listener_accepts_if_it_does_wherever_it_is() -> None:
     def report(**listeners: ListenerReport) -> Report:
-        return Report([], [], listeners, {})
+        return Report([], Health([], []), listeners, {})
 
     merged = listeners_of(
         [

@@ -91,6 +91,12 @@ def test_a_killed_worker_is_started_again_and_disturbs_no_client_of_another(
 # --- who watches
 
 
+def test_the_page_is_that_of_one_broker(shared: Several) -> None:
+    status, text = shared.get("/")
+    assert status == 200
+    assert 'href="/health"' in text
+
+
 def test_figures_are_each_workers_under_its_label(shared: Several) -> None:
     clients = [shared.client_on(number, f"figures-{number}") for number in (1, 2)]
     status, text = shared.get("/metrics")
@@ -115,7 +121,8 @@ def is_sum_of_workers(shared: Several, name: str) -> bool:
 
 def test_health_and_status_are_those_of_all(shared: Several) -> None:
     clients = [shared.client_on(number, f"health-{number}") for number in (1, 2)]
-    assert shared.get("/health/ping")[0] == 200
+    for path in ("/health/ping", "/health/live", "/health/ready"):
+        assert shared.get(path) == (200, {"status": "ok", "reasons": []})
     status, listeners = shared.get("/health/listeners")
     assert status == 200
     shown = [each["url"] for each in listeners["listeners"].values()]
@@ -156,6 +163,8 @@ def test_what_concerns_one_session_goes_to_its_worker(shared: Several) -> None:
         assert shared.api("GET", "/session", **one)[1]["subscriptions"] == 2
         assert shared.api("GET", "/queue", **one)[1]["rows"] == []
         assert shared.api("GET", "/why", **one, topic="a/b")[0] == 200
+        assert shared.api("GET", "/why/subscribe", **one, filter="a/b")[1]["granted"]
+        assert shared.api("GET", "/why/receive", **one, topic="a")[0] == 200
         status, answer = shared.api("DELETE", "/session/subscription", **one, filter="c")
         assert status == 404
         assert "it has: a, b" in answer["error"]

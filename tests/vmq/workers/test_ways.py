@@ -10,6 +10,8 @@ def test_it_is_said_of_each_operation_who_does_it() -> None:
 
 def test_what_is_about_one_session_goes_to_its_owner() -> None:
     sessions = {
-        each.name for each in OPERATIONS if "client_id" in each.parameters.__struct_fields__
+        each.name
+        for each in OPERATIONS
+        if {"client_id", "mountpoint"} <= set(each.parameters.__struct_fields__)
     }
     assert sessions == {name for name, way in WAYS.items() if way in (Way.OWNER, Way.OWNER_OR_ANY)}

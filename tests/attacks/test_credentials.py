@@ -1,0 +1,98 @@
+"""Who gets in who should not, or past a limit: through the files of users and rules, wills, and puts."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import BrokerFactory
+from tests.support.guarded import Guarded, line_of
+from tests.support.wire import CONNACK, Will, Wire, connect_packet, publish_packet
+
+ACL = "user alice\ntopic jobs/#\nuser bob\ntopic jobs/#\n"
+
+
+@pytest.fixture
+def guarded(fresh_broker: BrokerFactory, tmp_path: Path) -> Iterator[Guarded]:
+    with Guarded(fresh_broker, tmp_path / "s") as guarded:
+        yield guarded
+
+
+def test_a_shared_subscription_is_no_topic_to_publish_to(guarded: Guarded) -> None:
+    guarded.start(ACL)
+    wire = guarded.connect("alice", "a")
+    assert wire.subscribe(("$share/g/jobs/1", 1)).codes == [1]
+    wire.publish("jobs/1", b"mine", qos=1)
+    wire.acknowledge(wire.expect_publish("jobs/1", b"mine"))
+    wire.send(publish_packet("$share/g/jobs/1", b"x", qos=1, packet_id=9))
+    wire.expect_closed()
+    guarded.broker.wait_log(r'publish refused client=a user="alice" topic="\$share/g/jobs/1"')
+
+
+def test_a_will_on_a_shared_subscription_is_refused(guarded: Guarded) -> None:
+    guarded.start(ACL)
+    _, connack = guarded.ask("alice", "a", will=Will("$share/g/jobs/1", b"x"))
+    assert connack.return_code == 5
+
+
+def test_the_hash_of_the_empty_password_lets_in_nobody(guarded: Guarded) -> None:
+    guarded.start(ACL)
+    (guarded.folder / "passwd").write_text(line_of("alice", "") + line_of("bob", "bob"))
+    os.kill(guarded.broker.pid, signal.SIGHUP)
+    guarded.broker.wait_log("new content is in force")
+    guarded.connect("bob", "b")
+    for password in (None, "", "alice"):
+        wire = guarded.wire()
+        wire.send(connect_packet("a", username="alice", password=password))
+        assert wire.expect(CONNACK).return_code == 4
+
+
+def test_sighup_has_files_read_that_nobody_looks_at(guarded: Guarded) -> None:
+    """`reload_interval` is 0: a user who is taken out stays out, and whose rule goes, may no more."""
+    guarded.start(ACL)
+    alice, bob = guarded.connect("alice", "a"), guarded.connect("bob", "b")
+    guarded.reload(users=("bob",), acl="user bob\ntopic read jobs/#\n")
+    alice.expect_closed()
+    assert guarded.ask("alice", "a")[1].return_code == 4
+    bob.send(publish_packet("jobs/1", b"x", qos=1, packet_id=1))
+    bob.expect_closed()
+
+
+def test_sighup_reaches_workers(guarded: Guarded) -> None:
+    guarded.start(ACL, "", None, "--workers", "2")
+    guarded.write_users("bob")
+    os.kill(guarded.broker.pid, signal.SIGHUP)
+    guarded.broker.wait_count(2, "new content is in force")
+    for _ in range(8):  # whichever of them has the connection
+        _, connack = guarded.ask("alice", "")
+        assert connack.return_code == 4
+
+
+@pytest.mark.parametrize("code", [4, 5])
+def test_the_code_for_wrong_credentials_is_an_option(guarded: Guarded, code: int) -> None:
+    guarded.start(ACL, f"[auth]\nrefusal_code = {code}\n")
+    wire = guarded.wire()
+    wire.send(connect_packet("a", username="alice", password="wrong"))
+    assert wire.expect(CONNACK).return_code == code
+    wire.expect_closed()
+
+
+def test_a_will_above_max_message_size_is_refused(fresh_broker: BrokerFactory) -> None:
+    broker = fresh_broker(env={"VMQ_LIMITS__MAX_MESSAGE_SIZE": "100"})
+    with Wire.connect_tcp(broker.tcp) as wire:
+        wire.send(connect_packet("large", will=Will("w", b"x" * 101)))
+        assert wire.expect(CONNACK).return_code == 5
+        wire.expect_closed()
+    broker.wait_log("client=large .*the will's payload is above max_message_size")
+    watcher = Wire.connect_tcp(broker.tcp)
+    watcher.connect("watcher")
+    watcher.subscribe(("w", 0))
+    leaving = Wire.connect_tcp(broker.tcp)
+    leaving.connect("fits", will=Will("w", b"x" * 100))
+    leaving.close()
+    watcher.expect_publish("w", b"x" * 100)
+    watcher.close()

@@ -1,0 +1,241 @@
+"""What strangers may have a broker keep: packets that never end, deep topics, ids that are never released.
+
+What counts is the memory that the system says the process has.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import selectors
+import socket
+import string
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.attacks.size import size
+from tests.conftest import BrokerFactory
+from tests.support.broker_process import BrokerProcess
+from tests.support.wire import (
+    CONNACK,
+    PINGREQ_BYTES,
+    PINGRESP_BYTES,
+    SUBACK,
+    Wire,
+    connect_packet,
+    packet,
+    publish_packet,
+    subscribe_packet,
+)
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+def memory(broker: BrokerProcess, field: str = "VmRSS") -> int:
+    """Bytes of a broker in RAM, now or (VmHWM) at most until now."""
+    status = Path(f"/proc/{broker.pid}/status").read_text()
+    found = re.search(rf"^{field}:\s+(\d+) kB$", status, re.M)
+    assert found is not None
+    return int(found[1]) * KIB
+
+
+def gauge(broker: BrokerProcess, name: str) -> float:
+    with urllib.request.urlopen(broker.http + "/metrics", timeout=30) as answer:
+        found = re.search(rf"^{name} (\S+)$", answer.read().decode(), re.M)
+    assert found is not None
+    return float(found[1])
+
+
+@contextmanager
+def sockets(broker: BrokerProcess, count: int) -> Iterator[list[socket.socket]]:
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(closing(socket.create_connection(broker.tcp))) for _ in range(count)
+        ]
+
+
+def push(flows: Mapping[socket.socket, Sequence[bytes]], patience: float = 2.0) -> int:
+    """Sends what each socket has to send, as far as the broker takes it; returns how many bytes it took.
+
+    Returns when all is sent, or nothing was taken for so many seconds; who is cut off sends no more.
+    """
+    sent = 0
+    left = {sock: memoryview(b"".join(data)) for sock, data in flows.items()}
+    with selectors.DefaultSelector() as selector:
+        for sock in flows:
+            sock.setblocking(False)
+            selector.register(sock, selectors.EVENT_WRITE, sock)
+        while selector.get_map():
+            ready = selector.select(patience)
+            if not ready:
+                break
+            for key, _ in ready:
+                sock = key.data
+                try:
+                    count = sock.send(left[sock][:MIB])
+                except ConnectionError:
+                    selector.unregister(sock)
+                    continue
+                sent += count
+                left[sock] = left[sock][count:]
+                if not left[sock]:
+                    selector.unregister(sock)
+    return sent
+
+
+def is_cut_off(sock: socket.socket) -> bool:
+    """Waits for the end of a connection on which nothing comes."""
+    sock.settimeout(30)
+    try:
+        return sock.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def wait_until_read(broker: BrokerProcess) -> None:
+    """The broker is at rest: an answer to a client of now comes after all that it had read."""
+    with Wire.connect_tcp(broker.tcp) as wire:
+        assert wire.connect("probe").return_code == 0
+        wire.ping()
+
+
+def is_served(broker: BrokerProcess) -> bool:
+    """Whether a new client is let in."""
+    with Wire.connect_tcp(broker.tcp) as wire:
+        wire.send(connect_packet("later"))
+        return wire.expect(CONNACK).return_code == 0
+
+
+def test_cut_publishes_stay_within_max_memory(fresh_broker: BrokerFactory) -> None:
+    """60 of 15 MB made 923 MB of 200 MiB. Their senders wait, then the largest go, and others are served again."""
+    limit = 200 * MIB
+    broker = fresh_broker(env={"VMQ_LIMITS__MAX_MEMORY": str(limit)})
+    body = bytes(14_900_000)
+    cut = packet(0x30, b"\0\x01t" + bytes(15_000_000))[:10]
+    with sockets(broker, size(20, 60)) as senders:
+        flows = {sock: (connect_packet(f"c{n}"), cut, body) for n, sock in enumerate(senders)}
+        push(flows)
+        broker.wait_log("memory is high")
+        broker.wait_log(r'closed client=c\d+ .*reason="memory is above max_memory, and \d+ bytes')
+    assert memory(broker, "VmHWM") < 1.2 * limit
+    while not is_served(broker):
+        pass
+
+
+def test_cut_connects_have_the_broker_keep_little(fresh_broker: BrokerFactory) -> None:
+    """500 took 173 MB: as much of each was kept as the largest CONNECT has that there can be."""
+    count = size(100, 500)
+    broker = fresh_broker(env={"VMQ_SESSION__MQTT_CONNECT_TIMEOUT": "60"})
+    wait_until_read(broker)
+    before = memory(broker)
+    longest = packet(0x10, bytes(16_000))[:-1]
+    largest = packet(0x10, bytes(327_000))[:-1]
+    with sockets(broker, count) as senders:
+        push({sock: (longest if number % 2 else largest,) for number, sock in enumerate(senders)})
+        broker.wait_log("CONNECT of 327004 bytes is above session.max_connect_size")
+        for sock in senders[::2]:
+            assert is_cut_off(sock)
+        wait_until_read(broker)
+        assert memory(broker) - before < count * 32 * KIB + 8 * MIB
+
+
+def deep_topics(count: int) -> list[str]:
+    """Topics of 127 levels and 258 bytes that part at many places."""
+    choose = random.Random(7)
+    letters = [*string.ascii_lowercase, *string.ascii_uppercase]
+    return [
+        "/".join([*(choose.choice(letters) for _ in range(125)), f"{number:06d}", "x"])
+        for number in range(count)
+    ]
+
+
+def publish_retained(wire: Wire, topics: Sequence[str]) -> None:
+    for start in range(0, len(topics), 500):
+        wire.send(
+            *(publish_packet(each, b"x", retain=True) for each in topics[start : start + 500])
+        )
+        wire.send(PINGREQ_BYTES)
+        wire.expect(PINGRESP_BYTES)
+
+
+def subscribe_to(wire: Wire, filters: Sequence[str]) -> list[int]:
+    """Subscribes to all of these; returns the codes."""
+    codes: list[int] = []
+    for start in range(0, len(filters), 500):
+        pairs = ((each, 0) for each in filters[start : start + 500])
+        wire.send(subscribe_packet(1 + start, *pairs))
+        codes += wire.expect(SUBACK).codes
+    return codes
+
+
+def test_deep_retained_topics_take_about_their_text(fresh_broker: BrokerFactory) -> None:
+    """10,000 of 2.6 MB in all took 340 MB: a node for each level."""
+    topics = deep_topics(size(2_000, 10_000))
+    broker = fresh_broker(env={"VMQ_STORE__WRITE_BUFFER_SIZE": "65536"})
+    with Wire.connect_tcp(broker.tcp) as wire:
+        wire.connect("c")
+        publish_retained(wire, topics[:10])
+        before = memory(broker)
+        publish_retained(wire, topics)
+        assert memory(broker) - before < len(topics) * 3 * KIB + 16 * MIB
+
+
+def test_deep_filters_take_about_their_text(fresh_broker: BrokerFactory) -> None:
+    """10,000 of 2.6 MB in all took 151 MB."""
+    filters = deep_topics(size(2_000, 10_000))
+    broker = fresh_broker()
+    with Wire.connect_tcp(broker.tcp) as wire:
+        wire.connect("c")
+        subscribe_to(wire, filters[:10])
+        before = memory(broker)
+        assert set(subscribe_to(wire, filters)) == {0}
+        assert memory(broker) - before < len(filters) * 3 * KIB + 6 * MIB
+
+
+@pytest.mark.parametrize("deep", (False, True))
+def test_what_budgets_count_is_what_memory_grows_by(
+    fresh_broker: BrokerFactory, deep: bool
+) -> None:
+    """Of short topics and of deep ones. A third at least, since the objects of an interpreted broker are larger."""
+    count = size(10_000, 50_000)
+    topics = deep_topics(count) if deep else [f"a/{number}" for number in range(count)]
+    broker = fresh_broker(
+        listen=("tcp://127.0.0.1:0", "http://127.0.0.1:0"),
+        env={"VMQ_STORE__WRITE_BUFFER_SIZE": "65536", "VMQ_STORE__CACHE_SIZE": "65536"},
+    )
+    with Wire.connect_tcp(broker.tcp) as wire:
+        wire.connect("c")
+        publish_retained(wire, topics[:10])
+        gauge(broker, "retain_memory")
+        before = memory(broker)
+        publish_retained(wire, topics)
+        grown, counted = memory(broker) - before, gauge(broker, "retain_memory")
+        assert grown / 3 < counted < 2 * grown, (grown, counted)
+        before = memory(broker)
+        subscribe_to(wire, [each + "/s" for each in topics])
+        grown, counted = memory(broker) - before, gauge(broker, "router_memory")
+        assert grown / 3 < counted < 2 * grown, (grown, counted)
+
+
+def test_ids_that_are_never_released_take_a_bit_each(fresh_broker: BrokerFactory) -> None:
+    """65,535 of QoS 2 took 5 MB a client."""
+    broker = fresh_broker()
+    wait_until_read(broker)
+    count = size(3, 20)
+    with ExitStack() as stack:
+        before = memory(broker)
+        for number in range(count):
+            wire = stack.enter_context(Wire.connect_tcp(broker.tcp))
+            wire.connect(f"c{number}")
+            for start in range(1, 65_536, 4_096):
+                ids = range(start, min(start + 4_096, 65_536))
+                wire.send(*(publish_packet("t", b"", qos=2, packet_id=each) for each in ids))
+                wire.send(PINGREQ_BYTES)
+                packets = 0
+                while packets <= len(ids):
+                    packets += len(wire.recv_packets())
+        assert memory(broker) - before < count * 256 * KIB + 3 * MIB

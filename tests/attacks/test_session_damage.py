@@ -1,0 +1,233 @@
+"""Flipped bytes in a table of the store: the sessions whose records they were are refused, and all else is served."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.attacks.size import size
+from tests.attacks.test_damage import commit, keys_in
+from tests.conftest import BrokerFactory
+from tests.support.broker_process import BrokerProcess
+from tests.support.wire import PUBACK, ConnectionEnded, Wire, connect_packet, publish_packet
+from tests.vmq.http.conftest import get
+from vmq.message import Delivery, Message
+from vmq.store_open import open_store
+
+CLIENTS = 30
+MESSAGES = 60
+
+LISTEN = ("tcp://127.0.0.1:0", "http://127.0.0.1:0")
+
+#: Small tables, so that LevelDB merges them while the broker runs.
+ENV = {"VMQ_STORE__WRITE_BUFFER_SIZE": "65536"}
+
+REFUSED_UNAVAILABLE = 3
+
+
+def payload(client: int, seq: int) -> bytes:
+    """Bytes that are not compressed, and can be found in the files."""
+    return random.Random(client * 1000 + seq).randbytes(150)
+
+
+def make(data: Path) -> None:
+    """Durable sessions with a queue each, in tables; a message of theirs all share."""
+    store = open_store(data / "store", "os", lambda: None, write_buffer_size=1 << 18)
+    sessions = [store.create_session(f"dev-{number:02}") for number in range(CLIENTS)]
+    for number, session in enumerate(sessions):
+        store.put_session(f"dev-{number:02}", session, 1, None)
+        store.put_subscription(session, "all", 1)
+        store.put_subscription(session, f"to/{number:02}", 1)
+        for seq in range(1, MESSAGES + 1):
+            message = Message(b"to/%02d" % number, payload(number, seq), 1, False)
+            delivery = Delivery(message, 1, False, "")
+            delivery.seq = seq
+            store.put_waiting(session, delivery)
+        store.put_retained(Message(b"kept/%02d" % number, payload(number, 0), 1, True))
+    commit(store)
+    store.db.close()
+    open_store(data / "store", "os", lambda: None).db.close()
+
+
+def flip(data: Path, wanted: bytes) -> Path:
+    """Flips three bits where a payload lies."""
+    for path in sorted((data / "store").glob("*.ldb")):
+        raw = bytearray(path.read_bytes())
+        at = raw.find(wanted)
+        if at >= 0:
+            for offset in (3, 40, 90):
+                raw[at + offset] ^= 16
+            path.write_bytes(raw)
+            return path
+    raise AssertionError("the payload is in no table")
+
+
+def health(broker: BrokerProcess, path: str = "/health") -> tuple[int, dict[str, Any]]:
+    answer = get(broker.http, path)
+    return answer.status, json.loads(answer.body)
+
+
+def connect(broker: BrokerProcess, client: str, clean: bool = False) -> tuple[Wire, int]:
+    """A connection, and the return code of its CONNACK."""
+    wire = Wire.connect_tcp(broker.tcp)
+    wire.send(connect_packet(client, clean=clean))
+    return wire, wire.recv_packet().body[1]
+
+
+def drain(broker: BrokerProcess, client: str) -> list[bytes] | None:
+    """What waits for a client, up to the end of what the store had; None: it is refused, or cut off on the way."""
+    wire, code = connect(broker, client)
+    with wire:
+        if code:
+            assert code == REFUSED_UNAVAILABLE
+            return None
+        found: list[bytes] = []
+        try:
+            while len(found) < MESSAGES:
+                received = wire.expect_publish()
+                wire.acknowledge(received)
+                found.append(received.payload)
+            wire.ping()
+        except ConnectionEnded:
+            return None
+        return found
+
+
+def publish(broker: BrokerProcess, topic: str, count: int = 1) -> None:
+    with Wire.connect_tcp(broker.tcp) as wire:
+        wire.connect("publisher")
+        for number in range(count):
+            body = random.Random(number).randbytes(1000)
+            wire.send(publish_packet(topic, body, qos=1, packet_id=number + 1))
+            assert wire.recv_packet().type == PUBACK
+
+
+def test_three_flipped_bytes_refuse_the_sessions_that_they_concern(
+    fresh_broker: BrokerFactory, tmp_path: Path
+) -> None:
+    make(tmp_path)
+    hurt = 17
+    flip(tmp_path, payload(hurt, 30))
+    broker = fresh_broker(LISTEN, tmp_path, ENV)
+    with Wire.connect_tcp(broker.tcp) as bystander:
+        bystander.connect("bystander")
+        found = {number: drain(broker, f"dev-{number:02}") for number in range(CLIENTS)}
+        bystander.ping()  # it is connected still
+    refused = [number for number, got in found.items() if got is None]
+    assert hurt in refused
+    assert (
+        len(refused) <= 2
+    )  # a block has a part of one line, or the end of it and the begin of the next
+    for number, got in found.items():
+        if got is not None:
+            assert got == [payload(number, seq) for seq in range(1, MESSAGES + 1)]
+    # It is told, who is refused stays so, and new durable clients are served.
+    broker.wait_log(f"error .*the store is damaged: .*dev-{hurt}.*vmq store repair")
+    wire, code = connect(broker, f"dev-{hurt}")
+    wire.close()
+    assert code == REFUSED_UNAVAILABLE
+    broker.wait_log(
+        f"client=dev-{hurt} .*refused: part of its stored session is damaged: .*vmq store repair"
+    )
+    status, body = health(broker)
+    assert (status, body["status"]) == (200, "degraded")
+    assert any(
+        f"dev-{hurt}" in reason and "vmq store repair" in reason for reason in body["reasons"]
+    )
+    assert health(broker, "/health/ready")[0] == 200
+    # Much is written and merged, and nobody notices.
+    with Wire.connect_tcp(broker.tcp) as watching:
+        watching.connect("watching", clean=False)
+        publish(broker, "all", 200)
+        watching.ping()
+    assert "the store is open again" not in broker.stderr_text()
+    assert "the store cannot write" not in broker.stderr_text()
+    assert broker.terminate() == 0
+
+    # So it is after a restart.
+    broker = fresh_broker(LISTEN, tmp_path, ENV)
+    broker.wait_log(f"error .*the store is damaged: .*dev-{hurt}")
+    wire, code = connect(broker, f"dev-{hurt}")
+    wire.close()
+    assert code == REFUSED_UNAVAILABLE
+    assert health(broker)[1]["status"] == "degraded"
+    assert broker.terminate() == 0
+
+    # A repair mends it: what could be read is there.
+    done = subprocess.run(
+        [sys.executable, "-m", "vmq", "store", "repair", "--data-dir", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "lost of table" in done.stdout
+    broker = fresh_broker(LISTEN, tmp_path, ENV)
+    assert health(broker) == (200, {"status": "ok", "reasons": []})
+    wire, code = connect(broker, f"dev-{hurt}")
+    with wire:
+        assert code == 0
+        saved: list[bytes] = []
+        while len(saved) < MESSAGES // 2:
+            received = wire.expect_publish()
+            wire.acknowledge(received)
+            saved.append(received.payload)
+        assert saved[0] == payload(hurt, 1)
+
+
+def test_a_merge_that_meets_the_damage_cuts_nobody_off(
+    fresh_broker: BrokerFactory, tmp_path: Path
+) -> None:
+    """LevelDB refuses every write from then on; nobody has asked for what is damaged yet."""
+    make(tmp_path)
+    flip(tmp_path, payload(17, 30))
+    broker = fresh_broker(LISTEN, tmp_path, ENV)
+    assert health(broker)[1]["status"] == "ok"
+    with Wire.connect_tcp(broker.tcp) as durable:
+        durable.connect("durable", clean=False)
+        publish(broker, "all", 600)
+        broker.wait_log("error .*the store is damaged: .*dev-17")
+        publish(broker, "all", 600)
+        durable.ping()
+    text = broker.stderr_text()
+    assert "the store cannot write" not in text
+    assert "the store is open again" not in text
+    assert broker.terminate() == 0
+
+
+@pytest.mark.parametrize("seed", range(size(6, 200)))
+def test_whatever_bits_flip_others_get_all_and_publishers_are_answered(
+    fresh_broker: BrokerFactory, tmp_path: Path, seed: int
+) -> None:
+    """Three bits anywhere in the tables: who is served gets everything that was stored, or nothing of it is known."""
+    rng = random.Random(seed)
+    make(tmp_path)
+    path = rng.choice(sorted((tmp_path / "store").glob("*.ldb")))
+    gone = keys_in(path)
+    raw = bytearray(path.read_bytes())
+    for _ in range(3):
+        raw[rng.randrange(len(raw))] ^= 1 << rng.randrange(8)
+    path.write_bytes(raw)
+    broker = fresh_broker(LISTEN, tmp_path, ENV)
+    with Wire.connect_tcp(broker.tcp) as bystander:
+        bystander.connect("bystander")
+        for number in range(CLIENTS):
+            session = (number + 1).to_bytes(8, "big")
+            concerned = b"sdev-%02d" % number in gone or any(key[1:9] == session for key in gone)
+            found = drain(broker, f"dev-{number:02}")
+            if found is None:
+                assert concerned, number
+            else:
+                assert found == [payload(number, seq) for seq in range(1, MESSAGES + 1)], number
+        publish(broker, "all", 100)
+        bystander.ping()
+    assert "the store cannot write" not in broker.stderr_text()
+    assert health(broker, "/health/ready")[0] == 200
+    assert broker.terminate() == 0

@@ -1,0 +1,91 @@
+"""A flipped byte in the last segment of one partition: that partition is refused, and everything else is served."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.conftest import BrokerFactory
+from tests.support.broker_process import BrokerProcess
+from tests.support.wire import PUBACK, ConnectionEnded, Wire, publish_packet
+from tests.vmq.http.conftest import get
+
+LISTEN = ("tcp://127.0.0.1:0", "http://127.0.0.1:0")
+ENV = {
+    "VMQ_STREAMS__KEPT__FILTERS": '["kept/#"]',
+    "VMQ_STREAMS__KEPT__PARTITIONS": "2",
+    "VMQ_STREAMS__KEPT__KEY": '"topic"',
+}
+TOPICS = 10
+
+
+def run(data: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "vmq", "stream", *arguments, "--data-dir", str(data)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def health(broker: BrokerProcess, path: str = "/health") -> tuple[int, dict[str, Any]]:
+    answer = get(broker.http, path)
+    return answer.status, json.loads(answer.body)
+
+
+def publish(broker: BrokerProcess, topic: str) -> bool:
+    """Whether a message of QoS 1 is acknowledged; if not, its publisher is cut off."""
+    with Wire.connect_tcp(broker.tcp) as wire:
+        wire.connect("publisher")
+        wire.send(publish_packet(topic, b"payload", qos=1, packet_id=1))
+        try:
+            return wire.recv_packet().type == PUBACK
+        except ConnectionEnded:
+            return False
+
+
+def test_one_flipped_byte_stops_one_partition(fresh_broker: BrokerFactory, tmp_path: Path) -> None:
+    topics = [f"kept/{number}" for number in range(TOPICS)]
+    broker = fresh_broker(LISTEN, tmp_path, ENV)
+    for _ in range(2):
+        assert all(publish(broker, topic) for topic in topics)
+    assert broker.terminate() == 0
+    (segment,) = (tmp_path / "streams" / "kept" / "0").glob("*.arrows")
+    raw = bytearray(segment.read_bytes())
+    raw[-9] ^= 8
+    segment.write_bytes(raw)
+
+    broker = fresh_broker(LISTEN, tmp_path, ENV)
+    broker.wait_log(
+        "error partition 0 of stream 'kept' is damaged and refused: .*vmq stream repair"
+    )
+    status, found = health(broker)
+    assert (status, found["status"]) == (200, "degraded")
+    (reason,) = found["reasons"]
+    assert reason.startswith("partition 0 of stream 'kept' is damaged and refused: ")
+    assert str(segment) in reason
+    assert "vmq stream repair" in reason
+    assert health(broker, "/health/ready") == (200, {"status": "ok", "reasons": []})
+    acknowledged = [topic for topic in topics if publish(broker, topic)]
+    assert 0 < len(acknowledged) < TOPICS
+    assert publish(broker, "not/kept")
+    # Who is not concerned stays connected while others are refused.
+    with Wire.connect_tcp(broker.tcp) as wire:
+        wire.connect("bystander")
+        (refused, *_) = set(topics) - set(acknowledged)
+        assert not publish(broker, refused)
+        wire.ping()
+    assert run(tmp_path, "repair").returncode == 1  # the broker runs
+    assert broker.terminate() == 0
+
+    repaired = run(tmp_path, "repair", "kept")
+    assert repaired.returncode == 0, repaired.stderr
+    assert "damaged-1" in repaired.stdout
+    assert run(tmp_path, "verify", "kept").returncode == 0
+    broker = fresh_broker(LISTEN, tmp_path, ENV)
+    assert health(broker) == (200, {"status": "ok", "reasons": []})
+    assert all(publish(broker, topic) for topic in topics)

@@ -1,0 +1,60 @@
+"""A store with damage, for tests of what is done about it."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from vmq.message import Delivery, Message
+from vmq.store import Store
+from vmq.store_files import read_version
+from vmq.store_open import open_store
+from vmq.store_tables import blocks_of
+
+
+def number(value: int) -> bytes:
+    return value.to_bytes(8, "big")
+
+
+def q(session: int, place: int) -> bytes:
+    return b"q" + number(session) + number(place)
+
+
+SHARED = 100
+
+
+def start(data: Path) -> Store:
+    return open_store(data / "store", "os", lambda: None)
+
+
+def make(data: Path) -> None:
+    """Three sessions with 100 messages of their own each, then 100 that all have; in a table."""
+    rng = random.Random(1)
+    store = start(data)
+    common = [Message(b"t", rng.randbytes(100), 1, False) for _ in range(SHARED)]
+    for message in common:
+        message.share = True
+    for index in range(3):
+        session = store.create_session(f"dev-{index}")
+        store.put_subscription(session, "t", 1)
+        own = [Message(b"t", rng.randbytes(100), 1, False) for _ in range(100)]
+        for place, message in enumerate([*own, *common], 1):
+            delivery = Delivery(message, 1, False, "")
+            delivery.seq = place
+            store.put_waiting(session, delivery)
+    store.begin_commit()
+    store.write()
+    store.end_commit()
+    store.db.close()
+    start(data).db.close()
+
+
+def hurt(data: Path, key: bytes) -> Path:
+    """Damages the block that has a record."""
+    ((table_number, table),) = read_version(data / "store").tables.items()
+    path = data / "store" / f"{table_number:06}.ldb"
+    raw = bytearray(path.read_bytes())
+    (block,) = [each for each in blocks_of(bytes(raw), table) if each.first <= key <= each.last]
+    raw[block.offset + block.size // 2] ^= 1
+    path.write_bytes(raw)
+    return path

@@ -1,0 +1,141 @@
+"""A damaged partition takes and gives nothing; what is beside it works, and it is mended with what stands before."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from tests.vmq.streams.support import batch_of, options, payloads, rows_from
+from vmq.config_streams import StreamOptions
+from vmq.streams.appender import REFUSED
+from vmq.streams.catalog import Catalog, Stream
+from vmq.streams.commits import Commits
+from vmq.streams.cursor import Cursor, offset_at
+from vmq.streams.errors import DamagedError
+from vmq.streams.extents import Extents
+
+Opener = Callable[..., Catalog]
+
+TOPICS = [b"t/%d" % number for number in range(20)]
+
+
+@pytest.fixture
+async def opened(tmp_path: Path) -> AsyncIterator[Opener]:
+    catalogs: list[Catalog] = []
+
+    def open_one(**declared: StreamOptions) -> Catalog:
+        catalog = Catalog(tmp_path / "streams", declared, Commits(asyncio.get_running_loop()))
+        catalog.start()
+        catalogs.append(catalog)
+        return catalog
+
+    yield open_one
+    for catalog in catalogs:
+        if catalog.janitor.thread.is_alive():
+            await catalog.close()
+
+
+def two() -> StreamOptions:
+    return options(partitions=2, key="topic")
+
+
+async def fill(catalog: Catalog, payload: bytes) -> dict[bytes, int]:
+    """A message on each topic; the commit that each waits for."""
+    appender = catalog.get("s").appender
+    numbers = {topic: appender.append(topic, payload, 1, False, "c", 1) for topic in TOPICS}
+    await catalog.commits.wait()
+    return numbers
+
+
+def flip_last(folder: Path) -> Path:
+    """Flips a bit in the last batch of a partition."""
+    path = max(folder.glob("*.arrows"))
+    raw = bytearray(path.read_bytes())
+    raw[-9] ^= 8
+    path.write_bytes(raw)
+    return path
+
+
+@pytest.fixture
+async def hurt(opened: Opener, tmp_path: Path) -> Catalog:
+    """A stream of two partitions; the second batch of the first is damaged."""
+    catalog = opened(s=two())
+    for payload in (b"first", b"second"):
+        await fill(catalog, payload)
+    await catalog.close()
+    flip_last(tmp_path / "streams" / "s" / "0")
+    return opened(s=two())
+
+
+def split(stream: Stream) -> tuple[list[bytes], list[bytes]]:
+    """The topics of each partition."""
+    first = [topic for topic in TOPICS if stream.appender.partition_of(topic, "c") == 0]
+    return first, [topic for topic in TOPICS if topic not in first]
+
+
+async def test_what_belongs_to_it_is_refused_and_the_rest_is_taken(hurt: Catalog) -> None:
+    stream = hurt.get("s")
+    damaged, whole = split(stream)
+    assert damaged
+    assert whole
+    assert [each.number for each in hurt.damaged()] == [0]
+    numbers = await fill(hurt, b"third")
+    assert {numbers[topic] for topic in damaged} == {REFUSED}
+    assert all(numbers[topic] > 0 for topic in whole)
+    assert not stream.appender.has_room(damaged[0], b"x", "c")
+    assert stream.appender.has_room(whole[0], b"x", "c")
+    assert stream.appender.append_run(damaged[0], [b"x", b"y"], 0, False, "c", 1) == REFUSED
+    assert stream.appender.append_run(whole[0], [b"x", b"y"], 0, False, "c", 1) > 0
+    assert stream.appender.refused == len(damaged)
+    assert stream.appender.dropped == len(damaged) + 2
+    await hurt.commits.wait()
+    assert payloads(stream.partitions[1]).count(b"third") == len(whole)
+
+
+async def test_readers_are_told_and_others_read(hurt: Catalog) -> None:
+    stream = hurt.get("s")
+    partition = stream.partitions[0]
+    for offset in (0, partition.end):
+        with pytest.raises(DamagedError, match=r"s/0/0+\.arrows is damaged at byte \d+"):
+            Cursor(partition, offset)
+    _, whole = split(stream)
+    assert payloads(stream.partitions[1]) == [b"first"] * len(whole) + [b"second"] * len(whole)
+    # Where it lies is known, so that programs that ask for all of the stream get to the others.
+    extents = Extents(hurt)
+    assert [(each.earliest, each.end) for each in extents.of_all(stream)] == [
+        (0, len(TOPICS) - len(whole)),
+        (0, 2 * len(whole)),
+    ]
+    assert extents.at_time(stream, 0)[1] == 0
+    assert offset_at(partition, 0) == partition.end
+
+
+async def test_nothing_of_it_is_changed(
+    hurt: Catalog, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "streams" / "s" / "0"
+    before = {each.name: each.read_bytes() for each in folder.iterdir()}
+    partition = hurt.get("s").partitions[0]
+    with pytest.raises(DamagedError):
+        partition.append(batch_of(rows_from(0, 1)), 0)
+    partition.rollback()
+    hurt.get("s").set_options(options(partitions=3, key="topic", retention_bytes=1))
+    hurt.commits.writer.roll_due()
+    with caplog.at_level(logging.ERROR):
+        hurt.janitor.tidy()
+    assert not caplog.records
+    assert partition.size > 0
+    await hurt.close()
+    assert {each.name: each.read_bytes() for each in folder.iterdir()} == before
+
+
+async def test_a_stream_with_a_damaged_partition_can_be_deleted(
+    hurt: Catalog, tmp_path: Path
+) -> None:
+    await asyncio.wrap_future(hurt.drop("s"))
+    assert not (tmp_path / "streams" / "s").exists()
+    assert list(hurt.damaged()) == []
