@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from vmq.streams.errors import DamagedError
-from vmq.streams.partition import Partition, Sealed
-from vmq.streams.recovery import examine
+from vmq.streams.log.errors import DamagedError
+from vmq.streams.log.partition import Partition, Sealed
+from vmq.streams.log.recovery import examine
 
 log = logging.getLogger("vmq.streams")
 

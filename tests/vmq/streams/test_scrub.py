@@ -13,9 +13,9 @@ import pytest
 
 from tests.support.until import PATIENCE
 from tests.vmq.streams.support import make, put, rows_from
-from vmq.streams.cursor import Cursor
-from vmq.streams.errors import DamagedError
-from vmq.streams.partition import Partition
+from vmq.streams.log.cursor import Cursor
+from vmq.streams.log.errors import DamagedError
+from vmq.streams.log.partition import Partition
 from vmq.streams.scrub import STEP, Scrubber
 
 
