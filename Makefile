@@ -30,6 +30,8 @@ CHAOS_SEED ?= $(shell date +%s)
 PACKAGE := vmq hooks cluster plugins pyproject.toml setup.py LICENSE README.md
 # Debian keeps mosquitto in /usr/sbin, which is not on everybody's PATH.
 export PATH := $(PATH):/usr/sbin
+# Tests start a thousand programs: none is to compile anew what the one before it compiled, whatever an image is set to.
+unexport PYTHONDONTWRITEBYTECODE
 # `make run VMQ_PURE=1` builds and runs the core as plain Python: for debugging, or where there is no compiler.
 export VMQ_PURE := $(filter 1,$(VMQ_PURE))
 BUILT := $(VENV)/.built-$(if $(VMQ_PURE),pure,compiled)
