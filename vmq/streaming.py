@@ -36,10 +36,9 @@ class Streaming:
         registry: the topic tree.
         folder: where the streams lie.
         declared: those that the configuration names.
-        strict: this broker is a node of a cluster, in which others count on its partitions (`Catalog`).
 
     Raises:
-        StreamError: a stream cannot be used: its folder is taken, its definition or (`strict`) a segment is damaged.
+        StreamError: a stream cannot be used: its folder is taken, or its definition is damaged.
         OSError: the disk.
     """
 
@@ -49,8 +48,6 @@ class Streaming:
         registry: Registry,
         folder: Path,
         declared: Mapping[str, StreamOptions],
-        *,
-        strict: bool = False,
     ) -> None:
         self.core = core
         self.registry = registry
@@ -59,7 +56,7 @@ class Streaming:
         self.commits.on_committed = core.outbox.release_streams
         self.commits.on_pressure = self.on_pressure
         self.commits.on_failure = self.on_failure
-        self.catalog = Catalog(folder, declared, self.commits, strict=strict)
+        self.catalog = Catalog(folder, declared, self.commits)
         self.catalog.on_change = self.forget_routes
         core.find_taps = self.catalog.appenders
         self.forget_routes()
