@@ -103,13 +103,13 @@ attack: build $(VENV)/.dev ## run tests/attacks in full, as they were found
 	@echo "==> attack: tests/attacks in full"
 	@ATTACK=full $(BIN)/python -m pytest --timeout 900 tests/attacks $(PYTEST_ARGS)
 
-reference: $(VENV)/.runtime ## write config/reference.toml from the options in vmq/config.py
+reference: $(VENV)/.runtime ## write config/reference.toml from the options in vmq/config/options.py
 	@echo "==> reference: config/reference.toml"
-	@$(BIN)/python -m vmq.config_reference config/reference.toml
+	@$(BIN)/python -m vmq.config.reference config/reference.toml
 
 # The whole suite runs compiled and from the sources. What else can differ is asked again, and no more: what is compiled may act
 # otherwise interpreted, and a wheel may lack a module, an entry point or a dependency.
-IN_WHEEL := tests/conformance tests/vmq/test_package.py tests/vmq/cli/test_start.py tests/vmq/cli/test_plugin.py
+IN_WHEEL := tests/conformance tests/vmq/test_package.py tests/vmq/cli/start/test_start.py tests/vmq/cli/admin/test_plugin.py
 
 test-pure: ## run the tests of what is compiled interpreted
 	@mkdir -p build && $(PYTHON) -m tests.support.interpreted > build/interpreted
