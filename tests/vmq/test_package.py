@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import vmq
+import vmq.config
 import vmq.core.trie
 from vmq.config.options import Config
 
@@ -23,6 +24,7 @@ def test_importing_the_package_is_light() -> None:
 
 def test_the_package_exports_the_configuration() -> None:
     assert vmq.Config is Config
+    assert vmq.config.Config is Config
     assert "Broker" in dir(vmq)
     with pytest.raises(AttributeError, match="nothing"):
         vmq.nothing  # type: ignore[attr-defined]  # noqa: B018
