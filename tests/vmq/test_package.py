@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import vmq
+import vmq.config
 import vmq.core.trie
 from vmq.config.options import Config
 
@@ -45,6 +46,7 @@ def test_every_module_can_be_imported() -> None:
 
 def test_the_package_exports_the_configuration() -> None:
     assert vmq.Config is Config
+    assert vmq.config.Config is Config
     assert "Broker" in dir(vmq)
     with pytest.raises(AttributeError, match="nothing"):
         vmq.nothing  # type: ignore[attr-defined]  # noqa: B018
