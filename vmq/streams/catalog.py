@@ -29,8 +29,8 @@ from vmq.streams.log.cursor import Log
 from vmq.streams.log.errors import StreamError, UnknownPartitionError, UnknownStreamError
 from vmq.streams.log.partition import Partition, sync_folder
 from vmq.streams.log.retention import Janitor
+from vmq.streams.log.scrub import RATE, Scrubber
 from vmq.streams.places import Places
-from vmq.streams.scrub import RATE, Scrubber
 
 log = logging.getLogger("vmq.streams")
 

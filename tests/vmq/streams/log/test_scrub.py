@@ -16,7 +16,7 @@ from tests.vmq.streams.support import make, put, rows_from
 from vmq.streams.log.cursor import Cursor
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.partition import Partition
-from vmq.streams.scrub import STEP, Scrubber
+from vmq.streams.log.scrub import STEP, Scrubber
 
 
 @pytest.fixture
