@@ -31,13 +31,13 @@ from vmq.config.streams import StreamOptions
 from vmq.config.text import toml_value
 
 if TYPE_CHECKING:
-    from vmq.broker import Broker
+    from vmq.ports import BrokerView
 
 
 class Context:
     """What operations work on."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: "BrokerView") -> None:
         self.broker = broker
         self.api_keys: keys.ApiKeys = keys.ApiKeys(Path(broker.config.broker.data_dir))
 
@@ -609,6 +609,16 @@ OPERATIONS: Final = (
         OneStream,
         streams.StreamRow,
         lambda context, wanted: streams.delete_stream(context.broker, wanted.name),
+    ),
+    Operation(
+        "scrub_stream",
+        "POST",
+        "/stream/scrub",
+        "Have the sealed segments of a stream read again, so that damage is in /health",
+        OneStream,
+        streams.StreamRow,
+        lambda context, wanted: streams.scrub_stream(context.broker, wanted.name),
+        local=True,
     ),
     Operation(
         "list_metrics",

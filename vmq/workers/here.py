@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,8 +21,7 @@ from vmq.workers import figures
 from vmq.workers.crew import BY_NAME, Crew, rows_in
 
 if TYPE_CHECKING:
-    from vmq.workers.face import Face
-    from vmq.workers.supervisor import Supervisor
+    from vmq.workers.roles import FrontView, SupervisorView
 
 Done = Result | msgspec.Raw
 
@@ -29,7 +29,7 @@ Done = Result | msgspec.Raw
 class Here:
     """Operations by their names."""
 
-    def __init__(self, supervisor: "Supervisor", face: "Face", crew: Crew) -> None:
+    def __init__(self, supervisor: "SupervisorView", face: "FrontView", crew: Crew) -> None:
         self._supervisor = supervisor
         self._face = face
         self._crew = crew
@@ -45,6 +45,7 @@ class Here:
             "disable_plugin": lambda wanted: self._plugin("disable_plugin", wanted, False),
             "reload_plugin": lambda wanted: self._plugin("reload_plugin", wanted, None),
             "list_streams": self._list_streams,
+            "scrub_stream": self._scrub_stream,
             "list_metrics": self._list_metrics,
             "list_options": lambda wanted: Listing(
                 options.OptionRow, options.list_options(supervisor), wanted
@@ -205,6 +206,14 @@ class Here:
                 found = rows.get(row.stream)
                 rows[row.stream] = row if found is None else _sum(found, row)
         return Listing(StreamRow, [rows[name] for name in sorted(rows)], wanted)
+
+    async def _scrub_stream(self, wanted: Any) -> StreamRow:
+        operation = BY_NAME["scrub_stream"]
+        rows = [
+            msgspec.json.decode(await self._crew.ask(each, operation, wanted), type=StreamRow)
+            for each in self._crew.running()
+        ]
+        return reduce(_sum, rows)
 
     # --- figures and options
 

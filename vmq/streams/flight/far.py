@@ -140,6 +140,9 @@ class FarLog:
         self.begin: Located | None = begin
         self.ask = ask
 
+    def note(self, damage: DamagedError) -> None:
+        """Who reads it tells what he meets."""
+
     def locate(self, offset: int) -> Spot:
         """Where an offset below the end lies."""
         found, self.begin = self.begin, None

@@ -43,7 +43,7 @@ def open_streaming(core: Core, registry: Registry, config: Config) -> "Streaming
 
     try:
         own_folder(folder)
-        return Streaming(core, registry, folder, config.streams)
+        return Streaming(core, registry, folder, config.streams, config.broker.stream_scrub_rate)
     except StreamError as error:
         raise StartError(str(error)) from error
     except OSError as error:

@@ -36,6 +36,7 @@ class Streaming:
         registry: the topic tree.
         folder: where the streams lie.
         declared: those that the configuration names.
+        scrub_rate: see `Catalog`.
 
     Raises:
         StreamError: a stream cannot be used: its folder is taken, or its definition is damaged.
@@ -48,6 +49,7 @@ class Streaming:
         registry: Registry,
         folder: Path,
         declared: Mapping[str, StreamOptions],
+        scrub_rate: int,
     ) -> None:
         self.core = core
         self.registry = registry
@@ -56,7 +58,7 @@ class Streaming:
         self.commits.on_committed = core.outbox.release_streams
         self.commits.on_pressure = self.on_pressure
         self.commits.on_failure = self.on_failure
-        self.catalog = Catalog(folder, declared, self.commits)
+        self.catalog = Catalog(folder, declared, self.commits, scrub_rate=scrub_rate)
         self.catalog.on_change = self.forget_routes
         core.find_taps = self.catalog.appenders
         self.forget_routes()
