@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from vmq.commits import Committer
 from vmq.config import Config
 from vmq.config_streams import StreamOptions, from_plain
 from vmq.core import Core
@@ -17,6 +18,7 @@ from vmq.flight_access import BrokerAccess
 from vmq.flight_listener import FlightListener
 from vmq.hooks import Hooks
 from vmq.metrics import Family, Sample
+from vmq.receipts import Receipts
 from vmq.registry import Registry
 from vmq.sinks import Sinks
 from vmq.streams.catalog import Catalog, Stream
@@ -36,6 +38,7 @@ class Streaming:
         registry: the topic tree.
         folder: where the streams lie.
         declared: those that the configuration names.
+        committer: writes the core's store; None: there is none.
         strict: this broker is a node of a cluster, in which others count on its partitions (`Catalog`).
 
     Raises:
@@ -49,6 +52,7 @@ class Streaming:
         registry: Registry,
         folder: Path,
         declared: Mapping[str, StreamOptions],
+        committer: Committer | None = None,
         *,
         strict: bool = False,
     ) -> None:
@@ -56,12 +60,15 @@ class Streaming:
         self.registry = registry
         staging = Staging(folder.with_name("sinks"))
         self.commits = Commits(asyncio.get_running_loop())
-        self.commits.on_committed = core.outbox.release_streams
+        self.commits.on_committed = self.on_committed
         self.commits.on_pressure = self.on_pressure
         self.commits.on_failure = self.on_failure
         self.catalog = Catalog(folder, declared, self.commits, strict=strict)
         self.catalog.on_change = self.forget_routes
         core.find_taps = self.catalog.appenders
+        if committer is not None and core.store is not None:
+            core.receipts = Receipts(core.store, committer, self.commits)
+            core.receipts.recover(self.catalog.streams)
         self.forget_routes()
         self.catalog.start()
         self.sinks = Sinks(core, registry, staging, self.catalog)
@@ -120,15 +127,26 @@ class Streaming:
                 await self.commits.wait()
         except TimeoutError:
             log.error("stopped with unwritten messages: the streams cannot write")
+        if self.core.receipts is not None:
+            self.core.receipts.tidy()
 
     async def stop(self) -> None:
         """Writes what is gathered and closes the files. No message comes any more."""
         self.core.find_taps = None
+        if self.core.receipts is not None:
+            self.core.receipts.stop()
+            self.core.receipts = None
         await self.catalog.close()
 
     def forget_routes(self) -> None:
         """Other topics belong to streams than before."""
         self.registry.routes.resize(self.core.options.topic_cache)
+
+    def on_committed(self, number: int) -> None:
+        """What waits for a commit may go on."""
+        if self.core.receipts is not None:
+            self.core.receipts.confirm(number)
+        self.core.outbox.release_streams(number)
 
     def on_pressure(self, on: bool) -> None:
         """The disk falls behind, or has caught up: publishers are not read meanwhile."""

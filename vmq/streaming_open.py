@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vmq.commits import Committer
 from vmq.config import Config
 from vmq.core import Core
 from vmq.process import own_folder
@@ -31,7 +32,9 @@ def check_libraries() -> None:
         raise StartError(text) from error
 
 
-def open_streaming(core: Core, registry: Registry, config: Config) -> "Streaming":
+def open_streaming(
+    core: Core, registry: Registry, config: Config, committer: Committer | None = None
+) -> "Streaming":
     """Opens the streams of the configuration, and those that only lie in the data directory.
 
     Raises:
@@ -43,7 +46,8 @@ def open_streaming(core: Core, registry: Registry, config: Config) -> "Streaming
 
     try:
         own_folder(folder)
-        return Streaming(core, registry, folder, config.streams, strict=bool(config.cluster.listen))
+        strict = bool(config.cluster.listen)
+        return Streaming(core, registry, folder, config.streams, committer, strict=strict)
     except StreamError as error:
         raise StartError(str(error)) from error
     except OSError as error:

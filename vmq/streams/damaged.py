@@ -6,7 +6,7 @@ The other partitions and streams are served. It is so until the broker has been 
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -94,7 +94,9 @@ class DamagedPartition(Partition):
         """Whether a segment is to be sealed: none is."""
         return False
 
-    def append(self, batch: pa.RecordBatch, newest: int) -> None:
+    def append(
+        self, batch: pa.RecordBatch, newest: int, receipts: Sequence[tuple[int, str]] = ()
+    ) -> None:
         """Takes no rows.
 
         Raises:
@@ -102,6 +104,10 @@ class DamagedPartition(Partition):
         """
         assert self.damage is not None
         raise self.damage
+
+    def last_receipt(self) -> str:
+        """Of none of its messages is it known that it is there."""
+        return ""
 
     def rollback(self) -> None:
         """Nothing was written."""

@@ -39,7 +39,7 @@ def recover_active(path: Path, base: int, header: Header, trusted: int | None) -
         index = Index(base, start)
         try:
             for _, frame in walk(fd, start, size, base):
-                index.add(frame.offset, frame.rows, frame.size, frame.time)
+                index.add(frame.offset, frame.rows, frame.size, frame.time, frame.receipt)
         except FlawError as flaw:
             if not is_torn(fd, flaw, size, trusted):
                 raise flaw.damage(path) from None
@@ -102,7 +102,7 @@ def examine(fd: int, path: Path, base: int, header: Header) -> Index:
     index = Index(base, start)
     try:
         for _, frame in walk(fd, start, size, base):
-            index.add(frame.offset, frame.rows, frame.size, frame.time)
+            index.add(frame.offset, frame.rows, frame.size, frame.time, frame.receipt)
     except FlawError as flaw:
         raise flaw.damage(path) from None
     if os.pread(fd, len(END) + 1, index.size) != END:
