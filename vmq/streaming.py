@@ -39,10 +39,9 @@ class Streaming:
         folder: where the streams lie.
         declared: those that the configuration names.
         committer: writes the core's store; None: there is none.
-        strict: this broker is a node of a cluster, in which others count on its partitions (`Catalog`).
 
     Raises:
-        StreamError: a stream cannot be used: its folder is taken, its definition or (`strict`) a segment is damaged.
+        StreamError: a stream cannot be used: its folder is taken, or its definition is damaged.
         OSError: the disk.
     """
 
@@ -53,8 +52,6 @@ class Streaming:
         folder: Path,
         declared: Mapping[str, StreamOptions],
         committer: Committer | None = None,
-        *,
-        strict: bool = False,
     ) -> None:
         self.core = core
         self.registry = registry
@@ -63,7 +60,7 @@ class Streaming:
         self.commits.on_committed = self.on_committed
         self.commits.on_pressure = self.on_pressure
         self.commits.on_failure = self.on_failure
-        self.catalog = Catalog(folder, declared, self.commits, strict=strict)
+        self.catalog = Catalog(folder, declared, self.commits)
         self.catalog.on_change = self.forget_routes
         core.find_taps = self.catalog.appenders
         if committer is not None and core.store is not None:

@@ -46,8 +46,7 @@ def open_streaming(
 
     try:
         own_folder(folder)
-        strict = bool(config.cluster.listen)
-        return Streaming(core, registry, folder, config.streams, committer, strict=strict)
+        return Streaming(core, registry, folder, config.streams, committer)
     except StreamError as error:
         raise StartError(str(error)) from error
     except OSError as error:

@@ -1,14 +1,13 @@
-"""Regular expressions that cannot hang: matching takes time in proportion to the text, whatever the pattern.
+r"""Regular expressions that cannot hang: matching takes time in proportion to the text, whatever the pattern.
 
 An operator's pattern runs inside the broker's loop, once for each of perhaps 100,000 rows. Python's `re` tries
-alternatives one after the other, and `(a+)+$` makes it try exponentially many of them. Here a pattern becomes the set
-of positions that may come next (Glushkov's automaton; re2 works alike): a character leads from one set to the next, and
-steps that were taken before are looked up.
+alternatives one after the other, and `(a+)+$` makes it try exponentially many of them. RE2 walks an automaton instead.
+What is accepted means what it means to `re`, and is rewritten part by part: RE2's own \d, \w and \s know ASCII only.
 
 Pattern and text are bounded besides: 200 characters of pattern, the first 1,000 of the text.
 """
 
-from collections.abc import Callable
+import re
 from typing import Final
 
 #: Longest pattern, and how much of a text is looked at.
@@ -16,211 +15,134 @@ MAX_PATTERN: Final = 200
 MAX_TEXT: Final = 1000
 #: Deepest nesting of parentheses.
 MAX_DEPTH: Final = 20
-#: Steps that are remembered; then all are forgotten.
-MAX_STEPS: Final = 5000
+#: Bytes for a compiled pattern and for the steps that RE2 remembers; a `\w` takes some 15 kB.
+MAX_MEMORY: Final = 1 << 20
 
 ACCEPTED: Final = (
     "letters and digits as they are, . [a-z] [^a-z] \\d \\w \\s, \\ before a special character, "
     "* + ?, ( | ), ^ at the start, $ at the end"
 )
 
-Test = Callable[[str], bool]
-
-_CLASSES: Final[dict[str, Test]] = {
-    "d": str.isdecimal,
-    "w": lambda char: char.isalnum() or char == "_",
-    "s": str.isspace,
+#: What stands for these among the members of a set.
+_CLASSES: Final = {
+    "\\d": r"\p{Nd}",
+    "\\w": r"\p{L}\p{N}_",
+    "\\s": r"\p{Z}\t\n\v\f\r\x1c-\x1f\x85",
 }
+_PART: Final = re.compile(
+    r"(?P<set>\[\^?+(?:\\.|[^\\])(?:\\.|[^]\\])*\])|(?P<escape>\\.)|(?P<repeat>[*+?]+)|.",
+    re.DOTALL,
+)
+_MEMBER: Final = re.compile(r"(\\.|.)(?:-(\\.|.))?", re.DOTALL)
 
 
 class PatternError(ValueError):
     """The pattern cannot be used; the text says why."""
 
 
-class _Part:
-    """What one part of a pattern may be: empty, beginning at these positions, ending at those."""
-
-    def __init__(self, empty: bool, first: frozenset[int], last: frozenset[int]) -> None:
-        self.empty = empty
-        self.first = first
-        self.last = last
-
-
 class Pattern:
     """A pattern that is searched for anywhere in a text, unless ^ and $ hold it to the ends.
 
     Raises:
-        PatternError: it is too long, or uses what is not supported.
+        PatternError: it is too long or too large, or uses what is not supported.
     """
 
     def __init__(self, pattern: str) -> None:
+        import re2  # only who searches pays for it
+
         if len(pattern) > MAX_PATTERN:
             raise PatternError(f"the pattern is longer than {MAX_PATTERN} characters")
-        self._from_start = pattern.startswith("^")
-        body = pattern[1:] if self._from_start else pattern
-        # An even number of backslashes before it escape each other.
-        escapes = len(body[:-1]) - len(body[:-1].rstrip("\\"))
-        self._to_end = body.endswith("$") and escapes % 2 == 0
-        self._text = body[:-1] if self._to_end else body
-        self._at = 0
-        self._depth = 0
-        #: What each position accepts, and which ones may follow it.
-        self._tests: list[Test] = []
-        self._follow: list[set[int]] = []
-        whole = self._alternatives()
-        if self._at < len(self._text):
-            raise PatternError("a ) without its (")
-        self._whole = whole
-        self._steps: dict[tuple[frozenset[int], str], tuple[bool, frozenset[int]]] = {}
+        options = re2.Options()
+        options.max_mem = MAX_MEMORY
+        options.dot_nl = True
+        options.never_capture = True
+        options.log_errors = False
+        try:
+            self._compiled = re2.compile(_rewritten(pattern).encode(), options)
+        except re2.error:
+            raise PatternError(f"the pattern takes more than {MAX_MEMORY >> 20} MiB") from None
+        re2.purge()  # it would keep 128 of them
 
     def search(self, text: str) -> bool:
         """Whether the pattern is in the text."""
-        whole = self._whole
-        if whole.empty and not (self._from_start and self._to_end):
-            return True
-        text = text[:MAX_TEXT]
-        if not text:
-            return whole.empty
-        # The positions that the next character may match.
-        follow = whole.first
-        accepts = False
-        for char in text:
-            accepts, follow = self._step(follow, char)
-            if accepts and not self._to_end:
-                return True
-        return accepts
+        return self._compiled.search(text[:MAX_TEXT].encode(errors="replace")) is not None
 
-    def _step(self, follow: frozenset[int], char: str) -> tuple[bool, frozenset[int]]:
-        """Whether the pattern may end with this character, and the positions that may come next."""
-        found = self._steps.get((follow, char))
-        if found is None:
-            reached = frozenset(each for each in follow if self._tests[each](char))
-            after: set[int] = set() if self._from_start else set(self._whole.first)
-            for position in reached:
-                after |= self._follow[position]
-            found = (not reached.isdisjoint(self._whole.last), frozenset(after))
-            if len(self._steps) >= MAX_STEPS:
-                self._steps.clear()
-            self._steps[follow, char] = found
-        return found
 
-    # Reading a pattern
+def _rewritten(pattern: str) -> str:
+    """The pattern in RE2's syntax."""
+    body = pattern.removeprefix("^")
+    # An even number of backslashes before it escape each other.
+    escapes = len(body[:-1]) - len(body[:-1].rstrip("\\"))
+    to_end = body.endswith("$") and escapes % 2 == 0
+    body = body[:-1] if to_end else body
+    start = "\\A" if pattern.startswith("^") else ""
+    end = "\\z" if to_end else ""
+    return f"{start}(?:{_alternatives(body)}){end}"
 
-    def _peek(self) -> str:
-        return self._text[self._at] if self._at < len(self._text) else ""
 
-    def _alternatives(self) -> _Part:
-        part = self._sequence()
-        while self._peek() == "|":
-            self._at += 1
-            other = self._sequence()
-            part = _Part(
-                part.empty or other.empty, part.first | other.first, part.last | other.last
-            )
-        return part
-
-    def _sequence(self) -> _Part:
-        part = _Part(True, frozenset(), frozenset())
-        while self._peek() not in ("", "|", ")"):
-            other = self._repeated()
-            self._link(part.last, other.first)
-            part = _Part(
-                part.empty and other.empty,
-                part.first | other.first if part.empty else part.first,
-                part.last | other.last if other.empty else other.last,
-            )
-        return part
-
-    def _repeated(self) -> _Part:
-        part = self._atom()
-        while self._peek() and self._peek() in "*+?":
-            sign = self._peek()
-            self._at += 1
-            if sign != "?":
-                self._link(part.last, part.first)
-            part = _Part(part.empty or sign != "+", part.first, part.last)
-        return part
-
-    def _link(self, last: frozenset[int], first: frozenset[int]) -> None:
-        for position in last:
-            self._follow[position] |= first
-
-    def _atom(self) -> _Part:
-        char = self._peek()
-        self._at += 1
-        if char == "(":
-            return self._group()
-        if char in "*+?":
-            raise PatternError(f"nothing to repeat before {char}")
-        if char in "{}^$":
-            raise PatternError(f"{char} is not supported here; accepted: {ACCEPTED}")
-        test: Test
-        if char == ".":
-            test = _anything
-        elif char == "[":
-            test = self._set()
-        elif char == "\\":
-            test = self._escaped()
+def _alternatives(body: str) -> str:
+    found: list[str] = []
+    depth = 0
+    repeatable = False
+    for part in _PART.finditer(body):
+        text = part[0]
+        if part["set"]:
+            found.append(_set(text))
+        elif part["escape"]:
+            found.append(f"[{_CLASSES[text]}]" if text in _CLASSES else _character(text))
+        elif part["repeat"]:
+            if not repeatable:
+                raise PatternError(f"nothing to repeat before {text[0]}")
+            # a+? is an a+ that may miss, not one that takes little.
+            found.append(text[0] if len(set(text)) == 1 else "*")
         else:
-            test = char.__eq__
-        self._tests.append(test)
-        self._follow.append(set())
-        here = frozenset((len(self._tests) - 1,))
-        return _Part(False, here, here)
-
-    def _group(self) -> _Part:
-        self._depth += 1
-        if self._depth > MAX_DEPTH:
-            raise PatternError(f"parentheses are nested deeper than {MAX_DEPTH}")
-        if self._peek() == "?":
-            raise PatternError(f"(? is not supported; accepted: {ACCEPTED}")
-        part = self._alternatives()
-        if self._peek() != ")":
-            raise PatternError("a ( without its )")
-        self._at += 1
-        self._depth -= 1
-        return part
-
-    def _escaped(self) -> Test:
-        char = self._peek()
-        if not char:
-            raise PatternError("a \\ at the end")
-        self._at += 1
-        if char in _CLASSES:
-            return _CLASSES[char]
-        if char.isalnum():
-            raise PatternError(f"\\{char} is not supported; accepted: {ACCEPTED}")
-        return char.__eq__
-
-    def _set(self) -> Test:
-        """A [set] of characters, up to its closing bracket."""
-        negated = self._peek() == "^"
-        if negated:
-            self._at += 1
-        tests: list[Test] = []
-        while self._peek() != "]" or not tests:
-            char = self._peek()
-            if not char:
-                raise PatternError("a [ without its ]")
-            self._at += 1
-            if char == "\\":
-                tests.append(self._escaped())
-            elif self._text[self._at : self._at + 1] == "-" and self._text[
-                self._at + 1 : self._at + 2
-            ] not in ("", "]"):
-                tests.append(_between(char, self._text[self._at + 1]))
-                self._at += 2
-            else:
-                tests.append(char.__eq__)
-        self._at += 1
-        return lambda char: any(test(char) for test in tests) is not negated
+            depth += (text == "(") - (text == ")")
+            _check(text, depth, body[part.end() :])
+            found.append({"(": "(?:", ")": ")", "|": "|", ".": "."}.get(text) or _literal(text))
+        repeatable = text not in ("(", "|")
+    if depth:
+        raise PatternError("a ( without its )")
+    return "".join(found)
 
 
-def _anything(_char: str) -> bool:
-    return True
+def _check(char: str, depth: int, rest: str) -> None:
+    """Raises PatternError if a character that stands for itself, or a sign, cannot stand where it does."""
+    if char == "(" and depth > MAX_DEPTH:
+        raise PatternError(f"parentheses are nested deeper than {MAX_DEPTH}")
+    if char == "(" and rest.startswith("?"):
+        raise PatternError(f"(? is not supported; accepted: {ACCEPTED}")
+    if depth < 0:
+        raise PatternError("a ) without its (")
+    if char == "[":
+        raise PatternError("a [ without its ]")
+    if char == "\\":
+        raise PatternError("a \\ at the end")
+    if char in "{}^$":
+        raise PatternError(f"{char} is not supported here; accepted: {ACCEPTED}")
 
 
-def _between(low: str, high: str) -> Test:
-    if low > high:
-        raise PatternError(f"the range {low}-{high} is empty")
-    return lambda char: low <= char <= high
+def _set(text: str) -> str:
+    """A [set] of characters."""
+    negation = "^" if text.startswith("[^") else ""
+    found: list[str] = []
+    for low, high in _MEMBER.findall(text[1 + len(negation) : -1]):
+        if low in _CLASSES:
+            found.append(_CLASSES[low] + (f"\\-{_character(high)}" if high else ""))
+        elif not high:
+            found.append(_character(low))
+        elif high in _CLASSES or low[-1] > high[-1]:
+            raise PatternError(f"the range {low}-{high} is empty")
+        else:
+            found.append(f"{_character(low)}-{_character(high)}")
+    return f"[{negation}{''.join(found)}]"
+
+
+def _character(text: str) -> str:
+    """One character, perhaps behind a backslash."""
+    if len(text) == 2 and text[1].isalnum():
+        raise PatternError(f"{text} is not supported; accepted: {ACCEPTED}")
+    return _literal(text[-1])
+
+
+def _literal(char: str) -> str:
+    return char if char.isalnum() and char.isascii() else f"\\x{{{ord(char):x}}}"

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 import websockets
+from amqtt.adapters import WriterAdapter
 from amqtt.client import MQTTClient
 from amqtt.contexts import ClientConfig
 from amqtt.errors import (
@@ -41,12 +42,11 @@ from amqtt.session import OutgoingApplicationMessage
 from vmq.cli import trace
 from vmq.cli.console import CliError
 from vmq.cli.options import Connection
-from vmq.cli.transport import open_streams, reason
+from vmq.cli.transport import CLOSE_TIMEOUT, open_streams, reason
 
 T = TypeVar("T")
 
 CONNECT_TIMEOUT: Final = 30.0
-CLOSE_TIMEOUT: Final = 5.0
 
 # CONNACK return codes, MQTT 3.1.1 table 3.1.
 _REFUSALS: Final = {
@@ -108,6 +108,7 @@ class Client(MQTTClient):  # type: ignore[misc]  # amqtt has no types
         self.received = set() if received is None else received
         self.closed = asyncio.Event()
         self._pinger: asyncio.Task[None] | None = None
+        self._writer: WriterAdapter | None = None
 
     async def open(self) -> None:
         """Connect. Raises Unreachable or Refused."""
@@ -117,14 +118,18 @@ class Client(MQTTClient):  # type: ignore[misc]  # amqtt has no types
             self._pinger = asyncio.create_task(self._keep_alive(self.connection.keepalive))
 
     async def close(self) -> None:
-        """Disconnect, unless that has happened already."""
+        """Disconnect, unless that has happened already; returns when the socket is closed."""
         if self._pinger is not None:
             self._pinger.cancel()
         try:
             await asyncio.wait_for(self.disconnect(), CLOSE_TIMEOUT)
         except (TimeoutError, OSError, *_AMQTT_ERRORS):
             pass  # all that is to be said has been sent, or cannot be
-        self.closed.set()
+        finally:
+            # Not amqtt's to close when it was never connected; and the handler forgets a writer once it is closed.
+            if self._writer is not None:
+                await self._writer.close()
+            self.closed.set()
 
     async def send(self, topic: str, payload: bytes, qos: int, retain: bool) -> None:
         """Publish a message; returns when it is written (QoS 0) or acknowledged. Raises Unreachable."""
@@ -187,9 +192,8 @@ class Client(MQTTClient):  # type: ignore[misc]  # amqtt has no types
         self._handler = Handler(self)
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
-                self._handler.attach(
-                    self.session, *await open_streams(target, self.connection.context)
-                )
+                reader, self._writer = await open_streams(target, self.connection.context)
+                self._handler.attach(self.session, reader, self._writer)
                 code = await self._handler.mqtt_connect()
         except TimeoutError:
             text = f"no answer from {target.url} within {CONNECT_TIMEOUT:.0f} s"

@@ -8,6 +8,7 @@ import asyncio
 import os
 import socket
 import ssl
+from typing import Final
 
 import websockets
 from amqtt.adapters import (
@@ -22,6 +23,8 @@ from websockets.asyncio.client import ClientConnection
 from vmq.cli.target import Target
 from vmq.cli.tls import explain
 
+CLOSE_TIMEOUT: Final = 5.0
+
 
 async def open_streams(
     target: Target, context: ssl.SSLContext | None = None
@@ -34,12 +37,12 @@ async def open_streams(
     """
     if target.scheme == "unix":
         reader, writer = await asyncio.open_unix_connection(target.path)
-        return StreamReaderAdapter(reader), StreamWriterAdapter(writer)
+        return StreamReaderAdapter(reader), StreamWriter(writer)
     sock = await _open_socket(target.host, target.port)
     name = None if context is None else target.host
     if not target.is_websocket:
         reader, writer = await asyncio.open_connection(sock=sock, ssl=context, server_hostname=name)
-        return StreamReaderAdapter(reader), StreamWriterAdapter(writer)
+        return StreamReaderAdapter(reader), StreamWriter(writer)
     channel = await _open_websocket(target, sock, context)
     return WebSocketReader(channel), WebSocketWriter(channel)
 
@@ -68,13 +71,64 @@ async def _open_websocket(
             compression=None,
             max_size=None,  # MQTT has a limit of its own
             ping_interval=None,  # and a keep-alive
-            close_timeout=1,
+            open_timeout=None,  # the caller has one
+            close_timeout=CLOSE_TIMEOUT,
             create_connection=Channel,
         )
     except websockets.WebSocketException:
         if alerts:
             raise alerts[0] from None
         raise
+
+
+class _Ending(WriterAdapter):  # type: ignore[misc]  # amqtt has no types
+    """A writer whose end everybody who asks for it awaits.
+
+    Several tasks of amqtt's close one writer. Its own writers have the first wait for the end of the connection; to the
+    others it is closed at once. Then the event loop went before what was still to be sent, and before the socket.
+    """
+
+    _end: asyncio.Task[None] | None = None
+
+    async def close(self) -> None:
+        """Send what was written, and close; what takes longer than CLOSE_TIMEOUT is given up.
+
+        Returns when the socket is closed, and raises nothing.
+        """
+        if self._end is None:
+            self._end = asyncio.create_task(self._finish())
+        await asyncio.shield(self._end)
+
+    async def _finish(self) -> None:
+        closing = asyncio.create_task(self._close())
+        try:
+            await asyncio.wait({closing}, timeout=CLOSE_TIMEOUT)
+        finally:
+            if not closing.done():
+                self._abort()
+        await asyncio.gather(closing, return_exceptions=True)
+
+    async def _close(self) -> None:
+        """Close in good order; returns when the connection has ended."""
+        raise NotImplementedError
+
+    def _abort(self) -> None:
+        """End the connection now."""
+        raise NotImplementedError
+
+
+class StreamWriter(_Ending, StreamWriterAdapter):  # type: ignore[misc]  # amqtt has no types
+    """A stream to write packets to."""
+
+    async def _close(self) -> None:
+        self.is_closed = True
+        # Closed twice, a transport of TLS could not be aborted any more.
+        if not self._writer.is_closing():
+            self._writer.close()
+        await self._writer.wait_closed()
+
+    def _abort(self) -> None:
+        self._writer.transport.abort()
 
 
 class WebSocketReader(ReaderAdapter):  # type: ignore[misc]  # amqtt has no types
@@ -100,8 +154,14 @@ class WebSocketReader(ReaderAdapter):  # type: ignore[misc]  # amqtt has no type
         """Part of amqtt's interface; nothing to do."""
 
 
-class WebSocketWriter(WebSocketsWriter):  # type: ignore[misc]  # amqtt has no types
+class WebSocketWriter(_Ending, WebSocketsWriter):  # type: ignore[misc]  # amqtt has no types
     """A WebSocket to write packets to, one a frame."""
+
+    async def _close(self) -> None:
+        await self._protocol.close()
+
+    def _abort(self) -> None:
+        self._protocol.transport.abort()
 
     async def drain(self) -> None:
         """Send what was written."""

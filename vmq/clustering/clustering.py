@@ -489,8 +489,8 @@ class Clustering:
             yield f"the cluster node stopped: {node.failure}"
         elif self.joining.excluded_by:
             yield f"this node was taken out of the cluster by {self.joining.excluded_by}"
-        if self._streams is not None and self._streams.failure:
-            yield f"other nodes keep streams, and this one cannot: {self._streams.failure}"
+        if self._streams is not None:
+            yield from self._streams.problems()
 
     def families(self) -> Iterator[Family]:
         """The figures of the cluster."""

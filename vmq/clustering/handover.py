@@ -11,6 +11,7 @@ it has them. If this node dies in between they are sent again.
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from vmq.clustering.appends import Rows
@@ -106,6 +107,8 @@ class Handover:
                 owner = self._streams.owner(stream.name, partition.number)
                 if owner is None or partition.is_copy or partition.earliest == partition.end:
                     continue
+                if partition.damage is not None:
+                    continue  # what is left of it goes when it is mended
                 return stream, partition, owner
         return None
 
@@ -121,9 +124,12 @@ class Handover:
                 ):
                     continue
                 wanted = self._owners.wanted(stream.name, number)
-                if wanted in up:
+                if wanted in up and not self._is_damaged_at(wanted, stream, number):
                     return stream, partition, wanted
         return None
+
+    def _is_damaged_at(self, node: str, stream: "Stream", number: int) -> bool:
+        return self._streams.damage.at(node, stream.name, number) is not None
 
     async def _give_all(self) -> None:
         while True:
@@ -175,29 +181,35 @@ class Handover:
     # --- changes of owners
 
     async def leave(self) -> bool:
-        """Gives every partition of this node to nodes that can be reached; returns whether all are given."""
-        while (found := self._next_own()) is not None:
+        """Gives every partition of this node to nodes that can be reached; returns whether all are given.
+
+        A damaged one stays: nobody can read what the others would have to have.
+        """
+        while (found := next(self._own(), None)) is not None:
             stream, partition = found
-            up = self._streams.keepers() & set(self._streams.up())
+            number = partition.number
+            keepers = self._streams.keepers() & set(self._streams.up())
+            up = {each for each in keepers if not self._is_damaged_at(each, stream, number)}
             if not up:
                 return False
             try:
-                await self._give(stream, partition, chosen(stream.name, partition.number, up))
+                await self._give(stream, partition, chosen(stream.name, number, up))
             except (RefusedError, StreamError, OSError) as error:
-                log.error("partition %d of %s stays: %s", partition.number, stream.name, error)
+                log.error("partition %d of %s stays: %s", number, stream.name, error)
                 return False
         while await self._is_anything_left():  # what came while owners changed
             self.look()
             await asyncio.sleep(0.01)
-        return True
+        return not any(self._own(is_damaged=True))
 
-    def _next_own(self) -> "tuple[Stream, Partition] | None":
+    def _own(self, *, is_damaged: bool = False) -> "Iterator[tuple[Stream, Partition]]":
+        """The partitions of this node, those that are damaged or those that are whole."""
         catalog = self._streams.catalog
         for stream in [] if catalog is None else catalog.streams.values():
             for partition in stream.partitions:
-                if self._owners.owner(stream.name, partition.number) is None:
-                    return stream, partition
-        return None
+                is_own = self._owners.owner(stream.name, partition.number) is None
+                if is_own and is_damaged == (partition.damage is not None):
+                    yield stream, partition
 
     async def _is_anything_left(self) -> bool:
         if self._streams.catalog is not None:

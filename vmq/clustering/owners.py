@@ -116,11 +116,13 @@ class Owners:
 
 
 def has_rows(stream: "Stream", number: int) -> bool:
-    """Whether there are rows of a partition here, as far as is known."""
+    """Whether there are rows of a partition here, as far as is known; of a damaged one there may be."""
     partition = stream.partitions[number]
-    return partition.earliest != partition.end and not partition.is_copy
+    is_empty = partition.earliest == partition.end and partition.damage is None
+    return not is_empty and not partition.is_copy
 
 
 def is_unused(stream: "Stream", number: int) -> bool:
     """Whether a partition never had a row, as far as is known."""
-    return stream.partitions[number].end == 0
+    partition = stream.partitions[number]
+    return partition.end == 0 and partition.damage is None

@@ -16,6 +16,7 @@ from vmq.clustering.lanes import Lanes
 from vmq.clustering.pages import Pages
 from vmq.clustering.rows import EMPTY, RowsError, newest_of, pack, unpack
 from vmq.streams.cursor import offset_at
+from vmq.streams.errors import DamagedElsewhereError
 from vmq.streams.extents import extent_of
 from vmq.streams.places import Extent, Page, PageQuery
 from vmq.streams.writer import Item
@@ -54,6 +55,12 @@ class ClusterPlaces:
 
     def location(self, node: str) -> str:
         return self._streams.address(node)
+
+    def check(self, stream: str, partition: int) -> None:
+        node = self._streams.owner(stream, partition)
+        damage = self._streams.damage.at(node, stream, partition)
+        if node is not None and damage is not None:
+            raise DamagedElsewhereError(stream, partition, node, damage)
 
     def extents(
         self, stream: str, patience: float, wanted: Collection[int] | None = None

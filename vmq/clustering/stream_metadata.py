@@ -6,6 +6,7 @@ All keys are under one prefix, their parts parted by NUL:
 - `config NAME NODE`: the options that stand in the configuration of a node.
 - `owner NAME NUMBER`: the owner of a partition, and since when.
 - `node NODE`: a node that keeps streams, and its Flight address.
+- `damaged NODE NAME NUMBER`: why a partition that a node has is refused there.
 """
 
 import hashlib
@@ -19,8 +20,8 @@ from vmq.config_streams import StreamOptions, from_plain
 
 STREAMS: Final = "vmq.streams"
 
-Kind = Literal["stream", "config", "owner", "node"]
-_KINDS: Final = frozenset({"stream", "config", "owner", "node"})
+Kind = Literal["stream", "config", "owner", "node", "damaged"]
+_KINDS: Final = frozenset({"stream", "config", "owner", "node", "damaged"})
 
 
 class Definition(Struct, frozen=True):

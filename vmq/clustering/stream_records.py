@@ -84,3 +84,19 @@ class StreamRecords:
         if self.node.is_running:
             for key, _ in self.node.items(STREAMS, key_of("config", stream) + b"\0"):
                 yield parts_of(key)[2]
+
+    def damage(self, node: str, stream: str, number: int, text: str) -> None:
+        """Writes why a partition that a node has is refused."""
+        self.put(text.encode(errors="replace"), "damaged", node, stream, str(number))
+
+    def mended(self, node: str, stream: str, number: int) -> None:
+        """It is refused no more."""
+        self.delete("damaged", node, stream, str(number))
+
+    def damaged(self) -> Iterator[tuple[tuple[str, str, int], str]]:
+        """Node, stream and number of each partition that is refused, and why."""
+        if self.node.is_running:
+            for key, value in list(self.node.items(STREAMS, key_of("damaged", ""))):
+                parts = parts_of(key)
+                if len(parts) == 4 and parts[3].isdecimal():
+                    yield (parts[1], parts[2], int(parts[3])), value.decode(errors="replace")

@@ -28,6 +28,7 @@ from vmq.clustering.definitions import Definitions
 from vmq.clustering.holding import Holding
 from vmq.clustering.lanes import Lanes
 from vmq.clustering.owners import Owners
+from vmq.clustering.stream_damage import StreamDamage
 from vmq.clustering.stream_metadata import STREAMS, chosen, merge, parts_of
 from vmq.clustering.stream_records import StreamRecords
 from vmq.clustering.tap import Tap
@@ -67,6 +68,7 @@ class Streams:
         born = lanes.life if lanes.is_new else 0
         self._owners = Owners(node.name, self._records, self._begin_at, born)
         self._holding = Holding(node.name, core, lanes, self)
+        self.damage = StreamDamage(node.name, self._records)
         self.catalog: Catalog | None = None
         self._definitions: Definitions | None = None
         self.places: ClusterPlaces | None = None
@@ -270,6 +272,18 @@ class Streams:
         """Since when, in milliseconds; 0 where there is no record of it."""
         return self._owners.since(stream, partition)
 
+    def refuses(self, stream: str, partition: int) -> bool:
+        """Whether a partition is damaged at its owner, which takes nothing new for it."""
+        return self.damage.at(self.owner(stream, partition), stream, partition) is not None
+
+    def problems(self) -> Iterator[str]:
+        """What streams of the cluster cannot do now, for this node's clients too."""
+        if self.failure:
+            yield f"other nodes keep streams, and this one cannot: {self.failure}"
+        for (node, stream, number), text in self.damage.elsewhere():
+            if self.owner(stream, number) == node:
+                yield text
+
     def owners(self, stream: "Stream") -> list[str | None]:
         """The owners of all partitions of a stream; None: this node."""
         return [self.owner(stream.name, each.number) for each in stream.partitions]
@@ -412,6 +426,7 @@ class Streams:
         if catalog is None:
             return
         self._tell_of_node()
+        self.damage.look(catalog)
         for name in self._taps.keys() - catalog.streams.keys():
             del self._taps[name]
         keepers = self.keepers()

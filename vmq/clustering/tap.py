@@ -32,6 +32,9 @@ class Places(Protocol):
     def way(self, stream: str, partition: int) -> str | None:
         """To which node messages go that the owner is to have; None: they stay here."""
 
+    def refuses(self, stream: str, partition: int) -> bool:
+        """Whether a partition is damaged at its owner, which takes nothing new for it."""
+
     def introduce(self, peer: str, stream: str) -> bool:
         """Makes sure that a peer knows a stream before what is sent to it next; False if there is no room."""
 
@@ -62,7 +65,7 @@ class Tap:
         owner = self._places.owner(self._name, number)
         if owner is None:
             return appender.has_room(topic, payload, client_id)
-        return self._takes(owner, topic, payload, client_id)
+        return self._takes(owner, number, topic, payload, client_id)
 
     def refuse(self, qos: int, count: int) -> int:
         """Counts messages that are not taken."""
@@ -94,9 +97,11 @@ class Tap:
         flags = flags_of(qos, retain)
         message = Append(self._name, topic, payload, flags, client_id, time, 0, since)
         if qos == 0:
-            taken = self._lanes.send_quick(owner, message)
+            refused = self._places.refuses(self._name, number)
+            taken = not refused and self._lanes.send_quick(owner, message)
         else:
-            taken = self._takes(owner, topic, payload, client_id) and self._forward(owner, message)
+            taken = self._takes(owner, number, topic, payload, client_id)
+            taken = taken and self._forward(owner, message)
         if not taken:
             return appender.refuse(qos, 1)
         self.sent += 1
@@ -131,7 +136,8 @@ class Tap:
         since = self._places.since(self._name, number)
         flags = flags_of(qos, retain)
         message = Append(self._name, topic, payload, flags, client_id, time, 0, since)
-        if not self._takes(owner, topic, payload, client_id) or not self._forward(owner, message):
+        taken = self._takes(owner, number, topic, payload, client_id)
+        if not taken or not self._forward(owner, message):
             self.refuse(qos, 1)
             return False
         self.sent += 1
@@ -156,7 +162,8 @@ class Tap:
         if owner is None:
             return appender.append_run(topic, payloads, qos, retain, client_id, time)
         run = AppendRun(self._name, topic, payloads, client_id, time, 0)
-        if not self._lanes.send_quick(owner, run):
+        refused = self._places.refuses(self._name, number)
+        if refused or not self._lanes.send_quick(owner, run):
             return appender.refuse(qos, len(payloads))
         self.sent += len(payloads)
         return 0
@@ -197,7 +204,7 @@ class Tap:
         sent = Append(self._name, topic, payload, flags, client_id, message.time, hops, since)
         if not qos:
             return 0 if self._lanes.send_quick(owner, sent) else self.refuse(qos, 1)
-        if self._takes(owner, topic, payload, client_id) and self._forward(owner, sent):
+        if self._has_room(owner, topic, payload, client_id) and self._forward(owner, sent):
             return 0
         return self._keep(message)
 
@@ -223,8 +230,13 @@ class Tap:
 
     # --- how it is done
 
-    def _takes(self, owner: str, topic: bytes, payload: bytes, client_id: str) -> bool:
-        """Whether the lane to an owner has room: a message that is dropped later would have been acknowledged."""
+    def _takes(self, owner: str, number: int, topic: bytes, payload: bytes, client_id: str) -> bool:
+        """Whether an owner takes a message: one that is dropped later would have been acknowledged."""
+        refused = self._places.refuses(self._name, number)
+        return not refused and self._has_room(owner, topic, payload, client_id)
+
+    def _has_room(self, owner: str, topic: bytes, payload: bytes, client_id: str) -> bool:
+        """Whether the lane to an owner has room."""
         store = self._core.store
         assert store is not None, "a node has a store"
         if store.refuses(self._core.options.max_uncommitted_writes):
@@ -247,4 +259,7 @@ class Tap:
         qos, retain = message.flags & QOS, message.flags & RETAIN != 0
         if qos and not appender.has_room(topic, payload, client_id):
             appender.room = max(appender.room, appender.size + len(payload) + len(topic) + 1024)
-        return appender.append(topic, payload, qos, retain, client_id, message.time)
+        is_owed = qos > 0
+        return appender.append(
+            topic, payload, qos, retain, client_id, message.time, is_owed=is_owed
+        )

@@ -40,8 +40,8 @@ class Way(Enum):
 class Appender:
     """The write side of one stream.
 
-    `dropped` counts the messages that were not taken because the disk lags behind by more than
-    the commits' limit, `refused` those among them that ask for an acknowledgement.
+    `dropped` counts the messages that were not taken, because the disk lags behind by more than the commits' limit or
+    because their partition is damaged, `refused` those among them that ask for an acknowledgement.
     """
 
     def __init__(
@@ -62,6 +62,8 @@ class Appender:
         assert not self.size
         self.keys = Keys(options)
         self.partitions = partitions
+        #: The numbers of those that take nothing new until they are mended (`vmq.streams.damaged`).
+        self.damaged = frozenset(each.number for each in partitions if each.damage is not None)
         self.early = options.acks == "memory"
         self.gatherings = [Gathering() for _ in partitions]
         self.only = self.gatherings[0] if len(partitions) == 1 else None
@@ -85,6 +87,8 @@ class Appender:
         client_id: str,
         time: int,
         headers: Headers | None = None,
+        *,
+        is_owed: bool = False,
     ) -> int:
         """Takes one message.
 
@@ -96,11 +100,14 @@ class Appender:
             client_id: the publisher's.
             time: when the broker got it, in microseconds since 1970.
             headers: MQTT 5's user properties.
+            is_owed: it was acknowledged, and is taken though its partition is damaged.
 
         Returns:
             The commit that an acknowledgement has to wait for; 0 if it need not wait; `REFUSED` if
             the message was not taken, and must not be acknowledged.
         """
+        if self.damaged and not is_owed and self.refuses(topic, client_id):
+            return self.refuse(qos, 1)
         size = self.size + len(payload) + len(topic) + ROW
         if size > self.room:
             if not self.commits.make_room(self, size - self.size):
@@ -126,8 +133,14 @@ class Appender:
         gathering.clients.append(client_id)
         return 0 if self.early else self.commits.number
 
-    def has_room(self, topic: bytes, payload: bytes, _client_id: str) -> bool:
+    def refuses(self, topic: bytes, client_id: str) -> bool:
+        """Whether a message belongs to a partition that is damaged."""
+        return self.partition_of(topic, client_id) in self.damaged
+
+    def has_room(self, topic: bytes, payload: bytes, client_id: str) -> bool:
         """Whether the next message is taken, if it is this one."""
+        if self.damaged and self.refuses(topic, client_id):
+            return False
         added = len(payload) + len(topic) + ROW
         return self.size + added <= self.room or self.commits.make_room(self, added)
 
@@ -141,6 +154,8 @@ class Appender:
         time: int,
     ) -> int:
         """Takes many messages of one client and topic, all or none; else as `append`."""
+        if self.damaged and self.refuses(topic, client_id):
+            return self.refuse(qos, len(payloads))
         added = sum(map(len, payloads)) + (len(topic) + ROW) * len(payloads)
         if self.size + added > self.room and not self.commits.make_room(self, added):
             return self.refuse(qos, len(payloads))

@@ -25,7 +25,7 @@ from vmq.mqtt.topics import matches
 from vmq.streams.appender import Appender
 from vmq.streams.commits import Commits
 from vmq.streams.cursor import Log
-from vmq.streams.damaged import appender_of, open_partition
+from vmq.streams.damaged import open_partition
 from vmq.streams.errors import StreamError, UnknownPartitionError, UnknownStreamError
 from vmq.streams.janitor import Janitor
 from vmq.streams.partition import Partition, sync_folder
@@ -50,12 +50,8 @@ class Stream:
         origin: Origin,
         commits: Commits,
         clock: Callable[[], float],
-        *,
-        strict: bool = False,
     ) -> None:
-        """`strict`: a damaged partition is no partition of this stream, and nothing of it is opened."""
         self.folder = folder
-        self.strict = strict
         self.name = folder.name
         self.origin = origin
         self.options = options
@@ -69,16 +65,13 @@ class Stream:
         except BaseException:
             self.close()
             raise
-        self.appender = appender_of(options, self.partitions, commits)
+        self.appender = Appender(options, self.partitions, commits)
 
     def _add_partitions(self) -> None:
         """Opens those that are not open yet."""
         for number in range(len(self.partitions), self.options.partitions):
             folder = self.folder / str(number)
-            if self.strict:
-                partition = Partition(folder, self.name, number, self.options, self.clock)
-            else:
-                partition = open_partition(folder, self.name, number, self.options, self.clock)
+            partition = open_partition(folder, self.name, number, self.options, self.clock)
             partition.on_publish = self._tell
             self.partitions.append(partition)
 
@@ -90,7 +83,7 @@ class Stream:
         self._add_partitions()
         # What is gathered already goes the way it was to go: by the old appender.
         before = self.appender
-        self.appender = appender_of(options, self.partitions, before.commits)
+        self.appender = Appender(options, self.partitions, before.commits)
         self.appender.take_over(before)
 
     def _tell(self) -> None:
@@ -142,11 +135,9 @@ class Catalog:
         declared: those that the configuration names.
         commits: their commits; the catalog starts and feeds its writer.
         clock: seconds since 1970.
-        strict: refuse to open while a partition is damaged, as other nodes of a cluster count on this one's; else it
-            alone is refused.
 
     Raises:
-        StreamError: another process uses the folder, a definition cannot be used; `strict`: a segment is damaged.
+        StreamError: another process uses the folder, or a definition cannot be used.
         OSError: the disk.
     """
 
@@ -156,14 +147,11 @@ class Catalog:
         declared: Mapping[str, StreamOptions],
         commits: Commits,
         clock: Callable[[], float] = time.time,
-        *,
-        strict: bool = False,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.commits = commits
         self.clock = clock
-        self.strict = strict
         self.on_change: Callable[[], None] = lambda: None
         #: Told of the name of a stream that was made, changed or deleted here.
         self.on_definition: Callable[[str], None] = lambda _name: None
@@ -193,7 +181,7 @@ class Catalog:
             self._put(name, options, "config")
 
     def _stream(self, path: Path, options: StreamOptions, origin: Origin) -> Stream:
-        return Stream(path, options, origin, self.commits, self.clock, strict=self.strict)
+        return Stream(path, options, origin, self.commits, self.clock)
 
     def _put(self, name: str, options: StreamOptions, origin: Origin) -> Stream:
         """Makes a stream, or gives it other options."""

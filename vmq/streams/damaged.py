@@ -1,6 +1,7 @@
-"""A partition that holds something else than what was written: it takes nothing and gives nothing, and stays as it is.
+"""A partition that holds something else than what was written: it gives nothing, takes nothing new, and stays as it is.
 
 The other partitions and streams are served. It is so until the broker has been stopped and `vmq stream repair` has run.
+What other nodes of a cluster had acknowledged before they heard of it waits beside it (`vmq.streams.parking`).
 """
 
 import logging
@@ -13,12 +14,10 @@ from typing import Final
 import pyarrow as pa
 
 from vmq.config_streams import StreamOptions
-from vmq.streams.appender import Appender
-from vmq.streams.commits import Commits
 from vmq.streams.errors import DamagedError
-from vmq.streams.gathering import Headers
 from vmq.streams.index import Index
-from vmq.streams.partition import Active, Partition, Sealed
+from vmq.streams.parking import Parking, take_in
+from vmq.streams.partition import COPY, Active, Partition, Sealed
 from vmq.streams.segment import SUFFIX, Header, index_path
 
 #: What the operator is told to do.
@@ -30,13 +29,13 @@ log = logging.getLogger("vmq.streams")
 def open_partition(
     folder: Path, stream: str, number: int, options: StreamOptions, clock: Callable[[], float]
 ) -> Partition:
-    """Opens a partition, as a damaged one if it is.
+    """Opens a partition, as a damaged one if it is; one that was mended takes the rows that waited for that.
 
     Raises:
         OSError: the disk.
     """
     try:
-        return Partition(folder, stream, number, options, clock)
+        return open_whole(folder, stream, number, options, clock)
     except DamagedError as damage:
         log.error(
             "partition %d of stream %r is damaged and refused: %s; %s",
@@ -48,10 +47,34 @@ def open_partition(
         return DamagedPartition(folder, stream, number, options, damage, clock)
 
 
+def open_whole(
+    folder: Path,
+    stream: str,
+    number: int,
+    options: StreamOptions,
+    clock: Callable[[], float] = time.time,
+) -> Partition:
+    """Opens a partition with the rows that waited for it to be mended.
+
+    Raises:
+        DamagedError: it, or what waits, is not what was written.
+        OSError: the disk.
+    """
+    partition = Partition(folder, stream, number, options, clock)
+    try:
+        if count := take_in(partition):
+            log.info("%s: %d messages that waited for it to be mended are in it", folder, count)
+    except BaseException:
+        partition.close()
+        raise
+    return partition
+
+
 class DamagedPartition(Partition):
     """Stands for a partition that cannot be opened; `damage` says why.
 
-    It ends where the damage begins. Whatever would read or write raises `damage`.
+    It ends where the damage begins. Whatever would read raises `damage`; what is appended, because it must not be
+    lost, waits beside it.
     """
 
     def __init__(
@@ -76,7 +99,7 @@ class DamagedPartition(Partition):
         self.unmerged: list[Sealed] = []
         self.gone = False
         self.closed = False
-        self.is_copy = False
+        self.is_copy = (folder / COPY).exists()
         self.flaws = {}
         self.visible = 0
         segments = sorted(folder.glob("*" + SUFFIX))
@@ -84,6 +107,7 @@ class DamagedPartition(Partition):
         first = int(segments[0].stem) if segments else damage.offset
         self.active = _Nothing(damage.path, Index(min(first, damage.offset), 0), 0.0)
         self.shown = self.active.index.mark()
+        self.parking = Parking(folder, stream, number, options, clock)
 
     @property
     def size(self) -> int:
@@ -97,23 +121,39 @@ class DamagedPartition(Partition):
     def append(
         self, batch: pa.RecordBatch, newest: int, receipts: Sequence[tuple[int, str]] = ()
     ) -> None:
-        """Takes no rows.
+        """Has rows wait that must not be lost; whoever may be refused is (`vmq.streams.appender`).
 
         Raises:
-            DamagedError: always.
+            OSError: the disk.
         """
-        assert self.damage is not None
-        raise self.damage
+        self.parking.log().append(batch, newest, receipts)
 
     def last_receipt(self) -> str:
         """Of none of its messages is it known that it is there."""
         return ""
 
-    def rollback(self) -> None:
-        """Nothing was written."""
+    def begin_at(self, base: int, is_copy: bool) -> None:
+        """It begins and ends where it does."""
+
+    def sync(self) -> None:
+        """Waits until what waits is on disk."""
+        if self.parking.is_used:
+            self.parking.log().sync()
 
     def sync_behind(self) -> None:
-        """Nothing was written."""
+        """Likewise, where the stream's acks do not ask for it."""
+        if self.parking.is_used:
+            self.parking.log().sync_behind()
+
+    def publish(self) -> None:
+        """What waits is there for good."""
+        if self.parking.is_used:
+            self.parking.log().publish()
+
+    def rollback(self) -> None:
+        """Undoes what was appended and is not there for good."""
+        if self.parking.is_used:
+            self.parking.log().rollback()
 
     def retain(self) -> list[Sealed]:
         """Deletes nothing by age or size; all if the stream is deleted."""
@@ -124,8 +164,9 @@ class DamagedPartition(Partition):
         return []
 
     def close(self) -> None:
-        """There is nothing open."""
+        """Closes what waits; nothing else is open."""
         self.closed = True
+        self.parking.close()
 
 
 class _Nothing(Active):
@@ -136,50 +177,3 @@ class _Nothing(Active):
         self.index = index
         self.began = began
         self.synced = 0
-
-
-class PartialAppender(Appender):
-    """The write side of a stream of which partitions are damaged: it refuses what belongs to these."""
-
-    def refuses(self, topic: bytes, client_id: str) -> bool:
-        """Whether a message belongs to a partition that is damaged."""
-        return self.place_of(topic, client_id).damage is not None
-
-    def append(
-        self,
-        topic: bytes,
-        payload: bytes,
-        qos: int,
-        retain: bool,
-        client_id: str,
-        time: int,
-        headers: Headers | None = None,
-    ) -> int:
-        """Takes one message, if its partition is whole."""
-        if self.refuses(topic, client_id):
-            return self.refuse(qos, 1)
-        return super().append(topic, payload, qos, retain, client_id, time, headers)
-
-    def has_room(self, topic: bytes, payload: bytes, client_id: str) -> bool:
-        """Whether the next message is taken, if it is this one."""
-        return not self.refuses(topic, client_id) and super().has_room(topic, payload, client_id)
-
-    def append_run(
-        self,
-        topic: bytes,
-        payloads: list[bytes],
-        qos: int,
-        retain: bool,
-        client_id: str,
-        time: int,
-    ) -> int:
-        """Takes many messages, if their partition is whole."""
-        if self.refuses(topic, client_id):
-            return self.refuse(qos, len(payloads))
-        return super().append_run(topic, payloads, qos, retain, client_id, time)
-
-
-def appender_of(options: StreamOptions, partitions: list[Partition], commits: Commits) -> Appender:
-    """The write side of a stream."""
-    kind = PartialAppender if any(each.damage for each in partitions) else Appender
-    return kind(options, partitions, commits)

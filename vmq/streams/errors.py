@@ -54,6 +54,15 @@ class DamagedError(StreamError):
         self.reason = reason
 
 
+class DamagedElsewhereError(StreamError):
+    """A partition is damaged on the node that has it, which says why."""
+
+    def __init__(self, stream: str, partition: int, node: str, reason: str) -> None:
+        super().__init__(
+            f"partition {partition} of stream {stream!r} is damaged on node {node!r} and refused: {reason}"
+        )
+
+
 class ElsewhereError(StreamError):
     """A partition is another node's, to be read there."""
 

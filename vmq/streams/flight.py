@@ -24,6 +24,7 @@ from vmq.streams.columns import Projection
 from vmq.streams.cursor import Reader
 from vmq.streams.errors import (
     AwayError,
+    DamagedElsewhereError,
     DamagedError,
     ElsewhereError,
     NotLocalError,
@@ -93,6 +94,7 @@ _CODES: Final[tuple[tuple[type[StreamError], str], ...]] = (
     (BadTicketError, "bad_ticket"),
     (BadPutError, "bad_put"),
     (DamagedError, "damaged"),
+    (DamagedElsewhereError, "damaged"),
     (ElsewhereError, "elsewhere"),
     (AwayError, "away"),
     (NotLocalError, "not_local"),

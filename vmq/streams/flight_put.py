@@ -54,6 +54,7 @@ class Put:
 
         Raises:
             BadPutError: the rows cannot be used; none of them is appended.
+            StreamError: one belongs to a partition that is damaged; likewise.
             FlightUnauthorizedError: the user may not publish to one of the topics.
             FlightUnavailableError: the disk does not take them; whether it will later is not known.
         """
@@ -65,11 +66,12 @@ class Put:
         items = []
         elsewhere: list[Future[bool]] = []
         places, name = self.places, self.stream.name
-        for number, part in self.parts(rows):
+        parts = self.parts(rows)
+        for number, _ in parts:
+            self.check_partition(number)
+        for number, part in parts:
             if places is not None and places.owner(name, number) is not None:
                 elsewhere.append(places.append(name, number, part))
-            elif (damage := self.stream.partitions[number].damage) is not None:
-                raise damage
             else:
                 items.append(Item(self.stream.partitions[number], part, self.stream.appender.keys))
         for item in items:
@@ -83,6 +85,18 @@ class Put:
             raise flight.FlightUnavailableError("the disk does not take the rows") from None
         if not all(taken):
             raise flight.FlightUnavailableError("another node does not take its rows")
+
+    def check_partition(self, number: int) -> None:
+        """Looks whether a partition takes rows, wherever it is.
+
+        Raises:
+            StreamError: it is damaged.
+        """
+        places, name = self.places, self.stream.name
+        if places is not None and places.owner(name, number) is not None:
+            places.check(name, number)
+        elif (damage := self.stream.partitions[number].damage) is not None:
+            raise damage
 
     def rows(self, batch: pa.RecordBatch, now: int) -> pa.RecordBatch:
         """The rows with every stored column, checked."""

@@ -11,8 +11,10 @@ from typing import Final
 
 from vmq.config_streams import StreamOptions
 from vmq.streams.catalog import lock_folder, read_definition
+from vmq.streams.damaged import open_whole
 from vmq.streams.errors import DamagedError
-from vmq.streams.partition import CHECKPOINT, Partition
+from vmq.streams.parking import folders
+from vmq.streams.partition import CHECKPOINT
 from vmq.streams.segment import SUFFIX, index_path
 
 #: Folders beside the segments, which hold what was there before.
@@ -45,10 +47,12 @@ def mend(folder: Path, names: list[str]) -> list[str]:
 def mend_partition(folder: Path, name: str, number: int, options: StreamOptions) -> list[str]:
     """Brings a partition into a state in which it opens; one that does stays as it is."""
     done: list[str] = []
+    for parked in folders(folder):
+        done += mend_partition(parked, name, number, options)
     aside = free_name(folder)
     while True:
         try:
-            Partition(folder, name, number, options).close()
+            open_whole(folder, name, number, options).close()
         except DamagedError as damage:
             what = give_up(folder, aside, damage)
             done.append(f"{damage}: {what}; what was there is kept in {aside}")

@@ -50,6 +50,13 @@ class Places(Protocol):
     def location(self, node: str) -> str:
         """The Flight address of a node; empty: it has none."""
 
+    def check(self, stream: str, partition: int) -> None:
+        """Looks whether a partition of another node takes rows.
+
+        Raises:
+            DamagedElsewhereError: it is refused there.
+        """
+
     def extents(
         self, stream: str, patience: float, wanted: Collection[int] | None = None
     ) -> dict[int, Extent]:

@@ -19,6 +19,7 @@ from vmq.streams.columns import Projection
 from vmq.streams.errors import DamagedError, StreamError, UnknownStreamError
 from vmq.streams.frame import END
 from vmq.streams.index import load
+from vmq.streams.parking import folders
 from vmq.streams.partition import CHECKPOINT, COPY
 from vmq.streams.recovery import examine, is_torn
 from vmq.streams.segment import SUFFIX, FlawError, Header, Span, file_name, index_path, read_span
@@ -220,6 +221,11 @@ class StoredPartition:
     def verify(self) -> PartitionReport:
         """Reads every byte; problems are what opening or reading the partition would refuse."""
         report = PartitionReport(self.stream, self.number)
+        for folder in folders(self.folder):
+            waiting = StoredPartition(folder, self.stream, self.number).verify()
+            count = waiting.end - waiting.earliest
+            report.notes.append(f"{folder}: {count} messages wait until the partition is mended")
+            report.problems += waiting.problems
         noted = checkpoint.read(self.folder / CHECKPOINT)
         if noted is None:
             report.notes.append(f"{self.folder / CHECKPOINT}: missing or not readable")

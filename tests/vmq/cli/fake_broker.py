@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import socket
+import ssl
+
+from websockets.frames import Frame, Opcode
+from websockets.http11 import Request
+from websockets.server import ServerProtocol
+from websockets.typing import Subprotocol
 
 from tests.support.closing import Closing
 from tests.support.wire import CONNECT, SUBSCRIBE, TIMEOUT, Packet, TcpStream, Wire, packet
@@ -15,10 +21,48 @@ class _Accepted(TcpStream):
         self.socket = sock
 
 
-class FakeBroker(Closing):
-    """Listens on a free port of loopback; a context manager that closes all its sockets."""
+class _WebSocket(_Accepted):
+    """The server's end of a WebSocket, which says nothing of itself: no pong, no close."""
 
-    def __init__(self) -> None:
+    def __init__(self, sock: socket.socket) -> None:
+        super().__init__(sock)
+        self._protocol = ServerProtocol(subprotocols=[Subprotocol("mqtt")])
+        [request] = self._events()
+        assert isinstance(request, Request)
+        self._protocol.send_response(self._protocol.accept(request))
+        self._send()
+
+    def sendall(self, data: bytes) -> None:
+        self._protocol.send_binary(data)
+        self._send()
+
+    def recv(self, timeout: float) -> bytes:
+        frames = [each for each in self._events(timeout) if isinstance(each, Frame)]
+        return b"".join(each.data for each in frames if each.opcode is Opcode.BINARY)
+
+    def _events(self, timeout: float = TIMEOUT) -> list[object]:
+        """What comes next: the request, or frames."""
+        found: list[object] = []
+        while not found:
+            self._protocol.receive_data(super().recv(timeout))
+            found += self._protocol.events_received()
+        return found
+
+    def _send(self) -> None:
+        super().sendall(b"".join(self._protocol.data_to_send()))
+
+
+class FakeBroker(Closing):
+    """Listens on a free port of loopback; a context manager that closes all its sockets.
+
+    Args:
+        context: speak TLS so.
+        is_websocket: speak MQTT in WebSocket frames.
+    """
+
+    def __init__(self, context: ssl.SSLContext | None = None, is_websocket: bool = False) -> None:
+        self._context = context
+        self._stream = _WebSocket if is_websocket else _Accepted
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.settimeout(TIMEOUT)
         self._wires: list[Wire] = []
@@ -29,7 +73,10 @@ class FakeBroker(Closing):
 
     def accept(self) -> Wire:
         """The next connection, about which nothing has been said yet."""
-        wire = Wire(_Accepted(self._listener.accept()[0]))
+        sock = self._listener.accept()[0]
+        if self._context is not None:
+            sock = self._context.wrap_socket(sock, server_side=True)
+        wire = Wire(self._stream(sock))
         self._wires.append(wire)
         return wire
 

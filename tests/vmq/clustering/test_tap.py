@@ -74,7 +74,7 @@ async def test_what_another_node_has_acknowledged_is_taken_though_the_lane_is_fu
 ) -> None:
     async with nodes(tmp_path, "a", "b", s=ONE) as (a, b):
         owner, other = sides(a, b)
-        monkeypatch.setattr(tap(other), "_takes", lambda *_: False)
+        monkeypatch.setattr(tap(other), "_has_room", lambda *_: False)
         assert tap(other).take(MESSAGE) > 0
         assert tap(owner).take(MESSAGE) > 0
 

@@ -9,7 +9,7 @@ from tests.vmq.streams.support import options, payloads
 from vmq.config_streams import StreamOptions
 from vmq.streams.catalog import Catalog
 from vmq.streams.commits import Commits
-from vmq.streams.errors import DamagedError, StreamError, UnknownPartitionError, UnknownStreamError
+from vmq.streams.errors import StreamError, UnknownPartitionError, UnknownStreamError
 
 
 @pytest.fixture
@@ -155,23 +155,3 @@ async def test_a_definition_that_cannot_be_read_is_named(opened: Opener, tmp_pat
     path.unlink()
     with pytest.raises(StreamError, match="is no stream"):
         opened()
-
-
-def flip(segment: Path, back: int = 9) -> None:
-    raw = segment.read_bytes()
-    segment.write_bytes(raw[:-back] + bytes([raw[-back] ^ 8]) + raw[len(raw) - back + 1 :])
-
-
-async def test_a_damaged_stream_keeps_the_catalog_of_a_cluster_shut(
-    opened: Opener, tmp_path: Path
-) -> None:
-    """Other nodes count on its partitions."""
-    catalog = opened(temp=options())
-    await append(catalog, "a", b"1")
-    await catalog.close()
-    (segment,) = (tmp_path / "streams" / "temp" / "0").glob("*.arrows")
-    flip(segment)
-    commits = Commits(asyncio.get_running_loop())
-    with pytest.raises(DamagedError, match=r"arrows is damaged at byte \d+ \(offset 0\)"):
-        Catalog(tmp_path / "streams", {"temp": options()}, commits, strict=True)
-    opened(temp=options())

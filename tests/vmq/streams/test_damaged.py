@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import shutil
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.vmq.streams.support import batch_of, options, payloads, rows_from
+from tests.vmq.streams.support import options, payloads
 from vmq.config_streams import StreamOptions
 from vmq.streams.appender import REFUSED
 from vmq.streams.catalog import Catalog, Stream
 from vmq.streams.commits import Commits
 from vmq.streams.cursor import Cursor, offset_at
+from vmq.streams.damaged import open_partition
 from vmq.streams.errors import DamagedError
 from vmq.streams.extents import Extents
+from vmq.streams.mending import mend, mend_partition
+from vmq.streams.partition import Partition
+from vmq.streams.stored import StoredStream
 
 Opener = Callable[..., Catalog]
 
@@ -40,7 +48,7 @@ async def opened(tmp_path: Path) -> AsyncIterator[Opener]:
 
 
 def two() -> StreamOptions:
-    return options(partitions=2, key="topic")
+    return options(partitions=2, key="topic", segment_bytes=65_536)
 
 
 async def fill(catalog: Catalog, payload: bytes) -> dict[bytes, int]:
@@ -120,8 +128,6 @@ async def test_nothing_of_it_is_changed(
     folder = tmp_path / "streams" / "s" / "0"
     before = {each.name: each.read_bytes() for each in folder.iterdir()}
     partition = hurt.get("s").partitions[0]
-    with pytest.raises(DamagedError):
-        partition.append(batch_of(rows_from(0, 1)), 0)
     partition.rollback()
     hurt.get("s").set_options(options(partitions=3, key="topic", retention_bytes=1))
     hurt.commits.writer.roll_due()
@@ -139,3 +145,91 @@ async def test_a_stream_with_a_damaged_partition_can_be_deleted(
     await asyncio.wrap_future(hurt.drop("s"))
     assert not (tmp_path / "streams" / "s").exists()
     assert list(hurt.damaged()) == []
+
+
+# --- what must not be lost, though it is damaged
+
+
+def owe(catalog: Catalog, topic: bytes, payload: bytes) -> int:
+    """Hands over a message that another node has acknowledged."""
+    return catalog.get("s").appender.append(topic, payload, 1, False, "c", 1, is_owed=True)
+
+
+async def parked(catalog: Catalog, tmp_path: Path, *payloads: bytes) -> Path:
+    """Has some messages wait for the damaged partition, and closes the catalog; returns its folder."""
+    [topic, *_], _ = split(catalog.get("s"))
+    for payload in payloads:
+        assert owe(catalog, topic, payload) > 0
+    await catalog.commits.wait()
+    await catalog.close()
+    return tmp_path / "streams" / "s" / "0"
+
+
+def repair(tmp_path: Path) -> list[str]:
+    return mend(tmp_path / "streams", ["s"])
+
+
+async def test_what_was_acknowledged_elsewhere_waits_and_is_in_it_once_it_is_mended(
+    hurt: Catalog, opened: Opener, tmp_path: Path
+) -> None:
+    [topic, *more], _ = split(hurt.get("s"))
+    partition = hurt.get("s").partitions[0]
+    assert owe(hurt, topic, b"one") > 0
+    await hurt.commits.wait()
+    assert hurt.commits.failure is None
+    with pytest.raises(DamagedError):
+        Cursor(partition, partition.end)
+    await hurt.close()
+    # It waits through restarts of a broker that still cannot open the partition.
+    await parked(opened(s=two()), tmp_path, b"two")
+    report = StoredStream(tmp_path / "streams", "s").partitions[0].verify()
+    assert len(report.problems) == 1
+    assert any("parked-1: 2 messages wait" in each for each in report.notes)
+    assert len(repair(tmp_path)) == 1
+    whole = opened(s=two()).get("s").partitions[0]
+    assert whole.damage is None
+    assert payloads(whole) == [b"first"] * (1 + len(more)) + [b"one", b"two"]
+    assert not list((tmp_path / "streams" / "s" / "0").glob("parked*"))
+
+
+async def test_who_is_interrupted_while_he_takes_it_goes_on_where_he_was(
+    hurt: Catalog, opened: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = hurt.get("s").partitions[0].end
+    waiting = [b"%d" % number * 70_000 for number in range(3)]
+    for payload in waiting:
+        [topic, *_], _ = split(hurt.get("s"))
+        owe(hurt, topic, payload)
+        await hurt.commits.wait()  # each has a segment
+    await hurt.close()
+    append = Partition.append
+
+    def fail(self: Partition, *given: Any) -> None:
+        if self.end == before + 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        append(self, *given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Partition, "append", fail)
+        with pytest.raises(OSError, match="No space"):
+            repair(tmp_path)
+    assert not repair(tmp_path)  # the segments are whole
+    assert payloads(opened(s=two()).get("s").partitions[0])[before:] == waiting
+
+
+async def test_what_waits_may_be_damaged_too(hurt: Catalog, opened: Opener, tmp_path: Path) -> None:
+    before = hurt.get("s").partitions[0].end
+    folder = await parked(hurt, tmp_path, b"lost")
+    flip_last(folder / "parked-1")
+    await parked(opened(s=two()), tmp_path, b"kept")
+    shutil.copytree(tmp_path / "streams", tmp_path / "copy")
+    report = StoredStream(tmp_path / "streams", "s").partitions[0].verify()
+    assert len(report.problems) == 2
+    assert len(repair(tmp_path)) == 2
+    assert payloads(opened(s=two()).get("s").partitions[0])[before:] == [b"kept"]
+    # Where only the segments are mended the partition is refused until the rest is.
+    folder = tmp_path / "copy" / "s" / "0"
+    (folder / "parked-1").rename(tmp_path / "elsewhere")
+    assert len(mend_partition(folder, "s", 0, two())) == 1
+    (tmp_path / "elsewhere").rename(folder / "parked-1")
+    assert open_partition(folder, "s", 0, two(), time.time).damage is not None

@@ -45,6 +45,9 @@ class TwoNodes:
         self.before_page: Callable[[], None] = lambda: None
         self.asked: list[tuple[int, PageQuery]] = []
 
+    def check(self, stream: str, partition: int) -> None:
+        raise NotImplementedError
+
     def fresh(self, number: int, base: int) -> Partition:
         self.made += 1
         made = options(partitions=3, segment_bytes=65_536)
