@@ -101,9 +101,9 @@ attack: build $(VENV)/.dev ## run tests/attacks in full, as they were found
 	@echo "==> attack: tests/attacks in full"
 	@ATTACK=full $(BIN)/python -m pytest --timeout 900 tests/attacks $(PYTEST_ARGS)
 
-reference: $(VENV)/.runtime ## write config/reference.toml from the options in vmq/config.py
+reference: $(VENV)/.runtime ## write config/reference.toml from the options in vmq/config/options.py
 	@echo "==> reference: config/reference.toml"
-	@$(BIN)/python -m vmq.config_reference config/reference.toml
+	@$(BIN)/python -m vmq.config.reference config/reference.toml
 
 test-pure: ## run the core's tests interpreted
 	$(call suite_of_wheel,pure,1,tests/vmq)

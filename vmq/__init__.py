@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from vmq.broker import Broker
-    from vmq.config import Config
+    from vmq.config.options import Config
 
 __all__ = ["Broker", "Config", "__version__", "is_compiled"]
 
 __version__ = "0.1.0"
 
-_LAZY: Final = {"Broker": "vmq.broker", "Config": "vmq.config"}
+_LAZY: Final = {"Broker": "vmq.broker", "Config": "vmq.config.options"}
 
 
 if not TYPE_CHECKING:  # a type checker that saw it would let any name pass
@@ -36,5 +36,5 @@ def __dir__() -> list[str]:
 
 def is_compiled() -> bool:
     """Whether the core runs compiled (an extension module), not interpreted (a VMQ_PURE=1 build)."""
-    spec = find_spec("vmq.trie")
+    spec = find_spec("vmq.core.trie")
     return spec is not None and (spec.origin or "").endswith(tuple(EXTENSION_SUFFIXES))

@@ -20,56 +20,56 @@ from typing import TYPE_CHECKING, Any
 from plyvel import CorruptionError
 from vmq_hooks import Plugin
 
-from vmq.banning import Banning
-from vmq.bans import Bans, BansError
-from vmq.commits import Committer
-from vmq.config import Config, ListenerOptions, value_of
-from vmq.configured import Configured
-from vmq.connections import Connections
-from vmq.core import Core
-from vmq.core_open import open_core, store_folder
-from vmq.core_options import options_of
-from vmq.damage import DamageReport
+from vmq.config.configured import Configured
+from vmq.config.core import options_of
+from vmq.config.options import Config, ListenerOptions, value_of
+from vmq.config.overrides import LiveConfig
+from vmq.config.session import SessionOptions
+from vmq.core.context import Core
+from vmq.core.hook_sites import Hooks
+from vmq.core.registry import Registry
 from vmq.embedded import ReceivedMessage
-from vmq.health import Health, add_core, add_listener
-from vmq.hooks import Hooks
 from vmq.listeners.handshakes import Handshakes
 from vmq.listeners.listener import Listener
 from vmq.listeners.renewing import renew, watch
 from vmq.listeners.sockets import bind
 from vmq.listeners.state import AnyListener
-from vmq.listening import listen
-from vmq.live import begin_retries, update_connections, update_trees
-from vmq.local_clients import LocalClients
-from vmq.memory import MemoryWatch
-from vmq.metrics import Family, Metrics
-from vmq.monitor import Monitor
-from vmq.open_listeners import OpenListeners, not_to_be_had
-from vmq.overrides import LiveConfig
+from vmq.persistence.damage import DamageReport
+from vmq.persistence.group_commit import Committer
+from vmq.persistence.opening import open_core, store_folder
+from vmq.persistence.purging import Purger
+from vmq.persistence.restoring import restore
 from vmq.plugins.figures import families
 from vmq.plugins.host import PluginHost
 from vmq.plugins.logins import Logins
 from vmq.plugins.manager import PluginError, Plugins
 from vmq.plugins.reauthorize import Lapsed
-from vmq.purging import Purger
-from vmq.registry import Registry
-from vmq.restoring import restore
-from vmq.session_options import SessionOptions
-from vmq.share import Share
-from vmq.start_error import StartError
-from vmq.store_open import StoreDamagedError, ended_sessions, text_of
-from vmq.streaming_open import open_streaming, streams_folder
-from vmq.tasks import QueueTasks
+from vmq.resources.memory import MemoryWatch
+from vmq.resources.upkeep import Upkeep
+from vmq.runtime.banning import Banning
+from vmq.runtime.bans import Bans, BansError
+from vmq.runtime.connections import Connections
+from vmq.runtime.draining import QueueTasks
+from vmq.runtime.errors import StartError
+from vmq.runtime.health import Health, add_core, add_listener
+from vmq.runtime.live import begin_retries, update_connections, update_trees
+from vmq.runtime.local_clients import LocalClients
+from vmq.runtime.metrics import Family, Metrics
+from vmq.runtime.monitor import Monitor
+from vmq.runtime.open_listeners import OpenListeners, not_to_be_had
+from vmq.runtime.share import Share
+from vmq.runtime.watchdog import Watchdog
+from vmq.startup.listening import listen
+from vmq.store.opening import StoreDamagedError, ended_sessions, text_of
+from vmq.streams.serving.opening import open_streaming, streams_folder
 from vmq.tracing.tracer import Tracer
-from vmq.upkeep import Upkeep
-from vmq.watchdog import Watchdog
 
 if TYPE_CHECKING:
-    from vmq.clustering.clustering import Clustering
-    from vmq.flight_listener import FlightListener
+    from vmq.clustering.node.node import Clustering
     from vmq.http.admin_socket import AdminSocket
     from vmq.http.server import HttpListener
-    from vmq.streaming import Streaming
+    from vmq.streams.serving.listener import FlightListener
+    from vmq.streams.serving.service import Streaming
 
 __all__ = ["Broker", "StartError"]
 
@@ -360,9 +360,9 @@ class Broker(Configured):
 
     async def _start_clustering(self) -> None:
         # Late: most brokers are no nodes and need no ZeroMQ.
-        from vmq.clustering.catching_up import catch_up
-        from vmq.clustering.clustering import Clustering
-        from vmq.clustering.discovery import Discovery
+        from vmq.clustering.directory.initial_sync import catch_up
+        from vmq.clustering.node.discovery import Discovery
+        from vmq.clustering.node.node import Clustering
         from vmq_cluster.errors import ClusterError
 
         folder = self._own_folder / "cluster"

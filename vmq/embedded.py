@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
-from vmq.connection import Connection
-from vmq.core import Options
-from vmq.hooks import Hooks
+from vmq.core.context import Options
+from vmq.core.hook_sites import Hooks
+from vmq.core.registry import Registry
 from vmq.mqtt import encoder
 from vmq.mqtt.decoder import Decoder
 from vmq.mqtt.packets import (
@@ -27,7 +27,7 @@ from vmq.mqtt.packets import (
     ProtocolError,
 )
 from vmq.mqtt.topics import check_filter, decode_topic_name
-from vmq.registry import Registry
+from vmq.protocol.connection import Connection
 
 
 class ReceivedMessage:

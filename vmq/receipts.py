@@ -9,7 +9,7 @@ the broker, and three rules hold:
   are for: never is a row in a stream whose packet id the store does not know. While the store fails nobody waits for
   it: no new receipts are given then.
 - A partition has its rows in the order of their receipts, and names the last one in the metadata of its batches
-  (`vmq.streams.frame`). What a crash takes is the end of a partition. So a row is there if its receipt is not above
+  (`vmq.streams.log.frame`). What a crash takes is the end of a partition. So a row is there if its receipt is not above
   the last.
 - The next broker decides at its start, before it gives receipts of its own (`Receipts.recover`): of each message that
   the streams had not confirmed it notes in the store which of them lack it. Only these get it when it comes again.
@@ -27,12 +27,12 @@ from typing import Final
 import msgspec
 import plyvel
 
-from vmq.commits import Committer
-from vmq.store import Store, StoreError
-from vmq.store_lines import is_end, scan
+from vmq.persistence.group_commit import Committer
+from vmq.store.lines import is_end, scan
+from vmq.store.store import Store, StoreError
 from vmq.streams.catalog import Stream
-from vmq.streams.commits import Commits
-from vmq.streams.errors import StreamError
+from vmq.streams.log.commits import Commits
+from vmq.streams.log.errors import StreamError
 
 log = logging.getLogger("vmq.streams")
 

@@ -23,11 +23,11 @@ import pytest
 from tests.attacks.size import size
 from tests.support.broker_process import BrokerProcess, BrokerStartError
 from tests.support.wire import Wire
-from vmq.message import Delivery, Message
-from vmq.store import Store, StoreError
-from vmq.store_lines import is_end
-from vmq.store_open import open_store
-from vmq.store_tools import check, repair
+from vmq.mqtt.message import Delivery, Message
+from vmq.store.lines import is_end
+from vmq.store.opening import open_store
+from vmq.store.store import Store, StoreError
+from vmq.store.tools import check, repair
 
 Records = dict[bytes, bytes]
 

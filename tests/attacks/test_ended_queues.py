@@ -7,8 +7,8 @@ from pathlib import Path
 from tests.attacks.size import size
 from tests.support.walked import WalkedDb
 from tests.vmq.test_store_model import commit, delivery, message
-from vmq.purging import PURGE_STEP
-from vmq.store_open import ended_sessions, open_store
+from vmq.persistence.purging import PURGE_STEP
+from vmq.store.opening import ended_sessions, open_store
 
 
 def test_a_long_queue_that_ends_is_walked_over_once(tmp_path: Path) -> None:

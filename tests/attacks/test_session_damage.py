@@ -17,8 +17,8 @@ from tests.conftest import BrokerFactory
 from tests.support.broker_process import BrokerProcess
 from tests.support.wire import PUBACK, ConnectionEnded, Wire, connect_packet, publish_packet
 from tests.vmq.http.conftest import get
-from vmq.message import Delivery, Message
-from vmq.store_open import open_store
+from vmq.mqtt.message import Delivery, Message
+from vmq.store.opening import open_store
 
 CLIENTS = 30
 MESSAGES = 60

@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.support.until import until
 from tests.vmq.clustering.nodes import pair
 from vmq.broker import Broker
-from vmq.registry import Registry
+from vmq.core.registry import Registry
 
 #: Filters of a SUBSCRIBE that has many, and of a client where there are many clients.
 MANY = 100

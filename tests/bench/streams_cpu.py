@@ -14,11 +14,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from vmq.config_streams import StreamOptions
+from vmq.config.streams import StreamOptions
 from vmq.streams.appender import Appender
 from vmq.streams.catalog import Catalog
-from vmq.streams.commits import Commits
-from vmq.streams.cursor import Reader
+from vmq.streams.log.commits import Commits
+from vmq.streams.log.cursor import Reader
 
 TOPICS = [b"plant/%d/line/%d/temp" % (number % 10, number) for number in range(100)]
 PAYLOAD = b"x" * 64

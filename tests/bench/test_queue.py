@@ -6,7 +6,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from tests.vmq.support import House, stored_house
-from vmq.message import Message
+from vmq.mqtt.message import Message
 
 MESSAGES = 100
 

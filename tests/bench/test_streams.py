@@ -4,10 +4,10 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from tests.vmq.streams.support import options
-from vmq.streams.frame import encode, write_options
-from vmq.streams.gathering import Gathering
-from vmq.streams.keys import Keys
-from vmq.streams.segment import Header
+from vmq.streams.log.frame import encode, write_options
+from vmq.streams.log.gathering import Gathering
+from vmq.streams.log.keys import Keys
+from vmq.streams.log.segment import Header
 
 
 @pytest.mark.parametrize("count", [1, 100, 1000, 10_000])

@@ -6,8 +6,8 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from tests.vmq.support import House
-from vmq.queue import Queue
-from vmq.trie import Route, Subscription, Trie
+from vmq.core.queue import Queue
+from vmq.core.trie import Route, Subscription, Trie
 
 OTHERS = 100_000
 TOPIC = "sensors/building-7/floor-3/temperature"

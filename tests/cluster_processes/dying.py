@@ -16,7 +16,7 @@ from typing import Any
 def main() -> None:
     sys.path[0] = str(Path.cwd())  # as with -m
     when, count, _python, _m, program, *arguments = sys.argv[1:]
-    from vmq import sinks
+    from vmq.streams.serving import sinks
 
     settled, left = sinks.settled, int(count)
 

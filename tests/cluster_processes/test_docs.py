@@ -13,7 +13,7 @@ from tests.cluster_processes.cluster import ENV
 from tests.support.broker_process import BrokerProcess
 from tests.support.ports import lasting_ports
 from tests.vmq.cli.program import Finished, run
-from vmq.config_cluster import ClusterOptions
+from vmq.config.cluster import ClusterOptions
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "cluster.md"

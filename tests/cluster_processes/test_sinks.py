@@ -18,9 +18,9 @@ from tests.cluster_processes.test_streams import STREAM
 from tests.support.broker_process import BrokerProcess, BrokerStartError
 from tests.support.ports import lasting_port
 from tests.vmq.workers.several import reach
-from vmq.cli.admin_client import AdminClient
-from vmq.sinks import STEP
-from vmq.streams.staging import MESSAGE
+from vmq.cli.admin.client import AdminClient
+from vmq.streams.log.staging import MESSAGE
+from vmq.streams.serving.sinks import STEP
 
 DYING = Path(__file__).with_name("dying.py")
 ROWS = 4 * STEP

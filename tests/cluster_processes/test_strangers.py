@@ -9,7 +9,7 @@ import pytest
 
 from tests.cluster_processes.cluster import ENV, TIMEOUT
 from tests.support.broker_process import BrokerProcess
-from vmq.clustering.key import write_key
+from vmq.clustering.node.key import write_key
 
 
 @pytest.mark.parametrize("has_key", [False, True], ids=["no key", "another key"])

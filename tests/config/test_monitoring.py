@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.vmq.test_metrics import make
-from vmq.config import Config
+from tests.vmq.runtime.test_metrics import make
+from vmq.config.options import Config
 from vmq.http.metrics import to_prometheus
 
 CONFIG = Path(__file__).parents[2] / "config"

@@ -13,7 +13,7 @@ import pytest
 from tests.support.tools import require_tool
 from tests.vmq.cli.program import run
 from vmq.cli.main import COMMANDS
-from vmq.config import Config
+from vmq.config.options import Config
 
 ROOT = Path(__file__).parents[2]
 UNIT = (ROOT / "config" / "vmq.service").read_text("utf-8")

@@ -23,10 +23,10 @@ import pytest
 
 from tests.support.broker_process import BrokerProcess, BrokerStartError
 from tests.support.wire import ConnectionEnded, Wire
-from vmq.message import Delivery, Message
-from vmq.store import Store, StoreError
-from vmq.store_open import open_store, stored_retained, stored_sessions
-from vmq.store_tools import check, repair
+from vmq.mqtt.message import Delivery, Message
+from vmq.store.opening import open_store, stored_retained, stored_sessions
+from vmq.store.store import Store, StoreError
+from vmq.store.tools import check, repair
 
 #: Messages of each client in the table; the log has some more.
 IN_TABLE = 300

@@ -35,8 +35,8 @@ def main(arguments: list[str]) -> None:
     prefer_sources()
     with atheris.instrument_imports(include=["vmq"]):
         import vmq.broker
-        import vmq.session
-    source = vmq.session.__file__
+        import vmq.protocol.session
+    source = vmq.protocol.session.__file__
     assert source is not None
     assert source.endswith(".py"), source
     from tests.fuzz.target import run

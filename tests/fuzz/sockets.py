@@ -37,7 +37,7 @@ from tests.support.wire import (
     unsubscribe_packet,
 )
 from tests.vmq.http.conftest import get
-from vmq.bench.usage import resident
+from vmq.bench.load.usage import resident
 
 LISTEN: Final = ("tcp://127.0.0.1:0", "ws://127.0.0.1:0/mqtt", "http://127.0.0.1:0")
 #: Small limits, so that they are met; a log in which nothing is summed up.

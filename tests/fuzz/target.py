@@ -16,7 +16,7 @@ from typing import Final
 
 from tests.support.wire import connect_packet
 from tests.vmq.support import RAM, Client, House, MemoryTransport
-from vmq.core import Options
+from vmq.core.context import Options
 
 #: An id that no input names: its client may not be taken over.
 BYSTANDER: Final = "bystander-4c1f0a9e"
@@ -240,7 +240,7 @@ class Limits:
         """Raises Violation if a queue holds more."""
         if house.registry.retained.count and not self.retained:
             # Those that a subscription brings join a stored queue beyond its limit: see
-            # test_the_bursts_of_a_durable_session_are_bounded in tests/vmq/test_burst.py.
+            # test_the_bursts_of_a_durable_session_are_bounded in tests/vmq/core/test_retained_burst.py.
             self.retained = 1000
         most = self.waiting + self.retained
         for subscriber in house.registry.subscribers.values():

@@ -51,10 +51,10 @@ PLANTED = """
 import sys
 from tests.fuzz import session
 session.prefer_sources()
-import vmq.retain
+import vmq.core.retained
 def broken(self, topic_filter):
     raise KeyError(topic_filter)
-vmq.retain.RetainedMessages.walk = broken
+vmq.core.retained.RetainedMessages.walk = broken
 session.main(sys.argv[1:])
 """
 

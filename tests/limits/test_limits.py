@@ -15,7 +15,8 @@ from websockets.typing import Subprotocol
 from tests.conftest import BrokerFactory
 from tests.support.broker_process import BrokerProcess
 from tests.support.wire import Wire, connect_packet, publish_packet
-from vmq import retain, trie
+from vmq.core import retained as retain
+from vmq.core import trie
 
 
 def client(broker: BrokerProcess, client_id: str, *, clean: bool = True) -> Wire:

@@ -15,7 +15,7 @@ from tests.conftest import BrokerFactory
 from tests.support.broker_process import BrokerProcess
 from tests.support.tools import require_tool
 from tests.support.wire import Wire
-from vmq.bench.usage import resident
+from vmq.bench.load.usage import resident
 
 MIB = 1 << 20
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.authority import Authority, Issued
 from tests.support.broker_process import BrokerProcess
-from vmq.config_text import toml_value
+from vmq.config.text import toml_value
 
 
 class ListenerFactory(Protocol):

@@ -9,8 +9,8 @@ from tests.listeners.conftest import ListenerFactory
 from tests.support.streams import SocketStream, connect_tcp
 from tests.support.wire import Wire
 from vmq.broker import Broker
-from vmq.config import BrokerOptions, Config, ListenerOptions
-from vmq.store_tools import check
+from vmq.config.options import BrokerOptions, Config, ListenerOptions
+from vmq.store.tools import check
 
 LISTENERS: Mapping[str, Mapping[str, object]] = {
     "plain": {"url": "tcp://127.0.0.1:0"},

@@ -16,7 +16,7 @@ from tests.support.authority import Authority, Issued
 from tests.support.streams import SocketStream, connect_tcp, connect_tls, tls_wire
 from tests.support.wire import Wire, connect_packet
 from vmq.broker import Broker
-from vmq.config import BrokerOptions, Config, ListenerOptions
+from vmq.config.options import BrokerOptions, Config, ListenerOptions
 from vmq.listeners import renewing
 from vmq.listeners.listener import Listener
 

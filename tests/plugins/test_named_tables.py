@@ -11,8 +11,8 @@ import pytest
 from vmq_bridge import BridgeConfig, BridgesConfig
 from vmq_webhooks import EndpointConfig, WebhooksConfig
 
-from vmq.config_reference import reference
-from vmq.config_text import described
+from vmq.config.reference import reference
+from vmq.config.text import described
 
 ROOT = Path(__file__).parents[2]
 CONFIGS: dict[str, type[msgspec.Struct]] = {

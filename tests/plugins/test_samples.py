@@ -15,8 +15,8 @@ from vmq_passwd import PasswdConfig
 from vmq_passwd.users import parse as parse_users
 from vmq_systree import SystreeConfig
 
-from vmq.config_reference import reference
-from vmq.config_text import described, toml_value
+from vmq.config.reference import reference
+from vmq.config.text import described, toml_value
 
 ROOT = Path(__file__).parents[2]
 CONFIGS: dict[str, type[msgspec.Struct]] = {

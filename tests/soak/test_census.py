@@ -13,7 +13,7 @@ from time import monotonic
 from tests.soak.traffic import Round
 from tests.support.wire import TIMEOUT
 from vmq.broker import Broker
-from vmq.config import BrokerOptions, Config, ListenerOptions, NetworkOptions
+from vmq.config.options import BrokerOptions, Config, ListenerOptions, NetworkOptions
 
 #: What a connection or a session is made of.
 KINDS = ("Connection", "Session", "SessionWatch", "Subscriber", "Delivery", "WebSocket")

@@ -13,8 +13,8 @@ from tests.support.wire import (
     publish_packet,
     subscribe_packet,
 )
-from vmq.connection import Connection
-from vmq.registry import Registry
+from vmq.core.registry import Registry
+from vmq.protocol.connection import Connection
 
 
 def _ignore(_connection: Connection) -> None:

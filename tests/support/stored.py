@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from vmq.store_lines import is_end
+from vmq.store.lines import is_end
 
 
 def records_of(db: Any, prefix: bytes) -> list[tuple[bytes, bytes]]:

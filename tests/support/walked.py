@@ -13,7 +13,7 @@ from typing import Any
 
 
 class WalkedDb:
-    """What `vmq.store` uses of plyvel, of a database in which `dead` was deleted before."""
+    """What `vmq.store.store` uses of plyvel, of a database in which `dead` was deleted before."""
 
     def __init__(self, db: Any, dead: set[bytes] | None = None) -> None:
         self.db = db

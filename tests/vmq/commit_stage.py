@@ -11,11 +11,11 @@ from typing import Any
 
 import plyvel
 
-from vmq.commits import Committer
-from vmq.connection import Connection
-from vmq.core import Core, Options
-from vmq.registry import Registry
-from vmq.store import Store, StoreError
+from vmq.core.context import Core, Options
+from vmq.core.registry import Registry
+from vmq.persistence.group_commit import Committer
+from vmq.protocol.connection import Connection
+from vmq.store.store import Store, StoreError
 
 #: Nothing here takes time; a test that hangs fails after so many seconds.
 PATIENCE = 30.0

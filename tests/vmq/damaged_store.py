@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from vmq.message import Delivery, Message
-from vmq.store import Store
-from vmq.store_files import read_version
-from vmq.store_open import open_store
-from vmq.store_tables import blocks_of
+from vmq.mqtt.message import Delivery, Message
+from vmq.store.files import read_version
+from vmq.store.opening import open_store
+from vmq.store.store import Store
+from vmq.store.tables import blocks_of
 
 
 def number(value: int) -> bytes:

@@ -36,9 +36,9 @@ from tests.support.wire import (
     unsubscribe_packet,
 )
 from tests.vmq.support import RAM, Client, House
-from vmq.core import Options
+from vmq.core.context import Options
+from vmq.core.waiting import size_of
 from vmq.mqtt.topics import matches
-from vmq.waiting import size_of
 
 CLIENTS = st.sampled_from(["a", "b", "c"])
 TOPICS = st.sampled_from(["t/0", "t/1", "u"])

@@ -2,8 +2,8 @@
 
 import pytest
 
-from vmq.config import ConfigError
-from vmq.config_load import load
+from vmq.config.load import load
+from vmq.config.options import ConfigError
 
 
 def refused(**sources: object) -> list[str]:

@@ -12,7 +12,7 @@ import msgspec
 from tests.support.wire import Packet, connect_packet
 from tests.vmq.support import check_packet
 from vmq.broker import Broker
-from vmq.config import Config, ListenerOptions
+from vmq.config.options import Config, ListenerOptions
 from vmq.embedded import ReceivedMessage
 
 TIMEOUT = 30.0

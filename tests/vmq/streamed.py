@@ -8,8 +8,8 @@ import msgspec
 
 from tests.vmq.streams.support import Row, options, read_all
 from vmq.broker import Broker
-from vmq.config import Config, ListenerOptions
-from vmq.streaming import Streaming
+from vmq.config.options import Config, ListenerOptions
+from vmq.streams.serving.service import Streaming
 
 TIMEOUT = 30.0
 

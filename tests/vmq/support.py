@@ -35,13 +35,13 @@ from tests.support.wire import (
     subscribe_packet,
     unsubscribe_packet,
 )
-from vmq.connection import Connection
-from vmq.core import Core, Options
-from vmq.message import Message
-from vmq.queue import Queue
-from vmq.registry import Registry
-from vmq.store import Store
-from vmq.store_open import ended_sessions, open_store, stored_retained, stored_sessions
+from vmq.core.context import Core, Options
+from vmq.core.queue import Queue
+from vmq.core.registry import Registry
+from vmq.mqtt.message import Message
+from vmq.protocol.connection import Connection
+from vmq.store.opening import ended_sessions, open_store, stored_retained, stored_sessions
+from vmq.store.store import Store
 
 #: Where the clocks of a test begin: neither is 0, so that a forgotten one shows.
 MONOTONIC_START = 1_000.0

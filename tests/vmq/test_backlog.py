@@ -15,7 +15,7 @@ from tests.vmq.support import (
     read_on,
     subscribed,
 )
-from vmq.waiting import PENDING_IN_MEMORY
+from vmq.core.waiting import PENDING_IN_MEMORY
 
 # --- newest first
 

@@ -18,16 +18,16 @@ from tests.support.wire import (
 )
 from tests.vmq.sockets import TIMEOUT, config_in, peer_of, take
 from vmq.broker import Broker, StartError
-from vmq.client_ids import new_client_id
-from vmq.config import (
+from vmq.config.core import options_of
+from vmq.config.options import (
     Config,
     ConfigError,
     ListenerOptions,
     QueueOptions,
     SessionOptions,
 )
-from vmq.config_values import Endpoint
-from vmq.core_options import options_of
+from vmq.config.values import Endpoint
+from vmq.runtime.client_ids import new_client_id
 
 # --- start and stop
 

@@ -14,8 +14,8 @@ from tests.support.wire import (
     subscribe_packet,
 )
 from tests.vmq.commit_stage import FULL, PATIENCE, Peer, Stage
-from vmq import commits
-from vmq.store_lines import is_end
+from vmq.persistence import group_commit as commits
+from vmq.store.lines import is_end
 
 # A failing disk
 

@@ -21,9 +21,9 @@ from tests.vmq.plugins.support import peer_of, serving
 from tests.vmq.support import Client, House
 from vmq import is_compiled
 from vmq.broker import Broker
-from vmq.message import Message
+from vmq.core.registry import Registry
+from vmq.mqtt.message import Message
 from vmq.mqtt.packets import LEVEL_3_1
-from vmq.registry import Registry
 
 SWITCHES = ("register", "publish", "subscribe", "unsubscribe")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import vmq
-import vmq.trie
-from vmq.config import Config
+import vmq.core.trie
+from vmq.config.options import Config
 
 
 def test_importing_the_package_is_light() -> None:
@@ -30,7 +30,7 @@ def test_the_package_exports_the_configuration() -> None:
 
 def test_the_package_knows_whether_its_core_is_compiled() -> None:
     # Functions of an extension module are built in; those of a source have code.
-    assert vmq.is_compiled() is not hasattr(vmq.trie.Trie.__init__, "__code__")
+    assert vmq.is_compiled() is not hasattr(vmq.core.trie.Trie.__init__, "__code__")
 
 
 def test_a_name_holds_one_kind_of_exception_in_a_compiled_function() -> None:
@@ -40,7 +40,7 @@ def test_a_name_holds_one_kind_of_exception_in_a_compiled_function() -> None:
         pytest.skip("the list of compiled modules is in the repository only")
     setup = path.read_text()
     modules = re.findall(r'"(vmq/[\w/]+\.py)"', setup)
-    assert "vmq/session.py" in modules
+    assert "vmq/protocol/session.py" in modules
     for module in modules:
         source = Path(vmq.__file__).parent.parent / module
         for function in ast.walk(ast.parse(source.read_text())):

@@ -32,11 +32,11 @@ from tests.support.wire import (
 from tests.vmq.sockets import Peer, peer_of
 from tests.vmq.streamed import config_in, payloads_of, streams_of
 from vmq.broker import Broker
-from vmq.commits import Committer
-from vmq.config import Config
+from vmq.config.options import Config
+from vmq.persistence.group_commit import Committer
 from vmq.receipts import RECEIPTS
-from vmq.store_lines import scan
-from vmq.streams.partition import Partition
+from vmq.store.lines import scan
+from vmq.streams.log.partition import Partition
 from vmq.streams.stored import StoredStream, export_parquet, find_folder
 
 PATIENCE = 30.0

@@ -11,7 +11,7 @@ from tests.vmq.test_store_model import (
     message,
     number,
 )
-from vmq.store import Store
+from vmq.store.store import Store
 
 SESSION = (1).to_bytes(8, "big")
 

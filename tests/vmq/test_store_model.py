@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from vmq.message import Delivery, Message
-from vmq.store import INLINE_PAYLOAD, Store, encode_message
-from vmq.store_lines import is_end
-from vmq.store_open import open_store, stored_sessions
-from vmq.store_sizes import DRIFT
+from vmq.mqtt.message import Delivery, Message
+from vmq.store.lines import is_end
+from vmq.store.opening import open_store, stored_sessions
+from vmq.store.sizes import DRIFT
+from vmq.store.store import INLINE_PAYLOAD, Store, encode_message
 
 #: In memory where the system offers that: each opening of a database waits for the disk.
 MEMORY_FOLDER = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

@@ -13,14 +13,14 @@ import pytest
 from tests.support.wire import PUBLISH, PUBREL
 from tests.vmq.support import split_packets
 from tests.vmq.test_store_model import check_sizes, commit
-from vmq.core import Core, Options
-from vmq.message import Message
-from vmq.output import Output
-from vmq.queue import Queue
-from vmq.store import Store, StoredSession
-from vmq.store_lines import is_end, scan_line
-from vmq.store_open import open_store, stored_sessions
-from vmq.waiting import PENDING_BYTES, PENDING_IN_MEMORY
+from vmq.core.context import Core, Options
+from vmq.core.output import Output
+from vmq.core.queue import Queue
+from vmq.core.waiting import PENDING_BYTES, PENDING_IN_MEMORY
+from vmq.mqtt.message import Message
+from vmq.store.lines import is_end, scan_line
+from vmq.store.opening import open_store, stored_sessions
+from vmq.store.store import Store, StoredSession
 
 
 @pytest.fixture

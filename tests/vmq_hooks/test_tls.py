@@ -1,4 +1,4 @@
-"""What is wrong with files of TLS. (tests/vmq/test_preflight.py has them in a configuration.)"""
+"""What is wrong with files of TLS. (tests/vmq/startup/test_preflight.py has them in a configuration.)"""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vmq.admin.errors import AdminError, NotFoundError
-from vmq.bans import Ban, BansError, Kind
+from vmq.runtime.bans import Ban, BansError, Kind
 
 if TYPE_CHECKING:
     from vmq.broker import Broker

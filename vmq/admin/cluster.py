@@ -9,7 +9,7 @@ from vmq.admin.errors import AdminError, NotFoundError, RefusedError
 
 if TYPE_CHECKING:
     from vmq.broker import Broker
-    from vmq.clustering.clustering import Clustering
+    from vmq.clustering.node.node import Clustering
     from vmq_cluster.node import ClusterNode
 
 #: Seconds that a node which is to be joined has to answer.

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from vmq.registry import Registry
-from vmq.trie import Route
+from vmq.core.registry import Registry
+from vmq.core.trie import Route
 
 if TYPE_CHECKING:
     from vmq.broker import Broker
-    from vmq.clustering.directory import Directory
-    from vmq.clustering.records import Record
+    from vmq.clustering.directory.directory import Directory
+    from vmq.clustering.directory.records import Record
 
 
 def own_name(broker: "Broker") -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from vmq.admin.listing import Listing, Selection
-from vmq.metrics import Metrics
+from vmq.runtime.metrics import Metrics
 
 if TYPE_CHECKING:
     from vmq.broker import Broker

@@ -10,10 +10,10 @@ from typing import Annotated, Any, Final
 from msgspec import Meta, Struct
 
 from vmq.admin.errors import AdminError, NotFoundError, RefusedError
-from vmq.config import ConfigError, value_of
-from vmq.config_text import HIDDEN, SECRETS, toml_value, without_secrets
-from vmq.configured import Configured
-from vmq.reload import ReloadError, live_keys
+from vmq.config.configured import Configured
+from vmq.config.options import ConfigError, value_of
+from vmq.config.reload import ReloadError, live_keys
+from vmq.config.text import HIDDEN, SECRETS, toml_value, without_secrets
 
 Value = Annotated[
     str | int | float | bool | None, Meta(description="Lists and tables as the file writes them")

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from vmq.output import Output
-from vmq.queue import Queue
+from vmq.core.output import Output
+from vmq.core.queue import Queue
 
 #: How well placed a member of a share group is, best first.
 READY: Final = 0

@@ -9,9 +9,9 @@ from msgspec import Meta, Struct
 from vmq.admin.listing import SLICE, Listing, Selection
 from vmq.admin.payloads import Encoding, show_payload
 from vmq.admin.trees import Mountpoint, find, registry_of
-from vmq.message import Delivery
-from vmq.queue import Queue
-from vmq.registry import Subscriber
+from vmq.core.queue import Queue
+from vmq.core.registry import Subscriber
+from vmq.mqtt.message import Delivery
 
 if TYPE_CHECKING:
     from vmq.broker import Broker

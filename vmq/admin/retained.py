@@ -10,11 +10,11 @@ from vmq.admin.errors import AdminError, NotFoundError
 from vmq.admin.listing import SLICE, Listing, Selection
 from vmq.admin.payloads import Encoding, show_payload
 from vmq.admin.trees import Mountpoint, elsewhere, registries, registry_of
-from vmq.message import Message
+from vmq.core.registry import Registry
+from vmq.core.retained import RetainedWalk
+from vmq.mqtt.message import Message
 from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.topics import check_filter, split_shared
-from vmq.registry import Registry
-from vmq.retain import RetainedWalk
 
 if TYPE_CHECKING:
     from vmq.broker import Broker

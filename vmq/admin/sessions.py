@@ -11,12 +11,12 @@ from vmq.admin import elsewhere
 from vmq.admin.errors import NotFoundError
 from vmq.admin.listing import Listing, Selection
 from vmq.admin.trees import Mountpoint, find, registries, registry_of
-from vmq.connection import Connection
-from vmq.registry import Registry, Subscriber
+from vmq.core.registry import Registry, Subscriber
+from vmq.protocol.connection import Connection
 
 if TYPE_CHECKING:
     from vmq.broker import Broker
-    from vmq.clustering.records import Record
+    from vmq.clustering.directory.records import Record
 
 _ITS_OWN: Final = "; null = known to its own node only"
 

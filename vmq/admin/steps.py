@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 from msgspec import Meta, Struct
 from vmq_hooks import Message, Next, Question, Refuse, SubscriberId, Subscription
 
-from vmq.connection import Connection
+from vmq.core.registry import Registry
 from vmq.plugins.rehearsal import Said, rehearse
-from vmq.registry import Registry
+from vmq.protocol.connection import Connection
 
 if TYPE_CHECKING:
     from vmq.broker import Broker

@@ -6,11 +6,11 @@ import msgspec
 from msgspec import Struct
 
 from vmq.admin.errors import AdminError, NotFoundError, RefusedError
-from vmq.config_streams import StreamOptions
+from vmq.config.streams import StreamOptions
 
 if TYPE_CHECKING:
     from vmq.broker import Broker
-    from vmq.clustering.streams import Streams
+    from vmq.clustering.streams.service import Streams
     from vmq.streams.catalog import Catalog, Stream
 
 
@@ -138,7 +138,7 @@ def create_stream(broker: "Broker", name: str, options: dict[str, Any]) -> Strea
     except RuntimeError as error:
         raise RefusedError(str(error)) from error
     from vmq.streams import admin
-    from vmq.streams.errors import StreamError
+    from vmq.streams.log.errors import StreamError
 
     if name in streaming.catalog.streams:
         raise RefusedError(f"there is a stream {name!r} already")
@@ -159,7 +159,7 @@ def delete_stream(broker: "Broker", name: str) -> StreamRow:
     """
     catalog = _catalog(broker, name)
     from vmq.streams import admin
-    from vmq.streams.errors import StreamError
+    from vmq.streams.log.errors import StreamError
 
     try:
         return _row(broker, admin.delete_stream(catalog, name))

@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from vmq.admin.elsewhere import home_of
 from vmq.admin.errors import NotFoundError
-from vmq.registry import Registry, Subscriber
+from vmq.core.registry import Registry, Subscriber
 
 if TYPE_CHECKING:
     from vmq.broker import Broker

@@ -17,13 +17,13 @@ from vmq.admin.errors import AdminError
 from vmq.admin.queue_state import outcome, send_state
 from vmq.admin.steps import NOTE, OK, STOP, Step, question_of, reasons, remedy_of, rights, stops
 from vmq.admin.trees import Mountpoint, registry_of
-from vmq.connection import Connection
+from vmq.core.output import Output
+from vmq.core.registry import Registry
+from vmq.core.trie import Group, Subscription
 from vmq.mqtt.encoder import remaining_length
 from vmq.mqtt.packets import MAX_REMAINING_LENGTH, ProtocolError
 from vmq.mqtt.topics import decode_topic_name
-from vmq.output import Output
-from vmq.registry import Registry
-from vmq.trie import Group, Subscription
+from vmq.protocol.connection import Connection
 
 if TYPE_CHECKING:
     from vmq.broker import Broker

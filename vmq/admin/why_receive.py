@@ -26,9 +26,9 @@ from vmq.admin.steps import (
 from vmq.admin.trees import Mountpoint, registry_of
 from vmq.admin.why import Publish, Recipient, hook_steps, recipients_of
 from vmq.admin.why import explain as explain_publish
-from vmq.connection import Connection
+from vmq.core.registry import Registry, Subscriber
 from vmq.mqtt.topics import matches, split_shared
-from vmq.registry import Registry, Subscriber
+from vmq.protocol.connection import Connection
 
 if TYPE_CHECKING:
     from vmq.broker import Broker

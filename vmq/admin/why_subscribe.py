@@ -23,10 +23,10 @@ from vmq.admin.steps import (
 )
 from vmq.admin.trees import Mountpoint, registry_of
 from vmq.admin.why import client_step
-from vmq.connection import Connection
+from vmq.core.registry import Registry
 from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.topics import SHARE_PREFIX, decode_filter, split_shared
-from vmq.registry import Registry
+from vmq.protocol.connection import Connection
 
 if TYPE_CHECKING:
     from vmq.broker import Broker

@@ -7,9 +7,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from vmq.bench.address import Address
 from vmq.bench.control import Control, Interrupted
-from vmq.bench.options import APPLICABLE, BenchError, Options, Scenario, options_for
+from vmq.bench.load.address import Address
+from vmq.bench.load.options import APPLICABLE, BenchError, Options, Scenario, options_for
 from vmq.bench.peers import Peer, RunningPeer
 from vmq.bench.result import Latency, Result
 from vmq.bench.scenarios import run

@@ -3,8 +3,8 @@
 from time import monotonic_ns
 from typing import Final
 
-from vmq.bench.client import Client
-from vmq.bench.histogram import Histogram
+from vmq.bench.load.client import Client
+from vmq.bench.load.histogram import Histogram
 from vmq.bench.result import Connects, Latency, Result
 from vmq.bench.stage import Deadline, Meter, Stage, need_files
 

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from time import monotonic_ns
 from typing import Final
 
-from vmq.bench.checks import Faults
-from vmq.bench.histogram import Histogram
-from vmq.bench.options import MAX_COUNT
-from vmq.bench.publisher import Publisher, Schedule
+from vmq.bench.load.checks import Faults
+from vmq.bench.load.histogram import Histogram
+from vmq.bench.load.options import MAX_COUNT
+from vmq.bench.load.publisher import Publisher, Schedule
+from vmq.bench.load.subscriber import Subscriber
 from vmq.bench.result import Latency, Result
 from vmq.bench.stage import Deadline, Meter, Stage
-from vmq.bench.subscriber import Subscriber
 
 _STEP: Final = 0.02
 #: Nanoseconds between looks at how far things are.

@@ -22,8 +22,8 @@ from typing import Final, Self
 import vmq_hooks
 
 import vmq
-from vmq.bench.address import Address
-from vmq.bench.options import BenchError
+from vmq.bench.load.address import Address
+from vmq.bench.load.options import BenchError
 
 #: Seconds that a broker has to start, and to stop when asked.
 _START: Final = 30.0

@@ -2,9 +2,9 @@
 
 from msgspec import Struct
 
-from vmq.bench.checks import Faults
-from vmq.bench.histogram import Histogram
-from vmq.bench.usage import Usage
+from vmq.bench.load.checks import Faults
+from vmq.bench.load.histogram import Histogram
+from vmq.bench.load.usage import Usage
 
 
 class Latency(Struct):

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from time import monotonic_ns
 from typing import Final
 
-from vmq.bench.acks import LENGTH, PUBACK, PUBCOMP, PUBREC, PUBREL, AckLine, run_of
-from vmq.bench.checks import Faults
-from vmq.bench.client import Client
-from vmq.bench.frames import HEADER, packet_id_of
-from vmq.bench.options import BenchError
+from vmq.bench.load.acks import LENGTH, PUBACK, PUBCOMP, PUBREC, PUBREL, AckLine, run_of
+from vmq.bench.load.checks import Faults
+from vmq.bench.load.client import Client
+from vmq.bench.load.frames import HEADER, packet_id_of
+from vmq.bench.load.options import BenchError
 from vmq.bench.result import Result
 from vmq.bench.stage import SETTLE, Meter, Stage
 from vmq.mqtt import encoder

@@ -5,8 +5,8 @@ from typing import Final
 
 from vmq.bench.connect import run_connect
 from vmq.bench.control import Control
-from vmq.bench.loop import quiet_memory
-from vmq.bench.options import Options, Scenario
+from vmq.bench.load.loop import quiet_memory
+from vmq.bench.load.options import Options, Scenario
 from vmq.bench.result import Result
 from vmq.bench.retained import run_retained
 from vmq.bench.stage import SETTLE, Stage

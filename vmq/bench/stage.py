@@ -8,13 +8,13 @@ from time import monotonic_ns
 from types import TracebackType
 from typing import Final, Self
 
-from vmq.bench.client import Client
 from vmq.bench.control import Control
-from vmq.bench.loop import BUFFER, Loop
-from vmq.bench.options import BenchError, Options
+from vmq.bench.load.client import Client
+from vmq.bench.load.loop import BUFFER, Loop
+from vmq.bench.load.options import BenchError, Options
+from vmq.bench.load.transport import Endpoint
+from vmq.bench.load.usage import Usage, resident, usage_of
 from vmq.bench.result import BrokerCost, LoaderCost, Result
-from vmq.bench.transport import Endpoint
-from vmq.bench.usage import Usage, resident, usage_of
 
 #: Seconds between setting up and measuring: whatever the broker still does for those who came in is not measured.
 SETTLE: Final = 0.2

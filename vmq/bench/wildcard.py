@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from time import monotonic_ns
 from typing import Final
 
-from vmq.bench.client import Client
-from vmq.bench.options import BenchError
+from vmq.bench.load.client import Client
+from vmq.bench.load.options import BenchError
 from vmq.bench.result import Result
 from vmq.bench.stage import SETTLE, Deadline, Stage
 from vmq.bench.wiring import set_up_flow, topic_of

@@ -1,12 +1,12 @@
 """Who publishes what to whom."""
 
 from vmq.bench.flow import Flow
-from vmq.bench.frames import Frames, block_size
-from vmq.bench.histogram import Histogram
-from vmq.bench.options import Scenario
-from vmq.bench.publisher import Publisher
+from vmq.bench.load.frames import Frames, block_size
+from vmq.bench.load.histogram import Histogram
+from vmq.bench.load.options import Scenario
+from vmq.bench.load.publisher import Publisher
+from vmq.bench.load.subscriber import Subscriber
 from vmq.bench.stage import Stage
-from vmq.bench.subscriber import Subscriber
 
 
 def set_up_flow(stage: Stage) -> Flow:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from vmq.cli.console import FAILURE, CliError, UsageError, is_terminal, table
+from vmq.cli.terminal.console import FAILURE, CliError, UsageError, is_terminal, table
 
 if TYPE_CHECKING:
     from vmq.bench.control import Control
@@ -322,9 +322,9 @@ def _measure(
     from dataclasses import replace
 
     from vmq.bench import report, scenarios
-    from vmq.bench.address import parse_address
     from vmq.bench.control import Control, Interrupted
-    from vmq.bench.options import BenchError, Scenario, options_for
+    from vmq.bench.load.address import parse_address
+    from vmq.bench.load.options import BenchError, Scenario, options_for
 
     if scenario not in list(Scenario):
         raise UsageError(f"no scenario {scenario!r}; there are {', '.join(Scenario)} and compare")

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from vmq.cli import settings
-from vmq.cli.console import table, warning
-from vmq.cli.settings import ConfigOption
-from vmq.config_text import HIDDEN, SECRETS, without_secrets
+from vmq.cli.terminal import settings
+from vmq.cli.terminal.console import table, warning
+from vmq.cli.terminal.settings import ConfigOption
+from vmq.config.text import HIDDEN, SECRETS, without_secrets
 
 if TYPE_CHECKING:
-    from vmq.config import Config
+    from vmq.config.options import Config
     from vmq.plugins.checking import Checked
 
 app = typer.Typer(

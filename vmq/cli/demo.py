@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from vmq.cli.console import FAILURE, CliError, UsageError
 from vmq.cli.spark import require_spark
+from vmq.cli.terminal.console import FAILURE, CliError, UsageError
 
 if TYPE_CHECKING:
     from vmq.cli.demo_devices import Field
@@ -132,8 +132,8 @@ class Demo:
         Raises:
             CliError: one of the parts failed.
         """
-        from vmq.bench.address import parse_address
-        from vmq.bench.transport import Endpoint
+        from vmq.bench.load.address import parse_address
+        from vmq.bench.load.transport import Endpoint
         from vmq.cli.demo_devices import Field
         from vmq.cli.demo_screen import Averages, Screen, State
 

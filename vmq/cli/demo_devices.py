@@ -9,10 +9,10 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Final
 
-from vmq.bench.client import Client
-from vmq.bench.loop import Loop
+from vmq.bench.load.client import Client
+from vmq.bench.load.loop import Loop
+from vmq.bench.load.transport import Endpoint
 from vmq.bench.stage import need_files
-from vmq.bench.transport import Endpoint
 from vmq.mqtt import encoder
 
 DEVICES_A_SITE: Final = 20

@@ -8,8 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from vmq.cli.console import is_terminal
 from vmq.cli.demo_devices import Alert
+from vmq.cli.terminal.console import is_terminal
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from vmq.cli.console import CliError, UsageError
+from vmq.cli.terminal.console import CliError, UsageError
 
 DEFAULT_URL = "http://127.0.0.1:8888"
 UrlOption = Annotated[

@@ -9,7 +9,7 @@ from typing import Annotated, Final, NoReturn
 import typer
 
 from vmq import __version__
-from vmq.cli.console import CliError, error
+from vmq.cli.terminal.console import CliError, error
 
 # Interrupted from the keyboard: what a shell expects, 128 + SIGINT.
 _INTERRUPTED: Final = 130

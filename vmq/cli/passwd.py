@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
-from vmq.cli.console import FAILURE, CliError, error, is_terminal, warning
+from vmq.cli.terminal.console import FAILURE, CliError, error, is_terminal, warning
 
 app = typer.Typer(
     help="Add, delete and check users in a password file. A running broker takes it up by itself.",

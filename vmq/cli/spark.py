@@ -13,10 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import typer
 
-from vmq.cli import settings
-from vmq.cli.console import CliError, UsageError, error, table
-from vmq.cli.rows import Columns, JsonOption, cell, clean, print_json, show_rows
-from vmq.cli.settings import ConfigOption, DataDirOption
 from vmq.cli.spark_options import (
     CafileOption,
     CheckpointOption,
@@ -37,6 +33,10 @@ from vmq.cli.spark_options import (
     place_of,
     server_of,
 )
+from vmq.cli.terminal import settings
+from vmq.cli.terminal.console import CliError, UsageError, error, table
+from vmq.cli.terminal.rows import Columns, JsonOption, cell, clean, print_json, show_rows
+from vmq.cli.terminal.settings import ConfigOption, DataDirOption
 
 if TYPE_CHECKING:
     from vmq_spark.settings import Settings

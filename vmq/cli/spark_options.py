@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from vmq.cli.console import CliError, UsageError
+from vmq.cli.terminal.console import CliError, UsageError
 
 if TYPE_CHECKING:
-    from vmq.config import Config
+    from vmq.config.options import Config
 
 _BROKER: Final = "Broker"
 _SPARK: Final = "Spark"

@@ -7,11 +7,11 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from vmq.clustering.stream_records import StreamRecords
+from vmq.clustering.streams.records import StreamRecords
 
 if TYPE_CHECKING:
     from vmq.streams.catalog import Catalog
-    from vmq.streams.partition import Partition
+    from vmq.streams.log.partition import Partition
 
 log = logging.getLogger("vmq.cluster")
 

@@ -16,14 +16,14 @@ from aiohttp import web
 from vmq.admin.errors import AdminError, TooSlow
 from vmq.admin.keys import ApiKeys, KeyRow
 from vmq.admin.listing import Listing
-from vmq.audit import tell_of_key
-from vmq.config_text import HIDDEN, SECRET_KEY, accepted, shortened, toml_value
+from vmq.config.text import HIDDEN, SECRET_KEY, accepted, shortened, toml_value
 from vmq.http.auditing import audited, key_at_work, name_of
 from vmq.http.keys import BODY_TIMEOUT
 from vmq.http.openapi import Failure, describe
 from vmq.http.operations import OPERATIONS, Context, Operation, Result
 from vmq.http.stream_tail import Tails
 from vmq.http.trace import stream
+from vmq.runtime.audit import tell_of_key
 
 if TYPE_CHECKING:
     from vmq.broker import Broker

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from vmq.admin.errors import AdminError
 from vmq.admin.keys import KeyRow
-from vmq.audit import tell_of_operation, user_of
+from vmq.runtime.audit import tell_of_operation, user_of
 
 #: The API key that the request at work brought; None = it came over the admin socket.
 key_at_work: ContextVar[KeyRow | None] = ContextVar("key_at_work", default=None)

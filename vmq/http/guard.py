@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from vmq.config import ListenerOptions
-from vmq.core import Counters
+from vmq.config.options import ListenerOptions
+from vmq.core.context import Counters
 from vmq.listeners.listener import READ_FIRST, peer_of
 
 log = logging.getLogger("vmq.http")

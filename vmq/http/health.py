@@ -10,8 +10,8 @@ from typing import Any
 
 from aiohttp import web
 
-from vmq.health import Health
 from vmq.http.keys import BROKER
+from vmq.runtime.health import Health
 
 
 def verdict(health: Health, **more: Any) -> web.Response:

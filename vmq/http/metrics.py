@@ -8,7 +8,7 @@ from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from vmq.http.keys import BROKER
-from vmq.metrics import Family, Metrics
+from vmq.runtime.metrics import Family, Metrics
 
 
 class BrokerCollector(Collector):

@@ -27,8 +27,8 @@ from vmq.admin import (
 from vmq.admin.listing import Listing, Selection
 from vmq.admin.payloads import PayloadBytes
 from vmq.admin.trees import Mountpoint
-from vmq.config_streams import StreamOptions
-from vmq.config_text import toml_value
+from vmq.config.streams import StreamOptions
+from vmq.config.text import toml_value
 
 if TYPE_CHECKING:
     from vmq.broker import Broker

@@ -7,11 +7,11 @@ import msgspec
 from aiohttp import web
 from msgspec import Struct
 
-from vmq.health import Health
 from vmq.http.keys import BROKER
 from vmq.http.status import status_of
 from vmq.listeners.state import AnyListener
-from vmq.metrics import Family, Labels, Sample
+from vmq.runtime.health import Health
+from vmq.runtime.metrics import Family, Labels, Sample
 
 if TYPE_CHECKING:
     from vmq.broker import Broker

@@ -6,9 +6,9 @@ from typing import Final
 
 from aiohttp import web
 
-from vmq.config import ListenerOptions
-from vmq.config_values import Endpoint
-from vmq.core import Counters
+from vmq.config.options import ListenerOptions
+from vmq.config.values import Endpoint
+from vmq.core.context import Counters
 from vmq.http.guard import KEEP_ALIVE, Guards
 from vmq.http.keys import BODY_TIMEOUT
 from vmq.listeners.sockets import bind

@@ -18,7 +18,7 @@ from aiohttp import web
 
 from vmq.admin.errors import AdminError, RefusedError
 from vmq.admin.streams import find_stream
-from vmq.streams.message import Ended, Message, Notice, TailQuery
+from vmq.streams.log.message import Ended, Message, Notice, TailQuery
 
 if TYPE_CHECKING:
     from vmq.broker import Broker
@@ -107,7 +107,7 @@ class _Call:
         self.worker = worker
 
     async def run(self) -> web.StreamResponse:
-        from vmq.streams.errors import StreamError
+        from vmq.streams.log.errors import StreamError
         from vmq.streams.logs import LogsAnywhere
         from vmq.streams.tail import Tail
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from socket import socket
 from typing import Any, Final
 
-from vmq.core import Core
+from vmq.core.context import Core
 from vmq.listeners.sockets import Accepted
 
 log = logging.getLogger("vmq.listeners")

@@ -1,7 +1,7 @@
 """How many connections there are from each address (`Connection.network`), and who is one too many."""
 
-from vmq.connection import Connection
-from vmq.core import Core
+from vmq.core.context import Core
+from vmq.protocol.connection import Connection
 
 
 def is_full(core: Core, network: str) -> bool:

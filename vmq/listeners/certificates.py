@@ -6,7 +6,7 @@ from pathlib import Path
 
 from vmq_hooks.tls import TlsFileError, load_authorities, load_pair, load_revocations, outdated
 
-from vmq.config import ListenerOptions
+from vmq.config.options import ListenerOptions
 
 #: Modification time, size and inode of each file; None where there is none.
 Stamp = tuple[tuple[int, int, int] | None, ...]

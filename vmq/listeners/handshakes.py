@@ -7,7 +7,7 @@ Whoever sends a thousand ClientHellos, and be it one over and over, would have e
 from collections.abc import Callable
 from typing import Final
 
-from vmq.core import Counters
+from vmq.core.context import Counters
 from vmq.listeners.tls import Tls
 
 #: Seconds of a turn of the event loop; a handshake that has begun is done.

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from socket import socket
 from typing import Any, Final, cast
 
-from vmq.config import Config, ListenerOptions
-from vmq.connection import Connection, split_peer
+from vmq.config.options import Config, ListenerOptions
+from vmq.core.registry import Registry
 from vmq.listeners import addresses, sockets
 from vmq.listeners.acceptor import Acceptor
 from vmq.listeners.certificates import (
@@ -28,7 +28,7 @@ from vmq.listeners.proxy import ProxyError, ProxyHeader, peer_text
 from vmq.listeners.tls import Tls
 from vmq.listeners.trust import Networks, network_of
 from vmq.listeners.websocket import WebSocket
-from vmq.registry import Registry
+from vmq.protocol.connection import Connection, split_peer
 
 log = logging.getLogger("vmq.listeners")
 

@@ -9,8 +9,8 @@ browsers of people who may reach it.
 import ipaddress
 from typing import Final
 
-from vmq.config_listeners import ANY_ORIGIN, ListenerOptions
-from vmq.config_values import is_loopback, parse_origin
+from vmq.config.listeners import ANY_ORIGIN, ListenerOptions
+from vmq.config.values import is_loopback, parse_origin
 
 #: Characters of a header that are shown.
 SHOWN: Final = 200

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from vmq.config_values import Endpoint
+from vmq.config.values import Endpoint
 
 
 class AnyListener(Protocol):

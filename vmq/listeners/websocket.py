@@ -17,11 +17,11 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from vmq.connection import Connection
 from vmq.listeners import addresses
 from vmq.listeners.frames import Frames
 from vmq.listeners.origins import Origins
 from vmq.listeners.trust import Networks, forwarded_peer
+from vmq.protocol.connection import Connection
 
 #: What the library says of each connection is news only if it is a warning: the session logs ours.
 log = logging.getLogger("vmq.websocket")

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 
 from vmq_hooks import BridgeMessage, Message, Subscription
 
-from vmq.core import Options
+from vmq.core.context import Options
+from vmq.core.registry import Registry
 from vmq.embedded import LocalClient, ReceivedMessage
 from vmq.mqtt import encoder
 from vmq.mqtt.packets import PUBCOMP, PUBREC
-from vmq.registry import Registry
 
 
 class BridgeClient(LocalClient):

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from vmq_hooks import Accept, Cache, Next, Refuse, Subscription
 
-from vmq.hooks import Kept, Pending
+from vmq.core.hook_sites import Kept, Pending
 from vmq.plugins.kept import FOREVER, MISSING, KeptVerdicts, together
 from vmq.plugins.lanes import Lanes
 from vmq.plugins.steps import AnswerStep, Step, VerdictStep

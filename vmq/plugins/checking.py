@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from vmq_hooks import Checking, Mistake, Plugin
 
-from vmq.config import Config
-from vmq.config_plugins import PluginOptions, own_config, own_problem, value_at
-from vmq.config_sources import ConfigError
-from vmq.config_streams import StreamOptions, check_name, from_plain
+from vmq.config.options import Config
+from vmq.config.plugins import PluginOptions, own_config, own_problem, value_at
+from vmq.config.sources import ConfigError
+from vmq.config.streams import StreamOptions, check_name, from_plain
 from vmq.plugins.guard import Guard
 from vmq.plugins.implementations import steps_of
 from vmq.plugins.loading import LoadError, load

@@ -5,7 +5,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from vmq_hooks.specs import CHAINS
 
-from vmq.hooks import Hooks
+from vmq.core.hook_sites import Hooks
 from vmq.plugins.chains import NoticeChain, OnlyChain, RewriteChain, VerdictChain
 from vmq.plugins.lanes import Lanes
 from vmq.plugins.steps import AnswerStep, Step, VerdictStep

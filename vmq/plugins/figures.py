@@ -7,9 +7,9 @@ from typing import Final
 from vmq_hooks.breaker import State
 from vmq_hooks.labels import MAX_SAMPLES, check_labels
 
-from vmq.metrics import Family, Sample
 from vmq.plugins.guard import Guard
 from vmq.plugins.handle import PluginCounters, PluginGauge
+from vmq.runtime.metrics import Family, Sample
 
 log = logging.getLogger("vmq.plugins")
 

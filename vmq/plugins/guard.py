@@ -11,7 +11,7 @@ from typing import Final
 from vmq_hooks import Refuse
 from vmq_hooks.breaker import Breaker
 
-from vmq.histogram import Histogram
+from vmq.runtime.histogram import Histogram
 
 log = logging.getLogger("vmq.plugins")
 
@@ -47,7 +47,7 @@ class Guard(Breaker):
         self.dropped: Counter[str] = Counter()
         #: Seconds that calls took, by hook; of an async implementation until its answer.
         self.times: dict[str, Histogram] = {}
-        #: Times that it held the event loop up (`vmq.watchdog`).
+        #: Times that it held the event loop up (`vmq.runtime.watchdog`).
         self.blocked = 0
         #: What on_deliver answers where it fails.
         self.failed_delivery: Refuse | None = None

@@ -8,14 +8,14 @@ from typing import Any
 
 from vmq_hooks import BridgeSession, Message, RegisterModifiers, SubscriberId
 
-from vmq.connection import Connection
+from vmq.core.registry import Registry
 from vmq.embedded import LocalClient
-from vmq.local_clients import LocalClients
-from vmq.metrics import Metrics
 from vmq.plugins.bridging import BridgeClient, LocalBridge
 from vmq.plugins.handle import Figure
 from vmq.plugins.reauthorize import reauthorize
-from vmq.registry import Registry
+from vmq.protocol.connection import Connection
+from vmq.runtime.local_clients import LocalClients
+from vmq.runtime.metrics import Metrics
 
 #: Messages held for a plugin that reads slowly, before its queue's limits apply.
 HELD = 1000

@@ -12,8 +12,8 @@ from typing import Any, Final
 import msgspec
 from vmq_hooks import Peer, Refuse, SubscriberId
 
-from vmq.core import Core
-from vmq.hooks import Answer, Pending
+from vmq.core.context import Core
+from vmq.core.hook_sites import Answer, Pending
 from vmq.plugins.failures import Failures
 
 #: Bytes of memory that a waiting client costs besides what it sent: connection, session, tasks of the chain.

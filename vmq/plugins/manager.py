@@ -17,10 +17,10 @@ import msgspec
 from vmq_hooks import Plugin, Refuse
 from vmq_hooks.breaker import State
 
-from vmq.config import Config
-from vmq.config_plugins import PluginOptions, own_config
-from vmq.config_sources import ConfigError
-from vmq.hooks import Hooks
+from vmq.config.options import Config
+from vmq.config.plugins import PluginOptions, own_config
+from vmq.config.sources import ConfigError
+from vmq.core.hook_sites import Hooks
 from vmq.plugins.chains import VerdictChain, settled
 from vmq.plugins.checking import CheckingBroker, check, folder_of, prepare
 from vmq.plugins.compiling import Selection, Wrap, compile_into, first, notices

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from vmq.hooks import Hooks
+from vmq.core.hook_sites import Hooks
 
 #: What holds where no plugin serves a hook.
 OPEN: Final = {

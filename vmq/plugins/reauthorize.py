@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from vmq_hooks import Refuse, SubscriberId
 
-from vmq.connection import Connection
-from vmq.hooks import Hooks
+from vmq.core.hook_sites import Hooks
+from vmq.core.registry import Registry, Subscriber
 from vmq.plugins.chains import settled
-from vmq.registry import Registry, Subscriber
-from vmq.rights import STEP, lapse_of, take_back, tell_of_lost, wanted_of
+from vmq.protocol.connection import Connection
+from vmq.protocol.rights import STEP, lapse_of, take_back, tell_of_lost, wanted_of
 
 #: Sessions that are asked about at a time where many verdicts end at once.
 AT_ONCE: Final = 16

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from vmq.config_streams import from_plain
+from vmq.config.streams import from_plain
 from vmq.streams.catalog import Catalog, Stream
-from vmq.streams.errors import StreamError
+from vmq.streams.log.errors import StreamError
 
 
 def list_streams(catalog: Catalog) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Where the broker hands messages over: one appender a stream, called in the event loop for every message.
 
 What is appended gathers in memory, column by column, and is closed every few milliseconds as part of a
-numbered commit (`vmq.streams.commits`). An acknowledgement has to wait for the number that `append`
+numbered commit (`vmq.streams.log.commits`). An acknowledgement has to wait for the number that `append`
 returns, as it waits for a commit of the store.
 """
 
@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from enum import Enum, auto
 from typing import Final
 
-from vmq.config_streams import StreamOptions
-from vmq.streams.commits import STEP, Commits
-from vmq.streams.gathering import Gathering, Headers, flags_of
-from vmq.streams.keys import Keys
-from vmq.streams.partition import Partition
-from vmq.streams.writer import Item
+from vmq.config.streams import StreamOptions
+from vmq.streams.log.commits import STEP, Commits
+from vmq.streams.log.gathering import Gathering, Headers, flags_of
+from vmq.streams.log.keys import Keys
+from vmq.streams.log.partition import Partition
+from vmq.streams.log.writer import Item
 
 #: What `append` returns for a message that was not taken: it must not be acknowledged.
 REFUSED: Final = -1

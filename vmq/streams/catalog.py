@@ -20,15 +20,15 @@ from typing import Final, Literal
 
 import msgspec
 
-from vmq.config_streams import StreamOptions, check_name, from_plain
+from vmq.config.streams import StreamOptions, check_name, from_plain
 from vmq.mqtt.topics import matches
 from vmq.streams.appender import Appender
-from vmq.streams.commits import Commits
-from vmq.streams.cursor import Log
 from vmq.streams.damaged import open_partition
-from vmq.streams.errors import StreamError, UnknownPartitionError, UnknownStreamError
-from vmq.streams.janitor import Janitor
-from vmq.streams.partition import Partition, sync_folder
+from vmq.streams.log.commits import Commits
+from vmq.streams.log.cursor import Log
+from vmq.streams.log.errors import StreamError, UnknownPartitionError, UnknownStreamError
+from vmq.streams.log.partition import Partition, sync_folder
+from vmq.streams.log.retention import Janitor
 from vmq.streams.places import Places
 
 log = logging.getLogger("vmq.streams")

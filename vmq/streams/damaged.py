@@ -13,12 +13,12 @@ from typing import Final
 
 import pyarrow as pa
 
-from vmq.config_streams import StreamOptions
-from vmq.streams.errors import DamagedError
-from vmq.streams.index import Index
+from vmq.config.streams import StreamOptions
+from vmq.streams.log.errors import DamagedError
+from vmq.streams.log.index import Index
+from vmq.streams.log.partition import COPY, Active, Partition, Sealed
+from vmq.streams.log.segment import SUFFIX, Header, index_path
 from vmq.streams.parking import Parking, take_in
-from vmq.streams.partition import COPY, Active, Partition, Sealed
-from vmq.streams.segment import SUFFIX, Header, index_path
 
 #: What the operator is told to do.
 ADVICE: Final = "stop the broker and run 'vmq stream repair'"

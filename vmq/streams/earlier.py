@@ -16,11 +16,11 @@ from typing import Final
 import pyarrow.compute as pc
 
 from vmq.streams.catalog import Stream
-from vmq.streams.cursor import Reader
-from vmq.streams.errors import StreamError
-from vmq.streams.partition import Partition
+from vmq.streams.log.cursor import Reader
+from vmq.streams.log.errors import StreamError
+from vmq.streams.log.partition import Partition
+from vmq.streams.log.staging import Marks
 from vmq.streams.places import Places
-from vmq.streams.staging import Marks
 
 _COLUMNS: Final = ("topic", "payload", "client_id")
 

@@ -10,10 +10,10 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 import pyarrow as pa
 
 from vmq.streams.catalog import Stream
-from vmq.streams.cursor import Log, Reader, offset_at
-from vmq.streams.errors import AwayError, OutOfRangeError, StreamError, UnknownPartitionError
 from vmq.streams.extents import LOOK
-from vmq.streams.message import Message
+from vmq.streams.log.cursor import Log, Reader, offset_at
+from vmq.streams.log.errors import AwayError, OutOfRangeError, StreamError, UnknownPartitionError
+from vmq.streams.log.message import Message
 from vmq.streams.places import Page, PageQuery, Places
 
 T = TypeVar("T")

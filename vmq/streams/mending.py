@@ -9,13 +9,13 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from vmq.config_streams import StreamOptions
+from vmq.config.streams import StreamOptions
 from vmq.streams.catalog import lock_folder, read_definition
 from vmq.streams.damaged import open_whole
-from vmq.streams.errors import DamagedError
+from vmq.streams.log.errors import DamagedError
+from vmq.streams.log.partition import CHECKPOINT
+from vmq.streams.log.segment import SUFFIX, index_path
 from vmq.streams.parking import folders
-from vmq.streams.partition import CHECKPOINT
-from vmq.streams.segment import SUFFIX, index_path
 
 #: Folders beside the segments, which hold what was there before.
 ASIDE: Final = "damaged-{}"

@@ -16,10 +16,10 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from vmq.config_streams import StreamOptions
-from vmq.streams.cursor import Cursor
-from vmq.streams.errors import DamagedError
-from vmq.streams.partition import Partition, sync_folder
+from vmq.config.streams import StreamOptions
+from vmq.streams.log.cursor import Cursor
+from vmq.streams.log.errors import DamagedError
+from vmq.streams.log.partition import Partition, sync_folder
 
 log = logging.getLogger("vmq.streams")
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-from vmq.streams.message import Message
+from vmq.streams.log.message import Message
 
 
 class Extent(NamedTuple):

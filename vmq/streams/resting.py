@@ -5,13 +5,13 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from vmq.streams import checkpoint
-from vmq.streams.errors import DamagedError
-from vmq.streams.frame import END
-from vmq.streams.index import Index, load
-from vmq.streams.partition import CHECKPOINT, Sealed
-from vmq.streams.recovery import examine, is_torn
-from vmq.streams.segment import FlawError, Header, index_path, walk
+from vmq.streams.log import checkpoint
+from vmq.streams.log.errors import DamagedError
+from vmq.streams.log.frame import END
+from vmq.streams.log.index import Index, load
+from vmq.streams.log.partition import CHECKPOINT, Sealed
+from vmq.streams.log.recovery import examine, is_torn
+from vmq.streams.log.segment import FlawError, Header, index_path, walk
 from vmq.streams.stored import StoredPartition
 
 

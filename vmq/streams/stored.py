@@ -12,17 +12,25 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from vmq.config_streams import StreamOptions
-from vmq.streams import checkpoint
+from vmq.config.streams import StreamOptions
 from vmq.streams.catalog import DEFINITION, read_definition
-from vmq.streams.columns import Projection
-from vmq.streams.errors import DamagedError, StreamError, UnknownStreamError
-from vmq.streams.frame import END
-from vmq.streams.index import load
+from vmq.streams.log import checkpoint
+from vmq.streams.log.columns import Projection
+from vmq.streams.log.errors import DamagedError, StreamError, UnknownStreamError
+from vmq.streams.log.frame import END
+from vmq.streams.log.index import load
+from vmq.streams.log.partition import CHECKPOINT, COPY
+from vmq.streams.log.recovery import examine, is_torn
+from vmq.streams.log.segment import (
+    SUFFIX,
+    FlawError,
+    Header,
+    Span,
+    file_name,
+    index_path,
+    read_span,
+)
 from vmq.streams.parking import folders
-from vmq.streams.partition import CHECKPOINT, COPY
-from vmq.streams.recovery import examine, is_torn
-from vmq.streams.segment import SUFFIX, FlawError, Header, Span, file_name, index_path, read_span
 
 
 @dataclass

@@ -11,10 +11,10 @@ from heapq import merge, nlargest
 from itertools import chain
 from typing import Final
 
-from vmq.streams.columns import Projection
-from vmq.streams.errors import AwayError, OutOfRangeError
+from vmq.streams.log.columns import Projection
+from vmq.streams.log.errors import AwayError, OutOfRangeError
+from vmq.streams.log.message import Message, TailQuery
 from vmq.streams.logs import Logs, Span, checked
-from vmq.streams.message import Message, TailQuery
 from vmq.streams.places import PageQuery
 
 #: A page has at most this many messages, and about this many bytes; all partitions share them.

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from vmq_hooks import Refuse, SubscriberId
 
-from vmq.connection import Connection
-from vmq.core import Core
-from vmq.hooks import Kept, Pending
+from vmq.core.context import Core
+from vmq.core.hook_sites import Kept, Pending
 from vmq.plugins.manager import Plugins
+from vmq.protocol.connection import Connection
 from vmq.tracing.frames import Frames, client_id_of
 
 #: Lines that wait for a slow watcher.

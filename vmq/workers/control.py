@@ -12,9 +12,9 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from vmq.config import Config, value_of
-from vmq.overrides import LiveConfig, Override
-from vmq.share import Share
+from vmq.config.options import Config, value_of
+from vmq.config.overrides import LiveConfig, Override
+from vmq.runtime.share import Share
 
 #: Bytes of the longest message: a configuration.
 _LONGEST: Final = 64 << 20

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from vmq.admin.keys import ApiKeys
-from vmq.config import ListenerOptions
-from vmq.core import Counters
+from vmq.config.options import ListenerOptions
+from vmq.core.context import Counters
 from vmq.http.admin_socket import AdminSocket, SocketError
 from vmq.http.api import add_api
 from vmq.http.app import bare_app
 from vmq.http.server import HttpListener, open_http
-from vmq.open_listeners import OpenListeners
-from vmq.start_error import StartError
+from vmq.runtime.errors import StartError
+from vmq.runtime.open_listeners import OpenListeners
 from vmq.workers.asking import Client
 from vmq.workers.crew import Crew
 from vmq.workers.tailing import Tails

@@ -13,9 +13,9 @@ from vmq.admin.listing import Listing, Selection
 from vmq.admin.metrics import MetricRow
 from vmq.admin.plugins import PluginRow
 from vmq.admin.streams import StreamRow
-from vmq.config_text import toml_value
+from vmq.config.text import toml_value
 from vmq.http.operations import Result
-from vmq.start_error import StartError
+from vmq.runtime.errors import StartError
 from vmq.workers import figures
 from vmq.workers.crew import BY_NAME, Crew, rows_in
 

@@ -6,7 +6,7 @@ import shutil
 from typing import Any, Final
 
 from vmq.admin.errors import AdminError
-from vmq.config import Config
+from vmq.config.options import Config
 from vmq.workers.asking import Client
 from vmq.workers.plan import Plan
 from vmq.workers.process import Worker

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from vmq.config import (
+from vmq.config.options import (
     MOST_WORKERS,
     ClusterOptions,
     Config,
@@ -22,9 +22,9 @@ from vmq.config import (
     ListenerOptions,
     Problem,
 )
-from vmq.memory import default_limit
-from vmq.overrides import LiveConfig
-from vmq.share import Share
+from vmq.config.overrides import LiveConfig
+from vmq.resources.memory import default_limit
+from vmq.runtime.share import Share
 
 #: Every system takes a path of so many bytes as the address of a Unix socket.
 _LONGEST_SOCKET: Final = 100

@@ -2,7 +2,7 @@
 
 import socket
 
-from vmq.config import Config
+from vmq.config.options import Config
 from vmq.listeners.proxy import peer_text
 from vmq.listeners.sockets import reserve
 

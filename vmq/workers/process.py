@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final
 
-from vmq.backoff import Backoff
+from vmq.runtime.backoff import Backoff
 from vmq.workers.control import (
     Alive,
     Begin,
@@ -259,4 +259,4 @@ def _environment() -> dict[str, str]:
 
 
 #: A worker; -P: the folder that it is started in holds no modules of ours.
-COMMAND: Final = (sys.executable, "-P", "-m", "vmq.cli.worker")
+COMMAND: Final = (sys.executable, "-P", "-m", "vmq.cli.start.worker")

@@ -6,10 +6,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from vmq.config import Config
-from vmq.configured import Configured
-from vmq.overrides import LiveConfig
-from vmq.start_error import StartError
+from vmq.config.configured import Configured
+from vmq.config.options import Config
+from vmq.config.overrides import LiveConfig
+from vmq.runtime.errors import StartError
 from vmq.workers.control import Begin, Settings
 from vmq.workers.face import Face
 from vmq.workers.leaving import dissolve

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from aiohttp import web
 
-from vmq.streams.message import Ended
+from vmq.streams.log.message import Ended
 from vmq.workers.asking import Client, UnreachableError
 
 if TYPE_CHECKING:

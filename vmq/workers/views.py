@@ -10,12 +10,12 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from vmq import process
-from vmq.core import Counters
-from vmq.health import Health, add_listener
+from vmq.core.context import Counters
 from vmq.http.health import readiness, show_live, verdict
 from vmq.http.report import FamilyReport, Report, reports_of
-from vmq.metrics import Sample
+from vmq.runtime import process
+from vmq.runtime.health import Health, add_listener
+from vmq.runtime.metrics import Sample
 from vmq.workers import figures
 from vmq.workers.asking import Client, UnreachableError
 

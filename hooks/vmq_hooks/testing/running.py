@@ -47,7 +47,7 @@ async def running_broker(
         options: [plugins.NAME] of each, as in a configuration file.
         allow_anonymous: let clients in without asking auth_on_register.
     """
-    config = import_module("vmq.config_load")
+    config = import_module("vmq.config.load")
     sections = {name: {"enabled": True, **dict((options or {}).get(name, {}))} for name in plugins}
     loaded = config.load(
         overrides={

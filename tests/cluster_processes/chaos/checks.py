@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tests.cluster_processes.cluster import Cluster, Node
 from tests.vmq.http.conftest import get
-from vmq.cli.admin_client import AdminClient
+from vmq.cli.admin.client import AdminClient
 
 QUIET: Final = 60.0
 

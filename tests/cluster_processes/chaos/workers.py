@@ -19,7 +19,7 @@ from tests.cluster_processes.chaos.checks import QUIET, complaints, figures_of
 from tests.cluster_processes.cluster import ENV, TIMEOUT
 from tests.support.broker_process import BrokerProcess
 from tests.support.ports import lasting_port
-from vmq.cli.admin_client import AdminClient
+from vmq.cli.admin.client import AdminClient
 
 _READY: Final = re.compile(r"worker ready number=(\d+) pid=(\d+)")
 _EMPTY: Final = (

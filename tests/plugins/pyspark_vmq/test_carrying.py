@@ -26,8 +26,8 @@ from pyspark_vmq.schema import projection
 from pyspark_vmq.source import StreamReader
 
 from tests.vmq.streams.flight_support import Running
-from vmq.config_streams import StreamOptions
-from vmq.streams.flight import StreamServer
+from vmq.config.streams import StreamOptions
+from vmq.streams.flight.service import StreamServer
 
 SCHEMA = StructType(
     [

@@ -29,14 +29,14 @@ from pyspark_vmq.schema import COLUMNS
 from tests.vmq.streams.flight_support import FACES, Running, act, code_of, serving
 from tests.vmq.streams.support import make, options, put, row
 from tests.vmq.support import RAM
-from vmq.streams.cursor import Reader
-from vmq.streams.errors import OutOfRangeError, StreamError
-from vmq.streams.far import FarCursor, FarLog, locate
-from vmq.streams.flight import StreamServer
-from vmq.streams.flight_get import batches_of
-from vmq.streams.merge import merge
-from vmq.streams.partition import Partition
-from vmq.streams.tickets import Ticket, decode
+from vmq.streams.flight.far import FarCursor, FarLog, locate
+from vmq.streams.flight.get import batches_of
+from vmq.streams.flight.service import StreamServer
+from vmq.streams.flight.tickets import Ticket, decode
+from vmq.streams.log.cursor import Reader
+from vmq.streams.log.errors import OutOfRangeError, StreamError
+from vmq.streams.log.merging import merge
+from vmq.streams.log.partition import Partition
 
 ALL = dict.fromkeys(COLUMNS, False) | {"headers": True}
 LOCAL = source_options({"server": "grpc://x:1", "stream": "s"}, "batch")

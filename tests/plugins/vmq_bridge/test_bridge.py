@@ -13,7 +13,7 @@ from vmq_bridge import BridgePlugin
 
 from tests.plugins.vmq_bridge.far import Mosquitto, link, mosquitto
 from vmq import Broker
-from vmq.config_load import load
+from vmq.config.load import load
 
 TIMEOUT = 30.0
 #: Limits of our broker.

@@ -17,8 +17,8 @@ from vmq_spark.pipeline import find
 from tests.spark.support import executors_environment
 from tests.support.ports import lasting_port
 from tests.vmq.streams.flight_support import Running
-from vmq.config_streams import StreamOptions
-from vmq.streams.flight import StreamServer
+from vmq.config.streams import StreamOptions
+from vmq.streams.flight.service import StreamServer
 
 
 def settings_of(folder: Path, source: Path, connection: Mapping[str, str]) -> dict[str, object]:

@@ -15,7 +15,7 @@ from vmq_spark import SparkConfig, SparkPlugin, status
 from vmq_spark.locks import take_lock
 from vmq_spark.status import Progress, QueryProgress, RunnerStatus
 
-from vmq.config_streams import from_plain
+from vmq.config.streams import from_plain
 
 
 async def test_each_table_becomes_a_stream_that_the_broker_accepts(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from vmq.broker import Broker
-from vmq.config import (
+from vmq.config.options import (
     BrokerOptions,
     Config,
     ListenerOptions,

@@ -4,7 +4,7 @@ from tests.support.peer import Peer
 from vmq.admin.listing import Selection
 from vmq.admin.metrics import MetricRow, list_metrics
 from vmq.broker import Broker
-from vmq.metrics import Family, Sample
+from vmq.runtime.metrics import Family, Sample
 
 
 async def test_the_counters_are_shown(node: Broker) -> None:

@@ -8,7 +8,7 @@ from tests.support.peer import Peer
 from vmq.admin.errors import AdminError, NotFoundError, RefusedError
 from vmq.admin.options import list_options, reset_option, set_option
 from vmq.broker import Broker
-from vmq.config_text import toml_value
+from vmq.config.text import toml_value
 
 
 async def test_a_limit_changes_at_once(node: Broker) -> None:

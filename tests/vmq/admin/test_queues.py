@@ -10,7 +10,7 @@ from vmq.admin.errors import NotFoundError
 from vmq.admin.listing import SLICE, Selection
 from vmq.admin.queues import QueuedRow, peek, purge
 from vmq.broker import Broker
-from vmq.config import Config, QueueOptions
+from vmq.config.options import Config, QueueOptions
 
 ALL = Selection(limit=0)
 

@@ -11,9 +11,9 @@ from vmq.admin.errors import AdminError, NotFoundError
 from vmq.admin.listing import SLICE, Selection
 from vmq.admin.retained import delete_retained, list_retained, show_retained, walk
 from vmq.broker import Broker
-from vmq.config import Config
-from vmq.message import Message
-from vmq.retain import RetainedMessages
+from vmq.config.options import Config
+from vmq.core.retained import RetainedMessages
+from vmq.mqtt.message import Message
 
 ALL = Selection(limit=0)
 

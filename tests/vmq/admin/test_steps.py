@@ -9,7 +9,7 @@ from vmq_hooks import Message, Plugin, Refuse, SubscriberId, Subscription, hook
 from tests.support.peer import Peer
 from vmq.admin.steps import NOTE, OK, STOP, Step, question_of, reasons, remedy_of, rights
 from vmq.broker import Broker
-from vmq.config import Config
+from vmq.config.options import Config
 
 
 class Says(Plugin):

@@ -16,7 +16,7 @@ from vmq.admin.sessions import disconnect, list_sessions, show_session, unsubscr
 from vmq.admin.trees import find, mountpoints, registry_of
 from vmq.admin.why import Publish, explain
 from vmq.broker import Broker
-from vmq.config import (
+from vmq.config.options import (
     BrokerOptions,
     Config,
     ListenerOptions,

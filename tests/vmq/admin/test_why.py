@@ -12,7 +12,7 @@ from vmq.admin.listing import Selection
 from vmq.admin.queues import peek
 from vmq.admin.why import Explanation, Publish, explain
 from vmq.broker import Broker
-from vmq.config import Config, LimitOptions, QueueOptions, SessionOptions
+from vmq.config.options import Config, LimitOptions, QueueOptions, SessionOptions
 
 PLAIN = ("t/a", "t/+", "t/#", "#", "t/b")
 # Not both for one client: `why` judges each subscription by the state as it is, not as the others leave it.

@@ -12,7 +12,7 @@ from tests.support.peer import Peer
 from vmq.admin.errors import AdminError
 from vmq.admin.why_receive import Receive, Receiving, explain
 from vmq.broker import Broker
-from vmq.config import Config, QueueOptions
+from vmq.config.options import Config, QueueOptions
 
 
 async def ask(node: Broker, topic: str = "t/a", **more: Any) -> Receiving:

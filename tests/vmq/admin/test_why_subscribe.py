@@ -12,7 +12,7 @@ from tests.support.peer import Peer
 from vmq.admin.errors import AdminError
 from vmq.admin.why_subscribe import Granting, Subscribe, explain
 from vmq.broker import Broker
-from vmq.config import Config, LimitOptions
+from vmq.config.options import Config, LimitOptions
 
 
 async def ask(node: Broker, topic_filter: str, **more: Any) -> Granting:

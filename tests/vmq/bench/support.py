@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from vmq.bench.address import Address, parse_address
-from vmq.bench.frames import Frames
-from vmq.bench.histogram import Histogram
-from vmq.bench.loop import Loop
-from vmq.bench.options import Options, Scenario, options_for
-from vmq.bench.publisher import Publisher
-from vmq.bench.subscriber import Subscriber
-from vmq.bench.transport import Chunk, Endpoint
+from vmq.bench.load.address import Address, parse_address
+from vmq.bench.load.frames import Frames
+from vmq.bench.load.histogram import Histogram
+from vmq.bench.load.loop import Loop
+from vmq.bench.load.options import Options, Scenario, options_for
+from vmq.bench.load.publisher import Publisher
+from vmq.bench.load.subscriber import Subscriber
+from vmq.bench.load.transport import Chunk, Endpoint
 
 HERE = Address("mqtt", "127.0.0.1", 1)
 

@@ -16,7 +16,7 @@ from vmq.bench.compare import (
     loads_for,
 )
 from vmq.bench.control import Control
-from vmq.bench.options import Scenario
+from vmq.bench.load.options import Scenario
 from vmq.bench.peers import Peer, find_peers
 from vmq.bench.result import BrokerCost, Result
 

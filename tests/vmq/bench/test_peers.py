@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from vmq.bench import peers
-from vmq.bench.options import BenchError
+from vmq.bench.load.options import BenchError
 from vmq.bench.peers import Peer, RunningPeer, find_peers, known_peers
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from vmq.bench.checks import Faults
-from vmq.bench.histogram import Histogram
+from vmq.bench.load.checks import Faults
+from vmq.bench.load.histogram import Histogram
+from vmq.bench.load.usage import Usage
 from vmq.bench.result import BrokerCost, Connects, Latency, Result
-from vmq.bench.usage import Usage
 
 
 @pytest.mark.parametrize(

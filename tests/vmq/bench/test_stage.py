@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.broker_process import BrokerProcess
 from tests.vmq.bench.support import flow_options
-from vmq.bench.options import BenchError, Scenario
+from vmq.bench.load.options import BenchError, Scenario
 from vmq.bench.scenarios import run
 from vmq.bench.stage import need_files
 

@@ -18,9 +18,9 @@ from tests.support.authority import Authority
 from tests.support.wire import DISCONNECT, PUBLISH, ConnectionEnded, Packet, Wire
 from tests.vmq.cli.fake_broker import FakeBroker
 from tests.vmq.cli.program import Finished, here
-from vmq.cli.client import Client
-from vmq.cli.options import Connection
-from vmq.cli.target import Scheme, Target
+from vmq.cli.mqtt.client import Client
+from vmq.cli.mqtt.options import Connection
+from vmq.cli.mqtt.target import Scheme, Target
 
 SCHEMES = ("mqtt", "mqtts", "ws", "wss")
 
@@ -107,7 +107,7 @@ def test_whoever_is_refused_leaves_a_server_that_does_not_close(stage: Stage) ->
 
 
 def test_a_timeout_leaves_no_connection_open(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vmq.cli.client.CONNECT_TIMEOUT", 1.0)
+    monkeypatch.setattr("vmq.cli.mqtt.client.CONNECT_TIMEOUT", 1.0)
     done = stage.pub(say_nothing)
     assert done.code == 1
     assert "no answer" in done.err

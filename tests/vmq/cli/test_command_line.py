@@ -43,7 +43,9 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"vmq {vmq.__version__}\n"
 
 
-@pytest.mark.parametrize(("argument", "own"), [("--version", set()), ("why", {"vmq.cli.why"})])
+@pytest.mark.parametrize(
+    ("argument", "own"), [("--version", set()), ("why", {"vmq.cli.admin.why"})]
+)
 def test_the_commands_that_were_not_called_cost_nothing(argument: str, own: set[str]) -> None:
     script = """
 import sys

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from vmq.cli.console import CliError
 from vmq.cli.demo import Demo
 from vmq.cli.main import main
+from vmq.cli.terminal.console import CliError
 
 
 @pytest.fixture(autouse=True)

@@ -10,9 +10,9 @@ import pytest
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.wire import Wire
-from vmq.bench.address import parse_address
-from vmq.bench.loop import Loop
-from vmq.bench.transport import Endpoint
+from vmq.bench.load.address import parse_address
+from vmq.bench.load.loop import Loop
+from vmq.bench.load.transport import Endpoint
 from vmq.cli.demo_devices import FAULTY, PERIOD, Device, Field
 
 

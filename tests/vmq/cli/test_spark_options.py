@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from vmq import config_load
-from vmq.cli.console import CliError, UsageError
 from vmq.cli.spark_options import master_of, pairs, password_of, place_of, server_of
+from vmq.cli.terminal.console import CliError, UsageError
+from vmq.config import load as config_load
 
 
 def test_pairs() -> None:

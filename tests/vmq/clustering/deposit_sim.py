@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 from tests.vmq.clustering.replica_sim import MemoryDb
-from vmq.clustering.deposits import Deposits
-from vmq.clustering.directory import Follower
-from vmq.clustering.message import Message
-from vmq.clustering.moves import Batch
-from vmq.clustering.publishes import Publish
-from vmq.clustering.records import Record
-from vmq.clustering.replica_messages import AskTaken, Deposit, Given, IsTaken, Settled
-from vmq.clustering.safekeeping import Safekeeping
-from vmq.clustering.spool import outgoing_key
-from vmq.clustering.wire import HEAD, close, encode_into
-from vmq.store import Store
+from vmq.clustering.delivery.outbox_storage import outgoing_key
+from vmq.clustering.directory.directory import Follower
+from vmq.clustering.directory.records import Record
+from vmq.clustering.hinted_handoff.hints_in import Safekeeping
+from vmq.clustering.hinted_handoff.hints_out import Deposits
+from vmq.clustering.messages.base import Message
+from vmq.clustering.messages.codec import HEAD, close, encode_into
+from vmq.clustering.messages.publishes import Publish
+from vmq.clustering.messages.replication import AskTaken, Deposit, Given, IsTaken, Settled
+from vmq.clustering.messages.takeover import Batch
+from vmq.store.store import Store
 
 Done = Callable[[bool], None]
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from tests.vmq.support import House
-from vmq.clustering.directory import Directory
-from vmq.clustering.lanes import Lanes
-from vmq.clustering.reconcile import Reconciler
-from vmq.clustering.retained import Retained
-from vmq.clustering.routing import Routing
-from vmq.registry import Registry
+from vmq.clustering.delivery.outboxes import Lanes
+from vmq.clustering.directory.directory import Directory
+from vmq.clustering.directory.reconcile import Reconciler
+from vmq.clustering.routing.retained import Retained
+from vmq.clustering.routing.routing import Routing
+from vmq.core.registry import Registry
 from vmq_cluster.effects import Changed
 
 #: Prefix, key and value, and for writes that nodes make the time and the writer.

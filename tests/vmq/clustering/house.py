@@ -25,11 +25,11 @@ from tests.support.wire import (
 from tests.vmq.clustering.nodes import address, clustering, config, together
 from tests.vmq.sockets import Peer, peer_of
 from vmq.broker import Broker
-from vmq.clustering.replicas import Replicas
-from vmq.clustering.replication import Replication
-from vmq.config import Config, StoreOptions
-from vmq.store import Store
-from vmq.store_tools import check
+from vmq.clustering.replication.leader import Replicas
+from vmq.clustering.replication.service import Replication
+from vmq.config.options import Config, StoreOptions
+from vmq.store.store import Store
+from vmq.store.tools import check
 from vmq_cluster.messages import Frame
 
 

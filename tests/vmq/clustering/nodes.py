@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from tests.support.ports import lasting_port
 from tests.support.until import until
 from vmq.broker import Broker
-from vmq.clustering.clustering import Clustering
-from vmq.config import BrokerOptions, ClusterOptions, Config, ListenerOptions, StoreOptions
+from vmq.clustering.node.node import Clustering
+from vmq.config.options import BrokerOptions, ClusterOptions, Config, ListenerOptions, StoreOptions
 from vmq_cluster.messages import Frame, Received
 
 

@@ -12,10 +12,8 @@ from typing import Any
 
 import msgspec
 
-from vmq.clustering.copies import Copies, Copy
-from vmq.clustering.message import Message
-from vmq.clustering.promotion import close, promote, whence
-from vmq.clustering.replica_messages import (
+from vmq.clustering.messages.base import Message
+from vmq.clustering.messages.replication import (
     Ask,
     Changes,
     Confirm,
@@ -32,14 +30,16 @@ from vmq.clustering.replica_messages import (
     Unknown,
     Whence,
 )
-from vmq.clustering.replicas import Replicas
-from vmq.clustering.returning import done_inflight, done_waiting, take_out, undone
-from vmq.clustering.searching import Searcher
-from vmq.message import Delivery
-from vmq.message import Message as Published
-from vmq.store import Store, StoredSession
-from vmq.store_lines import is_end, scan_line
-from vmq.store_open import stored_sessions
+from vmq.clustering.replication.discovery import Searcher
+from vmq.clustering.replication.follower import Copies, Copy
+from vmq.clustering.replication.leader import Replicas
+from vmq.clustering.replication.promotion import close, promote, whence
+from vmq.clustering.replication.reconcile import done_inflight, done_waiting, take_out, undone
+from vmq.mqtt.message import Delivery
+from vmq.mqtt.message import Message as Published
+from vmq.store.lines import is_end, scan_line
+from vmq.store.opening import stored_sessions
+from vmq.store.store import Store, StoredSession
 
 _DECODER: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
     Ask
@@ -60,7 +60,7 @@ _DECODER: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
 
 
 class MemoryDb:
-    """What `vmq.store` uses of plyvel."""
+    """What `vmq.store.store` uses of plyvel."""
 
     def __init__(self) -> None:
         self.records: dict[bytes, bytes] = {}
@@ -156,7 +156,9 @@ class Node:
     def restore(self, stored: StoredSession) -> None:
         session = Session(stored.number, stored.last + 1, stored.last_order + 1)
         origin = whence(self.store, stored.number)
-        if origin is not None and origin.is_open:  # as `vmq.clustering.returning.guard` does
+        if (
+            origin is not None and origin.is_open
+        ):  # as `vmq.clustering.replication.reconcile.guard` does
             session.next_seq = max(session.next_seq, origin.waiting)
             session.next_order = max(session.next_order, origin.inflight)
         self.sessions[stored.client_id] = session

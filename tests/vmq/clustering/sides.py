@@ -16,14 +16,14 @@ from tests.support.peer import Peer
 from tests.support.until import until
 from tests.vmq.clustering.nodes import clustering, config, together
 from vmq.broker import Broker
-from vmq.clustering.appends import Append
-from vmq.clustering.arrivals import M
-from vmq.clustering.lanes import Lanes
-from vmq.clustering.publishes import Publish
-from vmq.clustering.wire import count_of
-from vmq.config import StoreOptions
-from vmq.core import Core
-from vmq.store import Store
+from vmq.clustering.delivery.inbox import M
+from vmq.clustering.delivery.outboxes import Lanes
+from vmq.clustering.messages.codec import count_of
+from vmq.clustering.messages.publishes import Publish
+from vmq.clustering.messages.streams import Append
+from vmq.config.options import StoreOptions
+from vmq.core.context import Core
+from vmq.store.store import Store
 from vmq_cluster.node import ClusterNode
 
 
@@ -183,7 +183,7 @@ async def sides(folder: Path, **options: Any) -> AsyncIterator[tuple[Side, Side]
     a = Side(folder, "a", **options)
     b = Side(folder, "b", join=[f"ipc://{folder}/a.socket"])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vmq.clustering.clustering.Lanes", Recording)
+        patch.setattr("vmq.clustering.node.node.Lanes", Recording)
         try:
             await a.start()
             await b.start()

@@ -16,9 +16,9 @@ from tests.vmq.streamed import payloads_of, streams_of
 from tests.vmq.streams.flight_support import act
 from tests.vmq.streams.support import options
 from vmq.broker import Broker
-from vmq.clustering.stream_metadata import chosen
-from vmq.config import Config, ListenerOptions, StoreOptions
-from vmq.config_streams import StreamOptions
+from vmq.clustering.streams.metadata import chosen
+from vmq.config.options import Config, ListenerOptions, StoreOptions
+from vmq.config.streams import StreamOptions
 from vmq.streams.catalog import Stream
 
 

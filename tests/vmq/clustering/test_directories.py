@@ -11,9 +11,9 @@ from typing import Any, cast
 
 from tests.cluster.sim import EPOCH, Network, Node, Sim, over_seeds
 from tests.vmq.support import House
-from vmq.clustering.directory import Directory
-from vmq.clustering.pieces import PIECE
-from vmq.clustering.records import SUBSCRIBERS, Record, decode_piece
+from vmq.clustering.directory.directory import Directory
+from vmq.clustering.directory.pieces import PIECE
+from vmq.clustering.directory.records import SUBSCRIBERS, Record, decode_piece
 from vmq_cluster.effects import Changed, Effect
 
 IDS = ("c", "d")

@@ -18,12 +18,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from vmq.clustering import lane as lane_module
-from vmq.clustering.lane import Entry, Lane
-from vmq.clustering.publishes import Publish
-from vmq.clustering.spool import stored_lanes
-from vmq.clustering.wire import HEAD, decode_parcel, without
-from vmq.store_open import open_store
+from vmq.clustering.delivery import outbox as lane_module
+from vmq.clustering.delivery.outbox import Entry, Lane
+from vmq.clustering.delivery.outbox_storage import stored_lanes
+from vmq.clustering.messages.codec import HEAD, decode_parcel, without
+from vmq.clustering.messages.publishes import Publish
+from vmq.store.opening import open_store
 
 #: Parcels by their keys, in order, and of each the payloads with their bytes.
 Parcels = dict[bytes, list[tuple[bytes, int]]]
@@ -35,7 +35,7 @@ def contents(raw: bytes) -> list[bytes]:
 
 
 class LaneMachine(RuleBasedStateMachine):
-    """One lane with its store, which `vmq.clustering.lanes` and the committer would have in their hands."""
+    """One lane with its store, which `vmq.clustering.delivery.outboxes` and the committer would have in their hands."""
 
     @initialize()
     def begin(self) -> None:

@@ -15,10 +15,10 @@ from tests.support.until import until
 from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.nodes import clustering, config, is_subscribed, together
 from vmq.broker import Broker
-from vmq.clustering import sessions
-from vmq.clustering.mover import Mover
-from vmq.config import Config, QueueOptions, StoreOptions
-from vmq.queue import Queue
+from vmq.clustering.takeover import local_sessions as sessions
+from vmq.clustering.takeover.takeover import Mover
+from vmq.config.options import Config, QueueOptions, StoreOptions
+from vmq.core.queue import Queue
 
 #: Messages that wait before the move begins.
 BACKLOG = 1500

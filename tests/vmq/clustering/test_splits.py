@@ -15,9 +15,9 @@ from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.house import House, house, publish, store_of, subscribed
 from tests.vmq.clustering.nodes import clustering, is_subscribed, knows
 from vmq.broker import Broker
-from vmq.clustering.elsewhere import ELSEWHERE
-from vmq.clustering.replica_messages import IsWhence
-from vmq.config import QueueOptions
+from vmq.clustering.messages.replication import IsWhence
+from vmq.clustering.routing.stale_routes_stored import ELSEWHERE
+from vmq.config.options import QueueOptions
 
 
 def is_safe(nodes: House, name: str, client: str) -> bool:
@@ -150,7 +150,7 @@ async def test_nobody_waits_for_long_for_an_owner_that_knows_nothing_any_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has lost its disk, and has nothing to say of what it had."""
-    monkeypatch.setattr("vmq.clustering.patience.PATIENCE", 0.1)
+    monkeypatch.setattr("vmq.clustering.takeover.claim_queue.PATIENCE", 0.1)
     async with house(tmp_path, "ab") as nodes, Device("s") as device:
         await subscribed(nodes["b"], "s")
         await publish(nodes["b"], b"before", qos=2)

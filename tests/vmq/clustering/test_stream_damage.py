@@ -28,7 +28,7 @@ from tests.vmq.clustering.stream_nodes import (
 from tests.vmq.streamed import payloads_of, streams_of
 from tests.vmq.streams.support import options
 from vmq.broker import Broker
-from vmq.streams.errors import StreamError
+from vmq.streams.log.errors import StreamError
 from vmq.streams.logs import LogsAnywhere
 from vmq.streams.mending import mend
 from vmq.streams.places import PageQuery

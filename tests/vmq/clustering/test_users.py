@@ -13,7 +13,7 @@ from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.nodes import address, clustering, config, is_subscribed, knows, pair
 from vmq.admin import cluster as admin
 from vmq.broker import Broker
-from vmq.config import Config, SessionOptions
+from vmq.config.options import Config, SessionOptions
 
 BAD_ID = 2
 

@@ -1,4 +1,4 @@
-"""A cluster of machines of `vmq.clustering.moving`, driven by one seed: lanes, records, one session, one client.
+"""A cluster of machines of `takeover.machine`, driven by one seed: lanes, records, one session, one client.
 
 Every lane from a node to another keeps its order and survives crashes; different lanes run at different speeds.
 Records go round by themselves, slower or faster than any lane, and the latest wins. A node publishes to the node that
@@ -26,12 +26,12 @@ from tests.vmq.clustering.world_node import (
     entry_of,
     mid_of,
 )
-from vmq.clustering.known import Known
-from vmq.clustering.moves import Batch, Inherited, Mark
-from vmq.clustering.moving import Moving
-from vmq.clustering.publishes import Publish
-from vmq.clustering.records import Record, taken_over
-from vmq.clustering.stretches import Stretches
+from vmq.clustering.delivery.peers import Known
+from vmq.clustering.directory.records import Record, taken_over
+from vmq.clustering.hinted_handoff.route_intervals import Stretches
+from vmq.clustering.messages.publishes import Publish
+from vmq.clustering.messages.takeover import Batch, Inherited, Mark
+from vmq.clustering.takeover.machine import Moving
 
 
 class World:

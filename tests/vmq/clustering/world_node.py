@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Set
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vmq.clustering.here import Kind, Verdict
-from vmq.clustering.moves import Entry, Mark, Move, Who
-from vmq.clustering.moving import Moving
-from vmq.clustering.records import Record, taken_over
+from vmq.clustering.directory.records import Record, taken_over
+from vmq.clustering.messages.takeover import Entry, Mark, Move, Who
+from vmq.clustering.takeover.machine import Moving
+from vmq.clustering.takeover.port import Kind, Verdict
 
 if TYPE_CHECKING:
     from tests.vmq.clustering.world import World

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from tests.support.broker_process import BrokerProcess
 from vmq.broker import Broker
-from vmq.config import (
+from vmq.config.options import (
     BrokerOptions,
     ClusterOptions,
     Config,

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from vmq.admin.paths import socket_of
 from vmq.broker import Broker, StartError
-from vmq.config import BrokerOptions, Config
+from vmq.config.options import BrokerOptions, Config
 
 # ruff: noqa: ASYNC240 - files of a test's own folder block nobody
 

@@ -16,8 +16,8 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.streams import connect_tcp
 from tests.support.until import until
 from tests.support.wire import TIMEOUT
-from vmq.config import ListenerOptions
-from vmq.core import Counters
+from vmq.config.options import ListenerOptions
+from vmq.core.context import Counters
 from vmq.http.guard import Guards
 
 

@@ -11,7 +11,7 @@ from aiohttp import ClientSession
 from tests.support.broker_process import BrokerProcess
 from tests.vmq.http.conftest import get
 from vmq import Broker
-from vmq.config import BrokerOptions, Config, ListenerOptions
+from vmq.config.options import BrokerOptions, Config, ListenerOptions
 
 HEALTH = ("/health", "/health/live", "/health/ready", "/health/ping", "/health/listeners")
 
@@ -34,7 +34,7 @@ def test_listeners_are_shown_with_their_real_addresses(web_broker: BrokerProcess
 @pytest.fixture
 async def embedded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Broker]:
     # A machine that is busy with others makes the loop late; which is a reason in one test and in no other.
-    monkeypatch.setattr("vmq.health.UNWELL_LAG", 60.0)
+    monkeypatch.setattr("vmq.runtime.health.UNWELL_LAG", 60.0)
     config = Config(
         broker=BrokerOptions(data_dir=str(tmp_path)),
         listeners={

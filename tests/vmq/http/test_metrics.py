@@ -10,10 +10,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.support.broker_process import BrokerProcess
 from tests.support.wire import Wire
 from tests.vmq.http.conftest import get
-from vmq.histogram import Histogram
+from vmq.core.retained import NODE_SIZE, size_of
 from vmq.http.metrics import to_prometheus
-from vmq.metrics import COUNTERS, GAUGES, HISTOGRAMS, Family, Sample
-from vmq.retain import NODE_SIZE, size_of
+from vmq.runtime.histogram import Histogram
+from vmq.runtime.metrics import COUNTERS, GAUGES, HISTOGRAMS, Family, Sample
 
 
 def scrape(broker: BrokerProcess) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.authority import Authority
-from vmq.config import Certificate, ListenerOptions
+from vmq.config.options import Certificate, ListenerOptions
 from vmq.listeners.certificates import CertificateError, build_context, files_of, stamp_of
 
 

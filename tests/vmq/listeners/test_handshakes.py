@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.vmq.support import Clock
-from vmq.core import Counters
+from vmq.core.context import Counters
 from vmq.listeners.handshakes import SHARE, Handshakes
 
 

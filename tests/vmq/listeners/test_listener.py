@@ -11,9 +11,9 @@ import pytest
 from tests.support.until import until
 from tests.support.wire import connect_packet
 from tests.vmq.support import House
-from vmq.config import Config, ListenerOptions
-from vmq.connection import Connection
+from vmq.config.options import Config, ListenerOptions
 from vmq.listeners.listener import Listener
+from vmq.protocol.connection import Connection
 
 TIMEOUT = 30.0
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vmq.config_listeners import ListenerOptions
-from vmq.config_values import parse_origin
+from vmq.config.listeners import ListenerOptions
+from vmq.config.values import parse_origin
 from vmq.listeners.origins import Origins, is_this_host
 
 HERE = "ws://127.0.0.1:8083"

@@ -8,7 +8,7 @@ import pytest
 import uvloop
 
 from vmq.broker import Broker
-from vmq.config import BrokerOptions, Config, ListenerOptions
+from vmq.config.options import BrokerOptions, Config, ListenerOptions
 from vmq.listeners.sockets import Accepted, bind
 
 TIMEOUT = 30.0

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.authority import Authority
-from vmq.config import ListenerOptions
+from vmq.config.options import ListenerOptions
 from vmq.listeners.certificates import build_context
 from vmq.listeners.tls import PIECE, Tls, common_name
 

@@ -24,14 +24,14 @@ from tests.support.wire import (
 )
 from tests.vmq.mqtt.strategies import cut
 from tests.vmq.support import House, MemoryTransport, split_packets
-from vmq.connection import Connection
 from vmq.listeners.websocket import (
     FRAME_SIZE,
     FRAMES_A_PASS,
     WebSocket,
     choose_subprotocol,
 )
-from vmq.session import PACKETS_A_PASS
+from vmq.protocol.connection import Connection
+from vmq.protocol.session import PACKETS_A_PASS
 
 MAX_SIZE = 10_000
 

@@ -12,7 +12,7 @@ from vmq_hooks import Plugin
 
 from tests.vmq.sockets import TIMEOUT, Peer, config_in, peer_of
 from vmq.broker import Broker
-from vmq.config import AuthOptions, ListenerOptions, PluginOptions
+from vmq.config.options import AuthOptions, ListenerOptions, PluginOptions
 
 __all__ = ["TIMEOUT", "Peer", "Plugin", "options", "peer_of", "serving"]
 

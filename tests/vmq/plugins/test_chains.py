@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from vmq_hooks import Accept, Cache, Message, Next, Refuse, SubscriberId
 from vmq_hooks.answers import read_delivery, read_filters
 
-from vmq.hooks import Kept
+from vmq.core.hook_sites import Kept
 from vmq.plugins.chains import NoticeChain, OnlyChain, RewriteChain, VerdictChain, settled
 from vmq.plugins.compiling import first
 from vmq.plugins.guard import Guard

@@ -8,7 +8,7 @@ import pytest
 
 from tests.vmq.plugins.support import serving
 from vmq.broker import StartError
-from vmq.config_load import load
+from vmq.config.load import load
 from vmq.plugins.checking import Checked
 
 GOOD = """

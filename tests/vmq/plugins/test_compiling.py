@@ -22,7 +22,7 @@ from tests.support.wire import (
 )
 from tests.vmq.plugins.doors import Doors
 from tests.vmq.plugins.support import TIMEOUT, options, peer_of, serving
-from vmq.config import ListenerOptions
+from vmq.config.options import ListenerOptions
 
 
 async def test_plugins_are_asked_by_priority_and_mix(tmp_path: Path) -> None:

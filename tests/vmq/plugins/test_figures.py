@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 import pytest
 from vmq_hooks.labels import MAX_SAMPLES, OTHERS
 
-from vmq.metrics import Sample
 from vmq.plugins.figures import families
 from vmq.plugins.guard import Guard
 from vmq.plugins.handle import PluginCounters, PluginGauge
+from vmq.runtime.metrics import Sample
 
 
 def samples(counters: Mapping[str, PluginCounters], name: str) -> tuple[Sample, ...]:

@@ -9,7 +9,7 @@ import pytest
 from vmq_hooks import Peer, Refuse, SubscriberId
 
 from tests.vmq.support import House
-from vmq.hooks import Pending
+from vmq.core.hook_sites import Pending
 from vmq.plugins.logins import COST, Logins
 
 WRONG = Refuse("wrong password", bad_credentials=True)

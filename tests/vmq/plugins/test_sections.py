@@ -8,10 +8,10 @@ from typing import Annotated
 import msgspec
 import pytest
 
-from vmq.config import Config, ConfigError, PluginOptions
-from vmq.config_load import changed, load
-from vmq.config_plugins import own_config
-from vmq.reload import changes
+from vmq.config.load import changed, load
+from vmq.config.options import Config, ConfigError, PluginOptions
+from vmq.config.plugins import own_config
+from vmq.config.reload import changes
 
 
 class Own(msgspec.Struct, forbid_unknown_fields=True):

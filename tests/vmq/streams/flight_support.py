@@ -13,11 +13,11 @@ from typing import Any, Final, TypeVar
 
 from pyarrow import flight
 
-from vmq.config_streams import StreamOptions
+from vmq.config.streams import StreamOptions
 from vmq.streams.catalog import Catalog
-from vmq.streams.commits import Commits
-from vmq.streams.flight import MOST_CALLS, StreamServer
-from vmq.streams.front import Front, Orders
+from vmq.streams.flight.front import Front, Orders
+from vmq.streams.flight.service import MOST_CALLS, StreamServer
+from vmq.streams.log.commits import Commits
 
 #: How programs reach a server: at its own port, or by way of a front.
 FACES: Final = ("server", "front")

@@ -6,10 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from vmq.config_streams import StreamOptions
-from vmq.streams.cursor import Reader
-from vmq.streams.partition import Partition
-from vmq.streams.schema import STORED
+from vmq.config.streams import StreamOptions
+from vmq.streams.log.cursor import Reader
+from vmq.streams.log.partition import Partition
+from vmq.streams.log.schema import STORED
 
 Row = dict[str, Any]
 

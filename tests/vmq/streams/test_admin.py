@@ -7,8 +7,8 @@ import pytest
 from tests.vmq.streams.support import options
 from vmq.streams.admin import create_stream, delete_stream, list_streams, show_stream
 from vmq.streams.catalog import Catalog
-from vmq.streams.commits import Commits
-from vmq.streams.errors import StreamError, UnknownStreamError
+from vmq.streams.log.commits import Commits
+from vmq.streams.log.errors import StreamError, UnknownStreamError
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import pytest
 
 from tests.vmq.streams.support import Clock, options, payloads
 from vmq.streams.appender import REFUSED, ROW, Appender
-from vmq.streams.commits import STEP, Commits
-from vmq.streams.partition import Partition
+from vmq.streams.log.commits import STEP, Commits
+from vmq.streams.log.partition import Partition
 
 
 @pytest.fixture

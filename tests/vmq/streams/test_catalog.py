@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.vmq.streams.support import options, payloads
-from vmq.config_streams import StreamOptions
+from vmq.config.streams import StreamOptions
 from vmq.streams.catalog import Catalog
-from vmq.streams.commits import Commits
-from vmq.streams.errors import StreamError, UnknownPartitionError, UnknownStreamError
+from vmq.streams.log.commits import Commits
+from vmq.streams.log.errors import StreamError, UnknownPartitionError, UnknownStreamError
 
 
 @pytest.fixture

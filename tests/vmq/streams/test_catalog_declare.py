@@ -6,7 +6,7 @@ import pytest
 
 from tests.vmq.streams.support import options, payloads
 from tests.vmq.streams.test_catalog import Opener, append, opened
-from vmq.streams.errors import StreamError
+from vmq.streams.log.errors import StreamError
 
 __all__ = ["opened"]
 

@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 
 from tests.vmq.streams.support import options, payloads
-from vmq.config_streams import StreamOptions
+from vmq.config.streams import StreamOptions
 from vmq.streams.appender import REFUSED
 from vmq.streams.catalog import Catalog, Stream
-from vmq.streams.commits import Commits
-from vmq.streams.cursor import Cursor, offset_at
 from vmq.streams.damaged import open_partition
-from vmq.streams.errors import DamagedError
 from vmq.streams.extents import Extents
+from vmq.streams.log.commits import Commits
+from vmq.streams.log.cursor import Cursor, offset_at
+from vmq.streams.log.errors import DamagedError
+from vmq.streams.log.partition import Partition
 from vmq.streams.mending import mend, mend_partition
-from vmq.streams.partition import Partition
 from vmq.streams.stored import StoredStream
 
 Opener = Callable[..., Catalog]

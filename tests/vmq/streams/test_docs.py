@@ -10,9 +10,9 @@ import pytest
 
 from tests.vmq.streams.flight_support import Running
 from tests.vmq.streams.support import make, options, put, rows_from
-from vmq.config import ListenerOptions, StreamOptions
-from vmq.config_listeners import problems_of
-from vmq.streams.flight import StreamServer
+from vmq.config.listeners import problems_of
+from vmq.config.options import ListenerOptions, StreamOptions
+from vmq.streams.flight.service import StreamServer
 
 PAGE = Path(__file__).parents[3] / "docs" / "streams.md"
 

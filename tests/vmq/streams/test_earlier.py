@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.vmq.streams.support import make, put, row
 from vmq.streams.earlier import Earlier, rows_behind
-from vmq.streams.partition import Partition
+from vmq.streams.log.partition import Partition
 
 Messages = list[tuple[bytes, bytes]]
 

@@ -11,10 +11,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.vmq.streams.support import Clock, Row, make, plain, put, row
 from tests.vmq.support import RAM
-from vmq.streams.cursor import Cursor, Reader, offset_at
-from vmq.streams.errors import OutOfRangeError
-from vmq.streams.far import FarCursor, FarLog, locate
-from vmq.streams.merge import join, merge
+from vmq.streams.flight.far import FarCursor, FarLog, locate
+from vmq.streams.log.cursor import Cursor, Reader, offset_at
+from vmq.streams.log.errors import OutOfRangeError
+from vmq.streams.log.merging import join, merge
 
 
 class LogModel(RuleBasedStateMachine):

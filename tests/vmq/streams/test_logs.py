@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from tests.vmq.streams.support import Clock, options, put, read_all, row
 from tests.vmq.support import RAM
 from vmq.mqtt.topics import matches
-from vmq.streams.cursor import Reader
-from vmq.streams.errors import AwayError, StreamError
+from vmq.streams.log.cursor import Reader
+from vmq.streams.log.errors import AwayError, StreamError
+from vmq.streams.log.message import TailQuery
+from vmq.streams.log.partition import Partition
 from vmq.streams.logs import COLUMNS, LogsAnywhere, Span, page_of
-from vmq.streams.message import TailQuery
-from vmq.streams.partition import Partition
 from vmq.streams.places import Extent, Page, PageQuery
 from vmq.streams.tail import Tail
 

@@ -12,10 +12,10 @@ import pytest
 
 from tests.vmq.streams.support import options, put, read_all, rows_from
 from vmq.streams.catalog import lock_folder, write_definition
-from vmq.streams.errors import DamagedError, StreamError
+from vmq.streams.log.errors import DamagedError, StreamError
+from vmq.streams.log.partition import CHECKPOINT, Partition
+from vmq.streams.log.segment import index_path
 from vmq.streams.mending import mend
-from vmq.streams.partition import CHECKPOINT, Partition
-from vmq.streams.segment import index_path
 
 #: Each segment has two batches of two rows.
 SEGMENTS = 3

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.vmq.streams.support import make, payloads, plain, put, rows_from
-from vmq.streams.cursor import Reader
-from vmq.streams.errors import DamagedError
-from vmq.streams.partition import CHECKPOINT
+from vmq.streams.log.cursor import Reader
+from vmq.streams.log.errors import DamagedError
+from vmq.streams.log.partition import CHECKPOINT
 from vmq.streams.resting import RestingLog
 from vmq.streams.stored import StoredPartition
 

@@ -5,11 +5,11 @@ import pytest
 
 from tests.vmq.streams.flight_support import Running
 from tests.vmq.streams.support import options, put, row
-from vmq.streams.errors import DamagedError, StreamError, UnknownStreamError
-from vmq.streams.frame import END
-from vmq.streams.partition import CHECKPOINT
-from vmq.streams.schema import READ
-from vmq.streams.segment import index_path
+from vmq.streams.log.errors import DamagedError, StreamError, UnknownStreamError
+from vmq.streams.log.frame import END
+from vmq.streams.log.partition import CHECKPOINT
+from vmq.streams.log.schema import READ
+from vmq.streams.log.segment import index_path
 from vmq.streams.stored import StoredStream, export_parquet, find_folder, names
 
 

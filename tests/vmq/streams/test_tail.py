@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from tests.vmq.streams.support import Clock, options, put, row
 from tests.vmq.support import RAM
-from vmq.config_streams import StreamOptions
+from vmq.config.streams import StreamOptions
 from vmq.mqtt.topics import matches
-from vmq.streams.cursor import Log
-from vmq.streams.errors import OutOfRangeError, StreamError, UnknownPartitionError
+from vmq.streams.log.cursor import Log
+from vmq.streams.log.errors import OutOfRangeError, StreamError, UnknownPartitionError
+from vmq.streams.log.message import Message, TailQuery
+from vmq.streams.log.partition import Partition
 from vmq.streams.logs import LogsHere
-from vmq.streams.message import Message, TailQuery
-from vmq.streams.partition import Partition
 from vmq.streams.resting import RestingLog
 from vmq.streams.stored import StoredPartition
 from vmq.streams.tail import Tail

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from vmq.config import Config
-from vmq.overrides import LiveConfig
-from vmq.share import Share
+from vmq.config.options import Config
+from vmq.config.overrides import LiveConfig
+from vmq.runtime.share import Share
 from vmq.workers.control import (
     Alive,
     Begin,

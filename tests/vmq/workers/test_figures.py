@@ -5,9 +5,9 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from vmq.health import Health
 from vmq.http.report import FamilyReport, HistogramReport, ListenerReport, Report
-from vmq.metrics import Labels, Sample
+from vmq.runtime.health import Health
+from vmq.runtime.metrics import Labels, Sample
 from vmq.workers.figures import listeners_of, metrics_of, rows_of, status_of
 
 INFINITY = float("inf")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from vmq.admin.errors import RefusedError
-from vmq.config import BrokerOptions, ClusterOptions, Config
+from vmq.config.options import BrokerOptions, ClusterOptions, Config
 from vmq.workers import leaving
 from vmq.workers.asking import Client, UnreachableError
 from vmq.workers.plan import Plan

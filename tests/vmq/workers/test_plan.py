@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmq.config import (
+from vmq.config.checks import check
+from vmq.config.options import (
     BrokerOptions,
     ClusterOptions,
     Config,
@@ -15,8 +16,7 @@ from vmq.config import (
     LimitOptions,
     ListenerOptions,
 )
-from vmq.config_checks import check
-from vmq.overrides import LiveConfig
+from vmq.config.overrides import LiveConfig
 from vmq.workers.plan import Plan, are_needed, count_of
 
 LISTENERS = {

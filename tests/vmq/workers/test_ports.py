@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from vmq.config import Config, ListenerOptions
+from vmq.config.options import Config, ListenerOptions
 from vmq.listeners.sockets import bind
 from vmq.workers.ports import PortError, Ports
 

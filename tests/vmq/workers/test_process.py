@@ -10,9 +10,9 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from vmq.config import Config
-from vmq.overrides import LiveConfig
-from vmq.share import Share
+from vmq.config.options import Config
+from vmq.config.overrides import LiveConfig
+from vmq.runtime.share import Share
 from vmq.workers.control import Begin, Settings
 from vmq.workers.process import State, Worker
 

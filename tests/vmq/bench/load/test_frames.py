@@ -1,0 +1,89 @@
+"""Blocks of messages against the codec."""
+
+import pytest
+
+from vmq.bench.load.frames import (
+    HEADER,
+    MAX_BLOCK,
+    PACKET_ID_CYCLE,
+    Frames,
+    block_size,
+    packet_id_of,
+)
+from vmq.mqtt import encoder
+from vmq.mqtt.decoder import Decoder
+
+TOPIC = b"bench/p3/d/t"
+
+
+def packets(data: bytearray) -> list[bytes]:
+    decoder = Decoder()
+    decoder.feed(bytes(data))
+    found = []
+    while decoder.next():
+        found.append(decoder.data[decoder.start : decoder.end])
+    assert decoder.waiting_bytes() == 0
+    return found
+
+
+def payload_of(frames: Frames, packet: bytes) -> bytes:
+    return packet[frames.payload_at :]
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("size", [8, 9, 16, 64, 130, 1000])
+@pytest.mark.parametrize("number", [0, 1, 31, 128, 4099, 33_000])
+@pytest.mark.parametrize("count", [1, 64, 512])
+def test_blocks_hold_what_the_codec_would_write(
+    qos: int, size: int, number: int, count: int
+) -> None:
+    frames = Frames(TOPIC, 3, size, qos, per_block=count)
+    found = packets(frames.numbered(number))
+    assert len(found) == count
+    for index, packet in enumerate(found):
+        sequence = number * count + index
+        payload = payload_of(frames, packet)
+        assert len(payload) == size
+        assert payload[:HEADER] == (3).to_bytes(4, "big") + sequence.to_bytes(4, "big")
+        assert packet == encoder.publish(TOPIC, payload, qos, packet_id_of(sequence), False, False)
+        plain = encoder.publish(TOPIC, payload, qos, 0, False, False)
+        assert frames.one(sequence) == plain
+        assert frames.sequence_of(plain) == sequence
+    wanted = b"".join(frames.one(number * count + index) for index in range(count))
+    assert frames.plain(number) == wanted
+
+
+def test_payloads_of_neighbours_differ_in_several_places() -> None:
+    frames = Frames(TOPIC, 0, 64, 0)
+    one, other = frames.one(10), frames.one(11)
+    differing = [at for at in range(len(one)) if one[at] != other[at]]
+    assert len(differing) == 4
+    assert differing[-1] == len(one) - 1
+
+
+def test_packet_ids_go_around() -> None:
+    assert packet_id_of(0) == 1
+    assert packet_id_of(PACKET_ID_CYCLE - 1) == PACKET_ID_CYCLE
+    assert packet_id_of(PACKET_ID_CYCLE) == 1
+    frames = Frames(TOPIC, 0, 8, 1)
+    last = packets(frames.numbered(PACKET_ID_CYCLE // MAX_BLOCK - 1))[-1]
+    assert last[frames.id_at : frames.id_at + 2] == PACKET_ID_CYCLE.to_bytes(2, "big")
+    first = packets(frames.numbered(PACKET_ID_CYCLE // MAX_BLOCK))[0]
+    assert first[frames.id_at : frames.id_at + 2] == b"\0\1"
+
+
+def test_blocks_far_apart_can_be_had_in_any_order() -> None:
+    frames = Frames(TOPIC, 0, 16, 2, per_block=16)
+    wanted = [0, 7, 3, 8, 1, 2, 0, 9]
+    for number in wanted:
+        assert frames.sequence_of(frames.one(number * 16)) == number * 16
+        numbered = frames.numbered(number)
+        assert int.from_bytes(numbered[frames.id_at : frames.id_at + 2], "big") == number * 16 + 1
+
+
+def test_blocks_are_smaller_where_there_are_many_or_long_messages() -> None:
+    sizes = [block_size(*each) for each in ((20, 10), (100, 10), (100, 1000), (1_000_000, 10))]
+    assert sizes[0] == MAX_BLOCK
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-1] == 1
+    assert all(size & (size - 1) == 0 for size in sizes)

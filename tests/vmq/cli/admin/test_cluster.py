@@ -1,0 +1,66 @@
+"""`vmq cluster` and the options of `vmq start`, as programs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.support.broker_process import BrokerProcess
+from tests.vmq.cli.program import here, run
+from vmq.admin.cluster import MemberRow
+from vmq.cli.admin.cluster import COLUMNS
+
+
+def members(broker: BrokerProcess) -> dict[str, dict[str, Any]]:
+    done = here("cluster", "status", "--json", "--data-dir", str(broker.data_dir))
+    assert (done.code, done.err) == (0, "")
+    return {row["node"]: row for row in json.loads(done.out)}
+
+
+def node(name: str, key: Path, *more: str) -> BrokerProcess:
+    listen = ("--cluster-listen", "tcp://127.0.0.1:0", "--cluster-key", str(key))
+    return BrokerProcess.start(args=("--node-name", name, *listen, *more))
+
+
+def test_the_columns_are_those_of_the_api() -> None:
+    assert set(COLUMNS.every) == set(MemberRow.__struct_fields__)
+
+
+def test_a_key_is_made_once(tmp_path: Path) -> None:
+    key = tmp_path / "cluster.key"
+    assert run("cluster", "keygen", str(key)).code == 0
+    assert key.stat().st_mode & 0o777 == 0o600
+    again = here("cluster", "keygen", str(key))
+    assert (again.code, again.err) == (1, f"vmq: error: cannot write {key}: File exists\n")
+    assert len(here("cluster", "keygen").out.strip()) == len(key.read_text().strip()) == 40
+
+
+def test_two_processes_become_one_cluster_and_part(tmp_path: Path) -> None:
+    key = tmp_path / "cluster.key"
+    run("cluster", "keygen", str(key))
+    with node("a", key) as a:
+        seed = members(a)["a"]["address"]
+        with node("b", key) as b:
+            there = ("--data-dir", str(b.data_dir))
+            joined = here("cluster", "join", seed, "--json", *there)
+            assert json.loads(joined.out) == {"address": seed, "status": "joined"}
+            assert sorted(members(b)) == ["a", "b"]
+            table = here("cluster", "status", *there).out.decode().splitlines()
+            assert [line.split()[:2] for line in table] == [
+                ["node", "status"],
+                ["a", "joined"],
+                ["b", "joined"],
+            ]
+            refused = here("cluster", "remove", "c", *there)
+            assert (refused.code, "accepted: a" in refused.err) == (1, True)
+            left = here("cluster", "leave", "--timeout", "20", "--json", *there)
+            assert json.loads(left.out) == {"node": "b", "complete": True}
+            assert b.wait() == 0
+
+
+def test_a_broker_that_is_no_node_says_so(tmp_path: Path) -> None:
+    with BrokerProcess.start(data_dir=tmp_path) as broker:
+        done = here("cluster", "status", "--data-dir", str(broker.data_dir))
+        assert done.code == 1
+        assert "cluster.listen is not set" in done.err

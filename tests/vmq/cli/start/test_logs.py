@@ -1,0 +1,115 @@
+"""The lines of the broker's log."""
+
+import json
+import logging
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from vmq.cli.start.logs import LineFormatter, configure
+
+
+def record(message: str, *arguments: object, level: int = logging.INFO) -> logging.LogRecord:
+    return logging.LogRecord("vmq.test", level, "file", 1, message, arguments, None)
+
+
+def test_an_event_is_a_line_of_time_level_and_message() -> None:
+    line = LineFormatter().format(record("closed client=%s", "c1"))
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z info closed client=c1", line)
+
+
+def test_of_several_workers_each_names_itself_in_its_lines() -> None:
+    assert LineFormatter(worker=3).format(record("closed")).endswith("Z info worker=3 closed")
+
+
+@pytest.mark.parametrize("text", ["a\nb", "a\rb", "a\x1b[2Jb", "a\x85b", "a\u2028b", "a\x00b"])
+def test_what_a_stranger_sent_cannot_begin_a_line_or_steer_the_terminal(text: str) -> None:
+    line = LineFormatter().format(record("closed client=%s", text))
+    assert line.isprintable()
+    assert len(line.splitlines()) == 1
+
+
+def test_other_text_stays_as_it_is() -> None:
+    assert LineFormatter().format(record("café → 茶")).endswith("café → 茶")
+
+
+def test_a_traceback_follows_its_event() -> None:
+    failed = record("failed", level=logging.ERROR)
+    try:
+        int("x")
+    except ValueError:
+        failed.exc_info = sys.exc_info()
+    first, *rest = LineFormatter().format(failed).splitlines()
+    assert first.endswith("error failed")
+    assert rest[-1].startswith("ValueError: ")
+
+
+def test_colours_only_when_asked_for() -> None:
+    warning = record("careful", level=logging.WARNING)
+    assert "\x1b" not in LineFormatter().format(warning)
+    assert "\x1b[33mwarning\x1b[0m" in LineFormatter(coloured=True).format(warning)
+
+
+@pytest.fixture
+def undisturbed() -> Iterator[None]:
+    """The logging of this process is afterwards as it was."""
+    root, ours = logging.getLogger(), logging.getLogger("vmq")
+    before = (root.handlers[:], root.level, ours.level, logging.raiseExceptions)
+    yield
+    for handler in root.handlers:
+        if handler not in before[0]:
+            handler.close()
+    root.handlers[:], logging.raiseExceptions = before[0], before[3]
+    root.setLevel(before[1])
+    ours.setLevel(before[2])
+
+
+@pytest.mark.usefixtures("undisturbed")
+def test_a_log_file_can_be_moved_away_and_opened_anew(tmp_path: Path) -> None:
+    file = tmp_path / "vmq.log"
+    log = configure("info", "json", file)
+    logging.getLogger("vmq.test").info("first")
+    file.rename(tmp_path / "vmq.log.1")
+    logging.getLogger("vmq.test").info("second")
+    log.reopen()
+    logging.getLogger("vmq.test").info("third")
+    moved = (tmp_path / "vmq.log.1").read_text().splitlines()
+    assert [json.loads(line)["message"] for line in moved] == ["first", "second"]
+    assert [json.loads(line)["message"] for line in file.read_text().splitlines()] == ["third"]
+
+
+@pytest.mark.usefixtures("undisturbed")
+def test_a_file_that_cannot_be_opened_anew_leaves_the_log_where_it_was(tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    log = configure("info", "text", folder / "vmq.log")
+    moved = folder.rename(tmp_path / "moved")
+    with pytest.raises(OSError, match="No such file"):
+        log.reopen()
+    logging.getLogger("vmq.test").info("still here")
+    assert "still here" in (moved / "vmq.log").read_text()
+
+
+@pytest.mark.usefixtures("undisturbed")
+def test_the_level_changes_live(tmp_path: Path) -> None:
+    file = tmp_path / "vmq.log"
+    log = configure("warning", "text", file)
+    logging.getLogger("vmq.test").info("unheard")
+    log.set_level("info")
+    logging.getLogger("vmq.test").info("heard")
+    assert [line.split()[2] for line in file.read_text().splitlines()] == ["heard"]
+
+
+@pytest.mark.usefixtures("undisturbed")
+def test_a_flood_is_summed_up_in_the_log(tmp_path: Path) -> None:
+    file = tmp_path / "vmq.log"
+    log = configure("info", "text", file, flood_limit=2)
+    for number in range(5):
+        logging.getLogger("vmq.test").info("closed client=%s", number)
+    log.sum_up(everything=True)
+    lines = file.read_text().splitlines()
+    assert len(lines) == 3
+    assert lines[2].endswith('info suppressed count=3 of="closed" seconds=10')

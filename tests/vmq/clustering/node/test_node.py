@@ -1,0 +1,149 @@
+"""A broker's cluster node: start, stop, health, figures."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from tests.support.until import until
+from tests.support.wire import connect_packet
+from tests.vmq.clustering.nodes import address, clustering, config, pair, together
+from tests.vmq.sockets import peer_of
+from vmq.broker import Broker, StartError
+from vmq.clustering.node.node import node_name
+from vmq.config.options import ClusterOptions, StoreOptions
+from vmq_cluster.leveldb import LevelStorage
+
+
+def figures(broker: Broker) -> dict[str, float]:
+    return {each.name: each.samples[0].value for each in clustering(broker).families()}
+
+
+def test_the_machine_names_the_node_that_nobody_named() -> None:
+    assert node_name(ClusterOptions(node_name="a")) == "a"
+    assert node_name(ClusterOptions())
+
+
+async def test_without_an_address_there_is_no_node(tmp_path: Path) -> None:
+    alone = replace(config(tmp_path, "a"), cluster=ClusterOptions())
+    async with Broker(alone) as broker:
+        assert broker.clustering is None
+        assert not any(each.name.startswith("cluster_") for each in broker.metrics.families())
+    assert not (tmp_path / "a" / "cluster").exists()
+
+
+async def test_a_configured_node_joins_and_both_know(tmp_path: Path) -> None:
+    async with pair(tmp_path) as (a, b):
+        for each in (a, b):
+            assert sorted(clustering(each).node.members) == ["a", "b"]
+            assert each.health() == []
+            found = figures(each)
+            assert found["cluster_nodes"] == found["cluster_nodes_up"] == 2
+            assert found["cluster_bytes_sent"] > 0
+            assert found["cluster_bytes_received"] > 0
+            assert found["netsplit_detected"] == 0
+        names = [family.name for family in a.metrics.families()]
+        assert "cluster_bytes_dropped" in names
+
+
+async def test_a_stopped_member_is_missed_and_comes_back_by_itself(tmp_path: Path) -> None:
+    async with Broker(config(tmp_path, "a")) as a:
+        a.set_option("cluster.allow_register_during_netsplit", "false")
+        core = a.registry().core
+        async with Broker(config(tmp_path, "b", [address(a)])) as b:
+            await together(a, b)
+            there = address(b)
+            await until(lambda: not core.cluster_is_split)
+        await until(lambda: figures(a)["netsplit_detected"] == 1)
+        assert figures(a)["netsplit_resolved"] == 0
+        assert figures(a)["cluster_nodes_up"] == 1
+        # Nobody is stopped by it, but where the options say so.
+        assert a.health() == []
+        async with peer_of(a) as peer:
+            peer.send(connect_packet("c"))
+            await peer.expect(b"\x20\x02\x00\x03")
+        # It knows the cluster: nobody tells it to join.
+        async with Broker(config(tmp_path, "b", listen=there)) as b:
+            await together(a, b)
+            await until(lambda: figures(a)["netsplit_resolved"] == 1)
+            assert not core.cluster_is_split
+            async with peer_of(a) as peer:
+                await peer.connect("c")
+
+
+async def test_a_node_that_starts_alone_knows_whom_it_misses(tmp_path: Path) -> None:
+    async with Broker(config(tmp_path, "a")) as a, Broker(config(tmp_path, "b", [address(a)])) as b:
+        await together(a, b)
+    async with Broker(config(tmp_path, "b")) as b:
+        assert b.registry().core.cluster_is_split
+
+
+async def test_a_folder_of_another_node_is_refused(tmp_path: Path) -> None:
+    first = config(tmp_path, "a")
+    async with Broker(first):
+        pass
+    other = replace(first, cluster=replace(first.cluster, node_name="b"))
+    with pytest.raises(StartError, match="cluster: the storage is that of node 'a', not of 'b'"):
+        await Broker(other).start()
+    # Nothing is left of the attempt.
+    async with Broker(first):
+        pass
+
+
+async def test_a_key_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    first = config(tmp_path, "a")
+    keyed = replace(first, cluster=replace(first.cluster, key_file=str(tmp_path / "key")))
+    with pytest.raises(StartError, match="cluster: cannot read the key"):
+        await Broker(keyed).start()
+
+
+async def test_an_address_in_use_is_refused(tmp_path: Path) -> None:
+    async with Broker(config(tmp_path, "a")) as a:
+        with pytest.raises(StartError, match="cluster: cannot listen at tcp://"):
+            await Broker(config(tmp_path, "b", listen=address(a))).start()
+
+
+async def test_a_broker_that_was_no_node_for_a_while_loses_nothing(tmp_path: Path) -> None:
+    """What was retained meanwhile is the cluster's once it is a node again, and nothing before."""
+    async with Broker(config(tmp_path, "b")) as b:
+        node = config(tmp_path, "a", [address(b)], listen=f"ipc://{tmp_path}/a.socket")
+        async with Broker(node) as a:
+            await together(a, b)
+            await a.publish("t", b"before", retain=True)
+            await until(lambda: b.registry().retained.get("t") is not None)
+        alone = replace(config(tmp_path, "a"), cluster=ClusterOptions(node_name="a"))
+        async with Broker(alone) as a:
+            await a.publish("t", b"meanwhile", retain=True)
+            await a.publish("u", b"meanwhile", retain=True)
+        async with Broker(node) as a:
+            await together(a, b)
+            for topic in ("t", "u"):
+                await until(
+                    lambda topic=topic: (  # type: ignore[misc]
+                        (found := b.registry().retained.get(topic)) is not None
+                        and found.payload == b"meanwhile"
+                    )
+                )
+
+
+async def test_with_fsync_the_metadata_are_on_the_disk_before_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And in a thread: the loop is not kept waiting for the disk."""
+    threads: list[threading.Thread] = []
+    sync = LevelStorage.sync
+
+    def seen(storage: LevelStorage) -> None:
+        threads.append(threading.current_thread())
+        sync(storage)
+
+    monkeypatch.setattr(LevelStorage, "sync", seen)
+    durable = replace(config(tmp_path, "a"), store=StoreOptions(durability="fsync"))
+    async with Broker(durable) as a:
+        begun = len(threads)
+        await a.publish("t", b"x", retain=True)
+        await until(lambda: len(threads) > begun)
+    assert threading.main_thread() not in threads

@@ -1,0 +1,384 @@
+"""Share groups across nodes: one member of the whole cluster, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.until import until
+from tests.support.wire import publish_packet
+from tests.vmq.clustering.fakes import Member, settle
+from tests.vmq.clustering.nodes import pair
+from tests.vmq.clustering.routing.test_routing import Three
+from tests.vmq.support import Client
+from vmq.clustering.messages.publishes import MAX_HOPS, Publish
+from vmq.mqtt.message import Message
+
+GROUP = "$share/g/t"
+
+
+@pytest.fixture
+def three() -> Three:
+    return Three()
+
+
+@pytest.fixture
+def durable(tmp_path: Path) -> Iterator[Three]:
+    """The same with stores."""
+    found = Three(tmp_path)
+    yield found
+    for each in found.all:
+        each.house.close()
+
+
+def worker(member: Member, number: int = 1, qos: int = 1, *, clean: bool = True) -> Client:
+    client = member.house.client(f"{member.name}{number}", clean=clean)
+    client.subscribe((GROUP, qos))
+    return client
+
+
+def policy(three: Three, name: str) -> None:
+    for each in three.all:
+        each.house.options.shared_subscription_policy = name
+
+
+def sent(member: Member) -> list[tuple[str, str]]:
+    return [(peer, message.group) for peer, message, _ in member.lanes.sent]
+
+
+@pytest.mark.parametrize("qos", (0, 1, 2))
+def test_one_member_of_another_node_gets_it_if_there_is_none_here(three: Three, qos: int) -> None:
+    workers = [worker(three.b, number, 2) for number in (1, 2)]
+    three.settle()
+    three.a.house.publish("t", b"x", qos)
+    assert [(peer, message.group, sure) for peer, message, sure in three.a.lanes.sent] == [
+        ("b", GROUP, qos > 0)
+    ]
+    three.settle()
+    assert [each.payloads() for each in workers] == [[b"x"], []]
+    counters = [each.house.core.counters for each in three.all]
+    assert [each.router_matches_local for each in counters] == [0, 1, 0]
+    assert [each.router_matches_remote for each in counters] == [1, 0, 0]
+
+
+def test_what_nobody_there_asked_for_more_than_once_goes_quickly(three: Three) -> None:
+    worker(three.b, qos=0)
+    three.settle()
+    three.a.house.publish("t", b"x", 2)
+    assert [(peer, sure) for peer, _, sure in three.a.lanes.sent] == [("b", False)]
+
+
+def test_a_run_of_packets_is_shared_out_one_by_one(three: Three) -> None:
+    worker(three.b, qos=0)
+    three.settle()
+    three.a.house.client("p").send(*(publish_packet("t", b"%d" % each) for each in range(3)))
+    assert sent(three.a) == [("b", GROUP)] * 3
+
+
+def test_members_here_are_preferred_connected_or_not(durable: Three) -> None:
+    three = durable
+    here = worker(three.a, clean=False)
+    worker(three.b)
+    three.settle()
+    three.a.house.publish("t", b"1", 1)
+    assert here.payloads() == [b"1"]
+    here.disconnect()
+    three.settle()
+    three.a.house.publish("t", b"2", 1)
+    assert sent(three.a) == []
+    # At QoS 0 it would be lost here.
+    three.a.house.publish("t", b"3", 0)
+    assert sent(three.a) == [("b", GROUP)]
+
+
+def test_connected_members_elsewhere_come_before_those_here_that_are_away(durable: Three) -> None:
+    three = durable
+    policy(three, "prefer_online_before_local")
+    here = worker(three.a, clean=False)
+    there = worker(three.b, clean=False)
+    here.disconnect()
+    three.settle()
+    three.a.house.publish("t", b"1", 1)
+    three.settle()
+    assert there.payloads() == [b"1"]
+    there.disconnect()
+    three.settle()
+    three.a.house.publish("t", b"2", 1)
+    assert sent(three.a) == []
+    assert three.a.house.queue("a1").waiting() == 1
+
+
+def test_no_other_node_is_asked_where_only_members_here_count(three: Three) -> None:
+    policy(three, "local_only")
+    worker(three.b)
+    three.settle()
+    three.a.house.publish("t", b"1", 1)
+    assert sent(three.a) == []
+    here = worker(three.a)
+    three.settle()
+    three.a.house.publish("t", b"2", 1)
+    assert here.payloads() == [b"2"]
+
+
+def test_every_member_of_the_cluster_has_the_same_chance(three: Three) -> None:
+    policy(three, "random")
+    workers = {
+        "a": [worker(three.a)],
+        "b": [worker(three.b, number) for number in (1, 2, 3)],
+        "c": [worker(three.c, number) for number in (1, 2)],
+    }
+    three.settle()
+    house = three.a.house
+    for number in range(6):
+        house.choice = number
+        house.publish("t", b"x", 0)
+        three.settle()
+    counts = {node: sum(len(each.payloads()) for each in found) for node, found in workers.items()}
+    assert counts == {"a": 1, "b": 3, "c": 2}
+
+
+def test_the_policy_of_the_publisher_overrides_the_brokers(three: Three) -> None:
+    here = worker(three.a)
+    worker(three.b, clean=False)
+    three.settle()
+    registry = three.a.house.registry
+    route = registry.route(b"t")
+    three.a.house.choice = 1
+    message = Message(b"t", b"1", 1, False)
+    registry.publish(route, message, "random")
+    assert sent(three.a) == [("b", GROUP)]
+    registry.publish(route, message, "local_only")
+    registry.publish(route, message)
+    three.a.house.maybe_settle()
+    assert len(here.take()) == 2
+
+
+def test_who_left_in_the_same_pass_is_not_chosen(three: Three) -> None:
+    here = worker(three.a)
+    worker(three.b)
+    three.settle()
+    here.unsubscribe(GROUP)
+    three.a.house.publish("t", b"1", 1)
+    assert sent(three.a) == [("b", GROUP)]
+    three.settle()
+    # And who came is, though no other node knows of it.
+    three.a.routing.set_members(["a"])
+    late = worker(three.a, 2)
+    three.a.house.publish("t", b"2", 1)
+    assert late.payloads() == [b"2"]
+
+
+def test_a_node_that_is_down_is_the_last_resort(durable: Three) -> None:
+    three = durable
+    worker(three.b)
+    away = worker(three.c, clean=False)
+    away.disconnect()
+    three.settle()
+    three.a.routing.set_up(["c"])
+    three.a.house.publish("t", b"1", 1)
+    assert sent(three.a) == [("c", GROUP)]
+    three.a.routing.set_up([])
+    three.a.house.publish("t", b"2", 1)
+    assert sent(three.a) == [("c", GROUP)] * 2, "what is durable outlives its node"
+    three.a.routing.set_members(["a", "b"])
+    three.a.house.publish("t", b"3", 1)
+    assert sent(three.a)[2:] == [("b", GROUP)]
+
+
+def test_a_node_without_a_member_left_chooses_again(three: Three) -> None:
+    at_b, at_c = worker(three.b), worker(three.c)
+    three.settle()
+    three.a.house.publish("t", b"1", 1)
+    assert sent(three.a) == [("b", GROUP)]
+    at_b.disconnect()
+    three.settle()
+    assert at_c.payloads() == [b"1"]
+
+
+def test_a_message_does_not_go_round_for_ever(
+    three: Three, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two nodes that take each other for the one with the member."""
+    caplog.set_level("INFO")
+    for each in (three.a, three.b):
+        worker(each)
+    three.settle()
+    for member in three.a, three.b:
+        # Members leave, and no node hears of the other's.
+        registry = member.house.registry
+        registry.end_session(registry.subscribers[f"{member.name}1"])
+    message = Publish(b"t", b"x", 1, "", GROUP)
+    at, hops = three.a, 0
+    while True:
+        at.lanes.sent.clear()
+        at.lanes.handlers[Publish]("c", message)
+        if not at.lanes.sent:
+            break
+        [(_, message, sure)] = at.lanes.sent
+        hops += 1
+        assert (sure, message.hops) == (True, hops)
+        at = three.b if at is three.a else three.a
+    assert hops == MAX_HOPS
+    assert "nobody is left of" in caplog.text
+
+
+def test_a_group_of_a_topic_tree_that_is_not_here_is_passed_on_or_lost(three: Three) -> None:
+    handle = three.a.lanes.handlers[Publish]
+    handle("b", Publish(b"t", b"x", 1, "elsewhere", GROUP))
+    handle("b", Publish(b"t", b"x", 1, "", GROUP))
+    assert three.a.lanes.sent == []
+    assert list(three.a.registries) == [""]
+
+
+def test_what_a_leaving_client_did_not_acknowledge_goes_to_another_node(three: Three) -> None:
+    here = worker(three.a)
+    there = worker(three.b)
+    three.settle()
+    three.a.house.publish("t", b"1", 1)
+    assert here.payloads() == [b"1"]
+    here.disconnect()
+    three.settle()
+    assert there.payloads() == [b"1"]
+
+
+def test_a_durable_session_keeps_it_unless_somebody_else_is_connected(durable: Three) -> None:
+    three = durable
+    a, b = three.a, three.b
+    here, there = worker(a, clean=False), worker(b, clean=False)
+    there.disconnect()
+    three.settle()
+    a.house.publish("t", b"1", 1)
+    here.lose()
+    assert sent(a) == []
+    b.house.client("b1", clean=False)
+    here = a.house.client("a1", clean=False)
+    three.settle()
+    assert here.payloads() == [b"1"]
+    a.routing.set_up(["c"])
+    here.lose()
+    assert sent(a) == []
+    a.routing.set_up(["b", "c"])
+    here = a.house.client("a1", clean=False)
+    assert here.payloads() == [b"1"]
+    here.lose()
+    assert sent(a) == [("b", GROUP)]
+    assert a.house.client("a1", clean=False).payloads() == []
+
+
+def test_nodes_know_whether_a_member_is_connected_and_of_others_need_not(tmp_path: Path) -> None:
+    a = Member("a", tmp_path)
+
+    def online(client_id: str) -> bool:
+        settle(a)
+        record = a.directory.record("", client_id)
+        assert record is not None
+        return record.online
+
+    shared = worker(a, clean=False)
+    plain = a.house.client("plain", clean=False)
+    plain.subscribe(("t", 1))
+    assert (online("a1"), online("plain")) == (True, True)
+    a.node.written.clear()
+    shared.disconnect()
+    plain.disconnect()
+    assert (online("a1"), online("plain")) == (False, True)
+    a.house.client("a1", clean=False)
+    assert online("a1")
+    # A broker that was killed comes back without its clients.
+    a.house.restart()
+    a.start()
+    assert (online("a1"), online("plain")) == (False, True)
+    a.house.close()
+
+
+ACTS = st.lists(
+    st.tuples(
+        st.sampled_from(["come", "leave", "publish", "settle", "down", "up"]), st.integers(0, 2)
+    ),
+    max_size=25,
+)
+
+
+@given(
+    ACTS,
+    st.sampled_from(["prefer_local", "random", "prefer_online_before_local"]),
+    st.integers(0, 5),
+)
+def test_each_message_reaches_one_member_at_most_and_one_if_any_stays(
+    acts: list[tuple[str, int]], name: str, choice: int
+) -> None:
+    three = Three()
+    policy(three, name)
+    members: dict[int, Client] = {}
+    seen: Counter[bytes] = Counter()
+    #: Published while somebody was there who stayed to the end.
+    safe: list[bytes] = []
+    number = 0
+
+    def take(client: Client) -> None:
+        for packet in client.take():
+            seen[packet.payload] += 1
+            client.acknowledge(packet)
+
+    steady = worker(three.c, 9, 1)
+    three.settle()
+    for what, at in acts:
+        node = three.all[at]
+        node.house.choice = choice
+        if what == "come" and at not in members:
+            members[at] = worker(node, 1, 1)
+        elif what == "leave" and at in members:
+            take(members[at])
+            members.pop(at).disconnect()
+        elif what == "publish":
+            number += 1
+            node.house.publish("t", b"%d" % number, 1)
+            safe.append(b"%d" % number)
+        elif what == "settle":
+            three.settle()
+            for client in (*members.values(), steady):
+                take(client)
+        elif what in ("down", "up"):
+            others = [each.name for each in three.all if each is not node]
+            node.routing.set_up(others if what == "up" else others[:1])
+    three.settle()
+    for client in (*members.values(), steady):
+        take(client)
+    assert seen == Counter(safe)
+
+
+# Real nodes
+
+
+async def test_two_brokers_share_out_what_one_publishes(tmp_path: Path) -> None:
+    async with (
+        pair(tmp_path) as (a, b),
+        a.subscribe(GROUP, qos=1) as here,
+        b.subscribe(GROUP, qos=1) as there,
+    ):
+        await until(lambda: bool(a.registry().route(b"t").shared))
+        core = a.registry().core
+        core.options.shared_subscription_policy = "random"
+        got: list[bytes] = []
+
+        async def collect(messages: Any) -> None:
+            async for message in messages:
+                got.append(message.payload)
+
+        tasks = [asyncio.create_task(collect(each)) for each in (here, there)]
+        wanted = [b"%d" % number for number in range(50)]
+        for each in wanted:
+            await a.publish("t", each, 1)
+        await until(lambda: len(got) >= len(wanted))
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert sorted(got) == sorted(wanted)
+        assert core.counters.router_matches_remote > 0

@@ -1,0 +1,353 @@
+"""SUBACKs that wait for the cluster: until every node that is up routes, and not for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from msgspec.structs import replace
+
+from tests.support.until import PATIENCE, until
+from tests.support.wire import (
+    PINGREQ_BYTES,
+    PINGRESP,
+    PUBLISH,
+    SUBACK,
+    Packet,
+    connect_packet,
+    subscribe_packet,
+)
+from tests.vmq.clustering.fakes import FakeLanes
+from tests.vmq.clustering.nodes import address, clustering, config, together
+from tests.vmq.support import Clock, House, split_packets
+from vmq.broker import Broker
+from vmq.clustering.messages.barrier import Fence, Passed
+from vmq.clustering.routing.subscribe_barrier import AGAIN_AFTER, Fencing
+from vmq.core.hook_sites import Pending
+from vmq.mqtt.message import Message
+from vmq_cluster.clocks import Dot, NodeClock
+from vmq_cluster.effects import Changed
+
+LIMIT = 5.0
+
+
+class ClockNode:
+    """A node of which nothing but its dots counts."""
+
+    def __init__(self) -> None:
+        self.is_running = True
+        self.clock = NodeClock()
+        self.watchers: list[Callable[[list[Changed]], None]] = []
+
+    def watch_steps(self, _prefix: str, callback: Callable[[list[Changed]], None]) -> None:
+        self.watchers.append(callback)
+
+    def dots(self, _prefix: str, keys: Iterable[bytes]) -> list[Dot]:
+        return [(7, int(key)) for key in keys]
+
+    def has_seen(self, dots: NodeClock) -> bool:
+        return self.clock.dominates(dots)
+
+    def see(self, *counters: int) -> None:
+        for each in counters:
+            self.clock.add((7, each))
+        for watcher in self.watchers:
+            watcher([])
+
+
+class Side:
+    """The fences of one node; what it sends waits in `lanes.sent`."""
+
+    def __init__(self) -> None:
+        self.node = ClockNode()
+        self.lanes = FakeLanes()
+        self.clock = Clock(100.0)
+        self.soon: list[Callable[[], None]] = []
+        self.later: list[tuple[float, Callable[[], None]]] = []
+        self.flushed = 0
+        self.done: list[str] = []
+        self.fencing = Fencing(
+            cast("Any", self.node),
+            cast("Any", self.lanes),
+            self.flush,
+            LIMIT,
+            self.clock,
+            self.soon.append,
+            lambda seconds, callback: self.later.append((self.clock.now + seconds, callback)),
+        )
+
+    def flush(self) -> None:
+        self.flushed += 1
+
+    def wait(self, name: str, *counters: int) -> Pending | None:
+        pending = self.fencing.wait(lambda: [b"%d" % each for each in counters])
+        if pending is not None:
+            pending.then = lambda _: self.done.append(name)
+        return pending
+
+    def end_pass(self) -> None:
+        soon = list(self.soon)
+        self.soon.clear()
+        for each in soon:
+            each()
+
+    def advance(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        due = [each for each in self.later if each[0] <= self.clock.now]
+        self.later = [each for each in self.later if each not in due]
+        for _, callback in due:
+            callback()
+
+    def sent(self) -> list[tuple[str, Any]]:
+        sent, self.lanes.sent = self.lanes.sent, []
+        assert not any(reliable for _, _, reliable in sent)
+        return [(peer, message) for peer, message, _ in sent]
+
+    def hear(self, peer: str, message: Fence | Passed) -> None:
+        self.lanes.handlers[type(message)](peer, message)
+
+
+@pytest.fixture
+def side() -> Side:
+    return Side()
+
+
+FENCE = Fence(1, {7: [3, 5]})
+
+
+def test_alone_nothing_is_waited_for(side: Side) -> None:
+    assert side.wait("c", 3) is None
+    assert not side.soon
+
+
+def test_one_fence_a_pass_until_all_that_are_up_have_answered(side: Side) -> None:
+    side.fencing.set_up(["x", "y"])
+    side.wait("c", 3)
+    side.wait("d", 4)
+    assert side.sent() == []
+    side.end_pass()
+    assert side.flushed == 1
+    assert side.sent() == [("x", FENCE), ("y", FENCE)]
+    side.hear("x", Passed(1))
+    side.hear("x", Passed(1))
+    side.hear("z", Passed(1))
+    side.hear("y", Passed(99))
+    assert side.done == []
+    side.hear("y", Passed(1))
+    assert side.done == ["c", "d"]
+    side.advance(AGAIN_AFTER)
+    assert side.sent() == []
+    assert not side.later
+
+
+def test_who_goes_down_is_no_longer_waited_for(side: Side) -> None:
+    side.fencing.set_up(["x", "y"])
+    side.wait("c", 3)
+    side.end_pass()
+    side.hear("x", Passed(1))
+    side.fencing.set_up(["x"])
+    assert side.done == ["c"]
+    assert side.fencing.given_up == 0
+
+
+def test_who_does_not_answer_is_asked_again_and_then_given_up(
+    side: Side, caplog: pytest.LogCaptureFixture
+) -> None:
+    side.fencing.set_up(["x", "y"])
+    side.wait("c", 3, 4)
+    side.end_pass()
+    side.hear("y", Passed(1))
+    side.sent()
+    for _ in range(4):
+        side.advance(AGAIN_AFTER)
+        assert side.sent() == [("x", FENCE)]
+    assert side.done == []
+    side.advance(AGAIN_AFTER)
+    assert side.done == ["c"]
+    assert side.fencing.given_up == 1
+    assert "SUBACK sent before these nodes have the subscriptions: x" in caplog.text
+
+
+def test_who_is_gone_waits_for_nothing(side: Side) -> None:
+    side.fencing.set_up(["x"])
+    one, two, three = side.wait("c", 3), side.wait("d", 4), side.wait("e", 5)
+    assert one is not None
+    assert two is not None
+    assert three is not None
+    one.cancel()
+    side.end_pass()
+    assert side.sent() == [("x", Fence(1, {7: [4, 6]}))]
+    two.cancel()
+    three.cancel()
+    side.hear("x", Passed(1))
+    side.advance(AGAIN_AFTER)
+    assert side.sent() == []
+    assert side.done == []
+    last = side.wait("f", 3)
+    assert last is not None
+    last.cancel()
+    side.end_pass()
+    assert side.sent() == []
+
+
+def test_a_node_that_stopped_keeps_nobody_waiting(side: Side) -> None:
+    side.fencing.set_up(["x"])
+    side.wait("c", 3)
+    side.node.is_running = False
+    side.end_pass()
+    assert side.done == ["c"]
+    side.node.is_running = True
+    side.wait("d", 3)
+    side.end_pass()
+    side.node.is_running = False
+    side.advance(AGAIN_AFTER)
+    assert side.done == ["c", "d"]
+
+
+def test_a_fence_is_answered_once_its_dots_are_seen(side: Side) -> None:
+    side.fencing.set_up(["x", "y"])
+    side.node.see(1, 2, 3)
+    side.hear("x", FENCE)
+    side.hear("y", Fence(8, {7: [3, 4]}))
+    assert side.sent() == [("y", Passed(8))]
+    side.node.see(5)
+    assert side.sent() == []
+    side.node.see(4)
+    assert side.sent() == [("x", Passed(1))]
+    side.node.see(6)
+    assert side.sent() == []
+
+
+def test_what_a_node_asked_that_went_down_is_forgotten(side: Side) -> None:
+    side.fencing.set_up(["x"])
+    side.hear("x", FENCE)
+    side.fencing.set_up([])
+    side.node.see(3, 4)
+    assert side.sent() == []
+
+
+@pytest.mark.parametrize("runs", [[], [3], [3, 3], [5, 3]])
+def test_a_fence_with_what_is_no_clock_is_refused(runs: list[int]) -> None:
+    with pytest.raises(ValueError, match="clock"):
+        Fence(1, {7: runs}).check()
+
+
+# --- the session
+
+
+def test_the_suback_waits_and_so_do_the_packets_behind_it() -> None:
+    house = House()
+    asked: list[tuple[str, list[str]]] = []
+    pending: list[Pending] = []
+
+    def fence(_registry: object, subscriber: Any, filters: list[str]) -> Pending:
+        asked.append((subscriber.client_id, filters))
+        pending.append(Pending(lambda: asked.append(("cancelled", []))))
+        return pending[-1]
+
+    house.core.fence = fence
+    house.registry.retain("t", Message(b"t", b"kept", 0, True))
+    client = house.client("c")
+    client.send(subscribe_packet(1, ("t", 1), ("u", 0)), PINGREQ_BYTES)
+    client.send(PINGREQ_BYTES)
+    assert client.take() == []
+    assert asked == [("c", ["t", "u"])]
+    # It is subscribed all the same.
+    house.client("d").publish("u", b"early")
+    assert client.payloads() == [b"early"]
+    pending[0].finish(None)
+    house.maybe_settle()
+    assert [each.type for each in client.take()] == [SUBACK, PUBLISH, PINGRESP, PINGRESP]
+    # What is revoked meanwhile brings no retained message.
+    client.send(subscribe_packet(2, ("t", 1)))
+    house.registry.unsubscribe(house.registry.subscribers["c"], "t")
+    pending[1].finish(None)
+    house.maybe_settle()
+    assert [each.type for each in client.take()] == [SUBACK]
+    client.send(subscribe_packet(3, ("t", 1)))
+    client.lose()
+    assert asked[-1] == ("cancelled", [])
+
+
+# --- real brokers
+
+
+def waiting(config_: Any, **changes: Any) -> Any:
+    return replace(config_, cluster=replace(config_.cluster, suback_after="cluster", **changes))
+
+
+class Raw:
+    """A client that sees when its SUBACK comes."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.port = int(broker.addresses[0].rpartition(":")[2])
+        self.buffer = bytearray()
+        self.packets: list[Packet] = []
+
+    async def start(self, client_id: str) -> None:
+        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
+        self.writer.write(connect_packet(client_id))
+        await self.read()
+
+    async def read(self) -> Packet:
+        async with asyncio.timeout(PATIENCE):
+            while not self.packets:
+                self.buffer += await self.reader.read(4096)
+                self.packets += split_packets(self.buffer)
+        return self.packets.pop(0)
+
+    async def stop(self) -> None:
+        self.writer.close()
+        await self.writer.wait_closed()
+
+
+async def test_with_the_suback_every_node_routes(tmp_path: Path) -> None:
+    async with Broker(waiting(config(tmp_path, "a"))) as a:
+        b, c = (Broker(config(tmp_path, name, [address(a)])) for name in "bc")
+        async with b, c:
+            await together(a, b, c)
+            client = Raw(a)
+            await client.start("c")
+            for number in range(50):
+                client.writer.write(subscribe_packet(1 + number, (f"t/{number}", 1)))
+                assert (await client.read()).type == SUBACK
+                for each in (b, c):
+                    assert each.registry().route(b"t/%d" % number).nodes, number
+            await client.stop()
+
+
+async def test_a_subscription_of_the_program_itself_waits_as_well(tmp_path: Path) -> None:
+    async with Broker(waiting(config(tmp_path, "a"))) as a:
+        b, c = (Broker(config(tmp_path, name, [address(a)])) for name in "bc")
+        async with b, c:
+            await together(a, b, c)
+            for number in range(20):
+                async with a.subscribe(f"t/{number}") as messages:
+                    for each in (b, c):
+                        assert each.registry().route(b"t/%d" % number).nodes, number
+                        await each.publish(f"t/{number}", b"from there")
+                        assert (await anext(messages)).payload == b"from there"
+
+
+async def test_a_node_that_does_not_follow_holds_up_nobody_for_long(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Fencing, "_on_fence", lambda *_: None)
+    async with Broker(waiting(config(tmp_path, "a"), suback_timeout=0.2)) as a:
+        async with Broker(config(tmp_path, "b", [address(a)])) as b:
+            await together(a, b)
+            client = Raw(a)
+            await client.start("c")
+            client.writer.write(subscribe_packet(1, ("t", 1)))
+            assert (await client.read()).type == SUBACK
+            assert "SUBACK sent before these nodes have the subscriptions: b" in caplog.text
+            await client.stop()
+        await until(lambda: not clustering(a).node.up)
+        client = Raw(a)
+        await client.start("c")
+        client.writer.write(subscribe_packet(1, ("t", 1)))
+        assert (await client.read()).type == SUBACK
+        await client.stop()

@@ -1,0 +1,68 @@
+"""Definitions and owners in the metadata."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.vmq.streams.support import options
+from vmq.clustering.streams.metadata import (
+    Definition,
+    Ownership,
+    PlaceError,
+    chosen,
+    decode_definition,
+    decode_owner,
+    encode,
+    key_of,
+    merge,
+    parts_of,
+)
+
+NODES = st.sets(st.text("abcdef", min_size=1, max_size=3), min_size=1, max_size=8)
+
+
+@given(NODES, st.text("xyz", min_size=1), st.integers(0, 50))
+def test_a_node_that_comes_takes_from_others_only_what_it_gets(
+    nodes: set[str], stream: str, partition: int
+) -> None:
+    before = chosen(stream, partition, nodes)
+    assert before == chosen(stream, partition, sorted(nodes, reverse=True))
+    assert chosen(stream, partition, {*nodes, "new"}) in {before, "new"}
+
+
+def test_partitions_spread() -> None:
+    counts = [0, 0, 0]
+    for partition in range(300):
+        counts["abc".index(chosen("s", partition, "abc"))] += 1
+    assert min(counts) > 60
+
+
+@given(st.sampled_from(["stream", "config", "owner", "node"]), st.text("a-z0", min_size=1))
+def test_keys_are_read_as_they_were_written(kind: str, name: str) -> None:
+    assert parts_of(key_of(kind, name, "x")) == [kind, name, "x"]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("raw", [b"", b"\xff", b"stream", b"other\0x"])
+def test_what_is_no_key_is_passed_over(raw: bytes) -> None:
+    assert parts_of(raw) == []
+
+
+def test_of_owners_the_earlier_stays_of_definitions_the_later() -> None:
+    one, two = encode(Ownership("a", 5)), encode(Ownership("b", 7))
+    assert merge(one, two) == merge(two, one) == one
+    first = encode(Definition(options(filters=["a"]), "config", 5))
+    second = encode(Definition(options(filters=["b"]), "config", 7))
+    assert merge(first, second) == merge(second, first) == second
+    assert merge(first, b"") == merge(b"", first) == first
+
+
+def test_what_is_no_definition_is_refused() -> None:
+    good = Definition(options(filters=["a/#"]), "command", 1)
+    assert decode_definition("s", encode(good)) == good
+    for raw in (b"", b"{}", b"\xff", encode(Definition(options(filters=["a/#/b"]), "command", 1))):
+        with pytest.raises(PlaceError, match="no definition"):
+            decode_definition("s", raw)
+    assert decode_owner(b"nonsense") is None
+    assert decode_owner(None) is None

@@ -1,0 +1,246 @@
+"""Values of the configuration that do not go together, or are not safe."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.vmq.refusals import refused
+from vmq.config.checks import check
+from vmq.config.load import load
+from vmq.config.options import (
+    AuthOptions,
+    BrokerOptions,
+    Config,
+    ConfigError,
+    ListenerOptions,
+    NetworkOptions,
+    QueueOptions,
+    SessionOptions,
+)
+
+TLS_OPTIONS = 'url = "tls://127.0.0.1:1"\ncertfile = "a"\nkeyfile = "b"'
+GRPC = 'url = "grpc://127.0.0.1:1"\n'
+TCP = '\n[listeners.b]\nurl = "tcp://127.0.0.1:2"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('url = "tls://127.0.0.1:1"\ncertfile = "a"', "keyfile: missing: TLS needs certfile"),
+        (
+            'url = "tcp://127.0.0.1:1"\ncertfile = "a"',
+            'certfile = "a": a tcp listener has no TLS; accepted: with tls://, wss:// or grpc+tls://',
+        ),
+        (
+            'url = "ws://127.0.0.1:1"\nrequire_certificate = true',
+            "require_certificate = true: a ws listener has no TLS",
+        ),
+        (
+            'url = "tcp://127.0.0.1:1"\nxff_enabled = true',
+            "xff_enabled = true: X-Forwarded-For is WebSocket's",
+        ),
+        (
+            'url = "tcp://127.0.0.1:1"\nallowed_origins = ["*"]',
+            'allowed_origins = ["*"]: web pages come by WebSocket; accepted: with ws://',
+        ),
+        (
+            'url = "ws://127.0.0.1:1"\nallowed_origins = ["https://a.example/x"]',
+            "allowed_origins = [\"https://a.example/x\"]: 'https://a.example/x' is no origin; accepted: a list",
+        ),
+        ('url = "tcp://127.0.0.1:1"\nunix_owner = "me"', "unix_owner"),
+        (
+            'url = "tcp://127.0.0.1:1"\nadvertise = "tcp://a:1"',
+            'advertise = "tcp://a:1": this is for grpc:// and grpc+tls://; accepted: empty',
+        ),
+        (
+            f'{GRPC}advertise = "grpc+tls://a:1"{TCP}',
+            'advertise = "grpc+tls://a:1": grpc+tls://a:1 is none of this listener',
+        ),
+        (f'{GRPC}advertise = "grpc://a:0"{TCP}', 'advertise = "grpc://a:0": '),
+        (f'{GRPC}advertise = "a:b"{TCP}', 'advertise = "a:b": '),
+        (
+            'url = "tcp://127.0.0.1:1"\nproxy_protocol_trusted = ["10.0.0.0/33"]',
+            'proxy_protocol_trusted = ["10.0.0.0/33"]: ',
+        ),
+        (
+            'url = "tcp://127.0.0.1:1"\nallowed_protocol_versions = [5]',
+            "allowed_protocol_versions = [5]: accepted: a list of 3 and 4",
+        ),
+        (
+            'url = "tcp://127.0.0.1:1"\nallowed_protocol_versions = []',
+            "allowed_protocol_versions = []: accepted: a list of 3 and 4",
+        ),
+        ('url = "tcp://127.0.0.1:1"\nmountpoint = "a#"', 'mountpoint = "a#": accepted: a text'),
+        ('url = "unix:///a"\nunix_mode = "rw"', 'unix_mode = "rw": accepted: octal digits'),
+        (
+            'url = "tcp://127.0.0.1:1"\nsni = {a = 1}',
+            "sni.a = 1: accepted: a table with certfile, keyfile",
+        ),
+        (
+            f"{TLS_OPTIONS}\nrequire_certificate = true",
+            "cafile: missing: require_certificate needs it",
+        ),
+        (
+            f'{TLS_OPTIONS}\ncafile = "c"',
+            'cafile = "c": has no effect without require_certificate',
+        ),
+        (
+            f"{TLS_OPTIONS}\nuse_identity_as_username = true",
+            "use_identity_as_username = true: has no effect without require_certificate",
+        ),
+        (f'{TLS_OPTIONS}\ncrlfile = "c"', 'crlfile = "c": has no effect without cafile'),
+    ],
+)
+def test_options_of_a_listener_that_do_not_go_together_are_refused(
+    file: Path, text: str, line: str
+) -> None:
+    file.write_text(f"[listeners.a]\n{text}\n")
+    (said,) = refused(path=file)
+    assert said.startswith(f"{file}: listeners.a.{line}")
+
+
+def test_a_certificate_that_names_the_user_needs_no_anonymous_clients(file: Path) -> None:
+    certified = 'cafile = "c"\nrequire_certificate = true\nuse_identity_as_username = true\n'
+    text = f"[listeners.a]\n{TLS_OPTIONS}\n{certified}".replace("127.0.0.1", "0.0.0.0")
+    file.write_text(text)
+    assert not load(file).config.anonymous_allowed("a")
+    file.write_text(text.replace("use_identity_as_username = true", ""))
+    (said,) = refused(path=file)
+    assert "reachable from other machines" in said
+
+
+def test_two_unix_sockets_need_two_paths(file: Path) -> None:
+    file.write_text('[listeners.a]\nurl = "unix:///a"\n[listeners.b]\nurl = "unix:///b"\n')
+    load(file)
+    file.write_text('[listeners.a]\nurl = "unix:///a"\n[listeners.b]\nurl = "unix:///a"\n')
+    (said,) = refused(path=file)
+    assert "listeners.a has this address already" in said
+
+
+def test_a_shadowed_listener_is_not_judged(file: Path) -> None:
+    file.write_text('[listeners.tcp]\nurl = "nonsense"\n')
+    assert load(file, {}, {"listeners": ["tcp://127.0.0.1:0"]}).config.listeners
+
+
+@pytest.mark.parametrize(
+    ("url", "auth", "listener", "safe"),
+    [
+        ("tcp://127.0.0.1:1", "loopback", None, True),
+        ("tcp://[::1]:1", "loopback", None, True),
+        ("tcp://localhost:1", "loopback", None, True),
+        ("tcp://127.0.0.1:1", False, None, True),
+        ("tcp://0.0.0.0:1", "loopback", None, False),
+        ("tcp://[::]:1", "loopback", None, False),
+        ("tcp://broker.example:1", "loopback", None, False),
+        ("ws://192.168.0.1:1", False, None, False),
+        ("tcp://0.0.0.0:1", True, None, True),
+        ("tcp://0.0.0.0:1", "loopback", True, True),
+        ("tcp://0.0.0.0:1", True, False, False),
+    ],
+)
+def test_a_listener_open_to_others_needs_an_explicit_yes(
+    url: str, auth: bool, listener: bool | None, safe: bool
+) -> None:
+    config = Config(
+        auth=AuthOptions(allow_anonymous=auth),
+        listeners={"x": ListenerOptions(url=url, allow_anonymous=listener)},
+    )
+    if safe:
+        check(config)
+        return
+    with pytest.raises(ConfigError, match="nothing says who may connect") as caught:
+        check(config)
+    assert "listeners.x.allow_anonymous" in str(caught.value)
+
+
+def test_the_refusal_names_the_source(file: Path) -> None:
+    file.write_text('[listeners.tcp]\nurl = "tcp://0.0.0.0:1883"\n')
+    (line,) = refused(path=file)
+    assert line.startswith(f'{file}: listeners.tcp.url = "tcp://0.0.0.0:1883": refused: ')
+
+
+@pytest.mark.parametrize(
+    ("config", "line"),
+    [
+        (
+            Config(network=NetworkOptions(backlog=0)),
+            "network.backlog = 0: accepted: a whole number, 1 to 65535",
+        ),
+        (
+            Config(queue=QueueOptions(drop="x")),  # type: ignore[arg-type]
+            'queue.drop = "x": accepted: "newest", "oldest"',
+        ),
+        (
+            Config(store=7),  # type: ignore[arg-type]
+            "store = 7: accepted: a table of options",
+        ),
+        (
+            Config(listeners={"a": ListenerOptions(url=3)}),  # type: ignore[arg-type]
+            "listeners.a.url = 3: accepted: tcp://HOST:PORT",
+        ),
+        (Config(listeners={}), "listeners: there is no listener"),
+        (
+            Config(session=SessionOptions(persistent_client_expiration="1s")),
+            'session.persistent_client_expiration = "1s": accepted: "never"',
+        ),
+        (
+            Config(broker=BrokerOptions(data_dir=object())),  # type: ignore[arg-type]
+            "configuration: expected str, bytes or os.PathLike object, not object",
+        ),
+    ],
+)
+def test_a_configuration_made_by_calls_is_checked_too(config: Config, line: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check(config)
+    assert str(caught.value).startswith(line)
+
+
+def test_a_path_will_do_as_data_dir(tmp_path: Path) -> None:
+    check(Config(broker=BrokerOptions(data_dir=tmp_path)))  # type: ignore[arg-type]
+
+
+def with_http(**options: object) -> Config:
+    tables = {"tcp": {"url": "tcp://127.0.0.1:0"}, "web": options}
+    return msgspec.convert({"listeners": tables}, Config)
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (
+            {"url": "http://0.0.0.0:1"},
+            'listeners.web.url = "http://0.0.0.0:1": refused: other machines could read',
+        ),
+        (
+            {"url": "http://127.0.0.1:1", "allow_anonymous": True},
+            "listeners.web.allow_anonymous = true: a listener of http has no MQTT clients",
+        ),
+        (
+            {"url": "tcp://127.0.0.1:1", "allow_remote": True},
+            "listeners.web.allow_remote = true: only a listener of http has this option",
+        ),
+    ],
+)
+def test_an_unsafe_or_senseless_http_listener_is_refused(
+    options: dict[str, object], line: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check(with_http(**options))
+    assert str(caught.value).startswith(line)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"url": "http://[::1]:1"}, {"url": "http://0.0.0.0:1/", "allow_remote": True}],
+)
+def test_an_http_listener_is_on_loopback_or_is_wanted_elsewhere(options: dict[str, object]) -> None:
+    check(with_http(**options))
+
+
+def test_allow_anonymous_does_not_open_http_to_other_machines() -> None:
+    config = msgspec.structs.replace(
+        with_http(url="http://0.0.0.0:1"), auth=AuthOptions(allow_anonymous=True)
+    )
+    with pytest.raises(ConfigError, match=r"listeners\.web\.allow_remote"):
+        check(config)

@@ -1,0 +1,96 @@
+"""What stays of options that were set live when the configuration is read again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vmq.config.options import (
+    Config,
+    ConfigError,
+    QueueOptions,
+    value_of,
+)
+from vmq.config.overrides import LiveConfig, Override, replaced
+
+ONLINE = "queue.max_online_messages"
+OFFLINE = "queue.max_offline_messages"
+
+
+def file(**queue: Any) -> Config:
+    return Config(queue=QueueOptions(**queue))
+
+
+def test_a_set_value_stays_when_another_option_of_the_file_changes() -> None:
+    live = LiveConfig.of(file()).with_option(ONLINE, "5", 100.0)
+    live = live.on(file(max_offline_messages=7))
+    assert (live.config.queue.max_online_messages, live.config.queue.max_offline_messages) == (5, 7)
+    assert live.overrides == {ONLINE: Override(5, 100.0)}
+
+
+def test_a_set_value_goes_when_the_file_says_something_new_of_it() -> None:
+    live = LiveConfig.of(file()).with_option(ONLINE, "5", 100.0).on(file(max_online_messages=9))
+    assert live.config.queue.max_online_messages == 9
+    assert not live.overrides
+
+
+def test_what_the_file_says_by_now_is_no_override() -> None:
+    live = LiveConfig.of(file()).with_option(ONLINE, "5", 100.0).on(file(max_online_messages=5))
+    assert not live.overrides
+    live = LiveConfig.of(file(max_online_messages=5)).with_option(ONLINE, "6", 1.0)
+    assert not live.with_option(ONLINE, "5", 2.0).overrides
+
+
+def test_a_reset_brings_back_the_file_and_leaves_the_others() -> None:
+    live = LiveConfig.of(file()).with_option(ONLINE, "5", 1.0).with_option(OFFLINE, "6", 2.0)
+    live = live.without(ONLINE)
+    assert live.config == file(max_offline_messages=6)
+    with pytest.raises(KeyError):
+        live.without(ONLINE)
+
+
+def test_options_of_listeners_can_be_set_until_their_listener_goes() -> None:
+    key = "listeners.ws.max_connections"
+    live = LiveConfig.of(Config()).with_option(key, "5", 1.0)
+    assert live.config.listeners["ws"].max_connections == 5
+    listeners = {"tcp": Config().listeners["tcp"]}
+    assert live.on(Config(listeners=listeners)).config == Config(listeners=listeners)
+
+
+def test_nonsense_changes_nothing() -> None:
+    with pytest.raises(ConfigError, match="unknown option"):
+        LiveConfig.of(Config()).with_option("queue.dorp", "oldest", 1.0)
+
+
+VALUES = st.integers(-1, 3)
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["set", "reset", "file"]), st.sampled_from([ONLINE, OFFLINE]), VALUES)
+)
+
+
+@given(STEPS)
+def test_any_history_ends_as_two_plain_tables_say(steps: list[tuple[str, str, int]]) -> None:
+    """Against a model: what the file says, and what was set over it."""
+    base = {key: int(str(value_of(Config(), key))) for key in (ONLINE, OFFLINE)}
+    over: dict[str, int] = {}
+    live = LiveConfig.of(Config())
+    for what, key, value in steps:
+        if what == "set":
+            live = live.with_option(key, str(value), 1.0)
+            over[key] = value
+        elif what == "reset" and key in live.overrides:
+            live = live.without(key)
+            del over[key]
+        elif what == "file":
+            live = live.on(replaced(live.base, key, value))
+            if base[key] != value:
+                over.pop(key, None)
+            base[key] = value
+        over = {name: each for name, each in over.items() if each != base[name]}
+        assert {name: each.value for name, each in live.overrides.items()} == over
+        for name, stated in base.items():
+            assert value_of(live.base, name) == stated
+            assert value_of(live.config, name) == over.get(name, stated)

@@ -1,0 +1,399 @@
+"""Who is registered, and what a publish does: sessions, subscriptions, retained messages, share
+groups."""
+
+import pytest
+
+from tests.support.wire import PUBLISH, SUBACK, subscribe_packet
+from tests.vmq.support import Client, House
+from vmq.core.context import CHANGED, CLAIMED, ENDED
+from vmq.core.registry import Registry, Subscriber
+from vmq.core.trie import Route
+from vmq.mqtt.message import Message
+
+# --- sessions
+
+
+def test_a_session_is_present_only_if_it_was_left_behind(durable: House) -> None:
+    present = []
+    for clean in (False, False, True, True, False):
+        client = Client(durable)
+        present.append(client.connect("c", clean=clean).session_present)
+        client.disconnect()
+    assert present == [0, 1, 0, 0, 0]
+
+
+def test_a_durable_session_keeps_its_subscriptions(durable: House) -> None:
+    durable.client("c", clean=False).subscribe(("a", 1), ("b/#", 2))
+    durable.client("c", clean=False).disconnect()
+    durable.publish("a", b"1", 1)
+    durable.restart()
+    durable.publish("b/x", b"2", 2)
+    client = durable.client("c", clean=False)
+    assert client.take_published() == [("a", b"1"), ("b/x", b"2")]
+    durable.publish("a", b"3", 0)
+    assert client.take_published() == [("a", b"3")]
+
+
+def test_clean_session_1_throws_an_older_session_away(durable: House) -> None:
+    client = durable.client("c", clean=False)
+    client.subscribe(("a", 1))
+    number = client.queue.session
+    client.disconnect()
+    durable.publish("a", b"1", 1)
+    client = durable.client("c", clean=True)
+    assert durable.purged == [number]
+    assert durable.registry.trie.root.is_empty()
+    durable.publish("a", b"2", 1)
+    client.expect()
+    durable.restart()
+    assert durable.registry.subscribers == {}
+    assert durable.purged == [number], "the work goes on after a restart"
+
+
+def test_a_takeover_closes_the_older_connection_and_keeps_the_session(durable: House) -> None:
+    older = durable.client("c", clean=False)
+    older.subscribe(("a", 1))
+    durable.publish("a", b"1", 1)
+    older.take()
+    newer = Client(durable)
+    assert newer.connect("c", clean=False).session_present == 1
+    assert older.is_closed()
+    older.expect()
+    packet = newer.take_one(PUBLISH)
+    assert (packet.payload, packet.dup) == (b"1", True)
+    assert durable.core.counters.takeovers == 1
+    older.lose()
+    newer.ping()
+    durable.publish("a", b"2", 1)
+    assert newer.payloads() == [b"2"]
+
+
+def test_a_takeover_of_a_clean_session_begins_anew(house: House) -> None:
+    older = house.client("c")
+    older.subscribe(("a", 1))
+    newer = Client(house)
+    assert newer.connect("c").session_present == 0
+    assert older.is_closed()
+    house.publish("a", b"1", 1)
+    newer.expect()
+    older.lose()
+    assert set(house.registry.subscribers) == {"c"}
+
+
+def test_many_takeovers_leave_one_session(durable: House) -> None:
+    clients = [durable.client("c", clean=index % 3 == 0) for index in range(10)]
+    assert [client.is_closed() for client in clients] == [True] * 9 + [False]
+    for client in clients[:-1]:
+        client.lose()
+    clients[-1].ping()
+    assert set(durable.registry.subscribers) == {"c"}
+
+
+def test_the_end_of_a_clean_session_leaves_nothing(house: House) -> None:
+    client = house.client("c")
+    client.subscribe(("a/+", 1), ("$share/g/b", 1))
+    client.lose()
+    registry = house.registry
+    assert registry.subscribers == {}
+    assert registry.trie.root.is_empty()
+    assert registry.offline == {}
+
+
+# --- expiry
+
+
+def test_sessions_expire_when_they_were_away_too_long(durable: House) -> None:
+    durable.options.persistent_client_expiration = 100.0
+    for name, wait in (("first", 30), ("second", 30), ("stays", 0)):
+        client = durable.client(name, clean=False)
+        client.subscribe(("a", 1))
+        if name != "stays":
+            client.disconnect()
+        durable.wall_clock.advance(wait)
+    durable.wall_clock.advance(39)
+    assert durable.registry.expire() == 0
+    durable.wall_clock.advance(1)
+    assert durable.registry.expire() == 1
+    assert set(durable.registry.subscribers) == {"second", "stays"}
+    durable.wall_clock.advance(10_000)
+    assert durable.registry.expire() == 1
+    assert set(durable.registry.subscribers) == {"stays"}
+
+
+def test_who_came_back_does_not_expire(durable: House) -> None:
+    durable.options.persistent_client_expiration = 10.0
+    durable.client("c", clean=False).disconnect()
+    durable.wall_clock.advance(9)
+    client = durable.client("c", clean=False)
+    durable.wall_clock.advance(9)
+    assert durable.registry.expire() == 0
+    client.disconnect()
+    durable.wall_clock.advance(9)
+    assert durable.registry.expire() == 0
+    durable.wall_clock.advance(1)
+    assert durable.registry.expire() == 1
+
+
+def test_by_default_nothing_expires(durable: House) -> None:
+    durable.client("c", clean=False).disconnect()
+    durable.wall_clock.advance(1e9)
+    assert durable.registry.expire() == 0
+
+
+def test_the_time_away_is_counted_across_restarts(durable: House) -> None:
+    durable.options.persistent_client_expiration = 10.0
+    durable.client("left", clean=False).disconnect()
+    durable.client("there", clean=False)
+    durable.wall_clock.advance(6)
+    durable.restart()
+    assert durable.registry.offline["left"] < durable.registry.offline["there"]
+    durable.wall_clock.advance(5)
+    assert durable.registry.expire() == 1
+    assert set(durable.registry.subscribers) == {"there"}
+
+
+def test_an_expired_session_is_gone_from_the_store(durable: House) -> None:
+    durable.options.persistent_client_expiration = 10.0
+    client = durable.client("c", clean=False)
+    client.subscribe(("a", 1))
+    number = client.queue.session
+    client.disconnect()
+    durable.wall_clock.advance(11)
+    durable.registry.expire()
+    durable.settle()
+    assert durable.purged == [number]
+    durable.restart()
+    assert durable.registry.subscribers == {}
+
+
+# --- subscriptions
+
+
+def test_a_repeated_subscription_replaces_the_older_one(durable: House) -> None:
+    client = durable.client("c", clean=False)
+    for topic_filter in ("a", "$share/g/b"):
+        for qos in (0, 2, 2, 1):
+            client.subscribe((topic_filter, qos))
+    durable.publish("a", b"1", 2)
+    durable.publish("b", b"2", 2)
+    assert [packet.qos for packet in client.take()] == [1, 1]
+    durable.restart()
+    client = durable.client("c", clean=False)
+    client.take()
+    durable.publish("a", b"3", 2)
+    assert client.take_one(PUBLISH).qos == 1
+    assert durable.registry.trie.count == 2
+
+
+def test_unsubscribing_ends_a_subscription_for_good(durable: House) -> None:
+    client = durable.client("c", clean=False)
+    client.subscribe(("a", 1), ("+", 1))
+    subscriber = durable.registry.subscribers["c"]
+    assert durable.registry.unsubscribe(subscriber, "a")
+    assert not durable.registry.unsubscribe(subscriber, "a")
+    durable.settle()
+    client.unsubscribe("+")
+    durable.publish("a", b"1", 1)
+    client.expect()
+    durable.restart()
+    assert durable.registry.trie.root.is_empty()
+
+
+def test_only_the_very_filter_is_unsubscribed(house: House) -> None:
+    client = house.client("c")
+    client.subscribe(("a/#", 0))
+    client.unsubscribe("a/+", "#", "a")
+    house.publish("a", b"1")
+    assert client.payloads() == [b"1"]
+
+
+def test_what_was_queued_before_unsubscribing_may_still_come(house: House) -> None:
+    house.options.max_inflight_messages = 1
+    client = house.client("c")
+    client.subscribe(("a", 1))
+    house.publish("a", b"1", 1)
+    house.publish("a", b"2", 1)
+    first = client.take_one(PUBLISH)
+    client.unsubscribe("a")
+    client.acknowledge(first)
+    assert client.payloads() == [b"2"]
+
+
+# --- publishing
+
+
+def test_overlapping_subscriptions_bring_one_copy_at_the_highest_qos(house: House) -> None:
+    client = house.client("c")
+    client.subscribe(("a/b", 0), ("a/+", 2), ("#", 1))
+    house.publish("a/b", b"1", 2)
+    assert client.take_one(PUBLISH).qos == 2
+
+
+@pytest.mark.parametrize("published", (0, 1, 2))
+@pytest.mark.parametrize("granted", (0, 1, 2))
+def test_the_lower_qos_of_publish_and_subscription_holds(
+    house: House, published: int, granted: int
+) -> None:
+    client = house.client("c")
+    client.subscribe(("a", granted))
+    house.publish("a", b"1", published)
+    assert client.take_one(PUBLISH).qos == min(published, granted)
+
+
+def test_a_message_for_several_durable_sessions_is_marked_for_a_record_of_its_own(
+    durable: House,
+) -> None:
+    for name in ("one", "two"):
+        durable.client(name, clean=False).subscribe(("a", 1))
+        durable.client(name, clean=False).subscribe(("a/" + name, 1))
+    assert durable.publish("a", b"1", 1).share
+    assert not durable.publish("a/one", b"1", 1).share
+    assert not durable.publish("a", b"1", 0).share
+
+
+# --- retained messages
+
+
+def test_the_latest_retained_message_is_kept_and_an_empty_one_erases_it(durable: House) -> None:
+    durable.publish("a", b"1", 2, retain=True)
+    durable.publish("a", b"2", 0, retain=True)
+    durable.publish("a", b"not kept", 1)
+    assert durable.retained() == {"a": b"2"}
+    durable.restart()
+    assert durable.retained() == {"a": b"2"}
+    durable.publish("a", b"", 1, retain=True)
+    durable.publish("b", b"", 1, retain=True)
+    assert durable.retained() == {}
+    durable.restart()
+    assert durable.retained() == {}
+
+
+def test_a_retained_message_keeps_its_qos_across_a_restart(durable: House) -> None:
+    durable.publish("a", b"1", 2, retain=True)
+    durable.restart()
+    client = durable.client("c")
+    client.subscribe(("a", 2))
+    packet = client.take_one(PUBLISH)
+    assert (packet.qos, packet.retain, packet.dup) == (2, True, False)
+
+
+def test_a_standing_subscription_gets_it_without_the_flag_even_when_it_erases(
+    house: House,
+) -> None:
+    client = house.client("c")
+    client.subscribe(("a", 1))
+    for payload in (b"1", b""):
+        house.publish("a", payload, 1, retain=True)
+        packet = client.take_one(PUBLISH)
+        assert (packet.payload, packet.retain) == (payload, False)
+
+
+def test_each_subscribe_brings_the_retained_messages_again(house: House) -> None:
+    house.publish("a", b"1", retain=True)
+    client = house.client("c")
+    for _ in range(2):
+        client.subscribe(("a", 0))
+        assert client.take_published() == [("a", b"1")]
+
+
+def test_a_shared_subscription_brings_no_retained_messages(house: House) -> None:
+    house.publish("a", b"1", retain=True)
+    client = house.client("c")
+    client.subscribe(("$share/g/a", 1))
+    client.expect()
+
+
+# As a node of a cluster
+
+
+# --- the cluster
+
+
+def test_a_cluster_hears_of_every_session_and_of_each_change(durable: House) -> None:
+    heard: list[tuple[int, str, list[str]]] = []
+    changed: list[str] = []
+
+    def on_subscriber(
+        event: int, registry: Registry, subscriber: Subscriber, topic_filter: str
+    ) -> None:
+        assert registry is durable.registry
+        heard.append((event, subscriber.client_id, list(subscriber.subscriptions)))
+        if event == CHANGED:
+            changed.append(topic_filter)
+
+    durable.core.on_subscriber = on_subscriber
+    client = durable.client("c", clean=False)
+    client.subscribe(("t", 1), ("u", 0))
+    client.unsubscribe("t", "unknown")
+    client.disconnect()
+    assert changed == ["t", "u", "t"]
+    durable.client("c")  # ends the durable session
+    durable.client("c").disconnect()  # ends the first one, and its own
+    assert heard == [
+        (CLAIMED, "c", []),
+        (CHANGED, "c", ["t"]),
+        (CHANGED, "c", ["t", "u"]),
+        (CHANGED, "c", ["u"]),
+        (ENDED, "c", []),
+        (CLAIMED, "c", []),
+        (ENDED, "c", []),
+        (CLAIMED, "c", []),
+        (ENDED, "c", []),
+    ]
+
+
+def test_an_adopted_session_is_a_durable_one_whose_client_is_away(durable: House) -> None:
+    durable.registry.adopt("c", {"t": 1})
+    durable.publish("t", b"1", 1)
+    assert list(durable.registry.offline) == ["c"]
+    durable.settle()
+    durable.restart()
+    assert durable.client("c", clean=False).payloads() == [b"1"]
+
+
+def test_a_publish_goes_to_other_nodes_only_where_its_route_does(house: House) -> None:
+    sent: list[tuple[str, list[object], object]] = []
+    core = house.core
+
+    def complete(route: Route) -> None:
+        if route.text == "far":
+            route.nodes = ["b"]
+            route.remote_copies += 1
+
+    core.find_nodes = lambda mountpoint: complete
+    core.forward = lambda registry, route, message, policy: sent.append(
+        (registry.mountpoint, route.nodes, message.payload)
+    )
+    core.forward_run = lambda mountpoint, route, frames, count: sent.append(
+        (mountpoint, route.nodes, (frames, count))
+    )
+    registry = Registry(core, house.on_wake, house.purged.append, "m")
+    for topic in ("near", "far"):
+        route = registry.route(topic.encode())
+        registry.publish(route, Message(route.topic, b"1", 1, False))
+    assert sent == [("m", ["b"], b"1")]
+    # What goes to other nodes no more is forgotten when the route is resolved again.
+    assert registry.route(b"far").is_stored()
+    registry.trie.find_remote = None
+    registry.trie.generation += 1
+    assert registry.route(b"far").nodes == []
+    assert not registry.route(b"far").is_stored()
+
+
+@pytest.mark.parametrize(
+    ("topic_filter", "code"),
+    [("+/+", 1), ("+/a/+/#", 1), ("+/+/+", 0x80), ("$share/g/+/+", 1), ("$share/g/+/+/+", 0x80)],
+)
+def test_the_plus_of_a_filter_can_be_bounded(topic_filter: str, code: int) -> None:
+    house = House()
+    house.options.topic_max_plus = 2
+    client = house.client("c")
+    client.send(subscribe_packet(1, (topic_filter, 1)))
+    assert client.take_one(SUBACK).codes == [code]
+    assert house.core.counters.subscriptions_refused == (code > 2)
+
+
+def test_the_plus_of_a_filter_is_not_bounded_by_default() -> None:
+    client = House().client("c")
+    client.send(subscribe_packet(1, ("/".join("+" * 100), 1)))
+    assert client.take_one(SUBACK).codes == [1]

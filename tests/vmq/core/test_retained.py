@@ -1,0 +1,208 @@
+"""The retained store against a dict with a matcher."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from tests.vmq.mqtt.strategies import FILTERS, TOPICS
+from tests.vmq.support import House
+from vmq.core.retained import MOST_NEW_NODES, NODE_SIZE, RetainedMessages, RetainNode, size_of
+from vmq.mqtt.message import Message
+from vmq.mqtt.topics import matches
+
+
+def retained(topic: str, payload: bytes = b"x", qos: int = 0) -> Message:
+    return Message(topic.encode(), payload, qos, True)
+
+
+def found(store: RetainedMessages, topic_filter: str) -> dict[str, Message]:
+    messages = store.match(topic_filter)
+    by_topic = {message.topic.decode(): message for message in messages}
+    assert len(by_topic) == len(messages), "a topic twice"
+    return by_topic
+
+
+def node_count(node: RetainNode) -> int:
+    """Nodes below this one, each of which serves some message."""
+    below = list((node.children or {}).values())
+    assert all(each.message is not None or each.children for each in below)
+    return len(below) + sum(node_count(each) for each in below)
+
+
+class RetainMachine(RuleBasedStateMachine):
+    """Messages are kept, replaced and cleared in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store = RetainedMessages()
+        self.book: dict[str, Message] = {}
+
+    @rule(topic=TOPICS, payload=st.binary(min_size=1, max_size=9))
+    def keep(self, topic: str, payload: bytes) -> None:
+        message = retained(topic, payload)
+        self.store.keep(topic, message)
+        self.book[topic] = message
+
+    @rule(topic=TOPICS)
+    def clear(self, topic: str) -> None:
+        assert self.store.clear(topic) == (topic in self.book)
+        self.book.pop(topic, None)
+
+    @rule(topic_filter=FILTERS)
+    def match(self, topic_filter: str) -> None:
+        expected = {
+            topic: message for topic, message in self.book.items() if matches(topic_filter, topic)
+        }
+        assert found(self.store, topic_filter) == expected
+
+    @invariant()
+    def it_counts_messages_nodes_and_bytes(self) -> None:
+        store = self.store
+        assert store.count == len(self.book)
+        assert store.nodes == node_count(store.root)
+        content = sum(size_of(topic, len(each.payload)) for topic, each in self.book.items())
+        assert store.content == content
+        assert store.size() == content + NODE_SIZE * store.nodes
+
+    @rule(topic=TOPICS, size=st.integers(1, 9))
+    def it_knows_how_large_it_may_become(self, topic: str, size: int) -> None:
+        limit = self.store.size_with(topic, size, self.book.get(topic))
+        self.keep(topic, bytes(size))
+        assert limit - MOST_NEW_NODES * NODE_SIZE <= self.store.size() <= limit
+
+    @rule(topic=TOPICS)
+    def get(self, topic: str) -> None:
+        assert self.store.get(topic) is self.book.get(topic)
+
+    def teardown(self) -> None:
+        for topic in self.book:
+            assert self.store.clear(topic)
+        assert self.store.root.children is None, "nodes that nobody needs"
+        assert self.store.size() == 0
+
+
+def test_deep_topics_have_a_node_each_and_one_where_they_part() -> None:
+    store = RetainedMessages()
+    deep = "/".join("x" for _ in range(100))
+    for number in range(50):
+        topic = f"{deep}/{number}/{deep}"
+        store.keep(topic, retained(topic))
+    assert store.nodes == 1 + 50
+    assert set(found(store, f"{deep}/7/#")) == {f"{deep}/7/{deep}"}
+    assert len(found(store, f"{deep}/+/{deep}")) == 50
+    assert len(found(store, "#")) == 50
+    assert found(store, f"{deep}/+/{deep[:-2]}") == {}
+
+
+RetainMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
+TestRetainMachine = RetainMachine.TestCase
+
+
+@given(st.sets(TOPICS, max_size=8), st.lists(FILTERS, min_size=1, max_size=4))
+@settings(max_examples=200)
+def test_matching_finds_what_a_naive_matcher_finds(topics: set[str], filters: list[str]) -> None:
+    store = RetainedMessages()
+    for topic in topics:
+        store.keep(topic, retained(topic))
+    for topic_filter in filters:
+        assert set(found(store, topic_filter)) == {
+            topic for topic in topics if matches(topic_filter, topic)
+        }
+
+
+def test_the_latest_message_of_a_topic_takes_the_place_of_the_older() -> None:
+    store = RetainedMessages()
+    store.keep("t", retained("t", b"old", 2))
+    latest = retained("t", b"newer", 0)
+    store.keep("t", latest)
+    assert store.match("t") == [latest]
+    assert (store.count, store.content) == (1, size_of("t", 5))
+
+
+def test_clearing_a_topic_leaves_those_above_and_below() -> None:
+    store = RetainedMessages()
+    for topic in ("a", "a/b", "a/b/c"):
+        store.keep(topic, retained(topic))
+    assert store.clear("a/b")
+    assert not store.clear("a/b")
+    assert not store.clear("a/b/c/d")
+    assert set(found(store, "#")) == {"a", "a/b/c"}
+    assert store.clear("a/b/c")
+    assert set(found(store, "#")) == {"a"}
+
+
+def test_system_topics_are_hidden_from_leading_wildcards_only() -> None:
+    store = RetainedMessages()
+    for topic in ("$SYS/a", "$SYS", "b/$c"):
+        store.keep(topic, retained(topic))
+    assert set(found(store, "#")) == {"b/$c"}
+    assert set(found(store, "+/a")) == set()
+    assert set(found(store, "+")) == set()
+    assert set(found(store, "$SYS/#")) == {"$SYS/a", "$SYS"}
+    assert set(found(store, "b/+")) == {"b/$c"}
+
+
+def test_topics_of_many_levels_are_walked_without_recursion() -> None:
+    store = RetainedMessages()
+    deep = "/" * 32_767
+    store.keep(deep, retained(deep))
+    assert list(found(store, "#")) == [deep]
+    assert list(found(store, deep)) == [deep]
+    assert store.clear(deep)
+    assert store.root.children is None
+
+
+@given(st.sets(TOPICS, max_size=6), FILTERS)
+def test_a_new_subscription_brings_each_matching_topic_once(
+    topics: set[str], topic_filter: str
+) -> None:
+    house = House()
+    for topic in topics:
+        house.publish(topic, topic.encode(), retain=True)
+    client = house.client("c")
+    client.subscribe((topic_filter, 0))
+    packets = client.take()
+    assert all(packet.retain for packet in packets)
+    assert sorted(packet.topic for packet in packets) == sorted(
+        topic for topic in topics if matches(topic_filter, topic)
+    )
+
+
+# --- a walk
+
+
+def kept(topics: list[str]) -> RetainedMessages:
+    messages = RetainedMessages()
+    for topic in topics:
+        messages.keep(topic, retained(topic))
+    return messages
+
+
+@given(st.lists(TOPICS, unique=True), FILTERS, st.integers(1, 5))
+def test_a_walk_in_steps_finds_what_the_filter_matches(
+    topics: list[str], topic_filter: str, most: int
+) -> None:
+    messages = kept(topics)
+    walk = messages.walk(topic_filter)
+    found: list[str] = []
+    while not walk.is_over():
+        found.extend(each.topic.decode() for each in walk.take(most))
+        assert walk.visited <= most
+    assert sorted(found) == sorted(each for each in topics if matches(topic_filter, each))
+
+
+@given(st.lists(TOPICS, unique=True), st.lists(TOPICS, unique=True), FILTERS, st.integers(1, 3))
+def test_what_comes_and_goes_during_a_walk_does_no_harm(
+    before: list[str], after: list[str], topic_filter: str, most: int
+) -> None:
+    messages = kept(before)
+    walk = messages.walk(topic_filter)
+    found = [each.topic.decode() for each in walk.take(most)]
+    for topic in set(before) - set(after):
+        messages.clear(topic)
+    for topic in after:
+        messages.keep(topic, retained(topic, b"y"))
+    found += [each.topic.decode() for each in walk.rest()]
+    assert len(found) == len(set(found))
+    stayed = {each for each in set(before) & set(after) if matches(topic_filter, each)}
+    assert stayed <= set(found) <= set(before) | set(after)

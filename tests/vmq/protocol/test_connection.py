@@ -1,0 +1,579 @@
+"""A connection between an asyncio transport and a session."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.wire import (
+    PINGREQ_BYTES,
+    PINGRESP,
+    PINGRESP_BYTES,
+    Will,
+    connect_packet,
+    publish_packet,
+    subscribe_packet,
+)
+from tests.vmq.support import Client, House, MemoryTransport, watcher
+from vmq.core.hook_sites import Pending
+from vmq.protocol.connection import GROWTH, Connection
+from vmq.protocol.session import PACKETS_A_PASS, WORK_A_PASS
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+# --- a pass
+
+
+def pings_in(client: Client) -> int:
+    return len(client.take_bytes()) // len(PINGRESP_BYTES)
+
+
+def test_a_pass_handles_so_many_packets_and_the_rest_goes_on_in_later_turns(house: House) -> None:
+    client = house.client("c")
+    house.patient = True
+    client.send(PINGREQ_BYTES * (2 * PACKETS_A_PASS + 5))
+    counts = [pings_in(client)]
+    while house.turn():
+        counts.append(pings_in(client))
+    assert counts == [PACKETS_A_PASS, PACKETS_A_PASS, 5]
+
+
+def test_others_and_deadlines_have_their_turn_between_the_passes(house: House) -> None:
+    flood, other = house.client("flood"), house.client("other")
+    house.patient = True
+    flood.send(PINGREQ_BYTES * 3 * PACKETS_A_PASS)
+    before = house.core.counters.mqtt_pingreq_received
+    other.send(PINGREQ_BYTES)
+    other.expect(PINGRESP_BYTES)
+    assert house.core.counters.mqtt_pingreq_received == before + 1
+    flood.connection.close("its time is over")
+    house.settle()
+    assert house.core.counters.mqtt_pingreq_received == before + 1
+
+
+def test_what_comes_meanwhile_is_handled_behind_the_rest_and_is_bounded(house: House) -> None:
+    client, reader = house.client("c"), watcher(house)
+    house.patient = True
+    numbers = [b"%d" % number for number in range(2 * PACKETS_A_PASS)]
+    topics = ["a", "b"]  # two in turns, so that no two make a run
+    packets = [publish_packet(topics[int(each) % 2], each) for each in numbers]
+    client.send(*packets)
+    assert client.transport.is_reading()
+    client.send(publish_packet("c", b"later"))
+    assert not client.transport.is_reading()
+    house.settle()
+    assert client.transport.is_reading()
+    assert reader.payloads() == [*numbers, b"later"]
+    assert house.core.counters.publishers_paused == 0  # not for want of anybody who could follow
+
+
+def test_a_pass_hands_messages_to_so_many_queues(house: House) -> None:
+    readers = [house.client(f"r{number}") for number in range(64)]
+    for reader in readers:
+        reader.subscribe(("t", 1))
+    client = house.client("c")
+    house.patient = True
+    before = house.core.work
+    client.send(*[publish_packet("t", b"x", qos=1, packet_id=1 + each) for each in range(400)])
+    steps = work_of_turns(house, before)
+    assert sum(steps) == 400 * len(readers) + 1  # a node of the trie
+    assert max(steps) <= WORK_A_PASS + len(readers)
+
+
+def work_of_turns(house: House, before: int) -> list[int]:
+    """What was done since, and in each turn until nothing is left."""
+    steps = [house.core.work - before]
+    while house.turn():
+        steps.append(house.core.work - before - sum(steps))
+    return steps
+
+
+def test_filters_that_a_new_topic_is_compared_with_count_as_work(house: House) -> None:
+    reader = house.client("r")
+    words = [("+" if number & 1 << bit else "a") for number in range(256) for bit in range(8)]
+    filters = ["/".join(words[start : start + 8]) + "/#" for start in range(0, len(words), 8)]
+    for topic_filter in filters:
+        reader.subscribe((topic_filter, 0))
+    client = house.client("c")
+    house.patient = True
+    before = house.core.work
+    client.send(*[publish_packet(f"a/a/a/a/a/a/a/a/{each}", b"x") for each in range(100)])
+    steps = work_of_turns(house, before)
+    assert sum(steps) > 100 * len(filters)
+    assert max(steps) <= WORK_A_PASS + 4 * len(filters)
+
+
+def test_a_rest_waits_while_the_publisher_is_held_back(house: House) -> None:
+    client = house.client("c")
+    house.patient = True
+    client.send(PINGREQ_BYTES * (PACKETS_A_PASS + 1))
+    client.connection.pause()
+    while house.turn():
+        pass
+    assert pings_in(client) == PACKETS_A_PASS
+    client.connection.resume()
+    house.settle()
+    assert pings_in(client) == 1
+    assert client.transport.is_reading()
+
+
+@pytest.mark.parametrize("half_closed", [True, False])
+def test_what_came_before_the_end_of_the_stream_is_handled(house: House, half_closed: bool) -> None:
+    client, reader = house.client("c", will=Will("w", b"will")), watcher(house)
+    house.patient = True
+    count = PACKETS_A_PASS // 2 + 7
+    pairs = [publish_packet("a", b"%d" % number) + PINGREQ_BYTES for number in range(count)]
+    client.send(*pairs)
+    taken = pings_in(client)
+    if half_closed:
+        assert client.connection.eof_received() is True
+        house.settle()
+        assert taken + pings_in(client) == count  # it may still read
+        assert client.is_closed()
+        assert client.ended == []
+        client.lose()
+    else:
+        client.lose()
+        assert client.ended == []
+        house.settle()
+    assert reader.payloads() == [*(b"%d" % number for number in range(count)), b"will"]
+    assert client.ended == [client.connection]
+
+
+def test_a_lost_connection_that_is_ended_before_its_rest_is_told_of_once(house: House) -> None:
+    client = house.client("c")
+    house.patient = True
+    client.send(PINGREQ_BYTES * 2 * PACKETS_A_PASS)
+    client.connection.pause()
+    client.lose()
+    client.connection.close("taken over")
+    house.settle()
+    assert client.ended == [client.connection]
+
+
+def test_a_verdict_that_comes_later_and_a_rest_keep_the_order(house: House) -> None:
+    client, reader = house.client("c"), watcher(house)
+    asked: list[Pending] = []
+
+    def later(*_: object) -> Pending:
+        asked.append(Pending(lambda: None))
+        return asked[-1]
+
+    house.core.hooks.auth_on_subscribe = later
+    house.patient = True
+    client.send(subscribe_packet(1, ("x", 0)), PINGREQ_BYTES * 2 * PACKETS_A_PASS)
+    client.send(publish_packet("a", b"behind"))
+    assert house.turn() is False
+    asked[0].finish(None)
+    house.settle()
+    assert [each.type for each in client.take()].count(PINGRESP) == 2 * PACKETS_A_PASS
+    assert reader.payloads() == [b"behind"]
+
+
+# --- opening and closing
+
+
+def test_the_listener_is_told_of_both_ends_once(house: House) -> None:
+    client = Client(house)
+    assert client.opened == [client.connection]
+    client.connect("c")
+    assert client.ended == []
+    client.lose()
+    client.connection.connection_lost(None)
+    assert client.ended == [client.connection]
+
+
+def test_a_connection_is_told_of_before_anything_is_read(house: House) -> None:
+    seen: list[object] = []
+    transport = MemoryTransport()
+    connection = Connection(
+        house.registry,
+        True,
+        "id",
+        lambda connection: seen.append(connection.transport),
+        lambda connection: seen.append(connection.transport),
+    )
+    connection.connection_made(transport)
+    connection.connection_lost(None)
+    assert seen == [transport, None]
+
+
+def test_the_end_of_the_stream_closes_the_transport(house: House) -> None:
+    client = house.client("c")
+    assert client.connection.eof_received() is False
+
+
+def test_closing_writes_what_is_there_first(house: House) -> None:
+    client = house.client("c")
+    client.connection.add(PINGRESP_BYTES)
+    client.connection.close("enough")
+    assert not client.is_closed()
+    house.settle()
+    assert client.take_bytes() == PINGRESP_BYTES
+    assert client.is_closed()
+
+
+def test_closing_twice_ends_the_session_once(house: House) -> None:
+    watcher = house.client("w")
+    watcher.subscribe(("will", 0))
+    client = house.client("c", will=Will("will", b"x"))
+    client.connection.close("one reason")
+    client.connection.close("another")
+    house.settle()
+    assert watcher.payloads() == [b"x"]
+
+
+def test_what_is_written_to_a_lost_connection_goes_nowhere(house: House) -> None:
+    client = house.client("c")
+    connection = client.connection
+    client.lose()
+    connection.add(PINGRESP_BYTES)
+    house.settle()
+    assert connection.pieces == []
+    assert client.take_bytes() == b""
+    connection.abort()
+
+
+def test_aborting_drops_the_transport_at_once(house: House) -> None:
+    client = house.client("c")
+    client.connection.add(PINGRESP_BYTES)
+    client.connection.abort()
+    assert client.transport.aborted
+
+
+def test_a_loss_during_a_pass_of_another_is_written_out(house: House) -> None:
+    """Nobody flushes after `connection_lost` but the connection itself."""
+    house.patient = True
+    watcher = house.client("w")
+    watcher.send(subscribe_packet(1, ("will", 0)))
+    watcher.take()
+    client = house.client("c", will=Will("will", b"x"))
+    client.lose()
+    assert watcher.payloads() == [b"x"]
+
+
+# --- the peer's name
+
+
+@pytest.mark.parametrize(
+    ("peer", "shown"),
+    (
+        (("192.0.2.1", 4711), "192.0.2.1:4711"),
+        (("2001:db8::1", 4711, 0, 0), "[2001:db8::1]:4711"),
+        ("embedded", "embedded"),
+        (None, "None"),
+    ),
+)
+def test_the_peer_is_shown_as_an_address(house: House, peer: object, shown: str) -> None:
+    client = Client(house)
+    client.transport.peer = peer
+    assert client.connection.describe() == shown
+
+
+def test_the_peer_is_known_after_the_end(house: House) -> None:
+    client = Client(house)
+    shown = client.connection.describe()
+    client.lose()
+    assert client.connection.describe() == shown == "192.0.2.1:4711"
+
+
+# --- time
+
+
+def test_bytes_from_the_peer_are_a_sign_of_life_and_bytes_to_it_are_not(house: House) -> None:
+    client = house.client("c")
+    client.subscribe(("a", 0))
+    seen = client.connection.seen
+    client.connection.expiring = True
+    house.clock.advance(5)
+    house.publish("a", b"x")
+    assert client.connection.seen == seen
+    assert client.connection.expiring
+    client.send(PINGREQ_BYTES)
+    assert client.connection.seen == seen + 5
+    assert not client.connection.expiring
+
+
+def drip(client: Client, data: bytes, size: int) -> list[float]:
+    """Sends in pieces, a second apart; returns when the client was seen last after each."""
+    seen: list[float] = []
+    for start in range(0, len(data), size):
+        client.house.clock.advance(1)
+        client.send(data[start : start + size])
+        seen.append(client.house.clock.now - client.connection.seen)
+    return seen
+
+
+def test_a_packet_that_drips_is_no_sign_of_life(house: House) -> None:
+    client = house.client("c")
+    raw = publish_packet("t", b"x" * 50)
+    header = [0.0, 0.0]  # its length is known, then
+    assert drip(client, raw, 1) == [*header, *range(1, len(raw) - 2), 0]
+
+
+def test_a_packet_that_grows_is_a_sign_of_life(house: House) -> None:
+    client = house.client("c")
+    raw = publish_packet("t", b"x" * 4 * GROWTH)
+    assert max(drip(client, raw, GROWTH)) == 0
+    assert max(drip(client, raw, GROWTH // 2)) == 1
+
+
+def test_the_next_packet_under_way_begins_anew(house: House) -> None:
+    client = house.client("c")
+    raw = publish_packet("t", b"x" * 50)
+    client.send(raw[:9])
+    assert drip(client, (raw[9:] + raw[:9]) * 3, len(raw)) == [0, 0, 0]
+
+
+def test_the_session_task_is_woken_when_connect_is_accepted_and_at_the_end(house: House) -> None:
+    client = Client(house)
+    woken: list[str] = []
+    client.connection.wake_task = lambda: woken.append("woken")
+    client.send(connect_packet("c")[:4])
+    assert woken == []
+    client.send(connect_packet("c")[4:])
+    assert woken == ["woken"]
+    client.send(PINGREQ_BYTES)
+    assert woken == ["woken"]
+    client.disconnect()
+    assert woken == ["woken"] * 2
+
+
+# --- a peer that does not read
+
+
+def test_a_full_socket_leaves_messages_to_the_queue(house: House) -> None:
+    client = house.client("c")
+    client.subscribe(("a", 0))
+    client.block()
+    house.publish("a", b"x")
+    assert client.take_bytes() == b""
+    client.unblock()
+    assert client.payloads() == [b"x"]
+
+
+def test_blocking_before_connect_counts_as_well(house: House) -> None:
+    client = Client(house)
+    client.block()
+    client.connect("c")
+    client.subscribe(("a", 0))
+    house.publish("a", b"x")
+    assert client.take_bytes() == b""
+    client.unblock()
+    assert client.payloads() == [b"x"]
+
+
+def test_a_peer_that_takes_no_replies_is_not_read_further(house: House) -> None:
+    client = house.client("c")
+    client.connection.reply_limit = 1000
+    client.block()
+    client.transport.buffered = 1000
+    client.send(PINGREQ_BYTES)
+    assert client.transport.is_reading()
+    client.transport.buffered = 1001
+    client.send(PINGREQ_BYTES * 3)
+    assert not client.transport.is_reading()
+    client.send(PINGREQ_BYTES)  # what was read before is still handled
+    client.transport.buffered = 0
+    client.unblock()
+    assert client.transport.is_reading()
+    assert client.take_bytes() == PINGRESP_BYTES * 5
+
+
+def test_a_flood_of_requests_without_reading_costs_a_bounded_amount(house: House) -> None:
+    """As an event loop behaves: it reads while it may, and the socket takes nothing."""
+    client = house.client("c")
+    client.connection.reply_limit = 10_000
+    rounds = 0
+    while client.transport.is_reading() and rounds < 10_000:
+        rounds += 1
+        client.send(PINGREQ_BYTES * 50, publish_packet("a", b"x", qos=1, packet_id=1) * 50)
+        client.transport.buffered = len(client.transport.written)
+        if client.transport.buffered > 5_000 and not client.connection.blocked:
+            client.block()
+    assert not client.transport.is_reading()
+    assert len(client.transport.written) < 11_000
+
+
+def test_replies_that_wait_for_a_slow_disk_are_bounded_as_well(house: House) -> None:
+    client = house.client("c")
+    house.patient = True
+    client.connection.reply_limit = 10_000
+    client.connection.barrier = 1
+    rounds = 0
+    while client.transport.is_reading() and rounds < 1_000:
+        rounds += 1
+        client.send(PINGREQ_BYTES * 50)
+    assert not client.transport.is_reading()
+    assert client.connection.held_bytes < 11_000
+    house.core.outbox.release(1)
+    assert client.take_bytes() == PINGRESP_BYTES * 50 * rounds
+    assert client.connection.held_bytes == 0
+    assert client.transport.is_reading()
+
+
+def test_many_small_replies_behind_a_slow_disk_count_what_they_cost(house: House) -> None:
+    client = house.client("c")
+    house.patient = True
+    client.connection.reply_limit = 10_000
+    client.connection.barrier = 1
+    for _ in range(100):
+        client.send(PINGREQ_BYTES)
+    assert not client.transport.is_reading(), "100 replies of two bytes are 100 objects"
+
+
+def test_messages_do_not_pile_up_behind_a_slow_disk(house: House) -> None:
+    house.options.max_online_messages = 5
+    client = house.client("c")
+    client.subscribe(("a", 0))
+    publisher = house.client("p")
+    house.patient = True
+    client.connection.barrier = 1
+    client.connection.reply_limit = 40_000
+    for number in range(100):
+        publisher.send(publish_packet("a", b"%03d" % number + b"." * 1_000))
+    assert client.connection.held_bytes < 13_000
+    assert client.queue.waiting() == 5
+    sent = 100 - 5 - client.queue.dropped
+    client.connection.barrier = 0
+    house.core.outbox.release(1)
+    assert [int(each[:3]) for each in client.payloads()] == [*range(sent + 5)]
+    assert not client.connection.blocked
+    assert client.queue.fast
+
+
+def test_a_slow_disk_and_a_full_socket_must_both_be_over(house: House) -> None:
+    client = house.client("c")
+    house.patient = True
+    client.connection.reply_limit = 400
+    client.connection.barrier = 1
+    client.send(PINGREQ_BYTES)
+    states = []
+    client.block()
+    house.core.outbox.release(1)
+    states.append(client.connection.blocked)
+    client.unblock()
+    states.append(client.connection.blocked)
+    client.connection.barrier = 2
+    client.send(PINGREQ_BYTES)
+    client.block()
+    client.unblock()
+    states.append(client.connection.blocked)
+    house.core.outbox.release(2)
+    states.append(client.connection.blocked)
+    assert states == [True, False, True, False]
+
+
+def test_a_peer_that_is_only_slow_is_read_on(house: House) -> None:
+    client = house.client("c")
+    client.connection.reply_limit = 10
+    client.transport.buffered = 100
+    client.send(PINGREQ_BYTES)
+    assert client.transport.is_reading(), "not blocked: the loop has room"
+
+
+def test_unblocking_a_closing_connection_sends_nothing_more(house: House) -> None:
+    client = house.client("c")
+    client.subscribe(("a", 0))
+    client.block()
+    house.publish("a", b"x")
+    client.connection.replies_unread = True
+    client.transport.reading = False
+    client.connection.close("enough")
+    client.connection.resume_writing()
+    house.settle()
+    assert client.take_bytes() == b""
+    assert not client.transport.is_reading()
+
+
+def test_the_queue_of_a_session_that_was_taken_over_is_not_touched(house: House) -> None:
+    older = house.client("c")
+    older.subscribe(("a", 0))
+    newer = house.client("c")
+    newer.subscribe(("a", 0))
+    older.connection.pause_writing()
+    house.publish("a", b"x")
+    assert newer.payloads() == [b"x"]
+    older.connection.resume_writing()
+    newer.ping()
+
+
+# --- the rate of bytes
+
+
+class Timers:
+    """Stands for the event loop's timers: fires them when the house's clock is there."""
+
+    def __init__(self, house: House) -> None:
+        self.house = house
+        self.due: list[tuple[float, Callable[[], None]]] = []
+        house.core.call_later = self.call_later
+
+    def call_later(self, seconds: float, call: Callable[[], None]) -> None:
+        self.due.append((self.house.core.clock() + seconds, call))
+
+    def fire(self) -> None:
+        """Goes to the next one."""
+        self.due.sort(key=lambda each: each[0])
+        when, call = self.due.pop(0)
+        self.house.clock.now = when
+        call()
+
+
+@pytest.mark.parametrize(
+    "data",
+    (
+        pytest.param(PINGREQ_BYTES * 100, id="PINGREQ"),
+        pytest.param(publish_packet("t", b"x" * 1000)[:200], id="a cut PUBLISH"),
+        pytest.param(subscribe_packet(1, ("t" * 180, 0)), id="SUBSCRIBE"),
+    ),
+)
+def test_every_read_counts_whatever_it_is_of(house: House, data: bytes) -> None:
+    house.options.max_byte_rate = 100.0
+    timers = Timers(house)
+    client = house.client("c")
+    house.clock.advance(1)
+    client.send(data)
+    assert not client.transport.is_reading()
+    began = house.clock.now
+    while timers.due:
+        timers.fire()
+    assert client.transport.is_reading()
+    assert house.clock.now - began == pytest.approx((len(data) - 100) / 100, abs=0.01)
+
+
+def test_a_cut_connect_counts_too(house: House) -> None:
+    house.options.max_byte_rate = 100.0
+    Timers(house)
+    client = Client(house)
+    client.send(connect_packet("c", username="u" * 500)[:200])
+    assert not client.transport.is_reading()
+
+
+def test_what_was_read_already_makes_the_same_wait_longer(house: House) -> None:
+    """As with the records of one read through TLS."""
+    house.options.max_byte_rate = 100.0
+    timers = Timers(house)
+    client = house.client("c")
+    for _ in range(3):
+        client.send(PINGREQ_BYTES * 100)
+    assert len(timers.due) == 1
+    assert house.core.counters.rate_limited == 1
+    began = house.clock.now
+    while timers.due:
+        timers.fire()
+    assert client.transport.is_reading()
+    assert house.clock.now - began > 5
+
+
+def test_who_is_closed_meanwhile_is_not_looked_at_for_ever(house: House) -> None:
+    house.options.max_byte_rate = 1.0
+    timers = Timers(house)
+    client = house.client("c")
+    client.send(PINGREQ_BYTES * 100)
+    client.lose()
+    timers.fire()
+    assert timers.due == []

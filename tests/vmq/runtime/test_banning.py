@@ -1,0 +1,100 @@
+"""Bans of a running broker, as clients and the operator meet them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from vmq_hooks import RegisterModifiers
+
+from tests.vmq.plugins.doors import Doors
+from tests.vmq.plugins.support import peer_of, serving
+from vmq.admin.bans import add_ban, list_bans, remove_ban
+from vmq.admin.errors import AdminError, NotFoundError
+from vmq.broker import Broker
+from vmq.runtime.bans import FILE, Bans
+from vmq.runtime.errors import StartError
+
+
+async def code(broker: Broker, client_id: str, user: str | None = None) -> int:
+    async with peer_of(broker) as peer:
+        return (await peer.connect(client_id, username=user)).return_code
+
+
+async def test_a_banned_client_has_to_go_and_comes_back_when_it_may(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker:
+        async with peer_of(broker) as banned, peer_of(broker) as other:
+            await banned.connect("c")
+            await other.connect("d")
+            row = add_ban(broker, client_id="c", seconds=3600, reason="floods")
+            assert row.disconnected == 1
+            assert row.until is not None
+            assert await banned.rest() == b""
+            assert await code(broker, "c") == 5
+            assert len(list(broker.connections or ())) == 1
+        assert [(each.kind, each.value, each.reason) for each in list_bans(broker)] == [
+            ("client_id", "c", "floods")
+        ]
+        assert broker.metrics.counters()["banned_refused"] == 1
+        assert remove_ban(broker, client_id="c").value == "c"
+        assert await code(broker, "c") == 0
+
+
+@pytest.mark.parametrize("ban", ({"user": "ann"}, {"address": "127.0.0.0/8"}))
+async def test_users_and_addresses(tmp_path: Path, ban: dict[str, Any]) -> None:
+    async with serving(tmp_path) as broker:
+        add_ban(broker, **ban)
+        assert await code(broker, "c", "ann") == 5
+        assert (await code(broker, "c", "bob") == 5) is ("address" in ban)
+        remove_ban(broker, **ban)
+        assert await code(broker, "c", "ann") == 0
+
+
+async def test_who_a_plugin_says_it_is_may_be_banned_too(tmp_path: Path) -> None:
+    doors = Doors(auth_on_register=RegisterModifiers(username="ann"))
+    async with serving(tmp_path, {"doors": doors}, anonymous=False) as broker:
+        assert await code(broker, "c", "token") == 0
+        add_ban(broker, user="ann")
+        assert await code(broker, "c", "token") == 5
+
+
+async def test_who_is_banned_costs_no_plugin_anything(tmp_path: Path) -> None:
+    doors = Doors()
+    async with serving(tmp_path, {"doors": doors}, anonymous=False) as broker:
+        add_ban(broker, user="ann")
+        assert await code(broker, "c", "ann") == 5
+        assert doors.calls == []
+
+
+async def test_what_another_worker_wrote_holds_within_a_second(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker, peer_of(broker) as peer:
+        await peer.connect("c")
+        Bans(Path(broker.config.broker.data_dir)).add("client_id", "c")
+        assert await peer.rest() == b""
+        assert await code(broker, "c") == 5
+
+
+async def test_bans_outlive_a_restart_and_a_broken_file_lets_nobody_slip_in(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker:
+        add_ban(broker, client_id="c")
+        folder = Path(broker.config.broker.data_dir)
+    async with serving(tmp_path) as broker:
+        assert await code(broker, "c") == 5
+        (folder / FILE).write_text("{")
+        assert await code(broker, "c") == 5
+    with pytest.raises(StartError, match=r"bans cannot be read.*mend or remove"):
+        async with serving(tmp_path):
+            pass
+
+
+async def test_a_ban_is_of_one_thing(tmp_path: Path) -> None:
+    async with serving(tmp_path) as broker:
+        wrongs: list[dict[str, Any]] = [{}, {"client_id": "c", "user": "u"}, {"address": "moon"}]
+        for wrong in wrongs:
+            with pytest.raises(AdminError, match="accepted"):
+                add_ban(broker, **wrong)
+        with pytest.raises(AdminError, match="reason"):
+            add_ban(broker, client_id="c", reason="x" * 201)
+        with pytest.raises(NotFoundError, match="vmq ban list"):
+            remove_ban(broker, client_id="c")

@@ -1,0 +1,135 @@
+"""The tasks of queues that drain."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.wire import (
+    connect_packet,
+    publish_packet,
+    subscribe_packet,
+)
+from tests.vmq.support import Client, House, stored_house
+from vmq.core.queue import Queue
+from vmq.runtime.draining import QueueTasks
+
+LONG = 3600.0
+#: Seconds to wait for what must happen.
+TIMEOUT = 30.0
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+@pytest.fixture
+def durable(tmp_path: Path) -> Iterator[House]:
+    """A house with a store."""
+    with stored_house(tmp_path) as house:
+        yield house
+
+
+async def turns() -> None:
+    """Lets every task run that can."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def slow_backlog(house: House, count: int, step: int) -> tuple[Client, Queue]:
+    """A client whose queue asked for its first drain step."""
+    house.options.max_msgs_per_drain_step = step
+    house.options.max_inflight_messages = 0
+    house.client("c", clean=False).subscribe(("a", 1))
+    house.client("c", clean=False).lose()
+    for number in range(count):
+        house.publish("a", b"%d" % number, 1)
+    house.patient = True
+    client = Client(house)
+    client.send(connect_packet("c", clean=False))
+    house.commit()
+    client.take()
+    [queue] = house.woken
+    house.woken = []
+    return client, queue
+
+
+async def finished(tasks: QueueTasks) -> None:
+    async with asyncio.timeout(TIMEOUT):
+        while tasks.tasks:
+            await asyncio.wait(tasks.tasks.values())
+
+
+async def test_a_queue_drains_to_its_end(durable: House) -> None:
+    client, queue = slow_backlog(durable, 25, 10)
+    tasks = QueueTasks(durable.core)
+    tasks.wake(queue)
+    tasks.wake(queue)
+    assert len(tasks.tasks) == 1
+    await finished(tasks)
+    durable.commit()
+    assert client.payloads() == [b"%d" % number for number in range(25)]
+    assert tasks.tasks == {}
+
+
+async def test_other_work_goes_on_between_two_steps(durable: House) -> None:
+    _, queue = slow_backlog(durable, 50, 10)
+    tasks = QueueTasks(durable.core)
+    tasks.wake(queue)
+    seen: set[int] = set()
+    async with asyncio.timeout(TIMEOUT):
+        while tasks.tasks:
+            await asyncio.sleep(0)
+            seen.add(len(queue.inflight))
+    assert len(seen) >= 5
+
+
+async def test_a_queue_whose_client_left_stops(durable: House) -> None:
+    client, queue = slow_backlog(durable, 25, 10)
+    tasks = QueueTasks(durable.core)
+    tasks.wake(queue)
+    await asyncio.sleep(0)
+    client.lose()
+    await finished(tasks)
+    assert queue.waiting() == 15
+
+
+class BrokenDatabase:
+    """Stands for a database that cannot be read any more."""
+
+    def get(self, *_arguments: Any, **_options: Any) -> bytes:
+        raise OSError("read error")
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+async def test_a_queue_that_cannot_be_read_ends_its_own_connection(
+    durable: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    client, queue = slow_backlog(durable, 5, 10)
+    assert durable.store is not None
+    good = durable.store.db
+    durable.store.db = BrokenDatabase()
+    tasks = QueueTasks(durable.core)
+    tasks.wake(queue)
+    await finished(tasks)
+    durable.store.db = good
+    durable.commit()
+    assert client.is_closed()
+    assert "cannot drain the queue of client=c" in caplog.text
+
+
+async def test_a_subscriber_drains_while_its_publisher_goes_on(durable: House) -> None:
+    client, queue = slow_backlog(durable, 15, 10)
+    tasks = QueueTasks(durable.core)
+    tasks.wake(queue)
+    publisher = Client(durable)
+    publisher.send(connect_packet("p"), publish_packet("a", b"15", qos=1, packet_id=1))
+    publisher.send(subscribe_packet(2, ("b", 0)))
+    await finished(tasks)
+    durable.commit()
+    assert client.payloads() == [b"%d" % number for number in range(16)]

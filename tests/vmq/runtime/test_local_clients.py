@@ -1,0 +1,134 @@
+"""Clients inside the process: the embedding API of a broker."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from vmq_hooks import Refuse
+
+from tests.support.wire import (
+    publish_packet,
+    subscribe_packet,
+)
+from tests.vmq.sockets import TIMEOUT, config_in, peer_of, take
+from vmq.broker import Broker
+from vmq.config.options import (
+    QueueOptions,
+    SessionOptions,
+)
+
+# --- the embedding API
+
+
+@pytest.mark.parametrize("qos", (0, 1, 2))
+async def test_publish_and_subscribe_within_the_process(embedded: Broker, qos: int) -> None:
+    async with embedded.subscribe("a/#", "b", qos=2) as messages:
+        await embedded.publish("a/1", b"x", qos=qos)
+        await embedded.publish("b", b"y", qos=qos, retain=True)
+        async with asyncio.timeout(TIMEOUT):
+            one, two = await anext(messages), await anext(messages)
+    assert (one.topic, one.payload, one.qos, one.retain) == ("a/1", b"x", qos, False)
+    assert (two.topic, two.payload, two.qos, two.retain) == ("b", b"y", qos, False)
+
+
+async def test_embedded_and_real_clients_hear_each_other(embedded: Broker) -> None:
+    async with peer_of(embedded) as peer, embedded.subscribe("up") as messages:
+        await peer.connect("c")
+        peer.send(subscribe_packet(1, ("down", 0)))
+        await peer.packet()
+        await embedded.publish("down", b"x", qos=2)
+        await peer.expect(publish_packet("down", b"x"))
+        peer.send(publish_packet("up", b"y"))
+        assert await take(messages, 1) == [b"y"]
+
+
+async def test_leaving_the_block_ends_the_subscription(embedded: Broker) -> None:
+    registry = embedded.registry()
+    async with embedded.subscribe("a") as messages:
+        assert registry.trie.count == 1
+    assert registry.trie.count == 0
+    assert [message async for message in messages] == []
+
+
+async def test_an_error_in_the_block_ends_the_subscription(embedded: Broker) -> None:
+    registry = embedded.registry()
+    with pytest.raises(ZeroDivisionError):
+        async with embedded.subscribe("a"):
+            raise ZeroDivisionError
+    assert registry.trie.count == 0
+
+
+async def test_several_subscriptions_get_a_copy_each(embedded: Broker) -> None:
+    async with embedded.subscribe("a") as one, embedded.subscribe("a", "+") as two:
+        await embedded.publish("a", b"x")
+        assert await take(one, 1) == [b"x"]
+        assert await take(two, 1) == [b"x"]
+
+
+async def test_a_slow_reader_is_held_to_its_limit(tmp_path: Path) -> None:
+    config = msgspec.structs.replace(
+        config_in(tmp_path), queue=QueueOptions(max_online_messages=10)
+    )
+    async with Broker(config) as broker, broker.subscribe("a", limit=5) as messages:
+        for number in range(40):
+            await broker.publish("a", b"%d" % number, qos=1)
+        received = await take(messages, 5)
+        assert received == [b"%d" % number for number in range(5)]
+        core = broker._core
+        assert core is not None
+        assert core.counters.queue_message_drop > 0
+
+
+@pytest.mark.parametrize(
+    ("act", "text"),
+    (
+        (lambda embedded: embedded.publish("a/+", b""), "wildcard"),
+        (lambda embedded: embedded.publish("", b""), "empty"),
+        (lambda embedded: embedded.publish("a", b"", qos=3), "QoS 3"),
+        (lambda embedded: embedded.subscribe("a#").__aenter__(), "misplaced #"),
+        (lambda embedded: embedded.subscribe().__aenter__(), "no topic filter"),
+        (lambda embedded: embedded.subscribe("a", qos=-1).__aenter__(), "QoS -1"),
+    ),
+)
+async def test_wrong_arguments_are_value_errors(
+    embedded: Broker, act: Callable[[Broker], Any], text: str
+) -> None:
+    with pytest.raises(ValueError, match=text):
+        await act(embedded)
+    registry = embedded.registry()
+    assert registry.trie.count == 0
+    await embedded.publish("a", b"x", qos=1)
+
+
+async def test_publishing_from_inside_asks_no_plugin(embedded: Broker) -> None:
+    embedded.hooks.auth_on_publish = lambda *_arguments: Refuse("no")
+    embedded.hooks.resolve()
+    async with embedded.subscribe("a") as messages:
+        await embedded.publish("a", b"x", qos=1)
+        assert (await anext(messages)).payload == b"x"
+
+
+async def test_a_publish_that_is_too_large_is_an_error_and_does_not_end_publishing(
+    tmp_path: Path,
+) -> None:
+    config = msgspec.structs.replace(
+        config_in(tmp_path), session=SessionOptions(max_packet_size=1000)
+    )
+    async with Broker(config) as broker:
+        with pytest.raises((ValueError, ConnectionError)):
+            await broker.publish("a", b"x" * 2000)
+        await broker.publish("a", b"x", qos=1)
+
+
+async def test_stopping_ends_the_iterators_of_embedded_subscribers(tmp_path: Path) -> None:
+    broker = Broker(config_in(tmp_path))
+    await broker.start()
+    async with broker.subscribe("a") as messages:
+        await broker.publish("a", b"x", qos=1)
+        assert await take(messages, 1) == [b"x"]
+        await broker.stop()
+        async with asyncio.timeout(TIMEOUT):
+            assert [message async for message in messages] == []

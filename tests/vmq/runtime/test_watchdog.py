@@ -1,0 +1,144 @@
+"""Who holds the event loop up, as the log says it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from tests.conftest import BrokerFactory
+from tests.support.wire import Wire
+from vmq.runtime.watchdog import LATE, Place, Watchdog, blame_of, places_in
+
+PLUGINS = {"/p/one.py": "one", "/p/two.py": "two"}
+DUMP = """Timeout (0:00:01)!
+Thread 0x00007f0000000001 (most recent call first):
+  File "/usr/lib/threading.py", line 324 in wait
+
+Thread 0x00007f0000000002 (most recent call first):
+  File "/usr/lib/re.py", line 190 in match
+  File "/p/one.py", line 7 in check
+  File "/p/one.py", line 3 in on_deliver
+  File "/vmq/asyncio.py", line 1 in run
+"""
+LOOP = 0x7F0000000002
+
+
+def test_a_plugin_is_blamed_for_its_innermost_line_and_by_the_hook_that_it_serves() -> None:
+    places = places_in(DUMP, LOOP)
+    assert places[0] == Place("/usr/lib/re.py", 190, "match")
+    blame = blame_of(places, PLUGINS.get)
+    assert blame == ("one", "on_deliver", ("/p/one.py", 7, "check"))
+
+
+def test_the_plugin_that_was_called_last_is_blamed() -> None:
+    places = [Place("/p/two.py", 5, "helper"), Place("/p/one.py", 3, "on_publish")]
+    assert blame_of(places, PLUGINS.get) == ("two", "", ("/p/two.py", 5, "helper"))
+
+
+def test_code_that_is_no_plugins_is_nobodys_fault() -> None:
+    places = [Place("/vmq/a.py", 5, "on_deliver"), Place("/vmq/b.py", 3, "run")]
+    assert blame_of(places, PLUGINS.get) == ("", "", places[0])
+
+
+def test_only_the_last_dump_of_the_loops_thread_counts() -> None:
+    assert places_in(DUMP + DUMP.replace("line 7", "line 8"), LOOP)[1].line == 8
+    assert places_in(DUMP, 0x7F0000000003) == []
+
+
+def watched(blocked: list[str]) -> Watchdog:
+    """One whose thread does not run: the test steps itself."""
+    return Watchdog(lambda file: "p" if file == __file__ else None, blocked.append)
+
+
+def on_deliver(watchdog: Watchdog, steps: int) -> None:
+    """Stands for a plugin that does not return for so many steps, which a thread takes meanwhile."""
+
+    def look() -> None:
+        for number in range(steps):
+            watchdog.step(number / 10, number / 10)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+
+
+def test_a_loop_that_stands_still_is_told_once_with_plugin_hook_and_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    blocked: list[str] = []
+    watchdog = watched(blocked)
+    watchdog._loop_thread = threading.get_ident()
+    caplog.set_level(logging.INFO)
+    on_deliver(watchdog, LATE - 1)
+    assert caplog.messages == []
+    on_deliver(watchdog, 3 * LATE)
+    (line,) = caplog.messages
+    assert "plugin=p hook=on_deliver" in line
+    assert f"{__file__}:" in line
+    watchdog.beat()
+    on_deliver(watchdog, 1)
+    assert caplog.messages[-1].startswith("event loop goes on")
+    assert blocked == ["p"]
+
+
+def test_a_process_that_was_stopped_is_blamed_on_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    blocked: list[str] = []
+    watchdog = watched(blocked)
+    watchdog._loop_thread = threading.get_ident()
+    watchdog.step(100.0, 5.0)
+    watchdog.step(160.0, 5.1)
+    assert "process was stopped for=60.0s" in caplog.messages[-1]
+    assert blocked == []
+
+
+BLOCKS = """
+import time
+
+from vmq_hooks import Plugin, hook
+
+
+class Blocks(Plugin):
+    @hook
+    def on_publish(self, message):
+        if message.topic == "sleep":
+            time.sleep(0.9)
+        if message.topic == "compute":
+            self.compute()
+
+    def compute(self):
+        sum(range(10**9 // 6))  # one step of the interpreter
+"""
+
+
+@pytest.mark.parametrize(
+    ("topic", "line"), [("sleep", "time.sleep(0.9)"), ("compute", "sum(range(10**9 // 6))")]
+)
+def test_a_plugin_that_blocks_a_broker_is_named_with_its_line(
+    fresh_broker: BrokerFactory, tmp_path: Path, topic: str, line: str
+) -> None:
+    source = tmp_path / "blocks.py"
+    source.write_text(BLOCKS)
+    config = tmp_path / "vmq.toml"
+    config.write_text(f'[plugins.blocks]\npath = "{source}"\n')
+    http = "http://127.0.0.1:0"
+    broker = fresh_broker(
+        ("tcp://127.0.0.1:0", http), args=("--allow-anonymous", "--config", str(config))
+    )
+    wire = Wire.connect_tcp(broker.tcp)
+    wire.connect("c")
+    wire.publish(topic, b"", qos=1)
+    wire.stream.close()
+    number = next(at for at, text in enumerate(BLOCKS.splitlines(), 1) if line in text)
+    broker.wait_log(
+        rf"event loop blocked .* plugin=blocks hook=on_publish at={source}:{number} in "
+    )
+    if topic == "sleep":
+        broker.wait_log("event loop goes on")
+    with urlopen(f"{broker.http}/metrics") as answer:
+        metrics = answer.read().decode()
+    assert 'plugin_event_loop_blocked_total{plugin="blocks"} 1.0' in metrics
+    assert 'plugin_hook_seconds_count{hook="on_publish",plugin="blocks"} 1.0' in metrics

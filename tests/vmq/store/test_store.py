@@ -1,0 +1,424 @@
+"""The store's records: what is written, when it is visible, when it is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.vmq.test_store_model import (
+    LARGE,
+    commit,
+    delivery,
+    message,
+    number,
+    records,
+    send,
+)
+from vmq.mqtt.message import NO_MESSAGE, Delivery, Message
+from vmq.store.opening import ended_sessions, open_store, stored_retained, stored_sessions
+from vmq.store.store import INLINE_PAYLOAD, Store, decode_message, encode_message
+
+SESSION = (1).to_bytes(8, "big")
+OTHER = (2).to_bytes(8, "big")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = open_store(tmp_path / "store", "os", lambda: None)
+    yield opened
+    opened.db.close()
+
+
+def reopen(store: Store, path: Path) -> Store:
+    """The process died: what was not written is gone."""
+    store.db.close()
+    return open_store(path / "store", "os", lambda: None)
+
+
+# Forms
+
+
+@pytest.mark.parametrize("topic", ("a", "ä/ß", "x" * 65_535))
+@pytest.mark.parametrize("payload", (b"", b"\0\xff", LARGE))
+def test_message_comes_back_from_its_form(topic: str, payload: bytes) -> None:
+    raw = b"head" + encode_message(topic.encode(), payload)
+    found = decode_message(raw, 4, 2)
+    assert (found.topic, found.payload, found.qos, found.retain) == (
+        topic.encode(),
+        payload,
+        2,
+        False,
+    )
+
+
+@pytest.mark.parametrize("group", ("$share/g/a", "$share/ä/#", "$share/g/" + "x" * 65_526))
+@pytest.mark.parametrize("payload", (b"", b"small", LARGE))
+@pytest.mark.parametrize("retain", (False, True))
+def test_the_share_group_of_a_delivery_comes_back(
+    store: Store, tmp_path: Path, group: str, payload: bytes, retain: bool
+) -> None:
+    waits, sent = (Delivery(message(payload), 1, retain, group) for _ in range(2))
+    waits.seq, sent.order, sent.packet_id = 7, 8, 9
+    store.put_waiting(SESSION, waits)
+    store.put_inflight(SESSION, sent)
+    commit(store)
+    store = reopen(store, tmp_path)
+    found = [store.load_waiting(SESSION, 7), *store.load_inflight(SESSION)]
+    assert [
+        (each.message.topic, each.message.payload, each.group, each.retain)
+        for each in found
+        if each is not None
+    ] == [(b"a/b", payload, group, retain)] * 2
+    store.db.close()
+
+
+@pytest.mark.parametrize("qos", (1, 2))
+@pytest.mark.parametrize("retain", (False, True))
+@pytest.mark.parametrize("payload", (b"", b"small", b"x" * INLINE_PAYLOAD, LARGE))
+@pytest.mark.parametrize("share", (False, True))
+def test_waiting_delivery_comes_back(
+    store: Store, tmp_path: Path, qos: int, retain: bool, payload: bytes, share: bool
+) -> None:
+    store.put_waiting(
+        SESSION, delivery(message(payload, share=share), 2**40 + 7, qos, retain=retain)
+    )
+    commit(store)
+    store = reopen(store, tmp_path)
+    found = store.load_waiting(SESSION, 2**40 + 7)
+    store.db.close()
+    assert found is not None
+    assert (found.message.topic, found.message.payload) == (b"a/b", payload)
+    assert (found.qos, found.retain, found.seq) == (qos, retain, 2**40 + 7)
+    assert (found.packet_id, found.released, found.group) == (0, False, "")
+    assert (found.ref > 0) is (share or payload == LARGE)
+    assert found.message.ref == found.ref
+
+
+def test_nothing_waits_where_nothing_was_put(store: Store) -> None:
+    store.put_waiting(SESSION, delivery(message(), 1))
+    assert store.load_waiting(SESSION, 2) is None
+    assert store.load_waiting(OTHER, 1) is None
+
+
+@pytest.mark.parametrize("payload", (b"small", LARGE))
+@pytest.mark.parametrize("was_waiting", (False, True))
+def test_inflight_deliveries_come_back_in_order(
+    store: Store, tmp_path: Path, payload: bytes, was_waiting: bool
+) -> None:
+    for order, packet_id in ((300, 65_535), (2, 7), (70_000, 1)):
+        made = delivery(message(payload), 5 if was_waiting else 0, 2)
+        if was_waiting:
+            store.put_waiting(SESSION, made)
+        send(store, SESSION, made, order, packet_id)
+    commit(store)
+    store = reopen(store, tmp_path)
+    found = store.load_inflight(SESSION)
+    assert [(each.order, each.packet_id) for each in found] == [(2, 7), (300, 65_535), (70_000, 1)]
+    assert {each.message.payload for each in found} == {payload}
+    assert not any(each.released for each in found)
+    assert store.load_waiting(SESSION, 5) is None
+    assert store.load_inflight(OTHER) == []
+    store.db.close()
+
+
+def test_released_delivery_keeps_its_packet_id_at_a_new_place(store: Store, tmp_path: Path) -> None:
+    first, second = delivery(message(LARGE), 0, 2), delivery(message(), 0, 2)
+    send(store, SESSION, first, 1, 11)
+    send(store, SESSION, second, 2, 12)
+    commit(store)
+    store.put_released(SESSION, first, 3)
+    assert first.message is NO_MESSAGE
+    commit(store)
+    assert [key for key in records(store.db) if key[:1] in b"mc"] == []
+    store = reopen(store, tmp_path)
+    found = [(each.order, each.packet_id, each.released) for each in store.load_inflight(SESSION)]
+    store.db.close()
+    assert found == [(2, 12, False), (3, 11, True)]
+
+
+def test_received_packet_ids_come_back(store: Store, tmp_path: Path) -> None:
+    for packet_id in (1, 256, 65_535):
+        store.put_received(SESSION, packet_id)
+    store.put_received(OTHER, 9)
+    commit(store)
+    store.remove_received(SESSION, 256)
+    commit(store)
+    store = reopen(store, tmp_path)
+    assert store.load_received(SESSION) == [1, 65_535]
+    assert store.load_received(OTHER) == [9]
+    store.db.close()
+
+
+def test_sessions_and_subscriptions_come_back(store: Store, tmp_path: Path) -> None:
+    first = store.create_session("dev-ä")
+    second = store.create_session("dev-2")
+    store.put_session("dev-2", second, 1_700_000_000_123, "alice")
+    store.put_subscription(first, "a/+/ü", 1)
+    store.put_subscription(first, "$share/g/x/#", 2)
+    store.put_subscription(second, "a", 0)
+    store.put_subscription(second, "b", 0)
+    store.remove_subscription(second, "a")
+    commit(store)
+    store = reopen(store, tmp_path)
+    found = {each.client_id: each for each in stored_sessions(store)}
+    store.db.close()
+    assert set(found) == {"dev-ä", "dev-2"}
+    assert found["dev-ä"].number == first
+    assert found["dev-ä"].offline_at == 0
+    assert sorted(found["dev-ä"].subscriptions) == [("$share/g/x/#", 2), ("a/+/ü", 1)]
+    assert found["dev-2"].offline_at == 1_700_000_000_123
+    assert found["dev-2"].subscriptions == [("b", 0)]
+
+
+def test_retained_messages_come_back(store: Store, tmp_path: Path) -> None:
+    store.put_retained(Message(b"a", b"1", 0, True))
+    store.put_retained(Message(b"b", LARGE, 2, True))
+    store.put_retained(Message(b"c", b"3", 1, True))
+    store.put_retained(Message(b"a", b"4", 1, True))
+    store.remove_retained(b"c")
+    commit(store)
+    store = reopen(store, tmp_path)
+    found = [
+        (each.topic, each.payload, each.qos, each.retain) for _, each in stored_retained(store)
+    ]
+    store.db.close()
+    assert found == [(b"a", b"4", 1, True), (b"b", LARGE, 2, True)]
+
+
+# Messages that several queues share
+
+
+def test_a_shared_payload_is_stored_once(store: Store) -> None:
+    shared = message(share=True)
+    for session in range(1, 51):
+        store.put_waiting(number(session), delivery(shared, 1))
+    commit(store)
+    found = records(store.db)
+    assert sum(b"payload" in value for value in found.values()) == 1
+    assert found[b"m" + number(1)] == encode_message(b"a/b", b"payload")
+    assert found[b"c" + number(1)] == (50).to_bytes(4, "big")
+
+
+def test_an_unshared_small_payload_needs_no_record(store: Store) -> None:
+    store.put_waiting(SESSION, delivery(message(b"x" * INLINE_PAYLOAD), 1))
+    commit(store)
+    assert [key[:1] for key in records(store.db)] == [b"q"]
+
+
+def test_a_large_payload_is_not_written_again_when_it_is_sent(store: Store) -> None:
+    made = delivery(message(LARGE), 1)
+    store.put_waiting(SESSION, made)
+    commit(store)
+    send(store, SESSION, made, 1, 5)
+    assert not any(value is not None and LARGE in value for value in store.dirty.values())
+    commit(store)
+    assert sorted(key[:1] for key in records(store.db)) == [b"i", b"m"]
+
+
+def test_a_message_goes_with_its_last_entry(store: Store) -> None:
+    shared = message(share=True)
+    entries = [delivery(shared, seq) for seq in (1, 2, 3)]
+    for each in entries:
+        store.put_waiting(SESSION, each)
+    commit(store)
+    store.remove_waiting(SESSION, entries[0])
+    commit(store)
+    assert records(store.db)[b"c" + number(1)] == (2).to_bytes(4, "big")
+    send(store, SESSION, entries[1], 1, 1)
+    store.remove_inflight(SESSION, entries[1])
+    commit(store)
+    assert b"c" + number(1) not in records(store.db)
+    assert b"m" + number(1) in records(store.db)
+    store.remove_waiting(SESSION, entries[2])
+    commit(store)
+    assert records(store.db) == {}
+
+
+def test_a_message_held_and_let_go_in_one_commit_leaves_nothing(store: Store) -> None:
+    made = delivery(message(LARGE), 1)
+    store.put_waiting(SESSION, made)
+    store.remove_waiting(SESSION, made)
+    commit(store)
+    assert records(store.db) == {}
+
+
+def test_a_message_let_go_and_held_in_one_commit_stays(store: Store) -> None:
+    shared = message(share=True)
+    first = delivery(shared, 1)
+    store.put_waiting(SESSION, first)
+    commit(store)
+    store.remove_waiting(SESSION, first)
+    second = delivery(shared, 2)
+    store.put_waiting(SESSION, second)
+    commit(store)
+    assert second.ref == first.ref
+    assert sorted(key[:1] for key in records(store.db)) == [b"m", b"q"]
+    found = store.load_waiting(SESSION, 2)
+    assert found is not None
+    assert found.message.payload == b"payload"
+
+
+def test_a_retained_message_is_stored_again_after_its_record_is_gone(store: Store) -> None:
+    retained = message(LARGE)
+    first = delivery(retained, 1)
+    store.put_waiting(SESSION, first)
+    commit(store)
+    store.remove_waiting(SESSION, first)
+    commit(store)
+    assert retained.ref == 1  # the number of a record that is gone
+    again = delivery(retained, 2)
+    store.put_waiting(SESSION, again)
+    commit(store)
+    assert again.ref == 2
+    found = store.load_waiting(SESSION, 2)
+    assert found is not None
+    assert found.message.payload == LARGE
+
+
+def test_a_retained_message_is_stored_again_while_its_deletion_is_on_its_way(store: Store) -> None:
+    retained = message(LARGE)
+    first = delivery(retained, 1)
+    store.put_waiting(SESSION, first)
+    commit(store)
+    store.remove_waiting(SESSION, first)
+    store.begin_commit()
+    again = delivery(retained, 2)
+    store.put_waiting(SESSION, again)
+    store.write()
+    store.end_commit()
+    commit(store)
+    found = store.load_waiting(SESSION, 2)
+    assert found is not None
+    assert found.message.payload == LARGE
+
+
+def test_message_numbers_go_on_after_a_restart(store: Store, tmp_path: Path) -> None:
+    for seq in (1, 2, 3):
+        store.put_waiting(SESSION, delivery(message(LARGE), seq))
+    commit(store)
+    store = reopen(store, tmp_path)
+    made = delivery(message(LARGE), 4)
+    store.put_waiting(SESSION, made)
+    store.db.close()
+    assert made.ref == 4
+
+
+def test_an_entry_whose_message_is_missing_is_none(store: Store) -> None:
+    store.put_waiting(SESSION, delivery(message(LARGE), 1))
+    commit(store)
+    store.db.delete(b"m" + number(1))
+    assert store.load_waiting(SESSION, 1) is None
+    assert store.load_message(1) is None
+
+
+# Ended sessions
+
+
+def fill(store: Store, client_id: str, count: int, shared: Message) -> bytes:
+    """A session with entries of every kind, which hold `shared` twice each."""
+    session = store.create_session(client_id)
+    store.put_subscription(session, "a/#", 1)
+    store.put_received(session, 5)
+    for seq in range(1, count + 1):
+        store.put_waiting(session, delivery(message(), seq))
+    store.put_waiting(session, delivery(shared, count + 1))
+    send(store, session, delivery(shared, 0), 1, 1)
+    return session
+
+
+def sessions_with_records(store: Store) -> set[bytes]:
+    return {key[1:9] for key in records(store.db) if key[:1] in b"qiux"}
+
+
+def test_an_ended_session_is_deleted_in_steps(store: Store) -> None:
+    shared = message(share=True)
+    ended = fill(store, "gone", 25, shared)
+    stays = fill(store, "stays", 3, shared)
+    commit(store)
+    store.end_session("gone", ended)
+    commit(store)
+    left = len(records(store.db))
+    steps = 0
+    while store.purge_step(ended, 10):
+        commit(store)
+        steps += 1
+        assert left - len(records(store.db)) == 10 * steps
+        assert ended_sessions(store) == [ended]
+    commit(store)
+    assert steps == 2
+    assert ended_sessions(store) == []
+    assert records(store.db)[b"c" + number(1)] == (2).to_bytes(4, "big")
+    assert sessions_with_records(store) == {stays}
+
+
+@pytest.mark.parametrize("limit", (1, 7, 1000))
+def test_a_purge_needs_no_commit_between_its_steps(store: Store, limit: int) -> None:
+    """While the disk is full no commit succeeds; nothing is let go of twice or forgotten then."""
+    shared = message(share=True)
+    stays = fill(store, "stays", 3, shared)
+    ended = fill(store, "gone", 20, shared)
+    commit(store)
+    for seq in range(100, 110):
+        store.put_waiting(ended, delivery(shared, seq))
+    store.begin_commit()
+    store.retry_commit()
+    for seq in range(200, 210):
+        store.put_waiting(ended, delivery(shared, seq))
+    store.end_session("gone", ended)
+    while store.purge_step(ended, limit):
+        store.begin_commit()
+        store.retry_commit()
+    commit(store)
+    assert sessions_with_records(store) == {stays}
+    assert records(store.db)[b"c" + number(1)] == (2).to_bytes(4, "big")
+    found = store.load_waiting(stays, 4)
+    assert found is not None
+    assert found.message.payload == b"payload"
+
+
+def test_a_session_that_begins_anew_is_not_touched_by_the_purge_of_the_old(store: Store) -> None:
+    old = fill(store, "dev", 5, message(share=True))
+    commit(store)
+    store.end_session("dev", old)
+    new = fill(store, "dev", 2, message(share=True))
+    commit(store)
+    assert new != old
+    while store.purge_step(old, 3):
+        commit(store)
+    commit(store)
+    assert sessions_with_records(store) == {new}
+    (found,) = stored_sessions(store)
+    assert (found.client_id, found.number, found.first, found.last) == ("dev", new, 1, 3)
+
+
+def test_session_numbers_are_not_used_again_while_records_remain(
+    store: Store, tmp_path: Path
+) -> None:
+    session = fill(store, "dev", 5, message(share=True))
+    commit(store)
+    store.end_session("dev", session)
+    commit(store)
+    store = reopen(store, tmp_path)
+    assert stored_sessions(store) == []
+    assert store.create_session("new") > session
+    store.db.close()
+
+
+@pytest.mark.parametrize("key", (b"q" + number(9) + number(1), b"u" + number(9) + b"a"))
+def test_session_numbers_pass_over_what_a_damaged_store_forgot(
+    store: Store, tmp_path: Path, key: bytes
+) -> None:
+    store.db.put(key, b"\1")
+    store = reopen(store, tmp_path)
+    stored_sessions(store)
+    assert store.create_session("new") == number(10)
+    store.db.close()
+
+
+def test_what_joins_a_record_counts_as_a_write(store: Store) -> None:
+    store.put(b"k", b"")
+    writes, gathered = store.writes, store.gathered
+    store.extend(5000)
+    assert (store.writes, store.gathered) == (writes + 1, gathered + 5)

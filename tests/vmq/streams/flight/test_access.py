@@ -1,0 +1,191 @@
+import base64
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import flight
+
+from tests.support.authority import Authority
+from tests.vmq.streams.flight_support import FACES, Running, act, code_of, serving, ticket
+from tests.vmq.streams.support import options
+from vmq.mqtt.topics import matches
+from vmq.streams.flight import access as flight_access
+from vmq.streams.flight.access import TOKEN_LIFE, Tokens
+from vmq.streams.flight.front import Front
+from vmq.streams.flight.service import StreamServer
+
+#: Users: their passwords, and the filter under which they may do everything.
+USERS = {"ann": (b"secret", "a/#"), "bob": (b"other", "b/#"), "all": (b"x:y", "#")}
+
+
+class Rules:
+    """Nobody without a password; to each his branch."""
+
+    def authenticate(self, user: str | None, password: bytes) -> bool:
+        return user in USERS and USERS[user][0] == password
+
+    def may_read(self, user: str | None, filters: Sequence[str]) -> bool:
+        return all(self.may_write(user, each) for each in filters)
+
+    def longest_payload(self) -> int:
+        return 0
+
+    def may_write(self, user: str | None, topic: str) -> bool:
+        assert user is not None
+        return matches(USERS[user][1], topic)
+
+
+@pytest.fixture(scope="module", params=FACES)
+def face(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory, face: str) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("streams")
+    running = Running(folder, a=options(filters=["a/x", "a/y"]), b=options(filters=["b/#"]))
+    running.append("a/x", b"1")
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="module")
+def server(running: Running, face: str) -> Iterator[StreamServer | Front]:
+    with serving(face, running, access=Rules()) as server:
+        yield server
+
+
+@pytest.fixture
+def client(server: StreamServer | Front) -> Iterator[flight.FlightClient]:
+    with flight.connect(("127.0.0.1", server.port)) as client:
+        yield client
+
+
+def basic(user: str, password: bytes) -> flight.FlightCallOptions:
+    text = base64.b64encode(user.encode() + b":" + password)
+    return flight.FlightCallOptions(headers=[(b"authorization", b"Basic " + text)])
+
+
+def as_user(client: flight.FlightClient, user: str) -> flight.FlightCallOptions:
+    token = client.authenticate_basic_token(user, USERS[user][0].decode())
+    return flight.FlightCallOptions(headers=[token])
+
+
+def test_a_user_reads_by_token_or_by_password(client: flight.FlightClient) -> None:
+    for call in (as_user(client, "ann"), basic("ann", b"secret"), basic("all", b"x:y")):
+        assert client.do_get(ticket("a"), call).read_all().num_rows == 1
+        assert act(client, "latest", call, stream="a") == {"0": 1}
+
+
+@pytest.mark.parametrize(
+    ("header", "text"),
+    [
+        (None, "credentials are missing"),
+        (b"Basic " + base64.b64encode(b"ann:wrong"), "wrong user name or password"),
+        (b"Basic " + base64.b64encode(b"nobody:x"), "wrong user name or password"),
+        (b"Basic " + base64.b64encode(b"ann"), "the credentials cannot be read"),
+        (b"Basic !", "the credentials cannot be read"),
+        (b"Basic " + base64.b64encode(b"a" * 4096 + b":"), "the credentials cannot be read"),
+        (b"Bearer x", "the token is unknown or has expired"),
+        (b"Digest x", "unknown kind of credentials"),
+    ],
+)
+def test_whoever_is_not_known_learns_nothing(
+    client: flight.FlightClient, header: bytes | None, text: str
+) -> None:
+    headers = [] if header is None else [(b"authorization", header)]
+    call = flight.FlightCallOptions(headers=headers)
+    with pytest.raises(flight.FlightUnauthenticatedError, match=text):
+        client.do_get(ticket("a"), call).read_all()
+    with pytest.raises(flight.FlightUnauthenticatedError, match=text):
+        list(client.list_flights(options=call))
+    with pytest.raises(flight.FlightUnauthenticatedError, match=text):
+        act(client, "latest", call, stream="a")
+
+
+def test_a_stream_takes_permission_for_each_of_its_filters(client: flight.FlightClient) -> None:
+    bob = as_user(client, "bob")
+    assert [info.descriptor.path for info in client.list_flights(options=bob)] == [[b"b"]]
+    path = flight.FlightDescriptor.for_path("a")
+    asks: tuple[Callable[[], object], ...] = (
+        lambda: client.do_get(ticket("a"), bob).read_all(),
+        lambda: client.get_flight_info(path, bob),
+        lambda: act(client, "earliest", bob, stream="a"),
+        lambda: act(client, "by-timestamp", bob, stream="a", time=0),
+        # Whether there is one is not told.
+        lambda: client.do_get(ticket("nothing"), bob).read_all(),
+    )
+    for ask in asks:
+        with pytest.raises(flight.FlightUnauthorizedError, match="'bob' may not read") as caught:
+            ask()
+        assert code_of(caught.value) == "no_permission"
+
+
+def test_writing_takes_permission_for_each_topic(client: flight.FlightClient) -> None:
+    rows = pa.record_batch({"topic": ["b/1"], "payload": [b"1"]})
+    for user, allowed in (("bob", True), ("ann", False)):
+        call = as_user(client, user)
+        path = flight.FlightDescriptor.for_path("b")
+        writer, answers = client.do_put(path, rows.schema, call)
+        writer.write_batch(rows)
+        if allowed:
+            assert answers.read() is not None
+            writer.close()
+            found = client.do_get(ticket("b"), call).read_all().to_pylist()
+            assert [each["client_id"] for each in found] == ["bob"]
+        else:
+            with pytest.raises(flight.FlightUnauthorizedError, match="'ann' may not publish"):
+                writer.close()
+
+
+def test_rules_that_fail_let_nobody_in_and_tell_nothing(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken(Rules):
+        def authenticate(self, user: str | None, password: bytes) -> bool:
+            raise RuntimeError("the database of users is away")
+
+    server = StreamServer(running.catalog, access=Broken())
+    try:
+        with (
+            flight.connect(("127.0.0.1", server.port)) as client,
+            pytest.raises(flight.FlightUnavailableError) as caught,
+        ):
+            client.do_get(ticket("a"), basic("ann", b"secret")).read_all()
+        assert "Traceback" not in str(caught.value)
+        assert "the database of users is away" in caplog.text
+    finally:
+        server.close()
+
+
+def test_tokens_expire_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    tokens = Tokens(lambda: now[0])
+    token = tokens.issue("ann")
+    now[0] = TOKEN_LIFE - 1
+    assert tokens.user_of(token) == "ann"
+    now[0] = TOKEN_LIFE
+    assert tokens.user_of(token) is None
+    assert tokens.users == {}
+    monkeypatch.setattr(flight_access, "MOST_TOKENS", 3)
+    issued = [tokens.issue(str(number)) for number in range(5)]
+    assert [tokens.user_of(each) for each in issued] == [None, None, "2", "3", "4"]
+
+
+def test_tls_shows_the_certificate(running: Running, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    issued = authority.issue("localhost")
+    pair = (issued.certfile.read_bytes(), issued.keyfile.read_bytes())
+    server = StreamServer(running.catalog, access=Rules(), tls=pair)
+    try:
+        address = f"grpc+tls://localhost:{server.port}"
+        trust: dict[str, Any] = {"tls_root_certs": authority.cafile.read_bytes()}
+        with flight.connect(address, **trust) as client:
+            call = as_user(client, "ann")
+            assert client.do_get(ticket("a"), call).read_all().num_rows == 1
+        with flight.connect(address) as client, pytest.raises(pa.ArrowException):
+            client.do_get(ticket("a")).read_all()
+    finally:
+        server.close()

@@ -1,0 +1,228 @@
+import asyncio
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.vmq.streams.log.test_partition import FullDisk
+from tests.vmq.streams.support import Clock, options, payloads
+from vmq.streams.appender import Appender
+from vmq.streams.log.commits import Commits
+from vmq.streams.log.partition import Partition
+from vmq.streams.stored import StoredStream
+
+
+async def until(event: asyncio.Event) -> None:
+    async with asyncio.timeout(30):
+        await event.wait()
+
+
+def appender_of(folder: Path, commits: Commits, acks: str = "os") -> Appender:
+    made = options(acks=acks)
+    return Appender(made, [Partition(folder, "s", 0, made, Clock())], commits)
+
+
+async def test_numbers_are_committed_in_their_order(tmp_path: Path) -> None:
+    commits = Commits(asyncio.get_running_loop(), interval=0.0)
+    commits.start()
+    one, other = appender_of(tmp_path / "1", commits), appender_of(tmp_path / "2", commits)
+    done: list[int] = []
+    seen: list[int] = []
+    commits.on_committed = done.append
+    for number in range(50):
+        appender = (one, other)[number % 2]
+        seen.append(appender.append(b"t", b"%d" % number, 1, False, "c", 1))
+        if number % 3 == 0:
+            await asyncio.sleep(0)
+    await commits.wait()
+    assert done == list(range(1, commits.committed + 1))
+    assert seen == sorted(seen)
+    assert seen[-1] == commits.committed
+    assert payloads(one.partitions[0]) == [b"%d" % number for number in range(0, 50, 2)]
+    await commits.close()
+
+
+async def test_acks_fsync_waits_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits = Commits(asyncio.get_running_loop())
+    commits.start()
+    appender = appender_of(tmp_path, commits, "fsync")
+    partition = appender.partitions[0]
+    order: list[str] = []
+    sync = partition.sync
+
+    def synced() -> None:
+        sync()
+        assert partition.end == 0, "shown before it was on disk"
+        order.append("sync")
+
+    monkeypatch.setattr(partition, "sync", synced)
+    commits.on_committed = lambda _: order.append("committed")
+    appender.append(b"t", b"1", 1, False, "c", 1)
+    await commits.wait()
+    assert order == ["sync", "committed"]
+    assert partition.active.synced == partition.visible
+    await commits.close()
+
+
+async def test_a_full_disk_holds_acknowledgements_back_until_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits = Commits(asyncio.get_running_loop())
+    commits.writer.retry_after = 0.01
+    commits.start()
+    appender = appender_of(tmp_path, commits)
+    partition = appender.partitions[0]
+    failed, well = asyncio.Event(), asyncio.Event()
+    reasons: list[str | None] = []
+
+    def on_failure(text: str | None) -> None:
+        reasons.append(text)
+        (well if text is None else failed).set()
+
+    commits.on_failure = on_failure
+    appender.append(b"t", b"before", 1, False, "c", 1)
+    await commits.wait()
+    with monkeypatch.context() as patch:
+        FullDisk(patch, 700)
+        number = appender.append(b"t", b"during", 1, False, "c", 1)
+        await until(failed)
+        # The broker goes on: what comes now gathers.
+        later = appender.append(b"t", b"after", 1, False, "c", 1)
+        failed.clear()
+        await until(failed)
+        assert commits.failure == f"[Errno {errno.ENOSPC}] No space left on device"
+        assert commits.committed < number < later
+        assert payloads(partition) == [b"before"]
+    await until(well)
+    await commits.wait()
+    assert reasons[-1] is None
+    assert commits.committed == later
+    assert payloads(partition) == [b"before", b"during", b"after"]
+    await commits.close()
+
+
+async def test_an_fsync_that_fails_is_not_believed_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel may drop the pages that it could not write: they are written anew."""
+    commits = Commits(asyncio.get_running_loop())
+    commits.writer.retry_after = 0.0
+    commits.start()
+    appender = appender_of(tmp_path, commits, "fsync")
+    partition = appender.partitions[0]
+    fdatasync, cuts = os.fdatasync, []
+    rollback = partition.rollback
+    failures = [OSError(errno.EIO, "Input/output error")]
+
+    def fail_once(fd: int) -> None:
+        if failures:
+            raise failures.pop()
+        fdatasync(fd)
+
+    monkeypatch.setattr(os, "fdatasync", fail_once)
+
+    def noted() -> None:
+        cuts.append(1)
+        rollback()
+
+    monkeypatch.setattr(partition, "rollback", noted)
+    appender.append(b"t", b"1", 1, False, "c", 1)
+    await commits.wait()
+    assert cuts == [1]
+    assert payloads(partition) == [b"1"]
+    await commits.close()
+
+
+async def test_closing_writes_what_is_gathered(tmp_path: Path) -> None:
+    commits = Commits(asyncio.get_running_loop(), interval=3600)
+    commits.start()
+    appender = appender_of(tmp_path, commits)
+    appender.append(b"t", b"1", 1, False, "c", 1)
+    assert await commits.close()
+    assert payloads(appender.partitions[0]) == [b"1"]
+    assert not commits.writer.thread.is_alive()
+
+
+async def test_closing_gives_a_full_disk_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits = Commits(asyncio.get_running_loop())
+    commits.writer.retry_after = 3600
+    commits.start()
+    appender = appender_of(tmp_path, commits)
+    FullDisk(monkeypatch, 0)
+    appender.append(b"t", b"1", 1, False, "c", 1)
+    assert not await commits.close(patience=0.05)
+    assert commits.committed == 0
+    assert payloads(appender.partitions[0]) == []
+    assert not commits.writer.thread.is_alive()
+
+
+ACKNOWLEDGING = """
+import asyncio, sys, time
+from pathlib import Path
+from tests.vmq.streams.support import options, payloads
+from vmq.streams.catalog import Catalog
+from vmq.streams.log.commits import Commits
+
+async def main():
+    commits = Commits(asyncio.get_running_loop(), interval=0.001)
+    declared = {"s": options(partitions=3, key="topic", segment_bytes=65536)}
+    catalog = Catalog(Path(sys.argv[1]), declared, commits)
+    partitions = catalog.get("s").partitions
+    count = max((int(each) for part in partitions for each in payloads(part)), default=0)
+    print(count, flush=True)
+    catalog.start()
+    appender = catalog.get("s").appender
+    waiting = {}
+    commits.on_committed = lambda number: print(waiting.pop(number), flush=True)
+    while True:
+        await commits.wait()
+        for _ in range(40):  # so many that commits are closed on the way, and none is refused
+            for _ in range(50):
+                count += 1
+                now = time.time_ns() // 1000
+                number = appender.append(b"t%d" % (count % 7), b"%d" % count, 1, False, "c", now)
+                assert number > 0
+                waiting[number] = count
+            await asyncio.sleep(0)
+
+asyncio.run(main())
+"""
+
+
+def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
+    root = Path(__file__).parents[4]
+    acknowledged = 0
+    unacknowledged: set[int] = set()
+    for life in range(3):
+        with subprocess.Popen(
+            [sys.executable, "-c", ACKNOWLEDGING, str(tmp_path)],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=root,
+            env={**os.environ, "PYTHONPATH": str(root)},
+        ) as process:
+            assert process.stdout is not None
+            begins = int(process.stdout.readline())
+            # What the life before had under way may be there or not.
+            unacknowledged |= set(range(acknowledged + 1, begins + 1))
+            lines = [process.stdout.readline() for _ in range(5 + 7 * life)]
+            process.kill()
+            lines += process.stdout.readlines()
+        acknowledged = [int(line) for line in lines if line.endswith("\n")][-1]
+        stream = StoredStream(tmp_path, "s")
+        assert all(not report.problems for report in stream.verify())
+        found: list[int] = []
+        for partition in stream.partitions:
+            spans = (span.rows.column("payload").to_pylist() for span in partition.spans())
+            rows = [int(payload) for payloads in spans for payload in payloads]
+            assert rows == sorted(set(rows)), "each once, and in order"
+            found += rows
+        assert len(found) == len(set(found))
+        assert set(range(1, acknowledged + 1)) - set(found) <= unacknowledged

@@ -1,0 +1,148 @@
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tests.vmq.streams.support import make, put, read_all, row, rows_from
+from vmq.streams.log.cursor import Cursor, Reader, offset_at
+from vmq.streams.log.errors import OutOfRangeError, StreamError
+from vmq.streams.log.partition import Partition
+from vmq.streams.log.schema import READ
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> Partition:
+    """Offsets 0 to 9 sealed, 10 to 14 in the active segment; even ones of topic a/x, odd ones of b/x."""
+    partition = make(tmp_path)
+    rows = [row(number, "ab"[number % 2] + "/x") for number in range(15)]
+    put(partition, rows[:7])
+    put(partition, rows[7:10])
+    partition.roll()
+    put(partition, rows[10:])
+    return partition
+
+
+def offsets(partition: Partition, *args: int | None, topic: str | None = None) -> list[int]:
+    reader = Reader(partition, ["offset"], topic)
+    return [
+        number
+        for chunk in reader.read(*args)  # type: ignore[arg-type]
+        for number in chunk.rows.column("offset").to_pylist()
+    ]
+
+
+def test_every_column_has_the_type_that_spark_accepts(partition: Partition) -> None:
+    chunk = next(Reader(partition).read(12))
+    assert chunk.rows.schema.equals(READ)
+    assert chunk.rows.schema.field("timestamp").type == pa.timestamp("us", tz="UTC")
+    (first, *_) = chunk.rows.to_pylist()
+    assert (first["stream"], first["partition"], first["offset"]) == ("s", 0, 12)
+    assert first["headers"] == [{"key": "n", "value": "12"}]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [["payload"], ["offset", "topic"], ["partition"], ["stream", "offset"], ["headers", "qos"]],
+)
+@pytest.mark.parametrize("topic", [None, "a/#"])
+def test_only_the_columns_that_are_wanted_come_in_their_order(
+    partition: Partition, columns: list[str], topic: str | None
+) -> None:
+    chunks = list(Reader(partition, columns, topic).read(0))
+    assert all(chunk.rows.schema.names == columns for chunk in chunks)
+    assert sum(chunk.rows.num_rows for chunk in chunks) == (15 if topic is None else 8)
+
+
+def test_a_range_a_filter_and_a_limit(partition: Partition) -> None:
+    assert offsets(partition, 0) == list(range(15))
+    assert offsets(partition, 8, 12) == [8, 9, 10, 11]
+    assert offsets(partition, 0, None, topic="a/+") == list(range(0, 15, 2))
+    assert offsets(partition, 0, None, 3, topic="b/x") == [1, 3, 5]
+    assert offsets(partition, 15) == []
+
+
+def test_offsets_advance_over_rows_that_do_not_match(partition: Partition) -> None:
+    (chunk,) = Reader(partition, None, "nothing").read(3, 14)
+    assert (chunk.rows.num_rows, chunk.next) == (0, 14)
+    (chunk,) = Reader(partition, None, "a/x").read(3, None, 2)
+    assert (chunk.rows.num_rows, chunk.next) == (2, 7)
+
+
+def test_a_read_of_nothing_still_has_its_schema(partition: Partition) -> None:
+    for arguments in ((15, None, None), (3, 3, None), (3, None, 0)):
+        (chunk,) = Reader(partition, ["qos"]).read(*arguments)
+        assert chunk.rows.num_rows == 0
+        assert chunk.rows.schema.names == ["qos"]
+        assert chunk.next == arguments[0]
+
+
+@pytest.mark.parametrize(("start", "end"), [(-1, None), (16, None), (0, 16), (5, 4)])
+def test_offsets_out_of_range_are_named_with_those_there_are(
+    partition: Partition, start: int, end: int | None
+) -> None:
+    with pytest.raises(OutOfRangeError, match=r"accepted: .* to 15"):
+        list(Reader(partition).read(start, end))
+
+
+def test_a_wrong_column_or_filter_is_refused(partition: Partition) -> None:
+    with pytest.raises(StreamError, match="there is no column 'temp'; accepted: topic, payload"):
+        Reader(partition, ["temp"])
+    with pytest.raises(StreamError, match="no column is wanted; accepted: topic"):
+        Reader(partition, [])
+    with pytest.raises(StreamError, match="named twice"):
+        Reader(partition, ["qos", "qos"])
+    with pytest.raises(StreamError, match="not a topic filter"):
+        Reader(partition, None, "a/#/b")
+
+
+def test_a_cursor_follows_the_writer(partition: Partition) -> None:
+    with Cursor(partition, 12) as cursor:
+        assert cursor.read(None) is not None
+        assert cursor.read(None) is None
+        put(partition, rows_from(15, 2))
+        span = cursor.read(None)
+        assert span is not None
+        assert (span.offset, span.rows.num_rows) == (15, 2)
+        put(partition, rows_from(17, 1))
+        partition.roll()
+        assert cursor.read(None) is not None
+        assert cursor.read(None) is None
+        put(partition, rows_from(18, 1))
+        span = cursor.read(None)
+        assert span is not None
+        assert (cursor.offset, span.rows.num_rows) == (19, 1)
+
+
+def test_a_cursor_does_not_see_what_is_not_published(partition: Partition) -> None:
+    with Cursor(partition, 12) as cursor:
+        put(partition, rows_from(15, 2), publish=False)
+        span = cursor.read(None)
+        assert span is not None
+        assert (span.offset + span.rows.num_rows, cursor.offset) == (15, 15)
+        assert cursor.read(None) is None
+        partition.publish()
+        assert cursor.read(None) is not None
+        assert cursor.offset == 17
+
+
+def test_times_lead_to_offsets_also_where_the_clock_went_back(tmp_path: Path) -> None:
+    partition = make(tmp_path)
+    times = [100, 200, 300, 150, 160, 400, 50]
+    for number, time in enumerate(times):
+        put(partition, [row(number, time=time)])
+        if number == 2:
+            partition.roll()
+    for time in range(0, 500, 25):
+        wanted = next((at for at, each in enumerate(times) if each >= time), len(times))
+        assert offset_at(partition, time) == wanted
+    partition.close()
+
+
+def test_a_large_message_is_read_whole(tmp_path: Path) -> None:
+    partition = make(tmp_path)
+    rows = [row(0), row(1, payload=bytes(5 << 20)), row(2)]
+    for each in rows:
+        put(partition, [each])
+    assert read_all(partition) == rows
+    assert offsets(partition, 0) == [0, 1, 2]
+    partition.close()

@@ -1,0 +1,97 @@
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.vmq.streams.support import Clock, batch_of, make, options, read_all, rows_from
+from vmq.streams.log.keys import Keys
+from vmq.streams.log.writer import Commit, Item, Writer
+
+KEYS = Keys(options())
+
+
+def test_one_commit_for_several_partitions_is_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = make(tmp_path / "1"), make(tmp_path / "2")
+    writer = Writer()
+    writer.retry_after = 0.0
+    append, failures = other.append, [OSError("full"), ValueError("a mistake in a program")]
+
+    def fail(*arguments: object) -> None:
+        if failures:
+            assert read_all(one) == []
+            raise failures.pop()
+        append(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(other, "append", fail)
+    reports: list[str | None] = []
+    writer.failed = reports.append
+    done = threading.Event()
+    items = [Item(each, batch_of(rows_from(0, 3)), KEYS) for each in (one, other)]
+    writer.start()
+    writer.submit(Commit(items, done.set))
+    assert done.wait(30)
+    writer.stop()
+    assert read_all(one) == read_all(other) == rows_from(0, 3)
+    assert reports == ["a mistake in a program", "full", None]
+
+
+def test_a_partition_that_is_deleted_is_written_no_more(tmp_path: Path) -> None:
+    one, other = make(tmp_path / "1"), make(tmp_path / "2")
+    one.gone = True
+    writer = Writer()
+    done = threading.Event()
+    items = [Item(each, batch_of(rows_from(0, 3)), KEYS) for each in (one, other)]
+    writer.start()
+    writer.submit(Commit(items, done.set))
+    assert done.wait(30)
+    writer.stop()
+    assert (one.end, other.end) == (0, 3)
+
+
+def test_calls_come_between_commits_and_answer(tmp_path: Path) -> None:
+    partition = make(tmp_path)
+    writer = Writer()
+    writer.submit(Commit([Item(partition, batch_of(rows_from(0, 3)), KEYS)], lambda: None))
+    first = writer.call(lambda: partition.end)
+    second = writer.call(lambda: 1 // 0)
+    writer.start()
+    assert first.result(30) == 3
+    with pytest.raises(ZeroDivisionError):
+        second.result(30)
+    writer.stop()
+
+
+def test_old_segments_are_sealed_although_nobody_writes(tmp_path: Path) -> None:
+    clock = Clock()
+    partition = make(tmp_path, clock, segment_age="1h")
+    writer = Writer(lambda: [partition])
+    tidied: list[int] = []
+    writer.tidy = lambda: tidied.append(1)
+    partition.append(batch_of(rows_from(0, 3)), 5)
+    partition.publish()
+    writer.roll_due()
+    assert not partition.sealed
+    clock.now += 3600
+    writer.roll_due()
+    assert [each.end for each in partition.sealed] == [3]
+    assert tidied == [1]
+
+
+def test_a_commit_may_have_rows_of_a_partition_from_several_sides(tmp_path: Path) -> None:
+    """Each is shown before the next is written, for which a new segment may have to begin."""
+    one, other = make(tmp_path / "1", segment_bytes=1), make(tmp_path / "2")
+    writer = Writer()
+    reports: list[str | None] = []
+    writer.failed = reports.append
+    done = threading.Event()
+    parts = [(one, 0), (other, 0), (one, 3), (one, 6), (other, 3)]
+    items = [Item(each, batch_of(rows_from(first, 3)), KEYS) for each, first in parts]
+    writer.start()
+    writer.submit(Commit(items, done.set))
+    assert done.wait(30)
+    writer.stop()
+    assert (read_all(one), read_all(other)) == (rows_from(0, 9), rows_from(0, 6))
+    assert len(one.sealed) == 2
+    assert reports == []

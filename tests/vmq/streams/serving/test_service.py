@@ -1,0 +1,436 @@
+"""Streams in the broker: what reaches them, and which acknowledgements wait for them."""
+
+import asyncio
+import errno
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from vmq_hooks import PublishModifiers
+
+from tests.support.broker_process import BrokerProcess
+from tests.support.until import until
+from tests.support.wire import (
+    CONNACK,
+    PUBACK,
+    PUBCOMP,
+    PUBREC,
+    Will,
+    Wire,
+    connect_packet,
+    publish_packet,
+    pubrel_packet,
+    subscribe_packet,
+)
+from tests.vmq.sockets import peer_of, take
+from tests.vmq.streamed import config_in, payloads_of, rows_of, streams_of
+from tests.vmq.streams.support import options
+from tests.vmq.support import Client, House, stored_house
+from vmq.broker import Broker, StartError
+from vmq.config.options import ListenerOptions
+from vmq.streams.catalog import lock_folder
+from vmq.streams.stored import StoredStream, export_parquet, find_folder
+
+ANSWER = {1: PUBACK, 2: PUBREC}
+
+
+class Tap:
+    """The write side of a stream that a test commits by hand."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[bytes, bytes, int, bool, str]] = []
+        self.number = 1
+        self.is_full = False
+        self.refused = 0
+
+    def has_room(self, _topic: bytes, _payload: bytes, _client_id: str) -> bool:
+        return not self.is_full
+
+    def refuse(self, _qos: int, count: int) -> int:
+        self.refused += count
+        return -1
+
+    def append(
+        self, topic: bytes, payload: bytes, qos: int, retain: bool, client_id: str, _time: int
+    ) -> int:
+        if self.is_full:
+            return self.refuse(qos, 1)
+        self.rows.append((topic, payload, qos, retain, client_id))
+        return self.number
+
+    def append_run(
+        self, topic: bytes, payloads: list[bytes], qos: int, retain: bool, client_id: str, _at: int
+    ) -> int:
+        self.rows += [(topic, payload, qos, retain, client_id) for payload in payloads]
+        return self.number
+
+    def payloads(self) -> list[bytes]:
+        return [row[1] for row in self.rows]
+
+
+def tapped(house: House, *taps: Tap) -> None:
+    """Has these streams keep everything below `s/`."""
+    house.core.find_taps = lambda topic: list(taps) if topic.startswith("s/") else []
+    house.patient = True
+
+
+def durable(house: House, client_id: str) -> Client:
+    """A client with a durable session, connected; what waits for the streams goes on waiting."""
+    client = Client(house)
+    client.send(connect_packet(client_id, clean=False))
+    house.commit()
+    client.take_one(CONNACK)
+    return client
+
+
+@pytest.fixture
+def tap() -> Tap:
+    return Tap()
+
+
+@pytest.fixture
+def house(tap: Tap) -> House:
+    house = House()
+    tapped(house, tap)
+    return house
+
+
+@pytest.fixture
+def stored(tap: Tap, tmp_path: Path) -> Iterator[House]:
+    with stored_house(tmp_path) as house:
+        tapped(house, tap)
+        yield house
+
+
+# --- acknowledgements
+
+
+@pytest.mark.parametrize("qos", (1, 2))
+def test_an_acknowledgement_leaves_after_the_commit(house: House, tap: Tap, qos: int) -> None:
+    client = house.client("c")
+    client.send(publish_packet("s/a", b"x", qos=qos, packet_id=7))
+    assert tap.rows == [(b"s/a", b"x", qos, False, "c")]
+    assert client.take() == []
+    house.core.outbox.release_streams(0)
+    assert client.take() == []
+    house.core.outbox.release_streams(1)
+    assert client.take_one(ANSWER[qos]).packet_id == 7
+    if qos == 2:
+        client.send(pubrel_packet(7))
+        client.take_one(PUBCOMP)
+
+
+@pytest.mark.parametrize("qos", (1, 2))
+def test_nothing_waits_for_a_stream_that_acknowledges_early(
+    house: House, tap: Tap, qos: int
+) -> None:
+    tap.number = 0
+    client = house.client("c")
+    client.send(publish_packet("s/a", b"x", qos=qos, packet_id=7))
+    assert client.take_one(ANSWER[qos]).packet_id == 7
+
+
+@pytest.mark.parametrize("qos", (1, 2))
+@pytest.mark.parametrize("store_first", (True, False))
+def test_where_both_keep_a_message_both_commit(
+    stored: House, tap: Tap, qos: int, store_first: bool
+) -> None:
+    durable(stored, "sleeper").send(subscribe_packet(1, ("s/#", 2)))
+    client = durable(stored, "c")
+    client.send(publish_packet("s/a", b"x", qos=qos, packet_id=7))
+    steps: list[Callable[[], object]] = [
+        stored.commit,
+        lambda: stored.core.outbox.release_streams(1),
+    ]
+    if not store_first:
+        steps.reverse()
+    steps[0]()
+    assert client.take() == []
+    steps[1]()
+    assert client.take_one(ANSWER[qos]).packet_id == 7
+
+
+def test_other_topics_wait_for_nothing(house: House, tap: Tap) -> None:
+    client = house.client("c")
+    client.send(publish_packet("t", b"x", qos=1, packet_id=7))
+    client.take_one(PUBACK)
+    assert tap.rows == []
+
+
+def test_answers_of_one_client_keep_their_order(house: House, tap: Tap) -> None:
+    client = house.client("c")
+    for number in (1, 2, 3):
+        tap.number = number
+        client.send(publish_packet("s/a", b"%d" % number, qos=1, packet_id=number))
+    client.send(publish_packet("t", b"", qos=1, packet_id=4))
+    house.core.outbox.release_streams(2)
+    assert [each.packet_id for each in client.take()] == [1, 2]
+    house.core.outbox.release_streams(3)
+    assert [each.packet_id for each in client.take()] == [3, 4]
+
+
+def test_a_message_that_comes_again_waits_for_the_first_ones_commit(
+    tap: Tap, tmp_path: Path
+) -> None:
+    with stored_house(tmp_path) as stored:
+        tapped(stored, tap)
+        first = durable(stored, "c")
+        first.send(publish_packet("s/a", b"x", qos=2, packet_id=7))
+        first.lose()
+        stored.commit()
+        again = durable(stored, "c")
+        again.send(publish_packet("s/a", b"x", qos=2, packet_id=7, dup=True))
+        stored.commit()
+        assert again.take() == []
+        stored.core.outbox.release_streams(1)
+        assert again.take_one(PUBREC).packet_id == 7
+        assert tap.payloads() == [b"x"]
+
+
+# --- messages that a stream cannot take
+
+
+@pytest.mark.parametrize("qos", (1, 2))
+def test_a_refused_message_ends_the_connection_and_is_there_once_after_the_resend(
+    tap: Tap, tmp_path: Path, qos: int
+) -> None:
+    with stored_house(tmp_path) as stored:
+        other = Tap()
+        other.is_full = True
+        client = stored.client("c", clean=False)
+        reader = stored.client("reader")
+        reader.subscribe(("s/#", 0))
+        tapped(stored, tap, other)
+        client.send(publish_packet("s/a", b"x", qos=qos, packet_id=7))
+        assert client.is_closed()
+        assert client.take() == []
+        assert (tap.rows, other.rows, other.refused) == ([], [], 1)
+        assert reader.take() == [], "who is not told cannot be told twice"
+        client.lose()
+        other.is_full = False
+        again = durable(stored, "c")
+        again.send(publish_packet("s/a", b"x", qos=qos, packet_id=7, dup=True))
+        stored.commit()
+        stored.core.outbox.release_streams(1)
+        again.take_one(ANSWER[qos])
+        assert (tap.payloads(), other.payloads()) == ([b"x"], [b"x"])
+        assert reader.payloads() == [b"x"]
+
+
+def test_a_will_that_a_stream_refuses_reaches_its_subscribers(house: House, tap: Tap) -> None:
+    reader = house.client("reader")
+    reader.subscribe(("s/#", 0))
+    client = house.client("c", will=Will("s/gone", b"x", qos=1))
+    tap.is_full = True
+    client.lose()
+    assert reader.payloads() == [b"x"]
+
+
+# --- what lands
+
+
+def test_a_burst_at_qos_0_lands_in_order(house: House, tap: Tap) -> None:
+    client = house.client("c")
+    reader = house.client("reader")
+    reader.subscribe(("s/a", 0))
+    wanted = [b"%d" % number for number in range(500)]
+    client.send(*(publish_packet("s/a", each) for each in wanted), publish_packet("s/b", b"z"))
+    assert tap.payloads() == [*wanted, b"z"]
+    assert reader.payloads() == wanted
+    assert tap.rows[0] == (b"s/a", b"0", 0, False, "c")
+
+
+@pytest.mark.parametrize("qos", (0, 1, 2))
+def test_a_stream_has_what_plugins_make_of_a_message(house: House, tap: Tap, qos: int) -> None:
+    changes = PublishModifiers(topic="s/new", payload=b"changed", retain=True)
+    house.core.hooks.auth_on_publish = lambda *_arguments: changes
+    house.core.hooks.resolve()
+    client = house.client("c")
+    client.send(publish_packet("elsewhere", b"x", qos=qos, packet_id=7 if qos else 0))
+    assert tap.rows == [(b"s/new", b"changed", qos, True, "c")]
+
+
+def test_wills_and_retained_messages_land(house: House, tap: Tap) -> None:
+    client = house.client("c", will=Will("s/gone", b"will", qos=1))
+    client.send(publish_packet("s/a", b"kept", retain=True))
+    client.lose()
+    assert tap.rows == [
+        (b"s/a", b"kept", 0, True, "c"),
+        (b"s/gone", b"will", 1, False, "c"),
+    ]
+
+
+async def test_every_listener_and_the_process_itself_are_kept_but_no_mountpoint(
+    tmp_path: Path,
+) -> None:
+    config = config_in(tmp_path, "tcp://127.0.0.1:0", "tcp://127.0.0.1:0", s="s/#")
+    config.listeners["l1"] = ListenerOptions(url="tcp://127.0.0.1:0", mountpoint="other")
+    async with Broker(config) as broker:
+        for listener in (0, 1):
+            async with peer_of(broker, listener) as peer:
+                await peer.connect(f"c{listener}")
+                peer.send(publish_packet("s/a", b"from %d" % listener, qos=1, packet_id=1))
+                assert (await peer.packet()).type == PUBACK
+        await broker.publish("s/b", b"inside", qos=2)
+        assert await payloads_of(broker, "s") == [b"from 0", b"inside"]
+
+
+# --- a real broker
+
+
+@pytest.mark.parametrize("acks", ("memory", "os", "fsync"))
+async def test_at_every_level_of_acknowledgement_messages_arrive(tmp_path: Path, acks: str) -> None:
+    config = config_in(tmp_path, s=options(filters=["s/#"], acks=acks, partitions=3))
+    async with Broker(config) as broker:
+        for number in range(30):
+            await broker.publish(f"s/{number % 5}", b"%d" % number, qos=number % 3)
+        rows = await rows_of(broker, "s")
+    assert sorted(int(row["payload"]) for row in rows) == list(range(30))
+    for key in range(5):
+        mine = [int(row["payload"]) for row in rows if row["topic"] == f"s/{key}"]
+        assert mine == list(range(key, 30, 5))
+
+
+async def test_publishers_pause_while_the_streams_lag(tmp_path: Path) -> None:
+    async with Broker(config_in(tmp_path, s="s/#")) as broker, peer_of(broker) as peer:
+        await peer.connect("c")
+        streaming = streams_of(broker)
+        streaming.on_pressure(True)
+        peer.send(publish_packet("s/a", b"1", qos=1, packet_id=1))
+        assert (await peer.packet()).packet_id == 1
+        (paused,) = streaming.core.waiting_for_streams
+        assert paused.pauses == 1  # type: ignore[attr-defined]
+        async with peer_of(broker) as other:
+            await other.connect("of no stream")
+            for number in (1, 2):
+                other.send(publish_packet("t", b"x", qos=1, packet_id=number))
+                assert (await other.packet()).packet_id == number
+        assert streaming.core.waiting_for_streams == [paused]
+        peer.send(publish_packet("s/a", b"2", qos=1, packet_id=2))
+        streaming.on_pressure(False)
+        assert (await peer.packet()).packet_id == 2
+        assert streaming.core.waiting_for_streams == []
+        assert paused.pauses == 0  # type: ignore[attr-defined]
+
+
+async def test_while_the_disk_is_full_acknowledgements_wait_and_the_rest_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Broker(config_in(tmp_path, s="s/#")) as broker, peer_of(broker) as peer:
+        writer = streams_of(broker).commits.writer
+        writer.retry_after = 0.01
+        works = writer.attempt
+
+        def full(_commit: Any) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(writer, "attempt", full)
+        waiting = asyncio.ensure_future(broker.publish("s/a", b"x", qos=1))
+        await until(broker.health)
+        (problem,) = broker.health()
+        assert "streams cannot write" in problem
+        assert "No space left" in problem
+        figures = {family.name: family.samples for family in broker.metrics.families()}
+        assert figures["stream_uncommitted_bytes"][0].value > 0
+        await peer.connect("c")
+        async with broker.subscribe("t") as messages:
+            peer.send(publish_packet("t", b"y", qos=1, packet_id=1))
+            assert (await peer.packet()).type == PUBACK
+            assert await take(messages, 1) == [b"y"]
+        assert not waiting.done()
+        monkeypatch.setattr(writer, "attempt", works)
+        async with asyncio.timeout(60):
+            await waiting
+        await until(lambda: not broker.health())
+        assert await payloads_of(broker, "s") == [b"x"]
+    assert "acknowledgements wait until they can" in caplog.text
+    assert "can write again" in caplog.text
+
+
+async def test_a_stop_writes_what_is_gathered(tmp_path: Path) -> None:
+    async with Broker(config_in(tmp_path, s=options(filters=["s/#"], acks="memory"))) as broker:
+        streams_of(broker).commits.interval = 3600.0
+        await broker.publish("s/a", b"0")
+        await broker.publish("s/a", b"1", qos=1)
+    async with Broker(config_in(tmp_path, s="s/#")) as broker:
+        assert await payloads_of(broker, "s") == [b"0", b"1"]
+
+
+async def test_a_folder_in_use_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "streams"
+    folder.mkdir(parents=True)
+    lock = lock_folder(folder)
+    try:
+        with pytest.raises(StartError, match=f"{folder} is in use"):
+            await Broker(config_in(tmp_path, s="s/#")).start()
+    finally:
+        os.close(lock)
+    async with Broker(config_in(tmp_path, s="s/#")):
+        pass  # nothing was left open
+
+
+async def test_a_damaged_stream_is_named(tmp_path: Path) -> None:
+    async with Broker(config_in(tmp_path, s="s/#")):
+        pass
+    definition = tmp_path / "data" / "streams" / "s" / "stream.json"
+    definition.write_text("{")
+    with pytest.raises(StartError, match=str(definition)):
+        await Broker(config_in(tmp_path, s="s/#")).start()
+
+
+async def test_without_their_libraries_streams_say_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "vmq.streams.serving.service", None)
+    with pytest.raises(StartError, match=r"pip install 'vmq\[streams\]'"):
+        await Broker(config_in(tmp_path, s="s/#")).start()
+    async with Broker(config_in(tmp_path)) as broker:
+        await broker.publish("s/a", b"x", qos=1)  # who has no streams needs none of them
+
+
+async def test_streams_that_the_configuration_no_longer_names_are_there_and_get_nothing(
+    tmp_path: Path,
+) -> None:
+    async with Broker(config_in(tmp_path, s="s/#")) as broker:
+        await broker.publish("s/a", b"x", qos=1)
+    async with Broker(config_in(tmp_path)) as broker:
+        await broker.publish("s/a", b"y", qos=1)
+        assert await payloads_of(broker, "s") == [b"x"]
+        figures = {family.name for family in broker.metrics.families()}
+        assert {"stream_messages", "stream_dropped", "stream_bytes"} <= figures
+
+
+def test_what_was_acknowledged_is_there_after_a_kill(tmp_path: Path) -> None:
+    config = tmp_path / "vmq.toml"
+    config.write_text('[streams.s]\nfilters = ["s/#"]\npartitions = 2\n')
+    acknowledged: list[int] = []
+    number = 0
+    for _ in range(3):
+        with (
+            BrokerProcess.start(data_dir=tmp_path / "data", args=["--config", str(config)]) as run,
+            Wire.connect_tcp(run.tcp) as wire,
+        ):
+            wire.connect("c")
+            first = number
+            for _ in range(300):
+                number += 1
+                wire.send(
+                    publish_packet(f"s/{number % 3}", b"%d" % number, qos=1, packet_id=number)
+                )
+            for _ in range(100 + first // 10):
+                acknowledged.append(wire.expect(PUBACK).packet_id)
+            run.kill()
+    stream = StoredStream(find_folder(tmp_path / "data"), "s")
+    target = tmp_path / "s.parquet"
+    export_parquet([stream], target)
+    rows = pq.read_table(target, columns=["topic", "payload"]).to_pylist()
+    found = [int(row["payload"]) for row in rows]
+    assert set(acknowledged) <= set(found)
+    assert len(found) == len(set(found))
+    for key in range(3):
+        mine = [int(row["payload"]) for row in rows if row["topic"] == f"s/{key}"]
+        assert mine == sorted(mine)

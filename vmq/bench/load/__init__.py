@@ -1,0 +1,1 @@
+"""The clients that make the load, and what they measure."""

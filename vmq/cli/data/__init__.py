@@ -1,0 +1,1 @@
+"""Commands that look into a broker's folder: the store and the streams."""

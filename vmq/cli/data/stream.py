@@ -1,0 +1,321 @@
+"""`vmq stream`: the streams of a running broker, or else of its data folder; make and delete those of one that runs."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from vmq.cli.admin.asking import asking
+from vmq.cli.admin.client import AdminClient
+from vmq.cli.data import stream_tail
+from vmq.cli.data.stored_streams import all_stored_streams, elsewhere, stored_streams, where
+from vmq.cli.terminal.console import FAILURE, CliError, UsageError, error, table, warning
+from vmq.cli.terminal.rows import Columns, JsonOption, clean, print_json, show_one, show_rows
+from vmq.cli.terminal.settings import ConfigOption, DataDirOption
+
+if TYPE_CHECKING:
+    from vmq.streams.stored import PartitionReport, StoredStream
+
+app = typer.Typer(
+    help="Make, look at, follow, verify, repair, export and delete streams.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+
+COLUMNS: Final = Columns(
+    ("stream", "filters", "partitions", "owned", "messages", "bytes"), ("origin",), ("owned",)
+)
+
+LocalOption = Annotated[
+    bool,
+    typer.Option("--local", help="Of a cluster's stream only what is on this node's disk."),
+]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The stream.")]
+
+
+@app.command("list")
+def list_streams(
+    config: ConfigOption = None, data_dir: DataDirOption = None, as_json: JsonOption = False
+) -> None:
+    """List the streams: of the running broker, or what is in its data folder if none runs.
+
+    \b
+    Examples:
+      vmq stream list
+      vmq stream list --data-dir /var/lib/vmq --json
+    """
+    broker = AdminClient(config, data_dir)
+    if broker.finds_broker():
+        show_rows(broker.get("/streams", limit=0), COLUMNS, as_json=as_json)
+        return
+    with stored_streams(config, data_dir) as folder:
+        from vmq.streams import stored
+
+        rows = [_row(stored.StoredStream(folder, name)) for name in stored.names(folder)]
+    show_rows({"rows": rows}, COLUMNS, as_json=as_json)
+
+
+@app.command("show")
+def show(
+    name: NameArgument,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the options of a stream and what is in it.
+
+    \b
+    Examples:
+      vmq stream show sensors
+      vmq stream show sensors --json
+    """
+    broker = AdminClient(config, data_dir)
+    if broker.finds_broker():
+        found = broker.get("/stream", name=name)
+        partitions, options = found.pop("partitions"), found.pop("options")
+        _show({**found, **options, "partitions": partitions}, as_json=as_json)
+        return
+    with stored_streams(config, data_dir) as folder:
+        import msgspec
+
+        from vmq.streams.stored import StoredStream
+
+        stream = StoredStream(folder, name)
+        options = msgspec.to_builtins(stream.options)
+        partitions = [_plain(each.summary()) for each in stream.partitions]
+        shown = {**_row(stream), **options, "partitions": partitions}
+    _show(shown, as_json=as_json)
+
+
+def _show(stream: dict[str, Any], *, as_json: bool) -> None:
+    """Print a stream, its options and its partitions."""
+    if as_json:
+        print_json(stream)
+    else:
+        show_one({**stream, "filters": ", ".join(stream["filters"])})
+
+
+@app.command("create")
+@asking()
+def create(
+    ask: AdminClient,
+    name: NameArgument,
+    filters: Annotated[
+        list[str],
+        typer.Option("--filter", "-t", metavar="FILTER", help="What it keeps; may be repeated."),
+    ],
+    partitions: Annotated[int | None, typer.Option("--partitions", metavar="N")] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="KEY", help="client_id, topic or level:N.")
+    ] = None,
+    retention_age: Annotated[
+        str | None, typer.Option("--retention-age", metavar="TIME", help="As in 14d.")
+    ] = None,
+    retention_bytes: Annotated[int | None, typer.Option("--retention-bytes", metavar="N")] = None,
+    segment_age: Annotated[str | None, typer.Option("--segment-age", metavar="TIME")] = None,
+    segment_bytes: Annotated[int | None, typer.Option("--segment-bytes", metavar="N")] = None,
+    compression: Annotated[
+        str | None, typer.Option("--compression", metavar="KIND", help="none, lz4 or zstd.")
+    ] = None,
+    acks: Annotated[
+        str | None, typer.Option("--acks", metavar="LEVEL", help="memory, os or fsync.")
+    ] = None,
+) -> Any:
+    """Make a stream in a running broker; it stays after a restart.
+
+    \b
+    Example:
+      vmq stream create sensors -t 'sensors/+/temp' --partitions 4 --key topic
+    """
+    options = {
+        "partitions": partitions,
+        "key": key,
+        "retention_age": retention_age,
+        "retention_bytes": retention_bytes,
+        "segment_age": segment_age,
+        "segment_bytes": segment_bytes,
+        "compression": compression,
+        "acks": acks,
+    }
+    given = {option: value for option, value in options.items() if value is not None}
+    return ask.post("/stream", name=name, filters=filters, **given)
+
+
+@app.command("delete")
+@asking()
+def delete(ask: AdminClient, name: NameArgument) -> Any:
+    """Delete a stream of a running broker, with its messages.
+
+    One that the configuration names is refused: it would be made again.
+    """
+    return ask.delete("/stream", name=name)
+
+
+app.command("tail")(stream_tail.tail)
+
+
+@app.command("verify")
+def verify(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="The stream; without it, all.")
+    ] = None,
+    local: LocalOption = False,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> int:
+    """Read every byte of a stream, or of all, and report what is wrong.
+
+    Changes nothing. Exits with 1 if there are problems, or if other nodes of a
+    cluster have some of it and --local was not given.
+
+    \b
+    Examples:
+      vmq stream verify
+      vmq stream verify sensors --data-dir /var/lib/vmq
+    """
+    with all_stored_streams(config, data_dir) as folders:
+        from vmq.streams import stored
+
+        wanted = stored.names(folders[0]) if name is None else [name]
+        reports = [
+            report
+            for each in wanted
+            for found in _stored(folders, each)
+            for report in found.verify()
+        ]
+    missing = [] if local else _missing(config, data_dir, wanted)
+    columns = ("stream", "partition", "earliest", "end", "segments", "bytes")
+    table(columns, [[str(asdict(report)[column]) for column in columns] for report in reports])
+    for report in reports:
+        for note in report.notes:
+            warning(clean(note))
+        for problem in report.problems:
+            error(clean(problem))
+    for each in missing:
+        error(f"{each}: not looked at; verify it there, or say --local")
+    if missing or any(report.problems for report in reports):
+        return FAILURE
+    print("ok")
+    return 0
+
+
+@app.command("repair")
+def repair(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="The stream; without it, all.")
+    ] = None,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Mend the damaged partitions of a stream, or of all. The broker must not be running.
+
+    Of a last segment the rows before the damage stay, and the offsets behind
+    them are given out again. Another segment goes, with those before it. What
+    was there is kept beside the partition's segments.
+
+    \b
+    Examples:
+      vmq stream repair
+      vmq stream repair sensors --data-dir /var/lib/vmq
+    """
+    with all_stored_streams(config, data_dir) as folders:
+        from vmq.streams import mending, stored
+
+        done = []
+        for folder in folders:
+            there = stored.names(folder)
+            if name is not None and folder == folders[0]:
+                stored.StoredStream(folder, name)  # or says which there are
+            done += mending.mend(folder, [each for each in there if name in (None, each)])
+    for each in done:
+        print(clean(each))
+    print("ok" if done else "nothing to mend")
+
+
+@app.command("export")
+def export(
+    name: NameArgument,
+    parquet: Annotated[
+        Path, typer.Option("--parquet", metavar="FILE", help="The Parquet file to write.")
+    ],
+    local: LocalOption = False,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+    topic_filter: Annotated[
+        str | None,
+        typer.Option("--filter", "-t", metavar="FILTER", help="Only topics that match."),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            "--columns", metavar="COLUMNS", help="These columns, as in topic,payload,offset."
+        ),
+    ] = None,
+) -> None:
+    """Write the messages of a stream to a Parquet file.
+
+    Where other nodes of a cluster have some of it nothing is written, unless
+    --local is given.
+
+    \b
+    Examples:
+      vmq stream export sensors --parquet sensors.parquet
+      vmq stream export sensors --parquet t.parquet -t 'sensors/+/temp' --columns topic,payload
+    """
+    if not parquet.absolute().parent.is_dir():
+        raise UsageError(f"--parquet: there is no folder {clean(str(parquet.parent))}")
+    with all_stored_streams(config, data_dir) as folders:
+        from vmq.streams.log.errors import DamagedError, StreamError
+        from vmq.streams.stored import export_parquet
+
+        streams = _stored(folders, name)
+        if not local and (missing := _missing(config, data_dir, [name])):
+            raise CliError(
+                f"{'; '.join(missing)}: nothing is written; read all of it by Flight, or say --local"
+            )
+        chosen = None if columns is None else [each.strip() for each in columns.split(",")]
+        try:
+            count = export_parquet(streams, parquet, chosen, topic_filter)
+        except DamagedError:
+            raise
+        except StreamError as problem:
+            raise UsageError(str(problem)) from None
+    print(f"{count} messages")
+
+
+def _stored(folders: list[Path], name: str) -> "list[StoredStream]":
+    """A stream as each process of a data folder has it."""
+    from vmq.streams import stored
+
+    first, *others = folders
+    found = [stored.StoredStream(first, name)]
+    return found + [
+        stored.StoredStream(each, name) for each in others if name in stored.names(each)
+    ]
+
+
+def _missing(config: Path | None, data_dir: str | None, names: list[str]) -> list[str]:
+    """What other nodes have of some streams, a text for each stream."""
+    found = {name: elsewhere(config, data_dir, name) for name in names}
+    return [clean(where(name, found[name])) for name in names if found[name]]
+
+
+def _plain(report: "PartitionReport") -> dict[str, Any]:
+    """A quick look at a partition, as a row."""
+    plain = asdict(report)
+    return {key: plain[key] for key in ("partition", "earliest", "end", "segments", "bytes")}
+
+
+def _row(stream: "StoredStream") -> dict[str, Any]:
+    """A stream as a row of the list."""
+    found = [each.summary() for each in stream.partitions]
+    return {
+        "stream": stream.name,
+        "origin": stream.origin,
+        "filters": ", ".join(stream.options.filters),
+        "partitions": len(found),
+        "owned": None,
+        "messages": sum(each.end - each.earliest for each in found),
+        "bytes": sum(each.bytes for each in found),
+    }

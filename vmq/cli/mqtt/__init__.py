@@ -1,0 +1,1 @@
+"""Commands that are MQTT clients: `vmq pub`, `vmq sub`."""

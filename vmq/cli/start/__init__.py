@@ -1,0 +1,1 @@
+"""`vmq start`: the process of a broker, its workers, its log."""

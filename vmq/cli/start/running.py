@@ -1,0 +1,148 @@
+"""What can be done to a broker while `vmq start` runs it: reload, log rotation, signs of life."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from vmq.cli.start.logs import Log
+from vmq.cli.start.service import Notifier
+from vmq.cli.terminal.console import CliError
+from vmq.runtime.audit import tell_of_reload
+
+if TYPE_CHECKING:
+    from vmq.config.options import Config
+    from vmq.config.overrides import LiveConfig
+
+logger = logging.getLogger("vmq.cli")
+
+#: Seconds between two rounds of housekeeping, at most.
+STEP: Final = 1.0
+
+
+class Managed(Protocol):
+    """What `vmq start` runs."""
+
+    live: "LiveConfig"
+    on_change: "Callable[[list[str]], None] | None"
+
+    @property
+    def config(self) -> "Config":
+        """The configuration in force."""
+
+    @property
+    def addresses(self) -> list[str]:
+        """The URLs of the open listeners with their real ports."""
+
+    def reload(self, config: "Config") -> list[str]:
+        """As `vmq.broker.Broker` has it."""
+
+
+class Running:
+    """A broker in the foreground, and what surrounds it.
+
+    Args:
+        broker: the broker, or the supervisor of those who are one; it need not be started yet.
+        log: its log.
+        notifier: the service manager's.
+        load: reads the configuration anew, and raises CliError with what is wrong with it.
+        settled: returns when what was taken over is in force everywhere; None = it is so at once.
+    """
+
+    def __init__(
+        self,
+        broker: Managed,
+        log: Log,
+        notifier: Notifier,
+        load: Callable[[], "Config"],
+        settled: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    ) -> None:
+        self._broker = broker
+        self._log = log
+        self._notifier = notifier
+        self._load = load
+        self._settled = settled
+        self._settling: asyncio.Task[None] | None = None
+        self._is_ready = False
+        broker.on_change = self._on_change
+
+    def ready(self) -> None:
+        """The broker has started."""
+        self._is_ready = True
+        self._notifier.ready(" ".join(self._broker.addresses))
+
+    def stopping(self) -> None:
+        """The broker is about to stop."""
+        self._is_ready = False
+        self._notifier.stopping()
+
+    def reload(self) -> None:
+        """Take over the configuration as it is now, or say why not and change nothing."""
+        if not self._is_ready:
+            logger.warning('reload refused reason="%s"', "the broker is not started")
+            return
+        self._notifier.reloading()
+        try:
+            changed = self._take_over(self._load())
+        except CliError as refused:
+            for line in str(refused).splitlines():
+                logger.error('reload refused reason="%s"', line)
+                tell_of_reload("nothing", f"refused: {line}")
+            self._notifier.ready(" ".join(self._broker.addresses))
+            return
+        if self._settled is None:
+            self._reloaded(changed)
+        else:
+            self._settling = asyncio.create_task(self._settle(changed, self._settled))
+
+    async def _settle(
+        self, changed: list[str], settled: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
+        await settled()
+        self._reloaded(changed)
+
+    def _reloaded(self, changed: list[str]) -> None:
+        set_live = ", ".join(self._broker.live.overrides)
+        kept = f' set_live="{set_live}"' if set_live else ""
+        names = ", ".join(changed) or "nothing"
+        logger.info('reloaded changed="%s"%s', names, kept)
+        tell_of_reload(names, "ok")
+        self._notifier.ready(" ".join(self._broker.addresses))
+
+    def _take_over(self, config: "Config") -> list[str]:
+        from vmq.config.options import ConfigError
+        from vmq.config.reload import ReloadError
+
+        try:
+            return self._broker.reload(config)
+        except (ReloadError, ConfigError, OSError) as error:
+            raise CliError(str(error)) from None
+
+    def _on_change(self, _changed: list[str]) -> None:
+        """The log goes by the broker's configuration."""
+        options = self._broker.config.log
+        self._log.set_level(options.level)
+        self._log.set_format(options.format)
+        self._log.set_flood_limit(options.flood_limit)
+
+    def rotate(self) -> None:
+        """Open the log file anew, which something else has moved away."""
+        try:
+            self._log.reopen()
+        except OSError as error:
+            logger.warning("the log goes on in its old file: %s", error)
+        else:
+            logger.info("log opened anew")
+
+    async def keep_house(self) -> None:
+        """Until cancelled: tell the manager that the loop runs, and sum up floods in the log."""
+        watchdog = self._notifier.watchdog_seconds
+        step = STEP if watchdog is None else min(STEP, watchdog / 3)
+        while True:
+            self._notifier.alive()
+            self._log.sum_up()
+            await asyncio.sleep(step)
+
+    def finish(self) -> None:
+        """The last words."""
+        self._log.sum_up(everything=True)

@@ -1,0 +1,333 @@
+"""`vmq start`: a broker in the foreground."""
+
+import asyncio
+import gc
+import logging
+import os
+import resource
+import signal
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vmq import __version__, is_compiled
+from vmq.cli.terminal import settings
+from vmq.cli.terminal.console import FAILURE, CliError
+from vmq.cli.terminal.settings import ConfigOption, DataDirOption
+from vmq.runtime.process import keep_files_private, keep_freed_memory
+from vmq.runtime.scheduling import take_short_turns
+
+if TYPE_CHECKING:
+    from vmq_hooks import Plugin
+
+    from vmq.cli.start.logs import Log
+    from vmq.cli.start.running import Running
+    from vmq.config.options import Config
+
+logger = logging.getLogger("vmq.cli")
+
+#: Runs until a signal comes: with a configuration, the log, and what reads the configuration anew.
+Serve = Callable[["Config", "Log", Callable[[], "Config"]], Coroutine[Any, Any, None]]
+
+ListenOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--listen",
+        metavar="URL",
+        help="Listen on tcp://HOST:PORT, ws://HOST:PORT/mqtt, http://HOST:PORT or unix:///PATH (port "
+        "0: any free one; tls:// and wss:// need a configuration file). May be repeated; replaces "
+        "the listeners of the configuration.",
+    ),
+]
+AnonymousOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-anonymous",
+        help="Let in clients without credentials on every listener, not on loopback only.",
+    ),
+]
+LogLevelOption = Annotated[
+    str | None,
+    typer.Option(
+        "--log-level", metavar="LEVEL", help="debug, info, warning or error, instead of log.level."
+    ),
+]
+
+NodeNameOption = Annotated[
+    str | None,
+    typer.Option(
+        "--node-name", metavar="NAME", help="The node's name, instead of cluster.node_name."
+    ),
+]
+ClusterListenOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster-listen",
+        metavar="ADDRESS",
+        help="Be a node of a cluster, which others reach at tcp://HOST:PORT or ipc://PATH.",
+    ),
+]
+JoinOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--join",
+        metavar="ADDRESS",
+        help="Ask the node there to take this one in, as long as it is alone. May be repeated.",
+    ),
+]
+ClusterKeyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster-key",
+        metavar="FILE",
+        help="The key that all nodes share (`vmq cluster keygen FILE`), instead of cluster.key_file.",
+    ),
+]
+WorkersOption = Annotated[
+    str | None,
+    typer.Option(
+        "--workers",
+        metavar="N|auto",
+        help="Processes that share the listeners and are one broker, instead of broker.workers; auto: one a core.",
+    ),
+]
+
+
+def start(
+    config: ConfigOption = None,
+    listen: ListenOption = None,
+    data_dir: DataDirOption = None,
+    allow_anonymous: AnonymousOption = False,
+    log_level: LogLevelOption = None,
+    node_name: NodeNameOption = None,
+    cluster_listen: ClusterListenOption = None,
+    join: JoinOption = None,
+    cluster_key: ClusterKeyOption = None,
+    workers: WorkersOption = None,
+) -> None:
+    """Start a broker in the foreground.
+
+    When every listener accepts, one line on stdout says so and names their
+    addresses; the log goes to stderr, or to log.file. SIGTERM or Ctrl-C stops
+    the broker cleanly, with all durable state saved; a second one ends it at
+    once. SIGHUP has it read the configuration again, SIGUSR1 open its log file
+    anew.
+
+    With --workers several processes share the work and are one broker to
+    clients, operators and the service manager; one that crashes is started
+    again. With fewer than before, the sessions of the others move to those that
+    stay.
+
+    \b
+    Examples:
+      vmq start
+      vmq start --config config/vmq.toml
+      vmq start --listen tcp://127.0.0.1:1884 --data-dir /tmp/vmq
+      vmq start --listen tcp://0.0.0.0:1883 --allow-anonymous
+      vmq start --node-name b --cluster-listen tcp://10.0.0.2:44053 \\
+        --cluster-key cluster.key --join tcp://10.0.0.1:44053
+      vmq start --workers auto
+    """
+    overrides: dict[str, object] = {}
+    if listen:
+        overrides["listeners"] = listen
+    if data_dir is not None:
+        overrides["broker.data_dir"] = data_dir
+    if allow_anonymous:
+        overrides["auth.allow_anonymous"] = True
+    if log_level is not None:
+        overrides["log.level"] = log_level
+    if workers is not None:
+        overrides["broker.workers"] = int(workers) if workers.isdecimal() else workers
+    cluster = {
+        "node_name": node_name,
+        "listen": cluster_listen,
+        "join": join or None,
+        "key_file": cluster_key,
+    }
+    overrides |= {f"cluster.{name}": value for name, value in cluster.items() if value is not None}
+    loaded = settings.load(config, overrides)
+    checked = settings.preflight(loaded)
+
+    import uvloop
+
+    from vmq.broker import StartError
+
+    log = open_log(loaded.config)
+    for line in checked.warnings:
+        logger.warning(line)
+    raise_file_limit()
+    keep_files_private()
+    serve = _several(loaded.config) or partial(_serve, prepared=checked.plugins.prepared)
+    try:
+        uvloop.run(serve(loaded.config, log, lambda: settings.load(config, overrides).config))
+    except StartError as problem:
+        raise CliError(str(problem)) from None
+
+
+def _several(config: "Config") -> "Serve | None":
+    """What runs several processes, if the configuration wants them, or the data directory still needs them."""
+    from vmq.workers.lock import InUseError, forget_workers
+    from vmq.workers.plan import are_needed, count_of
+
+    count = count_of(config)
+    folder = Path(config.broker.data_dir)
+    if are_needed(config, count):
+        from vmq.cli.start.workers import serve_workers
+
+        return serve_workers
+    try:
+        forget_workers(folder)
+    except InUseError as problem:
+        raise CliError(str(problem)) from None
+    except OSError as problem:
+        raise CliError(f"cannot use the data directory: {folder}: {problem.strerror}") from None
+    return None
+
+
+def open_log(config: "Config", worker: int = 0) -> "Log":
+    """Set up the log. Raises CliError when its file cannot be had."""
+    from vmq.cli.start import logs
+
+    options = config.log
+    file = None if options.file is None else Path(options.file)
+    audit = None if options.audit_file is None else Path(options.audit_file)
+    limit = options.flood_limit
+    try:
+        return logs.configure(options.level, options.format, file, limit, worker, audit)
+    except OSError as problem:
+        key = "log.audit_file" if problem.filename == str(audit) else "log.file"
+        raise CliError(f"{key}: cannot open {problem.filename}: {problem.strerror}") from None
+
+
+async def _serve(
+    config: "Config",
+    log: "Log",
+    load: Callable[[], "Config"],
+    prepared: Mapping[str, tuple["Plugin", Any]] | None = None,
+) -> None:
+    """Run a broker until a signal ends it, with plugins that are prepared already."""
+    from vmq.broker import Broker
+    from vmq.cli.start.running import Running
+    from vmq.cli.start.service import Notifier
+
+    stopping = asyncio.Event()
+    # Before the start: loading a large store takes a while, and can be interrupted too.
+    on_signal(stopping.set)
+    broker = Broker(config, admin=True, prepared=prepared, before_clients=partial(settle, config))
+    broker.on_left = stopping.set
+    running = Running(broker, log, Notifier(os.environ), load)
+    _on_requests(running)
+    await broker.start()
+    if not stopping.is_set():
+        compiled = "yes" if is_compiled() else "no"
+        logger.info("started version=%s compiled=%s", __version__, compiled)
+        say_ready(broker.addresses)
+        running.ready()
+        house = asyncio.create_task(running.keep_house())
+        await stopping.wait()
+        house.cancel()
+    running.stopping()
+    await broker.stop()
+    running.finish()
+    logger.info("stopped")
+
+
+def _on_requests(running: "Running") -> None:
+    """Have SIGHUP reload the configuration, and SIGUSR1 open the log file anew."""
+    loop = asyncio.get_running_loop()
+    for number, handle in ((signal.SIGHUP, running.reload), (signal.SIGUSR1, running.rotate)):
+        loop.add_signal_handler(number, handle)
+
+
+def say_ready(addresses: list[str]) -> None:
+    """Tell whoever started us that every listener accepts, and where."""
+    try:
+        print(f"vmq ready: {' '.join(addresses)}", flush=True)
+    except OSError:
+        logger.debug("nobody reads stdout")
+
+
+def on_signal(stop: Callable[[], None], at_once: Callable[[], None] | None = None) -> None:
+    """Have the first SIGTERM or SIGINT call `stop`, and a second one end the process; before that, call `at_once`."""
+    loop = asyncio.get_running_loop()
+    has_come = False
+
+    def first(number: int) -> None:
+        logger.info("stopping signal=%s (again: at once)", signal.Signals(number).name)
+        stop()
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        # Not a handler of the loop: a stop that keeps the loop busy is what the second signal is for. Nothing else may
+        # happen here, in the middle of whatever the process is at.
+        nonlocal has_come
+        if has_come:
+            if at_once is not None:
+                at_once()
+            os._exit(FAILURE)
+        has_come = True
+        loop.call_soon_threadsafe(first, number)
+
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, handle)
+
+
+async def unless(stopping: asyncio.Event, starting: Coroutine[Any, Any, None]) -> bool:
+    """Do what a start takes, unless the stop comes first; returns whether it is done.
+
+    It is cancelled then, and has to end what it had begun.
+    """
+    work = asyncio.create_task(starting)
+    interrupted = asyncio.create_task(stopping.wait())
+    await asyncio.wait([work, interrupted], return_when=asyncio.FIRST_COMPLETED)
+    interrupted.cancel()
+    if not work.done():
+        work.cancel()
+    try:
+        await work
+    except asyncio.CancelledError:
+        return False
+    return True
+
+
+def serves_streams(config: "Config") -> bool:
+    """Whether programs read streams of a broker, which compute beside it."""
+    return any(each.endpoint.is_flight for each in config.listeners.values())
+
+
+def settle(config: "Config", keeps_memory: bool = False) -> None:
+    """Have the process as it is to be while it serves; takes a moment, so before clients are let in."""
+    settle_memory()
+    if serves_streams(config):
+        take_short_turns()
+    if keeps_memory or config.cluster.listen:
+        keep_freed_memory()
+
+
+def settle_memory() -> None:
+    """Tune the garbage collector for a process that lives long and holds much.
+
+    Reference counts free nearly all garbage of the broker, so collections find little and cost a walk over what lives:
+    with 100,000 connections, hundreds of milliseconds in which nobody is served. Frozen, what the start has made is
+    never walked again; with higher thresholds, young objects are walked once in 50,000 allocations (not 700), and all
+    of them a thousand times more rarely.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
+def raise_file_limit() -> None:
+    """Allow as many connections as the system lets this process have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == hard:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError) as problem:
+        # macOS reports a hard limit that it does not accept.
+        logger.warning("open files limited to %d: %s", soft, problem)

@@ -1,0 +1,75 @@
+"""`vmq start` with several processes: the supervisor in the foreground."""
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from vmq import __version__, is_compiled
+from vmq.cli.start.running import Running
+from vmq.cli.start.service import Notifier
+from vmq.cli.start.start import on_signal, say_ready, settle_memory, unless
+from vmq.cli.terminal.console import USAGE, CliError
+
+if TYPE_CHECKING:
+    from vmq.cli.start.logs import Log
+    from vmq.config.options import Config
+    from vmq.workers.supervisor import Supervisor
+
+logger = logging.getLogger("vmq.cli")
+
+
+async def serve_workers(config: "Config", log: "Log", load: Callable[[], "Config"]) -> None:
+    """Run workers until a signal ends them."""
+    from vmq.config.options import ConfigError
+    from vmq.workers.plan import count_of
+    from vmq.workers.supervisor import Supervisor
+
+    stopping = asyncio.Event()
+    notifier = Notifier(os.environ)
+    try:
+        supervisor = Supervisor(config, count_of(config), notifier.watchdog_seconds)
+    except ConfigError as problems:
+        raise CliError(str(problems), USAGE) from None
+    supervisor.on_left = stopping.set
+    on_signal(stopping.set, lambda: _kill(supervisor.pids()))
+    running = Running(supervisor, log, notifier, load, supervisor.delivered)
+    _on_requests(running, supervisor)
+    if not await unless(stopping, supervisor.start()):
+        logger.info("stopped")
+        return
+    settle_memory()
+    compiled = "yes" if is_compiled() else "no"
+    text = "started version=%s compiled=%s workers=%d"
+    logger.info(text, __version__, compiled, supervisor.plan.count)
+    say_ready(supervisor.addresses)
+    running.ready()
+    house = asyncio.create_task(running.keep_house())
+    await stopping.wait()
+    house.cancel()
+    running.stopping()
+    await supervisor.stop()
+    running.finish()
+    logger.info("stopped")
+
+
+def _kill(pids: list[int]) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+def _on_requests(running: Running, supervisor: "Supervisor") -> None:
+    """Have SIGHUP reload the configuration of all, and SIGUSR1 have all open the log file anew."""
+
+    def rotate() -> None:
+        running.rotate()
+        supervisor.signal(signal.SIGUSR1)
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGHUP, running.reload)
+    loop.add_signal_handler(signal.SIGUSR1, rotate)

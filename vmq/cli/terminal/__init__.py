@@ -1,0 +1,1 @@
+"""What all commands share: the console, tables, settings, and options."""

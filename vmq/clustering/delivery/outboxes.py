@@ -1,0 +1,602 @@
+"""Lanes: messages to another node, each handled there once and in order, whatever dies in between.
+
+A message goes into this broker's store first, and leaves when that has committed it. The peer handles it once, by its
+place (`vmq.clustering.delivery.outbox_storage`), and says so when its own store has committed what the handler wrote
+and the place with it. Then the message is deleted here. What either side had not committed when it died comes again,
+and is not handled again if it had been.
+
+    lanes.on(Publish, lambda peer, publish: ...)
+    lanes.send("b", publish, done=lambda arrived: ...)
+
+**Bounds.** What waits for one peer is limited in bytes, of which a window is in memory
+(`vmq.clustering.delivery.outbox`). What does not fit is dropped, counted, and told to plugins; or publishers read no
+more until there is room, as they do for a full queue, if the peer is up and the options say so.
+
+**Lost disks.** What waits is for one store of the peer. A peer with another one has lost that and everything in it; and
+of one that is no member any more nobody knows whether it has not. Then `vmq.clustering.hinted_handoff.redirect` looks
+through what waits, while the lane takes messages and sends none.
+"""
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable, Set
+from functools import partial
+from typing import Final, Protocol
+
+from mypy_extensions import mypyc_attr
+
+from vmq.clustering.delivery.dropped import BUFFER_FULL, Dropped
+from vmq.clustering.delivery.inbox import Arrivals, M
+from vmq.clustering.delivery.outbox import Done, Lane
+from vmq.clustering.delivery.outbox_storage import LIFE, begin_life, outgoing_key, stored_lanes
+from vmq.clustering.delivery.peers import Known, forget_known, put_known, stored_known
+from vmq.clustering.messages.codec import AnyMessage, address, encode
+from vmq.clustering.messages.farewell import Farewell
+from vmq.clustering.messages.publishes import QOS, Publish
+from vmq.clustering.messages.store_id import StoreName
+from vmq.clustering.messages.streams import Append
+from vmq.core.context import Core
+from vmq.core.on_commit import Checkpoint
+from vmq.core.output import Output, Wait
+from vmq.core.queue import LONGEST_PAUSE
+from vmq_cluster.clocks import NodeClock
+from vmq_cluster.effects import Acknowledged, MembersChanged, PeerDown, PeerUp
+from vmq_cluster.errors import ClusterError
+from vmq_cluster.membership import Status
+from vmq_cluster.node import ClusterNode
+
+log = logging.getLogger("vmq.cluster")
+
+#: Seconds that a record which a peer has confirmed may wait for a commit to be deleted with.
+TIDY_AFTER: Final = 0.1
+
+#: Seconds between two looks whether other nodes have all that this one has sent.
+_LOOK: Final = 0.02
+
+#: Seconds until the store is read again that could not be.
+READ_AGAIN: Final = 1.0
+
+
+class StandIn(Protocol):
+    """Who has others keep what waits for peers that are down; see `vmq.clustering.hinted_handoff.hints_out`."""
+
+    def keeps(self, peer: str) -> bool:
+        """Whether others get what waits for a peer, and acknowledgements are to wait for them."""
+
+    def peer_down(self, peer: str) -> bool:
+        """A peer cannot be reached any more; whether others are to keep what waits for it."""
+
+    def more(self, peer: str) -> None:
+        """More for a peer can be read from the disk."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)  # those of tests
+class Lanes:
+    """The lanes from and to this node. The node is given before its start, and tells of its members."""
+
+    def __init__(
+        self, core: Core, node: ClusterNode, buffer_bytes: int, ack_remote: bool = False
+    ) -> None:
+        """Reads what an earlier life left. What this writes has to be committed before the node starts.
+
+        Args:
+            core: the broker's, with its store.
+            node: this node, not started.
+            buffer_bytes: what may wait for one peer.
+            ack_remote: publishers are acknowledged when peers have what they `forward`.
+
+        Raises:
+            StoreError: the store is damaged.
+        """
+        assert core.store is not None, "a node has a store"
+        self._core = core
+        self._store = store = core.store
+        self._node = node
+        self._buffer_bytes = buffer_bytes
+        self._ack_remote = ack_remote
+        self._lanes: dict[str, Lane] = {}
+        #: Those with something that the next commit has to have whole.
+        self._changed: set[Lane] = set()
+        self._is_tidy_due = False
+        self._up: set[str] = set()
+        #: What is known of the peers' stores.
+        self._known: dict[str, Known] = dict(stored_known(store))
+        #: Peers whose lanes are looked through; those of them that are no members; those with another store, its name.
+        self.searched: set[str] = set()
+        self.lost: set[str] = set()
+        self.renewed: dict[str, StoreName] = {}
+        #: Of those that went in order the last parcel from before that.
+        self.left: dict[str, bytes] = {}
+        #: Of those that were lost, and are members again, the last parcel that is for others.
+        self.returned: dict[str, bytes] = {}
+        #: Told of each that is added to `searched`.
+        self.on_searched: Callable[[str], None] = lambda peer: None
+        #: What this node knew when it began to take what comes.
+        self._clock: NodeClock | None = None
+        #: Whether the store has not been a node's before.
+        self.is_new = store.get(LIFE) is None
+        self._name, self._life = begin_life(store, int(core.wall_clock() * 1000), core.choose)
+        if self.is_new:
+            # By their numbers others tell this node's sessions apart, also from those of a store that it lost.
+            store.next_session = max(store.next_session, self._life << 20)
+        #: The last parcel's number: one for all lanes, so that a peer that comes back sees it rise, too.
+        self._number = 0
+        #: What has to wait for the store, the streams' and the replicas' gates included; and for the disk.
+        self._safe = Checkpoint(core.outbox, store)
+        self._disk = Checkpoint(core.outbox, store, on_disk=True)
+        self.arrivals = Arrivals(core, node, self._name, self._tell_store)
+        #: Has others keep what waits for peers that are down, if anybody does.
+        self.stand_in: StandIn | None = None
+        self.dropped = Dropped(core)
+        for peer, last, messages, size in stored_lanes(store):
+            self._lane(peer).restore(last, messages, size)
+        for peer, known in self._known.items():
+            self._lane(peer).target = known.name
+        if ack_remote:
+            core.wait_for_nodes = self.wait_for_all
+        node.hold()
+        node.on(MembersChanged, self._on_members)
+        node.on(PeerUp, lambda effect: self._on_up(effect.peer))
+        node.on(PeerDown, self._on_down)
+        node.on(Acknowledged, self._on_acknowledged)
+        self.on(StoreName, self._on_store)
+        self.on(Farewell, self._on_farewell)
+
+    def open(self) -> None:
+        """What comes is taken from now on: the sessions that it is for are here."""
+        self._clock = self._node.machine.metadata.clock.copy()
+        self.arrivals.open()
+
+    # --- for those who have something to say
+
+    def on(
+        self, kind: type[M], handle: Callable[[str, M], None], *, for_streams: bool = False
+    ) -> None:
+        """Gives a kind of message its handler, which is called with the peer's name and the message.
+
+        It is synchronous: what it writes to the store is committed together with the fact that it was called. One that
+        writes to streams instead has `arrivals.confirming` wait for their commit, and is called again for what a crash
+        took.
+        """
+        self.arrivals.on(kind, handle, for_streams=for_streams)
+
+    def send(self, peer: str, message: AnyMessage, done: Done | None = None) -> bool:
+        """Sends a message; returns whether it was taken, and will be handled once and in order.
+
+        `done` is called with True when it was handled and the peer has committed that, with False when it was dropped:
+        before this returns if there is no room, later if the peer is no member any more. It is not called any more
+        after this broker has died: the message survives, its sender does not.
+        """
+        lane = self._lanes.get(peer)
+        size = 0
+        if lane is not None and lane.takes:
+            before = lane.key
+            size = lane.add(message, self._buffer_bytes)
+            if lane.key is not before:
+                self._begin(lane)
+        if lane is None or size <= 0:
+            if size:
+                self.dropped.add(peer, [message], -size, BUFFER_FULL)
+            else:
+                self.dropped.messages += 1  # nobody is meant, so there is nobody to tell of
+            if done is not None:
+                done(False)
+            return False
+        if done is not None:
+            lane.on_done(done)
+        return True
+
+    def move(self, peer: str, message: AnyMessage, wait: Wait | None = None) -> bool:
+        """Sends what waited elsewhere, whatever waits already; returns whether the peer is a member.
+
+        Acknowledgements that still `wait` do so until the peer has it, too, if the options say so and it is up.
+        """
+        lane = self._lanes.get(peer)
+        if lane is None or not lane.takes:
+            return False
+        before = lane.key
+        if lane.add(message, sys.maxsize) <= 0:
+            return False
+        if lane.key is not before:
+            self._begin(lane)
+        if wait is not None and self._ack_remote and peer in self._up:
+            lane.add_to(wait)
+        return True
+
+    def forward(self, peer: str, message: Publish | Append, keeps: bool = False) -> bool:
+        """Sends what the client published whose packets are handled now.
+
+        By the options, or where sessions there that have copies are to keep it, its acknowledgements wait until the
+        peer has it. If the peer is down, this store has it, and a stand-in if there is one. And while too much waits
+        for a peer that is up, the client may be read no further.
+        """
+        taken = self.send(peer, message)
+        core = self._core
+        publisher = core.publisher
+        lane = self._lanes.get(peer)
+        if lane is not None and message.flags & QOS == 2:
+            lane.hurry()  # lest a crash there has it come twice to clients whose sessions it ended
+        if publisher is None or lane is None:
+            return taken
+        stand_in = self.stand_in
+        if taken and (self._ack_remote or (keeps and stand_in is not None)) and self._waits(peer):
+            lane.wait(publisher)
+        if peer not in self._up:
+            return taken
+        if core.options.pause_publisher and lane.size > self._buffer_bytes // 2:
+            if lane.pause(publisher) and core.call_later is not None:
+                core.call_later(LONGEST_PAUSE, lane.resume)
+        return taken
+
+    async def say_farewell(self) -> None:
+        """Takes nothing more from others, and tells each that is up how far it did: this node leaves.
+
+        Then they know what they may give to others, and what this node has had.
+        """
+        self.arrivals.close()
+        await self.arrivals.settled()
+        for peer in sorted(self._up):
+            store = self.known(peer).name
+            life, number = self.arrivals.last_taken(peer, store)
+            if life:
+                self.move(peer, Farewell(store, life, number))
+        self.flush()
+
+    async def sent_all(self) -> None:
+        """Returns when all peers that are up have confirmed what waits for them."""
+        while any(self.has_any(peer) for peer in self._up):  # noqa: ASYNC110 - none of the lanes tells
+            await asyncio.sleep(_LOOK)
+
+    def flush(self) -> None:
+        """Ends the pass of who sends outside of any."""
+        self._core.outbox.flush()
+
+    def has_room(self, peer: str, size: int) -> bool:
+        """Whether a message of about so many bytes is taken, if it is the next one."""
+        lane = self._lanes.get(peer)
+        if lane is None or not lane.takes:
+            return False
+        return lane.size + size <= self._buffer_bytes or not lane.has_any()
+
+    def has_any(self, peer: str) -> bool:
+        """Whether anything waits for a peer."""
+        lane = self._lanes.get(peer)
+        return lane is not None and lane.has_any()
+
+    def close(self, peer: str) -> Lane | None:
+        """Sends a peer nothing more: this node leaves, and somebody looks through what waits. None: nothing does."""
+        lane = self._lanes.get(peer)
+        if lane is not None:
+            lane.seal()
+            lane.settle()
+            lane.rewind()
+            lane.takes = False
+        return lane
+
+    def send_quick(self, peer: str, message: AnyMessage) -> bool:
+        """Sends a message at most once; returns whether the peer is up and there was room."""
+        try:
+            return self._node.send_unreliable(peer, encode(message))
+        except ClusterError:
+            return False
+
+    def is_filling(self, peer: str) -> bool:
+        """Whether so much waits for a peer that what can wait elsewhere should."""
+        lane = self._lanes.get(peer)
+        return lane is not None and lane.size > self._buffer_bytes // 4
+
+    def waiting(self) -> tuple[int, int]:
+        """How many messages wait for peers or for their confirmations, and their bytes."""
+        lanes = self._lanes.values()
+        return sum(lane.messages for lane in lanes), sum(lane.size for lane in lanes)
+
+    def waiting_for(self, peer: str) -> tuple[int, int]:
+        """The same of one peer."""
+        lane = self._lanes.get(peer)
+        return (0, 0) if lane is None else (lane.messages, lane.size)
+
+    def before_commit(self) -> None:
+        """Puts everything into the commit that belongs to it; to be called before each."""
+        for lane in self._changed:
+            lane.tidy()
+            lane.seal()
+            lane.save_total()
+        self._changed.clear()
+
+    @property
+    def life(self) -> int:
+        """The number of this life of the broker, which every later one exceeds."""
+        return self._life
+
+    @property
+    def store_name(self) -> int:
+        """The name of this broker's store."""
+        return self._name
+
+    def find_lane(self, peer: str) -> Lane | None:
+        """What waits for a peer."""
+        return self._lanes.get(peer)
+
+    @property
+    def up(self) -> Set[str]:
+        """The peers that can be reached."""
+        return self._up
+
+    # --- sending
+
+    def _lane(self, peer: str) -> Lane:
+        lane = self._lanes.get(peer)
+        if lane is None:
+            self._lanes[peer] = lane = Lane(peer, self._store, self._next_place)
+        return lane
+
+    def _next_place(self) -> tuple[int, int, int]:
+        self._number += 1
+        return self._name, self._life, self._number
+
+    def _begin(self, lane: Lane) -> None:
+        """A lane has a new parcel: it goes into this commit, and then to the peer.
+
+        Not before: a peer must not have what this broker, started again, would take anew from its publisher.
+        """
+        key = lane.key
+        self._changed.add(lane)
+        if self._store.acknowledge_early:
+            self._safe.after(partial(self._on_safe, lane, key))
+            self._disk.after(partial(self._on_written, lane, key))
+        else:  # what is safe is written
+            self._safe.after(partial(self._on_written, lane, key))
+
+    def _on_safe(self, lane: Lane, key: bytes) -> None:
+        lane.seal()  # where nobody waits for commits
+        lane.safe(key)
+        self._hand_over(lane)
+
+    def _on_written(self, lane: Lane, key: bytes) -> None:
+        if not self._store.acknowledge_early:
+            lane.safe(key)
+        lane.written(key)
+        self._hand_over(lane)
+        if self.stand_in is not None and lane.peer not in self._up:
+            self.stand_in.more(lane.peer)
+
+    def _hand_over(self, lane: Lane) -> None:
+        """What this store has may go."""
+        if not lane.is_open:
+            return
+        if not self._node.is_running:
+            lane.settle()  # the node failed, and nobody tells of its peers any more
+            return
+        try:
+            for entry in lane.take():
+                parcel = address(entry.payload, lane.target, lane.hurries(entry))
+                self._node.send(lane.peer, parcel, entry)
+        except ClusterError:
+            return  # it is no member any more, which `_on_members` is about to hear
+        except Exception:
+            log.exception("cannot read what waits for %s; it is tried again", lane.peer)
+            if self._core.call_later is not None:
+                self._core.call_later(READ_AGAIN, partial(self._hand_over, lane))
+
+    def _on_acknowledged(self, effect: Acknowledged) -> None:
+        lane = self._lanes.get(effect.peer)
+        if lane is None:
+            return
+        for entry in effect.tickets:
+            lane.confirm(entry)
+        self._changed.add(lane)
+        self._tidy_soon()
+        if lane.size <= self._buffer_bytes // 4:
+            lane.resume()
+        self._hand_over(lane)
+        self._core.outbox.flush()
+
+    def _on_farewell(self, peer: str, message: Farewell) -> None:
+        lane = self._lanes.get(peer)
+        if lane is not None and message.store == self._name:
+            lane.confirm_up_to(outgoing_key(peer, message.life, message.number))
+            self._changed.add(lane)
+            self._tidy_soon()
+
+    def _tidy_soon(self) -> None:
+        """What is gone is deleted with the next commit, which is soon where there is traffic, or else is made."""
+        call_later = self._core.call_later
+        if call_later is None:
+            self.tidy()
+        elif not self._is_tidy_due:
+            self._is_tidy_due = True
+            call_later(TIDY_AFTER, self.tidy)
+
+    def tidy(self) -> None:
+        """Deletes what peers have confirmed."""
+        self._is_tidy_due = False
+        for lane in self._changed:
+            lane.tidy()
+
+    def wait_for_all(self, output: Output) -> None:
+        """Has the answers of an output's pass wait until peers, or stand-ins, have all that waits for them."""
+        for peer, lane in self._lanes.items():
+            if lane.has_any() and self._waits(peer):
+                lane.wait(output)
+
+    def _waits(self, peer: str) -> bool:
+        """Whether somebody will say that he has what waits for a peer."""
+        return peer in self._up or (self.stand_in is not None and self.stand_in.keeps(peer))
+
+    # --- members
+
+    def _on_members(self, effect: MembersChanged) -> None:
+        others = set(effect.members) - {self._node.name}
+        belongs = self._node.machine.membership.belongs
+        self.arrivals.keep(others)
+        for peer in sorted(self._lanes.keys() - others - self.lost):
+            lane = self._lanes[peer]
+            self._up.discard(peer)
+            if belongs:
+                self._lose(lane)
+            else:  # this node is the one that is out: when it is back, what waits goes on
+                lane.settle()
+                lane.rewind()
+                lane.takes = False
+        for peer in sorted(others):
+            lane = self._lane(peer)
+            if peer in self.lost:
+                self.lost.discard(peer)
+                lane.seal()
+                self.returned[peer] = lane.key
+            if not lane.takes or not lane.is_open:
+                lane.takes = True
+                self._maybe_open(lane)
+        self._core.outbox.flush()
+
+    def _maybe_open(self, lane: Lane) -> None:
+        if lane.peer not in self.searched and lane.peer not in self.lost:
+            lane.is_open = True
+            self._hand_over(lane)
+
+    def _lose(self, lane: Lane) -> None:
+        """A peer is no member any more: what waits for it goes to others, as what comes until they are known."""
+        self.lost.add(lane.peer)
+        lane.takes = True
+        lane.lose()
+        self.renewed.pop(lane.peer, None)
+        self.returned.pop(lane.peer, None)
+        gone = self._node.machine.membership.record(lane.peer)
+        if gone is not None and gone.status == Status.LEFT:
+            self.left[lane.peer] = lane.key
+        self._changed.add(lane)
+        self._search(lane.peer)
+
+    def lose(self, peer: str) -> None:
+        """The same of one that was no member in this life, and has sessions."""
+        if peer not in self._lanes:
+            self._lose(self._lane(peer))
+
+    def _search(self, peer: str) -> None:
+        self.searched.add(peer)
+        self.on_searched(peer)
+
+    # --- which store a peer has
+
+    def _on_up(self, peer: str) -> None:
+        self._up.add(peer)
+        self.ask_store(peer)
+
+    def ask_store(self, peer: str) -> None:
+        """Asks which store a peer has."""
+        self._tell_store(peer, True)
+
+    def _tell_store(self, peer: str, asks: bool = False) -> None:
+        clock = None if self._clock is None else self._clock.runs
+        self.send_quick(peer, StoreName(self._name, asks, clock))
+
+    def _on_store(self, peer: str, message: StoreName) -> None:
+        if message.asks:
+            self._tell_store(peer)
+        lane = self._lanes.get(peer)
+        if lane is None or peer in self.lost:
+            return
+        known = self._known.get(peer)
+        if known is None:
+            self._know(lane, Known(message.name))
+        elif known.name != message.name:
+            self.renewed[peer] = message
+            if peer not in self.searched:
+                self._node.forget(peer)
+                lane.rewind()
+                self._search(peer)
+
+    def _know(self, lane: Lane, known: Known) -> None:
+        self._known[lane.peer] = known
+        lane.target = known.name
+        put_known(self._store, lane.peer, known)
+
+    # --- for who looks through what waits
+
+    def lane(self, peer: str) -> Lane:
+        """The lane of a peer that is searched."""
+        return self._lanes[peer]
+
+    def known(self, peer: str) -> Known:
+        """How far what waited for the last store of a peer is looked through."""
+        return self._known.get(peer) or Known(0)
+
+    def is_restored(self, peer: str) -> bool:
+        """Whether this node knows all by which a peer with another store decided which sessions are its own."""
+        renewed = self.renewed.get(peer)
+        if renewed is None or renewed.clock is None:
+            return False
+        return self._node.is_running and self._node.has_seen(NodeClock.checked(renewed.clock))
+
+    def is_for_others(self, peer: str) -> bool:
+        """Whether what waits for a peer goes to others, as far as `last_for_others`."""
+        return peer in self.lost or peer in self.returned
+
+    def last_for_others(self, peer: str) -> bytes:
+        """The last parcel that is for others: of all that wait, or of those from before the peer was let in again."""
+        return self.returned.get(peer, self._lanes[peer].key)
+
+    def begin_search(self, peer: str) -> Known:
+        """What waits for a peer now was for its last store; an earlier life may have begun with looking through it."""
+        lane, known = self._lanes[peer], self._known[peer]
+        lane.seal()
+        if not known.end:
+            known.end = lane.key
+            self.save_known(peer)
+        return known
+
+    def save_known(self, peer: str) -> None:
+        """That has changed."""
+        put_known(self._store, peer, self.known(peer))
+
+    def changed(self, lane: Lane) -> None:
+        """What waits is another: the next commit has to know how much it is."""
+        self._changed.add(lane)
+
+    async def on_disk(self) -> None:
+        """Returns when all that waits can be read from the disk."""
+        is_there = asyncio.Event()
+        self._disk.after(is_there.set)
+        self._core.outbox.flush()
+        await is_there.wait()
+
+    def handed_on(self, lane: Lane, key: bytes) -> None:
+        """What waited for a peer up to a key goes to others now: who waited for that waits for them."""
+        for wait in lane.end_waits(key):
+            for peer, other in self._lanes.items():
+                if other is not lane and other.has_any() and self._waits(peer):
+                    other.add_to(wait)
+            wait.settle()
+        self._core.outbox.flush()
+
+    def found(self, peer: str) -> None:
+        """All is looked through: what waits now is for the peer, if it is a member."""
+        self.searched.discard(peer)
+        lane = self._lanes[peer]
+        self.left.pop(peer, None)
+        self.returned.pop(peer, None)
+        renewed = self.renewed.pop(peer, None)
+        if renewed is not None:
+            self._know(lane, Known(renewed.name))
+        if peer not in self.lost:
+            lane.rewind()  # it may remember what is with others now
+            self._maybe_open(lane)
+            self._core.outbox.flush()
+            return
+        self.lost.discard(peer)
+        lane.takes = False
+        del self._lanes[peer]
+        self._known.pop(peer, None)
+        forget_known(self._store, peer)
+        lane.messages = lane.size = 0  # whatever was said of what an earlier life left
+        lane.is_changed = True
+        lane.save_total()
+
+    def _on_down(self, effect: PeerDown) -> None:
+        self._up.discard(effect.peer)
+        lane = self._lanes.get(effect.peer)
+        is_kept = self.stand_in is not None and self.stand_in.peer_down(effect.peer)
+        if lane is not None and not is_kept:
+            lane.settle()
+        self._core.outbox.flush()

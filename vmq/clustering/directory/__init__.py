@@ -1,0 +1,1 @@
+"""Which node has which session, subscription and retained message: replicated records."""

@@ -1,0 +1,165 @@
+"""Subscriber records: what every node knows of every session, in the replicated metadata.
+
+The key names the session by mountpoint and client id; the value says which node owns it, since when, and what it
+subscribes to. Only the owner writes a record. Who takes a session over becomes its owner by a record that is `since`
+later than the one it found (`taken_over`), whatever the clocks say.
+"""
+
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta, Struct
+
+#: The prefix of the metadata under which the records are.
+SUBSCRIBERS: Final = "vmq.subscribers"
+
+_SEPARATOR: Final = "\0"  # in no client id and no mountpoint [MQTT-1.5.3-2]
+_NUL: Final = b"\0"
+_PIECE_WORDS: Final = 4
+#: The digits of a piece's number, with which its key ends.
+NUMBER: Final = 8
+#: Milliseconds: those for which a session may be on its way to its owner, and those by which clocks may differ.
+RECENT: Final = 120_000
+
+
+class RecordError(ValueError):
+    """What is under a key of the metadata is no record of a subscriber."""
+
+
+class Record(Struct, array_like=True, frozen=True):
+    """One session. `since` is when its owner became that: milliseconds of the owner's wall clock, or later."""
+
+    node: Annotated[str, Meta(min_length=1, max_length=255)]
+    since: Annotated[int, Meta(ge=0, lt=1 << 62)]
+    clean: bool
+    #: QoS by filter; shared ones are whole, `$share/name/filter`.
+    subscriptions: dict[str, Annotated[int, Meta(ge=0, le=2)]]
+    #: Whether its client is connected; kept up to date for members of share groups only, the others always are.
+    online: bool = True
+    #: Which pieces (`vmq.clustering.directory.pieces`) hold the rest of the subscriptions, if one piece does not hold
+    #: all. It is another each time a node begins to write them: so the pieces of one side of a split never count on the
+    #: other.
+    pieces: Annotated[str, Meta(max_length=300)] = ""
+    #: The owner before, which may still have something of the session; empty if there was none, or not of late. Its
+    #: owner itself: that one could not know whether there was another.
+    source: Annotated[str, Meta(max_length=255)] = ""
+    #: The user whose durable session it is; empty: nobody's, or of a node that does not say.
+    user: Annotated[str, Meta(max_length=65_535)] = ""
+
+    def is_recent(self, now: int) -> bool:
+        """Whether it became what it is so lately that the session may still be on its way."""
+        return now - self.since < RECENT
+
+    def like(self, subscriptions: dict[str, int]) -> "Record":
+        """A session of the same owner and kind that subscribes to just this."""
+        return Record(self.node, self.since, self.clean, subscriptions, self.online)
+
+
+_ENCODER: Final = msgspec.msgpack.Encoder(order="sorted")
+_DECODER: Final = msgspec.msgpack.Decoder(Record)
+
+
+def encode_key(mountpoint: str, client_id: str) -> bytes:
+    """The key of a session's record."""
+    return (mountpoint + _SEPARATOR + client_id).encode()
+
+
+def decode_key(key: bytes) -> tuple[str, str]:
+    """Mountpoint and client id.
+
+    Raises:
+        RecordError: it is no key of a record.
+    """
+    try:
+        mountpoint, separator, client_id = key.decode().partition(_SEPARATOR)
+    except UnicodeDecodeError as error:
+        raise RecordError(f"{key!r} is no subscriber: {error}") from None
+    if not separator or _SEPARATOR in client_id:
+        raise RecordError(f"{key!r} is no subscriber")
+    return mountpoint, client_id
+
+
+def encode_piece(key: bytes, pieces: str, number: int) -> bytes:
+    """The key of a piece of the session that has a key; they follow it in the order of keys."""
+    return pieces_of(key, pieces) + b"%0*x" % (NUMBER, number)
+
+
+def pieces_of(key: bytes, pieces: str) -> bytes:
+    """What the keys of a session's pieces begin with."""
+    return key + _NUL + pieces.encode() + _NUL
+
+
+def decode_piece(key: bytes) -> tuple[bytes, str, int] | None:
+    """The key of the session, which pieces, and the number of this one; None if it is no piece's key."""
+    words = key.split(_NUL)
+    if len(words) != _PIECE_WORDS or len(words[-1]) != NUMBER:
+        return None
+    mountpoint, client_id, pieces, number = words
+    try:
+        return mountpoint + _NUL + client_id, pieces.decode(), int(number, 16)
+    except ValueError:
+        return None
+
+
+def encode(record: Record) -> bytes:
+    """A record for the metadata: equal records are equal bytes."""
+    return _ENCODER.encode(record)
+
+
+def decode(raw: bytes) -> Record:
+    """A record out of the metadata.
+
+    Raises:
+        RecordError: it is none.
+    """
+    try:
+        return _DECODER.decode(raw)
+    except msgspec.DecodeError as error:
+        raise RecordError(f"no record of a subscriber: {error}") from None
+
+
+def merge(one: bytes, other: bytes) -> bytes:
+    """The record that is true of two that were written at the same time, as on both sides of a split.
+
+    The newest session wins as a whole. By the time of the metadata's write it would be the session that subscribed
+    last, and by a union of the subscriptions what one side unsubscribed would be back; what the losing node's session
+    has is handed over with its queue instead, by the node that knows it.
+    """
+    return max(one, other, key=_rank)
+
+
+def _rank(raw: bytes) -> tuple[int, str, bytes]:
+    """The order of records; what is none comes before all."""
+    try:
+        record = decode(raw)
+    except RecordError:
+        return (-1, "", raw)
+    return (record.since, record.node, raw)
+
+
+def taken_over(
+    before: Record | None,
+    node: str,
+    now: int,
+    clean: bool,
+    subscriptions: dict[str, int],
+    online: bool = True,
+    *,
+    unsure: bool = False,
+) -> Record:
+    """The record with which a node becomes the owner of a session that had the record `before`.
+
+    `unsure`: there may be others that it does not know.
+    """
+    since = now if before is None else max(now, before.since + 1)
+    if clean:
+        source = ""
+    elif before is None:
+        source = node if unsure else ""
+    elif before.clean:
+        source = ""
+    elif before.node != node:
+        source = before.node
+    else:
+        source = before.source if before.is_recent(now) else ""
+    return Record(node, since, clean, subscriptions, online, source=source)

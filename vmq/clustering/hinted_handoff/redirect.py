@@ -1,0 +1,353 @@
+"""What waited for a node that is gone, or has lost its disk: it goes to who has the sessions now that it was for.
+
+A publish on a lane is for a node, and which sessions there wanted it only that node knows. But the lane tells, too: it
+has a mark (`vmq.clustering.takeover.machine`) at the place from which on this node routes a session elsewhere, with
+what that subscribes to. So whatever is in front of the mark, and matches, was for the session, and for no other node.
+
+- **A node that is no member any more** has sessions until others have adopted them; what is published for them
+  meanwhile goes on its lane as before. Once the last is adopted, and marked, everything on the lane goes to the heirs.
+  What was for partitions of streams goes to who owns them now. If it is let in again meanwhile, what is sent to it
+  from then on is its own: sessions that come back to it, and what is published for those that it has.
+- **A member with another store** brings back by itself what is its own, and gets what waits for that. Sessions that
+  others took over while it was down get from here what is in front of their marks. Nothing is looked at before this
+  node knows all that the other knew when it decided which sessions are its own; behind later marks it is like any node.
+
+What is given leaves this lane in the same commit of the store in which it enters another one, so it is given once
+whenever this broker dies. Share groups choose anew. For clean sessions, which died with their node, nothing is kept.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+from vmq.clustering.delivery.dropped import NODE_REMOVED
+from vmq.clustering.delivery.outbox import Lane
+from vmq.clustering.delivery.outboxes import Lanes
+from vmq.clustering.delivery.peers import Known
+from vmq.clustering.directory.directory import Directory
+from vmq.clustering.directory.records import Record
+from vmq.clustering.hinted_handoff.route_intervals import Place, Stretches
+from vmq.clustering.messages.codec import AnyMessage, Parcel, WireError, decode_parcel, without
+from vmq.clustering.messages.publishes import Publish
+from vmq.clustering.messages.streams import Append
+from vmq.clustering.messages.takeover import Batch, Entry, Inherited, Mark, Move, Who
+
+log = logging.getLogger("vmq.cluster")
+
+#: Seconds between two looks whether something has changed that is waited for.
+_LOOK: Final = 0.1
+#: Seconds after which sessions that nobody has adopted are waited for no longer.
+PATIENCE: Final = 60.0
+#: Bytes that are given in one go, and the most clients that one message names.
+STEP_BYTES: Final = 256 * 1024
+STEP_CLIENTS: Final = 500
+
+#: Makes a key one that is behind it, and in front of all others behind it.
+_BEHIND: Final = b"\0"
+#: Seconds until the store is read again that could not be.
+_AGAIN: Final = 1.0
+
+
+class ForStreams(Protocol):
+    """The streams of this node."""
+
+    def is_here(self, message: Append) -> bool:
+        """Whether what waited for a node that will not have it goes into a log of this one."""
+
+    def take_back(self, message: Append) -> int | None:
+        """Has who owns the partition now get it; not 0 if this node's streams are yet to write it."""
+
+    async def written(self) -> None:
+        """Returns when they have."""
+
+
+class Inheritance:
+    """All lanes of one node that are looked through.
+
+    Args:
+        lanes: to the other nodes.
+        directory: which node has which session.
+        give: gives sessions what `Inherited` or `Batch` says, wherever they are.
+        share: gives a message of a node for a share group to a member of it.
+        forget_routes: to be called when nothing more is taken for a node.
+        streams: take what was for the streams of a node.
+    """
+
+    def __init__(
+        self,
+        lanes: Lanes,
+        directory: Directory,
+        give: Callable[[Move], None],
+        share: Callable[[str, Publish], None],
+        forget_routes: Callable[[], None],
+        streams: ForStreams,
+    ) -> None:
+        self._lanes = lanes
+        self._directory = directory
+        self._give = give
+        self._share = share
+        self._forget_routes = forget_routes
+        self._streams = streams
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        #: Sessions of nodes that are no members, which others are to adopt.
+        self._orphans: dict[str, set[Who]] = {}
+        #: Messages that went to heirs since the start, counted for each.
+        self.given = 0
+
+    # --- its life
+
+    def start(self, members: Iterable[str]) -> None:
+        """Begins, or goes on with what an earlier life has left; `members` of a node that is none is empty."""
+        self._lanes.on_searched = self._begin
+        self._directory.on_owner(self._on_owner)
+        present = set(members)
+        gone = {each.node for *_, each in self._directory.records() if not each.clean} - present
+        for peer in sorted(gone) if present else ():
+            self._lanes.lose(peer)
+        for peer in self._lanes.searched:
+            self._begin(peer)
+
+    async def stop(self) -> None:
+        """Leaves what is left to the next life."""
+        self._lanes.on_searched = lambda _: None
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _begin(self, peer: str) -> None:
+        if peer not in self._tasks:
+            task = asyncio.get_running_loop().create_task(self._run(peer))
+            self._tasks[peer] = task
+
+    async def _run(self, peer: str) -> None:
+        """Looks through a lane until all is found, and tries again what fails for now."""
+        lanes = self._lanes
+        lane = lanes.lane(peer)
+        while True:
+            try:
+                if not lanes.is_for_others(peer):
+                    await self._look_through(peer, lane)
+                while lanes.is_for_others(peer) and not await self._empty(peer, lane):
+                    pass
+            except Exception:  # of the store, or a defect: what waits must not stay here for ever
+                log.exception("cannot look through what waits for %s; it is tried again", peer)
+                await asyncio.sleep(_AGAIN)
+                continue
+            break
+        del self._tasks[peer]  # in the same pass: what is lost from now on is for another task
+        lanes.found(peer)
+        self._forget_routes()
+
+    # --- a member with another store
+
+    async def _look_through(self, peer: str, lane: Lane) -> None:
+        """What others took over while it was down is given to those; the peer gets what waits all the same."""
+        lanes = self._lanes
+        while (renewed := lanes.renewed.get(peer)) is not None:
+            if not lanes.is_restored(peer):
+                lanes.ask_store(peer)
+                await asyncio.sleep(_LOOK)
+                continue
+            known = lanes.begin_search(peer)
+            await lanes.on_disk()
+            stretches = await self._read_marks(peer, lane, known.end, b"")
+            if stretches:
+                for key, raw in lane.stored(b"", known.end):
+                    await self._hand_on(peer, lane, (key, raw), stretches, known, keeps=True)
+            if peer not in lanes.renewed or lanes.renewed[peer].name == renewed.name:
+                return
+            # It has lost its disk once more: better twice than never.
+            known.end, known.done = b"", (b"", 0)
+
+    # --- a node that is no member
+
+    async def _empty(self, peer: str, lane: Lane) -> bool:
+        """Gives what waits to others; returns whether that was all that is for them, and it is time to end."""
+        lanes = self._lanes
+        await self._wait_for_heirs(peer)
+        lane.seal()
+        last, end = lane.key, lanes.last_for_others(peer)
+        # It is back before somebody had them, or nobody wants them. As of now: who leaves it later marks it later.
+        left = self._sessions_of(peer)
+        await lanes.on_disk()
+        known = lanes.known(peer)
+        # Also what is behind the end: of a session that came to it, or left it, since it is back.
+        stretches = await self._read_marks(peer, lane, last, lanes.left.get(peer, b""))
+        for who, record in left:
+            stretches.end(who, record.subscriptions, (last + _BEHIND, 0))
+        for key, raw in lane.stored(b"", end):
+            await self._hand_on(peer, lane, (key, raw), stretches, known, keeps=False)
+        lanes.handed_on(lane, end)
+        return lanes.last_for_others(peer) == end
+
+    async def _wait_for_heirs(self, peer: str) -> None:
+        """Returns when the sessions of a node that is gone have been adopted, or it is back."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + PATIENCE
+        while orphans := {who for who, _ in self._sessions_of(peer)}:
+            self._orphans[peer] = orphans
+            while orphans and peer in self._lanes.lost:
+                if loop.time() >= deadline:
+                    log.warning("nobody adopts %d sessions of node=%s", len(orphans), peer)
+                    return
+                await asyncio.sleep(_LOOK)
+            if peer not in self._lanes.lost:
+                return
+
+    def _sessions_of(self, peer: str) -> list[tuple[Who, Record]]:
+        return [
+            ((mountpoint, client_id), record)
+            for mountpoint, client_id, record in self._directory.records()
+            if record.node == peer and not record.clean
+        ]
+
+    def _on_owner(
+        self, mountpoint: str, client_id: str, _before: Record | None, after: Record | None
+    ) -> None:
+        for peer, orphans in self._orphans.items():
+            if after is None or after.node != peer:
+                orphans.discard((mountpoint, client_id))
+
+    # --- parcel by parcel
+
+    async def _read_marks(self, peer: str, lane: Lane, end: bytes, ignored: bytes) -> Stretches:
+        """What the marks up to a key say, but for those up to another: of these sessions the peer took care itself."""
+        stretches = Stretches(peer)
+        for key, raw in lane.stored(b"", end):
+            parcel = _read(raw)
+            for index, message in enumerate(parcel.messages):
+                if isinstance(message, Mark) and (message.source != peer or key > ignored):
+                    stretches.on_mark(message, (key, index))
+            await asyncio.sleep(0)
+        return stretches
+
+    async def _hand_on(
+        self,
+        peer: str,
+        lane: Lane,
+        entry: tuple[bytes, bytes],
+        stretches: Stretches,
+        known: Known,
+        *,
+        keeps: bool,
+    ) -> None:
+        """Gives what is in a parcel to whom it was for, and with each step notes how far that is."""
+        key, raw = entry
+        parcel = _read(raw)
+        size = 0
+        here = set() if keeps else await self._take_here(parcel)
+
+        def note(count: int) -> None:
+            nonlocal raw
+            if keeps:
+                known.done = (key, count)
+                self._lanes.save_known(peer)
+            else:
+                left = without(parcel, count)
+                lane.cut(key, raw, left)
+                raw = left
+                self._lanes.changed(lane)
+
+        for index, message in enumerate(parcel.messages):
+            found = self._heirs_of(message, (key, index), stretches, known)
+            while self._is_full(message, found):
+                note(index)
+                await asyncio.sleep(_LOOK)
+            if keeps:
+                size += sum(self._give_each(each) for each in found)
+            elif isinstance(message, Append):
+                size += len(message.payload)
+                commit = 0 if index in here else self._streams.take_back(message)
+                if commit is None:
+                    self._lanes.dropped.add(peer, [message], len(message.payload), NODE_REMOVED)
+                elif commit:
+                    await self._streams.written()  # its owner became this node just now
+            else:
+                size += self._dispose(peer, parcel, message, found)
+            if size >= STEP_BYTES:
+                note(index + 1)
+                size = 0
+                await asyncio.sleep(0)
+        note(len(parcel.messages))
+        await asyncio.sleep(0)
+
+    async def _take_here(self, parcel: Parcel) -> set[int]:
+        """Puts into the streams of this node what is theirs now; returns the places of those, once they are safe.
+
+        First of all: streams have commits of their own. What this broker has then put there when it dies comes again.
+        """
+        places = {
+            place
+            for place, each in enumerate(parcel.messages)
+            if isinstance(each, Append) and self._streams.is_here(each)
+        }
+        for place in sorted(places):
+            message = parcel.messages[place]
+            assert isinstance(message, Append)
+            self._streams.take_back(message)
+        if places:
+            await self._streams.written()
+        return places
+
+    def _heirs_of(
+        self, message: AnyMessage, place: Place, stretches: Stretches, known: Known
+    ) -> list[Inherited]:
+        if not isinstance(message, Publish) or message.group:
+            return []
+        return [
+            Inherited(
+                message.mountpoint,
+                clients[at : at + STEP_CLIENTS],
+                Entry(message.topic, message.payload, qos),
+            )
+            for qos, clients in stretches.find(message, place, known).items()
+            for at in range(0, len(clients), STEP_CLIENTS)
+        ]
+
+    def _is_full(self, message: AnyMessage, found: list[Inherited]) -> bool:
+        """Whether too much waits already for a node that some of it goes to, or may."""
+        if isinstance(message, Publish) and message.group:
+            return any(self._lanes.is_filling(node) for node in self._lanes.up)
+        records = (
+            self._directory.record(each.mountpoint, client)
+            for each in found
+            for client in each.clients
+        )
+        return any(self._lanes.is_filling(node) for node in {each.node for each in records if each})
+
+    def _give_each(self, inherited: Inherited) -> int:
+        self.given += len(inherited.clients)
+        self._give(inherited)
+        return len(inherited.entry.payload) + sum(map(len, inherited.clients))
+
+    def _dispose(
+        self, peer: str, parcel: Parcel, message: AnyMessage, found: list[Inherited]
+    ) -> int:
+        """Gives a message of which nothing is to be left; returns how much that was."""
+        if found:
+            return sum(self._give_each(each) for each in found)
+        if isinstance(message, Publish):
+            size = len(message.topic) + len(message.payload)
+            if message.group:  # what it had had of that, who left said
+                self._share(peer, message)
+                return size
+            self._lanes.dropped.add(peer, [message], size, NODE_REMOVED)
+            return size
+        # Of those of this life the sender has heard that they do not arrive.
+        if isinstance(message, Inherited) or (
+            isinstance(message, Batch) and parcel.life < self._lanes.life
+        ):
+            self._give(message)
+            return STEP_BYTES
+        return 0
+
+
+def _read(raw: bytes) -> Parcel:
+    """A parcel of this broker's own; nothing of one that a damaged store spoiled."""
+    try:
+        return decode_parcel(raw)[0]
+    except WireError as error:
+        log.error("what waited for another node is lost: %s", error)
+        return Parcel(1, 1, 1, [])

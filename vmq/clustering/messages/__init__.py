@@ -1,0 +1,1 @@
+"""The messages between nodes, and their codec."""

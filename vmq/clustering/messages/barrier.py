@@ -1,0 +1,32 @@
+"""Fences: asking another node whether it has seen certain writes to the metadata; see `routing.subscribe_barrier`."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from vmq.clustering.messages.base import Message
+from vmq_cluster.clocks import NodeClock
+from vmq_cluster.errors import MalformedError
+from vmq_cluster.messages import WireClock
+
+_Number = Annotated[int, Meta(ge=1, lt=1 << 62)]
+
+
+class Fence(Message, frozen=True, tag=3):
+    """Asks to be told when these dots have been seen."""
+
+    number: _Number
+    clock: WireClock
+
+    def check(self) -> None:
+        """Refuses what is no clock."""
+        try:
+            NodeClock.checked(self.clock)
+        except MalformedError as error:
+            raise ValueError(str(error)) from None
+
+
+class Passed(Message, frozen=True, tag=4):
+    """They have."""
+
+    number: _Number

@@ -1,0 +1,198 @@
+"""All messages between nodes, to and from bytes.
+
+Tags: 1 to 9 routing, 10 to 19 the moving of sessions, 20 to 49 replicas, 50 to 59 streams. A message keeps its tag, and
+gets new fields at its end only, with defaults: so nodes of two versions understand each other while a cluster is
+upgraded. A message that is new raises `VERSIONS`: see `vmq_cluster.versions`.
+"""
+
+import struct
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta, Struct
+
+from vmq.clustering.messages.barrier import Fence, Passed
+from vmq.clustering.messages.base import Message
+from vmq.clustering.messages.farewell import Farewell
+from vmq.clustering.messages.publishes import Publish, Run
+from vmq.clustering.messages.replication import ReplicaMessage
+from vmq.clustering.messages.store_id import StoreName
+from vmq.clustering.messages.streams import (
+    Append,
+    AppendRun,
+    AskOffsets,
+    AskPage,
+    Define,
+    Held,
+    Hold,
+    Offsets,
+    PageFound,
+    Rows,
+)
+from vmq.clustering.messages.takeover import Move
+from vmq_cluster.versions import Versions
+
+AnyMessage = (
+    Publish
+    | Run
+    | Fence
+    | Passed
+    | StoreName
+    | Farewell
+    | Move
+    | ReplicaMessage
+    | Append
+    | AppendRun
+    | AskOffsets
+    | AskPage
+    | Define
+    | Held
+    | Hold
+    | Offsets
+    | PageFound
+    | Rows
+)
+
+#: What this broker speaks, and the oldest version that it can talk with.
+VERSIONS: Final = Versions(speaks=1, reads=1)
+
+#: In one parcel.
+MAX_MESSAGES: Final = 100_000
+
+_Positive = Annotated[int, Meta(ge=1, lt=1 << 62)]
+
+
+class Parcel(Struct, array_like=True, frozen=True):
+    """Messages on a lane: which store keeps them, their place there, and which store they are for.
+
+    Places only rise: the life of the broker comes first, which is another after each start, then the number in it.
+    """
+
+    store: _Positive
+    life: _Positive
+    number: _Positive
+    messages: Annotated[list[AnyMessage], Meta(max_length=MAX_MESSAGES)]
+    #: The name of the peer's store; 0: it is not known yet.
+    target: Annotated[int, Meta(ge=0, lt=1 << 62)] = 0
+    #: Somebody waits to hear that the peer has it. Else it may say so late, for many parcels at once.
+    hurries: bool = True
+
+
+class _Torn(Struct, array_like=True, frozen=True):
+    """The same, with messages that may be none."""
+
+    store: _Positive
+    life: _Positive
+    number: _Positive
+    messages: Annotated[list[msgspec.Raw], Meta(max_length=MAX_MESSAGES)]
+    target: Annotated[int, Meta(ge=0, lt=1 << 62)] = 0
+    hurries: bool = True
+
+
+class WireError(ValueError):
+    """A peer sent what is no message of this cluster: the fault is remote."""
+
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_PARCELS: Final = msgspec.msgpack.Decoder(Parcel)
+_TORN: Final = msgspec.msgpack.Decoder(_Torn)
+_MESSAGES: Final[msgspec.msgpack.Decoder[AnyMessage]] = msgspec.msgpack.Decoder(AnyMessage)
+
+#: Puts a message into a bytearray; at -1, behind what is there.
+encode_into: Final = _ENCODER.encode_into
+
+#: A parcel in front of its messages: an array of four, three numbers of 64 bits, and an array with a length of 32.
+#: On its way it is one of five or six: which store it is for may be another by then than when it was stored.
+_HEAD: Final = struct.Struct(">BBQBQBQBI")
+HEAD: Final = _HEAD.size
+_COUNT: Final = struct.Struct(">I")
+_TARGET: Final = struct.Struct(">BQ")
+
+
+def encode(each: Message) -> bytes:
+    """A message for a channel."""
+    return _ENCODER.encode(each)
+
+
+def close(parcel: bytearray, place: tuple[int, int, int], count: int) -> bytes:
+    """A parcel of so many messages, which were put behind `HEAD` bytes of room."""
+    store, life, number = place
+    _HEAD.pack_into(parcel, 0, 0x94, 0xCF, store, 0xCF, life, 0xCF, number, 0xDD, count)
+    return bytes(parcel)
+
+
+def without(parcel: Parcel, count: int) -> bytes:
+    """A parcel of this broker's own without so many of its messages; nothing if that is all of them."""
+    return with_only(parcel, parcel.messages[count:])
+
+
+def with_only(parcel: Parcel, left: list[AnyMessage]) -> bytes:
+    """The same with these of its messages only."""
+    if not left:
+        return b""
+    raw = bytearray(HEAD)
+    for each in left:
+        encode_into(each, raw, -1)
+    return close(raw, (parcel.store, parcel.life, parcel.number), len(left))
+
+
+def address(raw: bytes, target: int, hurries: bool = True) -> bytes:
+    """A parcel on its way to the store of that name."""
+    if hurries:
+        return b"\x95" + raw[1:] + _TARGET.pack(0xCF, target)
+    return b"\x96" + raw[1:] + _TARGET.pack(0xCF, target) + b"\xc2"
+
+
+def count_of(raw: bytes) -> int:
+    """How many messages a parcel of this broker's own has."""
+    return int(_COUNT.unpack_from(raw, HEAD - 4)[0]) if len(raw) >= HEAD else 0
+
+
+def decode(raw: bytes | msgspec.Raw) -> AnyMessage:
+    """The message that came at most once.
+
+    Raises:
+        WireError: it is none.
+    """
+    try:
+        message = _MESSAGES.decode(raw)
+        message.check()
+    except (ValueError, RecursionError) as error:
+        raise WireError(f"no message: {error}") from None
+    return message
+
+
+def decode_parcel(raw: bytes) -> tuple[Parcel, str]:
+    """The parcel that came over a lane, and why some of it is passed over, if it is.
+
+    Raises:
+        WireError: it is none at all.
+    """
+    try:
+        parcel = _PARCELS.decode(raw)
+        for message in parcel.messages:
+            message.check()
+    except (ValueError, RecursionError):
+        return _decode_torn(raw)
+    return parcel, ""
+
+
+def _decode_torn(raw: bytes) -> tuple[Parcel, str]:
+    """What is left of a parcel without those of its messages that are none.
+
+    Raises:
+        WireError: it is no parcel.
+    """
+    try:
+        torn = _TORN.decode(raw)
+    except (ValueError, RecursionError) as error:
+        raise WireError(f"no parcel: {error}") from None
+    messages: list[AnyMessage] = []
+    fault = ""
+    for each in torn.messages:
+        try:
+            messages.append(decode(each))
+        except WireError as error:
+            fault = fault or str(error)
+    place = (torn.store, torn.life, torn.number)
+    return Parcel(*place, messages, torn.target, torn.hurries), fault

@@ -1,0 +1,18 @@
+"""What a node says to each other one before it leaves: how far it took what waits there for it."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from vmq.clustering.messages.base import Message
+
+_Positive = Annotated[int, Meta(ge=1, lt=1 << 62)]
+
+
+class Farewell(Message, frozen=True, tag=6):
+    """I take nothing more from you; this is the place of the last that I took, all of which is safe or has gone on."""
+
+    #: The name of the store that has it.
+    store: _Positive
+    life: _Positive
+    number: _Positive

@@ -1,0 +1,27 @@
+"""Which store a node has: what waits for one is nothing for the store that the same node has after it lost its disk."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from vmq.clustering.messages.base import Message
+from vmq_cluster.clocks import NodeClock
+from vmq_cluster.errors import MalformedError
+from vmq_cluster.messages import WireClock
+
+
+class StoreName(Message, frozen=True, tag=5):
+    """My store has this name. To be said to each node that comes up, and to who asks or sends to another store."""
+
+    name: Annotated[int, Meta(ge=1, lt=1 << 62)]
+    #: Tell me yours.
+    asks: bool = False
+    #: The metadata by which this node knew which sessions are its own; None: it does not know yet.
+    clock: WireClock | None = None
+
+    def check(self) -> None:
+        """Refuses what is no clock."""
+        try:
+            NodeClock.checked(self.clock or {})
+        except MalformedError as error:
+            raise ValueError(str(error)) from None

@@ -1,0 +1,1 @@
+"""A broker as a node: start, join, leave, key and metrics."""

@@ -1,0 +1,532 @@
+"""The broker's cluster node: its start and stop, what an operator asks of it, and its figures."""
+
+import asyncio
+import logging
+import socket
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vmq.clustering.delivery.outboxes import Lanes
+from vmq.clustering.directory.directory import Directory
+from vmq.clustering.directory.initial_sync import LOOK, has_heard
+from vmq.clustering.directory.reconcile import Reconciler
+from vmq.clustering.hinted_handoff.redirect import Inheritance
+from vmq.clustering.messages.codec import VERSIONS
+from vmq.clustering.node.bans import ClusterBans
+from vmq.clustering.node.joining import Joining
+from vmq.clustering.node.key import read_key
+from vmq.clustering.node.leaving import Leaving
+from vmq.clustering.node.metrics import link_families
+from vmq.clustering.node.storage_files import refuse_damaged
+from vmq.clustering.replication.service import Replication
+from vmq.clustering.routing.retained import Retained
+from vmq.clustering.routing.routing import Routing
+from vmq.clustering.routing.subscribe_barrier import Fencing
+from vmq.clustering.streams.service import Streams
+from vmq.clustering.takeover.takeover import Mover
+from vmq.config.cluster import ClusterOptions
+from vmq.core.context import Core
+from vmq.core.hook_sites import Pending
+from vmq.core.registry import Registry, Subscriber
+from vmq.persistence.group_commit import Committer
+from vmq.runtime.banning import Banning
+from vmq.runtime.metrics import Family, Sample
+from vmq.store.store import StoreError
+from vmq_cluster.effects import (
+    ClockAhead,
+    MembersChanged,
+    PeerDown,
+    PeerUp,
+)
+from vmq_cluster.errors import ClusterError
+from vmq_cluster.leveldb import LevelStorage
+from vmq_cluster.node import ClusterNode
+from vmq_cluster.options import Options
+
+if TYPE_CHECKING:
+    from vmq.streams.catalog import Catalog
+
+log = logging.getLogger("vmq.cluster")
+
+
+def node_name(options: ClusterOptions) -> str:
+    """The name of this node: the configured one, or the machine's."""
+    return options.node_name or socket.gethostname()
+
+
+class Clustering:
+    """This broker as a node.
+
+    Args:
+        options: the section [cluster], with `listen` set.
+        folder: the node's own; made when missing.
+        core: the broker's.
+        committer: writes the core's store.
+        registries: the topic trees that there are.
+        find_registry: the topic tree of a mountpoint, made when first asked for.
+        open_catalog: opens the streams of a broker that has none; raises RuntimeError where it cannot.
+        banning: the broker's bans.
+    """
+
+    def __init__(
+        self,
+        options: ClusterOptions,
+        folder: Path,
+        core: Core,
+        committer: Committer,
+        registries: Mapping[str, Registry],
+        find_registry: Callable[[str], Registry],
+        open_catalog: "Callable[[], Catalog]",
+        banning: Banning | None = None,
+    ) -> None:
+        self.options = options
+        self._folder = folder
+        self._core = core
+        self._committer = committer
+        self._registries = registries
+        self._find_registry = find_registry
+        self._lanes: Lanes | None = None
+        self._directory: Directory | None = None
+        self._routing: Routing | None = None
+        self._retained: Retained | None = None
+        self._fencing: Fencing | None = None
+        self._open_catalog = open_catalog
+        self._banning = banning
+        self._bans: ClusterBans | None = None
+        self._streams: Streams | None = None
+        #: What is called before each commit of the store.
+        self._flushes: list[Callable[[], None]] = []
+        self._mover: Mover | None = None
+        self._replication: Replication | None = None
+        self._inheritance: Inheritance | None = None
+        self._restoring: asyncio.Task[None] | None = None
+        self._node: ClusterNode | None = None
+        self._storage: LevelStorage | None = None
+        #: Asks other nodes to take this one in.
+        self.joining = Joining(node_name(options), lambda: self.node)
+        #: Where the members were when they last changed.
+        self._addresses: dict[str, str] = {}
+        #: A member that was up is down, and not all are up again since.
+        self._is_split = False
+        self._splits = 0
+        self._heals = 0
+
+    # --- its life
+
+    async def start(self, catalog: "Catalog | None" = None) -> None:
+        """Takes part in the cluster that the node knows, or asks to be taken into the configured one.
+
+        Args:
+            catalog: the broker's streams, if it has any.
+
+        Raises:
+            ClusterError: the key, the folder or the address cannot be used.
+        """
+        options = self.options
+        self.joining.key = key = (
+            None if options.key_file is None else read_key(Path(options.key_file))
+        )
+        refuse_damaged(self._folder)
+        self._storage = LevelStorage(self._folder)
+        node: ClusterNode | None = None
+        try:
+            node = ClusterNode(
+                node_name(options),
+                options.listen,
+                self._storage,
+                key=key,
+                advertise=options.advertise,
+                options=Options(
+                    heartbeat_interval=options.heartbeat_interval,
+                    heartbeat_timeout=options.heartbeat_timeout,
+                    dead_node_timeout=options.dead_node_timeout,
+                    # The lanes bound what waits.
+                    channel_bytes=sys.maxsize,
+                ),
+                versions=VERSIONS,
+            )
+            self._listen_to(node)
+            self._lanes = lanes = Lanes(
+                self._core, node, options.buffer_bytes, ack_remote=options.ack_after == "remote"
+            )
+            # It stays when the node stops: what was sent until then belongs into the last commits.
+            self._committer.before.append(lanes.before_commit)
+            self._routing = Routing(node.name, self._core, self._registries, lanes)
+            self._streams = Streams(node, self._core, lanes, self._open_catalog)
+            await self._save_life()
+            await node.start()
+        except BaseException as error:
+            if node is not None:
+                await node.stop()
+            self._close_storage()
+            if isinstance(error, StoreError):
+                raise ClusterError(str(error)) from None
+            raise
+        self._node = node
+        self._take_part(node, lanes, self._routing)
+        self._streams.start(catalog)
+        self._tell_who_is_up()
+        log.info("cluster node name=%s address=%s", node.name, node.address)
+        self.joining.join_configured(options.join)
+
+    def _take_part(self, node: ClusterNode, lanes: Lanes, routing: Routing) -> None:
+        """Sessions are known everywhere, and publishes go where they are wanted; no client is here yet."""
+        core = self._core
+        soon = asyncio.get_running_loop().call_soon
+        directory = Directory(node, routing.follow, lambda: int(core.wall_clock() * 1000), soon)
+        directory.is_unsure = lambda: core.cluster_is_split or not has_heard(node, frozenset())
+        self._directory = directory
+        self._fencing = self._make_fencing(node, directory)
+        is_first = directory.is_new
+        routing.set_members(node.members)
+        routing.set_up(node.up)
+        routing.attach(directory)
+        reconciler = Reconciler(node.name, directory, self._registries, self._find_registry)
+        assert core.store is not None
+        was_alone = core.store.was_alone()
+        reconciler.start(was_alone)
+        directory.on_owner(reconciler.on_owner)
+        core.on_subscriber = directory.on_subscriber
+        retained = Retained(node, core, self._registries, self._find_registry, soon)
+        retained.attach(is_first, was_alone)
+        if self._banning is not None:
+            self._bans = ClusterBans(node, self._banning)
+            self._bans.attach(is_first, was_alone)
+        if was_alone:
+            core.store.forget_alone()
+        self._retained = retained
+        # What the store holds of a session or a topic, the metadata never lack.
+        self._flushes = [directory.flush, retained.flush, node.flush]
+        self._committer.before += self._flushes
+        assert self._storage is not None
+        self._committer.before_sync.append(self._storage.sync)
+        mover = Mover(core, self._registries, self._find_registry, node, lanes, directory)
+        self._replication = replication = Replication(
+            self.options,
+            core,
+            self._committer,
+            node,
+            lanes,
+            directory,
+            self._registries,
+            self._find_registry,
+            mover.give_deliveries,
+            mover.take,
+            routing.share,
+        )
+        replication.start(was_alone)
+        mover.replication = replication
+        replication.take_back = mover.take_back
+        replication.made = mover.made
+        routing.passed = mover.passing.passed
+        self._mover = mover
+        mover.start(reconciler.made)
+        self._inheritance = inheritance = Inheritance(
+            lanes, directory, mover.take, routing.share, routing.forget_routes, self.streams
+        )
+        inheritance.start(node.members if node.machine.membership.belongs else ())
+        # The last, for all others may have something to say to other nodes, which belongs into the same commit.
+        self._committer.before.remove(lanes.before_commit)
+        self._committer.before.append(lanes.before_commit)
+        if lanes.is_new:
+            self._expect_own(mover, replication)
+        else:
+            lanes.open()
+
+    def _expect_own(self, mover: Mover, replication: Replication) -> None:
+        """Nothing is taken from others before it is known what this node had, if it was a member before."""
+        mover.is_restoring = True
+        if replication.replicas is not None:
+            replication.replicas.is_restoring = True
+        self._restoring = asyncio.get_running_loop().create_task(self._restore(mover, replication))
+
+    async def _restore(self, mover: Mover, replication: Replication) -> None:
+        while self._node is not None and self._node.is_running:
+            if self._node.up and has_heard(self._node, frozenset()):
+                break
+            await asyncio.sleep(LOOK)
+        try:
+            await mover.bring_back()
+        except (
+            Exception
+        ):  # a store that fails, or a defect: the others' messages must not wait for it
+            log.exception("cannot bring back all sessions from before the store was lost")
+        mover.is_restoring = False
+        if replication.replicas is not None:
+            replication.replicas.is_restoring = False
+        self.lanes.open()
+
+    @property
+    def replication(self) -> Replication:
+        """Copies of durable sessions."""
+        assert self._replication is not None, "the node is not started"
+        return self._replication
+
+    def _make_fencing(self, node: ClusterNode, directory: Directory) -> Fencing:
+        """Fences of others are answered; this node's SUBACKs wait for its own if they are to."""
+        core = self._core
+        loop = asyncio.get_running_loop()
+        fencing = Fencing(
+            node,
+            self.lanes,
+            directory.flush,
+            self.options.suback_timeout,
+            core.clock,
+            loop.call_soon,
+            loop.call_later,
+        )
+
+        def fence(registry: Registry, subscriber: Subscriber, filters: list[str]) -> Pending | None:
+            return fencing.wait(lambda: directory.keys(registry, subscriber, filters))
+
+        if self.options.suback_after == "cluster":
+            core.fence = fence
+        return fencing
+
+    @property
+    def name(self) -> str:
+        """The name of this node."""
+        return node_name(self.options)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the node takes part."""
+        return self._node is not None and self._node.is_running
+
+    @property
+    def directory(self) -> Directory:
+        """Which node has which session."""
+        assert self._directory is not None, "the node is not started"
+        return self._directory
+
+    @property
+    def mover(self) -> Mover:
+        """Sessions on their way."""
+        assert self._mover is not None, "the node is not started"
+        return self._mover
+
+    @property
+    def streams(self) -> Streams:
+        """Which node keeps what of which stream."""
+        assert self._streams is not None, "the node is not started"
+        return self._streams
+
+    async def stop(self) -> None:
+        """Ends in order; the node stays a member."""
+        if self._streams is not None:
+            self._streams.detach()
+        self._core.on_subscriber = None
+        self._core.fence = None
+        self._fencing = None
+        if self._restoring is not None:
+            self._restoring.cancel()
+            await asyncio.wait([self._restoring])
+            self._restoring = None
+        if self._inheritance is not None:
+            await self._inheritance.stop()
+            self._inheritance = None
+        if self._mover is not None:
+            self._mover.stop()
+            self._mover = None
+        if self._replication is not None:
+            await self._replication.stop()
+            self._replication = None
+        if self._routing is not None:
+            self._routing.detach()
+            self._routing = None
+        for flush in self._flushes:
+            self._committer.before.remove(flush)
+        self._flushes = []
+        self._committer.before_sync.clear()
+        if self._directory is not None:
+            self._directory.flush()
+            self._directory = None
+        if self._retained is not None:
+            self._retained.detach()
+            self._retained = None
+        if self._bans is not None:
+            self._bans.detach()
+            self._bans = None
+        self._core.wait_for_nodes = None
+        if self._node is not None:
+            await self._node.stop()
+            self._node = None
+        if self._lanes is not None:
+            self._lanes.tidy()
+        self._close_storage()
+
+    async def _save_life(self) -> None:
+        """No other node may hear of a life that this one could forget."""
+        await self._committer.finish_all()
+        assert self._core.store is not None
+        if self._core.store.failing:
+            raise ClusterError("the store cannot be written")
+
+    def _close_storage(self) -> None:
+        if self._storage is not None:
+            self._storage.close()
+            self._storage = None
+
+    # --- what happens to it
+
+    def _listen_to(self, node: ClusterNode) -> None:
+        node.on(PeerUp, self._on_up)
+        node.on(PeerDown, self._on_down)
+        node.on(MembersChanged, self._on_members)
+        self.joining.listen_to(node)
+        node.on(ClockAhead, self._on_clock)
+
+    def _on_up(self, effect: PeerUp) -> None:
+        log.info("node up name=%s", effect.peer)
+        self._tell_who_is_up()
+        if self._streams is not None:
+            self._streams.on_up()
+        self._maybe_healed()
+
+    def _on_down(self, effect: PeerDown) -> None:
+        node = self._node
+        if node is None or not node.is_running or effect.peer not in node.members:
+            return  # it went for good, and is nobody's loss: `_on_members` tells of it
+        log.warning('node down name=%s reason="%s"', effect.peer, effect.reason)
+        if self._streams is not None:
+            self._streams.on_down(effect.peer)
+        self._tell_who_is_up()
+        if not self._is_split:
+            self._is_split = True
+            self._splits += 1
+
+    def _on_members(self, effect: MembersChanged) -> None:
+        log.info("members of the cluster: %s", " ".join(sorted(effect.members)))
+        for name, address in effect.members.items():
+            before = self._addresses.get(name, address)
+            if before != address and self._node is not None and name in self._node.up:
+                text = "node moved name=%s from=%s to=%s: if both run, give one of them another cluster.node_name"
+                log.warning(text, name, before, address)
+        self._addresses = effect.members
+        if self._routing is not None:
+            self._routing.set_members(effect.members)
+        if self._streams is not None:
+            self._streams.set_members(effect.members)
+        self._tell_who_is_up()
+        self._maybe_healed()
+
+    def _tell_who_is_up(self) -> None:
+        """Whether some member cannot be reached: also one that has never been, as at the start, or a new one."""
+        node = self._node
+        if node is not None and node.is_running:
+            self._core.cluster_is_split = len(node.up) + 1 < len(node.members)
+            if self._routing is not None:
+                self._routing.set_up(node.up)
+            if self._fencing is not None:
+                self._fencing.set_up(node.up)
+
+    def _maybe_healed(self) -> None:
+        node = self._node
+        if not self._is_split or node is None or not node.is_running:
+            return
+        if len(node.up) + 1 == len(node.members):
+            self._is_split = False
+            self._heals += 1
+
+    def _on_clock(self, effect: ClockAhead) -> None:
+        log.warning("clock ahead node=%s by_ms=%d", effect.peer, effect.milliseconds)
+
+    # --- what the parts of the cluster side use
+
+    @property
+    def lanes(self) -> Lanes:
+        """Messages to other nodes and from them.
+
+        Raises:
+            ClusterError: the node was never started.
+        """
+        if self._lanes is None:
+            raise ClusterError("the cluster node is not started")
+        return self._lanes
+
+    # --- what an operator may ask
+
+    @property
+    def node(self) -> ClusterNode:
+        """The node, which takes part.
+
+        Raises:
+            ClusterError: it does not, or not any more.
+        """
+        if self._node is None or not self._node.is_running:
+            failure = None if self._node is None else self._node.failure
+            raise ClusterError(f"the cluster node does not run: {failure or 'it is stopped'}")
+        return self._node
+
+    async def leave(self, timeout: float) -> bool:  # noqa: ASYNC109 - a limit, not an error
+        """Leaves the cluster; returns whether the others have all that this node had.
+
+        Partitions of streams and durable sessions go to nodes that are up first. No client may be here any more.
+
+        Raises:
+            ClusterError: the node does not run, or does not belong to the cluster.
+        """
+        return await self.leaving.leave(timeout)
+
+    @property
+    def leaving(self) -> Leaving:
+        """How this node leaves.
+
+        Raises:
+            ClusterError: it does not run.
+        """
+        assert self._routing is not None, "the node runs"
+        return Leaving(self.node, self.lanes, self.streams, self.mover, self._routing)
+
+    # --- what is shown of it
+
+    def problems(self) -> Iterator[str]:
+        """Why the node cannot do its work now. A dead or unreachable member is none of its own problems."""
+        node = self._node
+        if node is not None and node.failure is not None:
+            yield f"the cluster node stopped: {node.failure}"
+        elif self.joining.excluded_by:
+            yield f"this node was taken out of the cluster by {self.joining.excluded_by}"
+        if self._streams is not None:
+            yield from self._streams.problems()
+
+    def families(self) -> Iterator[Family]:
+        """The figures of the cluster."""
+        node = self._node
+        lanes = self._lanes
+        if node is None or lanes is None:
+            return
+        yield from link_families(node, lanes)
+        counters = (
+            (
+                "netsplit_detected",
+                "Times that a member could not be reached any more.",
+                self._splits,
+            ),
+            ("netsplit_resolved", "Times that all could be reached again.", self._heals),
+            (
+                "cluster_subacks_early",
+                "SUBACKs sent before every node that is up had the subscription (suback_timeout).",
+                0 if self._fencing is None else self._fencing.given_up,
+            ),
+            (
+                "cluster_messages_inherited",
+                "Messages that waited for a node that is gone, given to who has the sessions now.",
+                0 if self._inheritance is None else self._inheritance.given,
+            ),
+            (
+                "cluster_shared_lost",
+                "Messages for share groups of which no node had a member any more.",
+                0 if self._routing is None else self._routing.lost,
+            ),
+        )
+        for name, text, value in counters:
+            yield Family(name, "counter", text, (Sample((), value),))
+        if self._mover is not None:
+            yield from self._mover.families()
+        if self._streams is not None:
+            yield from self._streams.families()
+        if self._replication is not None:
+            yield from self._replication.families()

@@ -1,0 +1,1 @@
+"""Followers' copies of durable sessions: leader, follower, catch-up, failover, reconciliation."""

@@ -1,0 +1,1 @@
+"""Which nodes want a message: remote subscriptions, shared groups, and propagation barriers."""

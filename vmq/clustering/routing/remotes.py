@@ -1,0 +1,154 @@
+"""Which nodes want the messages of a topic: the filters of their subscribers, counted a node.
+
+A filter costs a node's share of one dict entry however many of its clients have subscribed to it, and a publish goes
+to a node once, at the highest QoS that anybody there asked for. Who gets it there is that node's own business.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from vmq.clustering.directory.records import Record
+from vmq.clustering.routing.shares import Members
+from vmq.mqtt.topics import split_shared
+
+
+class Level:
+    """One level of the filters. Wildcards are words like others; only `find` knows what they mean."""
+
+    __slots__ = ("below", "groups", "nodes")
+
+    def __init__(self) -> None:
+        self.below: dict[str, Level] = {}
+        #: Those who want all messages, by node.
+        self.nodes: dict[str, Members] = {}
+        #: The same for each share group, by its whole name.
+        self.groups: dict[str, dict[str, Members]] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.below or self.nodes or self.groups)
+
+
+class Targets:
+    """Where the messages of one topic go on other nodes."""
+
+    def __init__(self) -> None:
+        #: The highest QoS that a node wants, by node.
+        self.nodes: dict[str, int] = {}
+        #: Those of them with sessions that keep them, whatever becomes of the node.
+        self.keeping: set[str] = set()
+        #: The members of each share group that has some on other nodes, by the group's whole name and by node, this
+        #: one included. They are counted on while the group stays in these targets.
+        self.groups: dict[str, Mapping[str, Members]] = {}
+
+
+class Remotes:
+    """The subscriptions of all other nodes to one topic tree, and the share groups of all nodes."""
+
+    def __init__(self, own: str) -> None:
+        self._own = own
+        self._root = Level()
+
+    def change(self, before: Record | None, after: Record | None) -> list[str]:
+        """Takes in that a session's record became another; returns the filters whose targets changed.
+
+        Of this node's own records only the members of share groups count: the rest is in its own trie.
+        """
+        old = self._wishes(before)
+        new = self._wishes(after)
+        changed = []
+        for node, topic_filter in sorted(old.keys() | new.keys()):
+            had = old.get((node, topic_filter), -1)
+            has = new.get((node, topic_filter), -1)
+            if had != has and self._count(node, topic_filter, had, has):
+                changed.append(topic_filter)
+        return changed
+
+    def members(self, group: str) -> Mapping[str, Members]:
+        """The members of a share group by node, this one included."""
+        level: Level | None = self._root
+        for word in split_shared(group)[1].split("/"):
+            level = None if level is None else level.below.get(word)
+        return {} if level is None else level.groups.get(group, {})
+
+    def _wishes(self, record: Record | None) -> dict[tuple[str, str], int]:
+        """What a session asks for, by node and filter, as `Members` counts it."""
+        if record is None:
+            return {}
+        base = 0 if record.clean else Members.DURABLE
+        away = 0 if record.clean or record.online else Members.AWAY
+        is_own = record.node == self._own
+        wishes = {}
+        for name, qos in record.subscriptions.items():
+            is_shared = bool(split_shared(name)[0])
+            if is_shared or not is_own:
+                wishes[record.node, name] = qos + base + (away if is_shared else 0)
+        return wishes
+
+    def _count(self, node: str, topic_filter: str, had: int, has: int) -> bool:
+        """One subscriber had a wish and has another now; -1 is none. Whether that matters to routes."""
+        group, plain = split_shared(topic_filter)
+        path = [self._root]
+        words = plain.split("/")
+        for word in words:
+            path.append(path[-1].below.setdefault(word, Level()))
+        level = path[-1]
+        by_node = level.groups.setdefault(topic_filter, {}) if group else level.nodes
+        before = self._seen(by_node, node, bool(group))
+        members = by_node.setdefault(node, Members())
+        if had >= 0:
+            members.by_wish[had] -= 1
+        if has >= 0:
+            members.by_wish[has] += 1
+        if not members.total:
+            del by_node[node]
+        after = self._seen(by_node, node, bool(group))
+        if group and not by_node:
+            del level.groups[topic_filter]
+        for index in range(len(words) - 1, -1, -1):
+            if not path[index + 1].is_empty:
+                break
+            del path[index].below[words[index]]
+        return before != after
+
+    def _seen(self, by_node: Mapping[str, Members], node: str, is_group: bool) -> int:
+        """What a route has of it: of a group whether there are members elsewhere, else what a node wants."""
+        if is_group:
+            return int(self._is_elsewhere(by_node))
+        members = by_node.get(node)
+        return -1 if members is None else 2 * members.highest + members.keeps
+
+    def _is_elsewhere(self, by_node: Mapping[str, Members]) -> bool:
+        return len(by_node) > (self._own in by_node)
+
+    def find(self, topic: str) -> Targets:
+        """Where the messages of a topic go."""
+        targets = Targets()
+        for level in self._matching(topic):
+            for node, members in level.nodes.items():
+                targets.nodes[node] = max(members.highest, targets.nodes.get(node, 0))
+                if members.keeps:
+                    targets.keeping.add(node)
+            for name, by_node in level.groups.items():
+                if self._is_elsewhere(by_node):
+                    targets.groups[name] = by_node
+        return targets
+
+    def _matching(self, topic: str) -> Iterator[Level]:
+        """The levels at which matching filters end: without recursion, for a topic may have 32,768 levels."""
+        current = [self._root]
+        is_system = topic.startswith("$")  # hidden from leading wildcards [MQTT-4.7.2-1]
+        for index, word in enumerate(topic.split("/")):
+            following: list[Level] = []
+            for level in current:
+                if not (is_system and index == 0):
+                    if (rest := level.below.get("#")) is not None:
+                        yield rest
+                    if (any_word := level.below.get("+")) is not None:
+                        following.append(any_word)
+                if (exact := level.below.get(word)) is not None:
+                    following.append(exact)
+            current = following
+        for level in current:
+            yield level
+            if (rest := level.below.get("#")) is not None:  # a/# matches a as well
+                yield rest

@@ -1,0 +1,240 @@
+"""Routing between nodes: where publishes made here go elsewhere, and what becomes of those that come from there.
+
+Each topic tree has beside its own subscriptions the filters of all other nodes, counted
+(`vmq.clustering.routing.remotes`). A route is resolved in both at once, and forgotten when either changes. A publish
+goes to each node that wants it once, straight from the node where it was published; there it goes to local subscribers
+alone. Who gets it of a share group is told in `vmq.clustering.routing.shared_dispatch`.
+
+A node that is down is a target like any other: what is of QoS 1 and 2 waits for it on its lane, up to `buffer_bytes`,
+until it is up again. If it is no member any more, what waits goes to who has the sessions now
+(`vmq.clustering.hinted_handoff.redirect`). That holds for its clean sessions too: from here a node that died, with
+them, looks like one that cannot be reached, whose clients are still there.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Set
+
+from vmq.clustering.delivery.outboxes import Lanes
+from vmq.clustering.directory.directory import Directory
+from vmq.clustering.directory.records import Record
+from vmq.clustering.messages.publishes import QOS, RETAIN, Publish, Run
+from vmq.clustering.routing.remotes import Remotes
+from vmq.clustering.routing.shared_dispatch import Shared, Sharing, publish_of, send
+from vmq.clustering.routing.shares import Members
+from vmq.clustering.routing.stale_routes_stored import without
+from vmq.core.context import Core
+from vmq.core.registry import Registry, split_run
+from vmq.core.trie import Route
+from vmq.mqtt.message import Message
+from vmq.mqtt.packets import ProtocolError
+from vmq.store.store import StoreError
+
+log = logging.getLogger("vmq.cluster")
+
+
+class Target:
+    """Another node that wants a topic's messages, at `qos` at most, and whether sessions there keep them."""
+
+    __slots__ = ("keeps", "node", "qos")
+
+    def __init__(self, node: str, qos: int, keeps: bool) -> None:
+        self.node = node
+        self.qos = qos
+        self.keeps = keeps
+
+
+class Routing:
+    """The routes of one broker to other nodes.
+
+    Args:
+        name: this node's.
+        core: whose publishes they are; `attach` sets its hooks.
+        registries: the topic trees that there are.
+        lanes: to the other nodes.
+    """
+
+    def __init__(
+        self, name: str, core: Core, registries: Mapping[str, Registry], lanes: Lanes
+    ) -> None:
+        self._name = name
+        self._core = core
+        self._registries = registries
+        self._lanes = lanes
+        #: What other nodes subscribe to, by mountpoint.
+        self._remotes: dict[str, Remotes] = {}
+        self._members: set[str] = set()
+        #: The numbers of the sessions here that a node routes elsewhere, which get nothing from there.
+        self.passed: Mapping[str, Set[bytes]] = {}
+        self._sharing = Sharing(name, core, registries, lanes, self._members_of)
+        lanes.on(Publish, self._on_publish)
+        lanes.on(Run, self._on_run)
+
+    def attach(self, directory: Directory) -> None:
+        """Publishes go to other nodes from now on, by what the directory knows and will know."""
+        for mountpoint, _, record in directory.count_all():
+            self._tree(mountpoint).change(None, record)
+        core = self._core
+        core.forward = self.forward
+        core.forward_run = self.forward_run
+        core.find_nodes = self._finder
+        core.give_elsewhere = self._sharing.give_elsewhere
+        core.is_elsewhere = self._sharing.is_elsewhere
+        for registry in self._registries.values():
+            registry.trie.find_remote = self._finder(registry.mountpoint)
+        self._forget_routes()
+
+    def detach(self) -> None:
+        """Publishes stay here."""
+        core = self._core
+        core.forward = core.forward_run = core.find_nodes = None
+        core.give_elsewhere = core.is_elsewhere = None
+        for registry in self._registries.values():
+            registry.trie.find_remote = None
+        self._forget_routes()
+
+    def follow(
+        self, mountpoint: str, _client_id: str, before: Record | None, after: Record | None
+    ) -> None:
+        """A session's record became another: so do the routes that it concerns."""
+        filters = self._tree(mountpoint).change(before, after)
+        registry = self._registries.get(mountpoint)
+        if registry is not None:
+            for topic_filter in filters:
+                registry.routes.filter_changed(topic_filter)
+
+    @property
+    def lost(self) -> int:
+        """Messages for share groups that found no member on any node."""
+        return self._sharing.lost
+
+    def set_members(self, members: Iterable[str]) -> None:
+        """These are the nodes of the cluster now: to no other can anything be sent."""
+        self._members = set(members)
+        self._sharing.nodes = self._members
+        self._forget_routes()
+
+    def forget_routes(self) -> None:
+        """There is a node less that anything can be sent to."""
+        self._forget_routes()
+
+    def share(self, peer: str, publish: Publish) -> None:
+        """Gives to a member of its share group, wherever that is, what a node was to give that is gone."""
+        self._sharing.on_publish(peer, publish)
+
+    def pass_on(self, publish: Publish) -> bool:
+        """Gives what waits for a node that is down to another one: this node leaves. False: no other is up."""
+        return self._sharing.pass_on(publish)
+
+    def set_up(self, up: Iterable[str]) -> None:
+        """These other nodes can be reached now."""
+        self._sharing.up = set(up)
+
+    # --- publishes made here
+
+    def forward(self, registry: Registry, route: Route, message: Message, policy: str) -> None:
+        """Sends a message to the other nodes of its route, once to each, and to one member of each share group.
+
+        `policy` is the publisher's for share groups; "" is the broker's.
+        """
+        for shared in route.shared:
+            self._sharing.share(registry, shared, message, policy)
+        if not route.nodes:
+            return
+        publish = publish_of(registry, message)
+        self._core.counters.router_matches_remote += len(route.nodes)
+        for target in route.nodes:
+            send(self._lanes, target.node, target.qos, publish, target.keeps)
+
+    def forward_run(self, mountpoint: str, route: Route, frames: bytes, count: int) -> None:
+        """The same for a run of so many PUBLISH packets at QoS 0."""
+        run = Run(route.topic, frames, count, mountpoint)
+        self._core.counters.router_matches_remote += len(route.nodes) * count
+        for target in route.nodes:
+            self._lanes.send_quick(target.node, run)
+
+    # --- publishes made elsewhere
+
+    def _on_publish(self, peer: str, publish: Publish) -> None:
+        if publish.group:
+            self._sharing.on_publish(peer, publish)
+            return
+        found = self._route(peer, publish.mountpoint, publish.topic)
+        if found is not None:
+            registry, route = found
+            flags = publish.flags
+            message = Message(publish.topic, publish.payload, flags & QOS, flags & RETAIN != 0)
+            self._core.origin = peer
+            try:
+                registry.deliver(route, message)
+            finally:
+                self._core.origin = ""
+
+    def _on_run(self, peer: str, run: Run) -> None:
+        found = self._route(peer, run.mountpoint, run.topic)
+        if found is None:
+            return
+        registry, route = found
+        self._core.origin = peer
+        try:
+            if self._core.hooks.on_deliver is not None:
+                for message in split_run(run.frames, route):
+                    registry.deliver(route, message)
+            else:
+                registry.deliver_run(route, run.frames, run.count)
+        except StoreError as error:
+            log.warning("publishes at QoS 0 from %s are dropped: %s", peer, error)
+        finally:
+            self._core.origin = ""
+
+    def _route(self, peer: str, mountpoint: str, topic: bytes) -> tuple[Registry, Route] | None:
+        """Where a message of a peer goes here; None if nowhere."""
+        registry = self._registries.get(mountpoint)
+        if registry is None:
+            return None
+        try:
+            route = registry.route(topic)
+            passed = self.passed.get(peer)
+            return registry, route if passed is None else without(route, passed)
+        except ProtocolError as error:
+            log.warning("a publish from %s is dropped: %s", peer, error)
+            return None
+
+    # --- how it is done
+
+    def _members_of(self, mountpoint: str, group: str) -> Mapping[str, Members]:
+        tree = self._remotes.get(mountpoint)
+        return {} if tree is None else tree.members(group)
+
+    def _tree(self, mountpoint: str) -> Remotes:
+        tree = self._remotes.get(mountpoint)
+        if tree is None:
+            self._remotes[mountpoint] = tree = Remotes(self._name)
+        return tree
+
+    def _finder(self, mountpoint: str) -> Callable[[Route], None]:
+        """What completes the routes of a topic tree."""
+
+        def find(route: Route) -> None:
+            tree = self._remotes.get(mountpoint)
+            if tree is None:
+                return
+            found = tree.find(route.text)
+            route.nodes = [
+                Target(node, qos, node in found.keeping)
+                for node, qos in found.nodes.items()
+                if node in self._members or node in self._lanes.lost
+            ]
+            here = {group.name: group for group in route.groups}
+            route.shared = [
+                Shared(name, here.pop(name, None), members)
+                for name, members in found.groups.items()
+            ]
+            route.groups = list(here.values())
+            # What is stored until those nodes have it.
+            route.remote_copies = len(route.shared) + sum(1 for target in route.nodes if target.qos)
+
+        return find
+
+    def _forget_routes(self) -> None:
+        for registry in self._registries.values():
+            registry.trie.generation += 1

@@ -1,0 +1,164 @@
+"""Share groups across nodes: one member in the whole cluster gets each message.
+
+Its node is chosen where the message was published, by what that node knows (`vmq.clustering.routing.shares`). If the
+last member there is gone when the message comes, that node passes it on to another, in the same commit of its store as
+the fact that it came: so it is never in two places.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from vmq.clustering.delivery.outboxes import Lanes
+from vmq.clustering.messages.publishes import MAX_HOPS, QOS, RETAIN, Publish
+from vmq.clustering.routing.shares import LOCAL_ONLY, RANDOM, Members, choose
+from vmq.core.context import Core
+from vmq.core.registry import Registry
+from vmq.core.trie import Group
+from vmq.mqtt.message import Message
+
+log = logging.getLogger("vmq.cluster")
+
+
+class Shared:
+    """A share group of a route with members on other nodes; those of this one are in `here`."""
+
+    __slots__ = ("here", "members", "name")
+
+    def __init__(self, name: str, here: Group | None, members: Mapping[str, Members]) -> None:
+        self.name = name
+        self.here = here
+        self.members = members
+
+
+class Sharing:
+    """The share groups as one node sees them.
+
+    Args:
+        name: this node's.
+        core: the broker's.
+        registries: the topic trees that there are.
+        lanes: to the other nodes.
+        members_of: the members of a group of a mountpoint, by node.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        core: Core,
+        registries: Mapping[str, Registry],
+        lanes: Lanes,
+        members_of: Callable[[str, str], Mapping[str, Members]],
+    ) -> None:
+        self._name = name
+        self._core = core
+        self._registries = registries
+        self._lanes = lanes
+        self._members_of = members_of
+        #: The nodes of the cluster, and the others that can be reached.
+        self.nodes: set[str] = set()
+        self.up: set[str] = set()
+        #: Messages of other nodes for groups of which no member was left.
+        self.lost = 0
+
+    def share(self, registry: Registry, shared: Shared, message: Message, policy: str) -> None:
+        """Gives a message to one member of a group, here or elsewhere; `policy` "" is the broker's."""
+        policy = policy or self._core.options.shared_subscription_policy
+        node = self._choose(policy, message, shared.members)
+        if node is None or node == self._name:
+            # Of what happened in this very pass the members are not told yet, but the trie knows.
+            if shared.here is not None and registry.deliver_to_member(shared.here, message):
+                self._core.counters.router_matches_local += 1
+                return
+            node = self._choose(policy, message, self._others(shared.members))
+        if node is not None:
+            self._send(node, shared.members, publish_of(registry, message, shared.name))
+
+    def give_elsewhere(self, registry: Registry, name: str, message: Message, away: bool) -> bool:
+        """Gives a message to a member of a group on another node, if there is one.
+
+        Args:
+            registry: the topic tree.
+            name: the group's.
+            message: for one of its members.
+            away: whether one that is not connected, or on a node that is down, will do.
+        """
+        if not self.is_elsewhere(registry, name, away):
+            return False
+        members = self._members_of(registry.mountpoint, name)
+        node = self._choose(RANDOM, message, self._others(members))
+        if node is None:
+            return False
+        self._send(node, members, publish_of(registry, message, name))
+        return True
+
+    def is_elsewhere(self, registry: Registry, name: str, away: bool) -> bool:
+        """Whether a group has a member on another node; see `give_elsewhere`."""
+        if self._core.options.shared_subscription_policy == LOCAL_ONLY:
+            return False
+        others = self._others(self._members_of(registry.mountpoint, name))
+        return any(away or (each.online and node in self.up) for node, each in others.items())
+
+    def on_publish(self, peer: str, publish: Publish) -> None:
+        """A member of this node was chosen elsewhere; if none is left, one of another node is chosen now."""
+        registry = self._registries.get(publish.mountpoint)
+        message = Message(publish.topic, publish.payload, publish.qos, publish.retain)
+        group = None if registry is None else registry.trie.find_group(publish.group)
+        if registry is not None and group is not None:
+            if registry.deliver_to_member(group, message):
+                self._core.counters.router_matches_local += 1
+                return
+        members = self._members_of(publish.mountpoint, publish.group)
+        node = self._choose(RANDOM, message, self._others(members))
+        if node is None or publish.hops >= MAX_HOPS:
+            self.lost += 1
+            log.info('nobody is left of "%s" for a message from %s', publish.group[:200], peer)
+            return
+        self._send(node, members, msgspec.structs.replace(publish, hops=publish.hops + 1))
+
+    def pass_on(self, publish: Publish) -> bool:
+        """Gives what waits for a node that is down to another one: this node leaves. False: no other is up.
+
+        Where no node that is up has a member, one of them is to choose again when there is one.
+        """
+        message = Message(publish.topic, publish.payload, publish.qos, publish.retain)
+        members = self._others(self._members_of(publish.mountpoint, publish.group))
+        near = {node: each for node, each in members.items() if node in self.up}
+        node = self._choose(RANDOM, message, near) or min(self.up, default=None)
+        return node is not None and self._lanes.move(node, publish)
+
+    # --- how it is done
+
+    def _others(self, members: Mapping[str, Members]) -> dict[str, Members]:
+        return {node: each for node, each in members.items() if node != self._name}
+
+    def _choose(self, policy: str, message: Message, members: Mapping[str, Members]) -> str | None:
+        """The node that gets a message, among those of the cluster."""
+        # Of a node that is gone for good others are about to have the members.
+        nodes = self.nodes | self._lanes.lost
+        there = {node: each for node, each in members.items() if node in nodes}
+        return choose(policy, message.qos, self._name, there, self.up, self._core.choose)
+
+    def _send(self, node: str, members: Mapping[str, Members], publish: Publish) -> None:
+        self._core.counters.router_matches_remote += 1
+        send(self._lanes, node, members[node].highest, publish, members[node].keeps)
+
+
+def publish_of(registry: Registry, message: Message, group: str = "") -> Publish:
+    """A message on its way to another node."""
+    flags = message.qos | RETAIN if message.retain else message.qos
+    return Publish(message.topic, message.payload, flags, registry.mountpoint, group)
+
+
+def send(lanes: Lanes, node: str, highest: int, publish: Publish, keeps: bool) -> None:
+    """Sends it to where `highest` is the QoS wanted at most, and sessions keep it or not."""
+    qos = publish.flags & QOS
+    if qos and highest:
+        lanes.forward(node, publish, keeps)
+        return
+    if qos:
+        # Off the lane it may overtake the marks of sessions that move (`vmq.clustering.takeover.machine`): they are not
+        # for it.
+        publish = msgspec.structs.replace(publish, flags=publish.flags & RETAIN)
+    lanes.send_quick(node, publish)

@@ -1,0 +1,193 @@
+"""`suback_after = "cluster"`: a SUBACK waits until every node that is up routes to the subscription.
+
+What the SUBSCRIBE wrote into the metadata has dots (`vmq_cluster.clocks`). A **fence** names them, and a node answers
+it once its clock contains them: routes follow the metadata within the step that brings it. Writes and fences travel
+apart; both may get lost, and writes come again, so fences do too. A node that goes down is no longer waited for, and
+nobody is for longer than a limit: the subscription holds here in any case, and there it comes.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from vmq.clustering.delivery.outboxes import Lanes
+from vmq.clustering.directory.records import SUBSCRIBERS
+from vmq.clustering.messages.barrier import Fence, Passed
+from vmq.core.hook_sites import Pending
+from vmq_cluster.clocks import NodeClock
+from vmq_cluster.effects import Changed
+from vmq_cluster.node import ClusterNode
+
+log = logging.getLogger("vmq.cluster")
+
+#: Seconds after which a node that has not answered is asked again.
+AGAIN_AFTER: Final = 1.0
+#: Fences of one node that are kept here until they can be answered; those beyond are answered when they come again.
+_MOST_KEPT: Final = 1000
+
+
+class _Wait:
+    """What one pass wrote, and who waits for it."""
+
+    def __init__(self, fence: Fence, nodes: set[str], waiting: list[Pending], began: float) -> None:
+        self.fence = fence
+        self.nodes = nodes
+        self.waiting = waiting
+        self.began = began
+
+
+class Fencing:
+    """The fences of one node and those that it was sent.
+
+    Args:
+        node: which runs.
+        lanes: to the other nodes.
+        flush: puts what the pass changed into the metadata.
+        limit: seconds that a SUBACK waits at most.
+        clock: monotonic seconds.
+        call_soon: calls back at the end of the pass.
+        call_later: calls back after so many seconds.
+    """
+
+    def __init__(
+        self,
+        node: ClusterNode,
+        lanes: Lanes,
+        flush: Callable[[], None],
+        limit: float,
+        clock: Callable[[], float],
+        call_soon: Callable[[Callable[[], None]], object],
+        call_later: Callable[[float, Callable[[], None]], object],
+    ) -> None:
+        self._node = node
+        self._lanes = lanes
+        self._flush = flush
+        self._limit = limit
+        self._clock = clock
+        self._call_soon = call_soon
+        self._call_later = call_later
+        self._up: set[str] = set()
+        self._number = 0
+        #: Who subscribed in this pass, with the keys that hold it.
+        self._gathering: list[tuple[Pending, Callable[[], Iterable[bytes]]]] = []
+        self._waits: dict[int, _Wait] = {}
+        self._is_watching = False
+        #: Fences that cannot be answered yet, by peer and number.
+        self._kept: dict[str, dict[int, NodeClock]] = {}
+        #: SUBACKs that were sent before all nodes had answered.
+        self.given_up = 0
+        lanes.on(Fence, self._on_fence)
+        lanes.on(Passed, self._on_passed)
+        node.watch_steps(SUBSCRIBERS, self._on_changes)
+
+    # --- here
+
+    def wait(self, keys: Callable[[], Iterable[bytes]]) -> Pending | None:
+        """What is there when every node that is up has seen what this pass writes; None if none is up.
+
+        `keys` says, at the end of the pass, under which keys of the metadata that is.
+        """
+        if not self._up:
+            return None
+        pending = Pending(lambda: self._cancel(pending))
+        if not self._gathering:
+            self._call_soon(self._send)
+        self._gathering.append((pending, keys))
+        return pending
+
+    def set_up(self, up: Iterable[str]) -> None:
+        """These other nodes can be reached now."""
+        self._up = set(up)
+        for peer in self._kept.keys() - self._up:
+            del self._kept[peer]
+        for number, wait in list(self._waits.items()):
+            wait.nodes &= self._up
+            self._maybe_finish(number, wait)
+
+    def _cancel(self, pending: Pending) -> None:
+        """Its connection is no more."""
+        self._gathering = [each for each in self._gathering if each[0] is not pending]
+        for number, wait in list(self._waits.items()):
+            if pending in wait.waiting:
+                wait.waiting.remove(pending)
+                if not wait.waiting:
+                    del self._waits[number]
+
+    def _send(self) -> None:
+        """The pass is over: what it wrote gets its fence."""
+        gathered, self._gathering = self._gathering, []
+        if not gathered:
+            return
+        waiting = [pending for pending, _ in gathered]
+        if not self._node.is_running:
+            _finish(waiting)
+            return
+        self._flush()
+        dots = NodeClock()
+        for _, keys in gathered:
+            for dot in self._node.dots(SUBSCRIBERS, keys()):
+                dots.add(dot)
+        self._number += 1
+        wait = _Wait(Fence(self._number, dots.runs), set(self._up), waiting, self._clock())
+        self._waits[self._number] = wait
+        self._ask(wait)
+        self._maybe_finish(self._number, wait)
+        self._look_later()
+
+    def _ask(self, wait: _Wait) -> None:
+        for peer in sorted(wait.nodes):
+            self._lanes.send_quick(peer, wait.fence)
+
+    def _on_passed(self, peer: str, passed: Passed) -> None:
+        wait = self._waits.get(passed.number)
+        if wait is not None:
+            wait.nodes.discard(peer)
+            self._maybe_finish(passed.number, wait)
+
+    def _maybe_finish(self, number: int, wait: _Wait) -> None:
+        if not wait.nodes:
+            del self._waits[number]
+            _finish(wait.waiting)
+
+    def _look_later(self) -> None:
+        if self._waits and not self._is_watching:
+            self._is_watching = True
+            self._call_later(min(AGAIN_AFTER, self._limit), self._look)
+
+    def _look(self) -> None:
+        """Asks again, and gives up what took too long."""
+        self._is_watching = False
+        now = self._clock()
+        for number, wait in list(self._waits.items()):
+            if now - wait.began < self._limit and self._node.is_running:
+                self._ask(wait)
+                continue
+            self.given_up += len(wait.waiting)
+            names = " ".join(sorted(wait.nodes))
+            log.warning("SUBACK sent before these nodes have the subscriptions: %s", names)
+            wait.nodes.clear()
+            self._maybe_finish(number, wait)
+        self._look_later()
+
+    # --- there
+
+    def _on_fence(self, peer: str, fence: Fence) -> None:
+        clock = NodeClock.checked(fence.clock)
+        if self._node.has_seen(clock):
+            self._lanes.send_quick(peer, Passed(fence.number))
+            return
+        kept = self._kept.setdefault(peer, {})
+        if len(kept) < _MOST_KEPT:
+            kept[fence.number] = clock
+
+    def _on_changes(self, _: list[Changed]) -> None:
+        for peer, kept in self._kept.items():
+            for number, clock in list(kept.items()):
+                if self._node.has_seen(clock):
+                    del kept[number]
+                    self._lanes.send_quick(peer, Passed(number))
+
+
+def _finish(waiting: Iterable[Pending]) -> None:
+    for pending in waiting:
+        pending.finish(None)

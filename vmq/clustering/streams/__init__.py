@@ -1,0 +1,1 @@
+"""Streams over several nodes: owners of partitions, routed appends, handover."""

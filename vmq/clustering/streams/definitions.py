@@ -1,0 +1,105 @@
+"""Which streams there are: one node makes, changes or deletes a stream, and all others follow."""
+
+import logging
+from collections.abc import Callable, Container
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from vmq.clustering.streams.metadata import Definition, PlaceError, decode_definition
+from vmq.clustering.streams.records import StreamRecords
+
+if TYPE_CHECKING:
+    from vmq.streams.catalog import Catalog, Stream
+
+log = logging.getLogger("vmq.cluster")
+
+
+class Definitions:
+    """The definitions of a cluster in the catalog of one node.
+
+    Args:
+        name: this node's.
+        records: the cluster's.
+        catalog: this node's.
+        members: the nodes that belong to the cluster.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        records: StreamRecords,
+        catalog: "Catalog",
+        members: Callable[[], Container[str]],
+    ) -> None:
+        self._name = name
+        self._records = records
+        self._catalog = catalog
+        self._members = members
+
+    def reconcile(self, stream: "Stream") -> None:
+        """Makes what this node wants of a stream, and what the cluster knows of it, the same.
+
+        What a configuration says counts when it is new, that is, when it is not what it said at this node's last start.
+        """
+        records, name = self._records, stream.name
+        known = records.get("stream", name)
+        is_wanted = stream.fed and stream.origin != "command"
+        said = msgspec.json.encode(stream.options) if is_wanted else None
+        if said == records.get("config", name, self._name) and (
+            known or (known is not None and not is_wanted)
+        ):
+            return  # the cluster's counts
+        if said is not None:
+            records.put(said, "config", name, self._name)
+        else:
+            records.delete("config", name, self._name)
+            if known is not None:
+                return
+        most = len(stream.partitions)
+        if known:
+            try:
+                most = max(most, decode_definition(name, known).options.partitions)
+            except PlaceError as error:
+                log.warning("%s", error)
+        options = msgspec.structs.replace(stream.options, partitions=most)
+        records.define(name, Definition(options, stream.origin, records.now()))
+
+    def deleted(self, name: str, partitions: int) -> None:
+        """This node has deleted a stream."""
+        self._records.put(b"", "stream", name)
+        for number in range(partitions):
+            self._records.delete("owner", name, str(number))
+
+    def follow(self, name: str) -> None:
+        """Has a stream as the metadata define it."""
+        raw = self._records.get("stream", name)
+        if raw:
+            self.adopt(name, raw)
+        elif raw is not None and name in self._catalog.streams:
+            log.info("stream %s was deleted on another node", name)
+            self._catalog.drop(name)
+
+    def adopt(self, name: str, raw: bytes) -> None:
+        """Has a stream of this definition."""
+        from vmq.streams.log.errors import StreamError
+
+        catalog, records = self._catalog, self._records
+        try:
+            found = decode_definition(name, raw)
+            options = found.options
+            had = catalog.streams.get(name)
+            if had is not None and len(had.partitions) > options.partitions:
+                options = msgspec.structs.replace(options, partitions=len(had.partitions))
+                since = max(records.now(), found.since + 1)
+                records.define(name, Definition(options, found.origin, since))
+            stream = catalog.adopt(name, options, found.origin)
+        except (PlaceError, StreamError, OSError) as error:
+            log.error("this node cannot keep the stream %r of the cluster: %s", name, error)
+            return
+        stream.fed = found.origin == "command" or self._is_configured(name)
+        catalog.on_change()
+
+    def _is_configured(self, name: str) -> bool:
+        members = self._members()
+        return any(each in members for each in self._records.configured(name))

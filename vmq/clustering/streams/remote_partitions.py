@@ -1,0 +1,262 @@
+"""Where the partitions of streams are, for the Flight server of this node (`vmq.streams.places.Places`).
+
+It asks in threads of its own; the questions go to the owners in the event loop, at most once each, and are asked again
+until time is up: whoever owns a partition answers for it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import TYPE_CHECKING, Final
+
+from vmq.clustering.delivery.outboxes import Lanes
+from vmq.clustering.messages.streams import AskOffsets, Offsets, Rows
+from vmq.clustering.streams.pages import Pages
+from vmq.clustering.streams.rows import EMPTY, RowsError, newest_of, pack, unpack
+from vmq.streams.extents import extent_of
+from vmq.streams.log.cursor import offset_at
+from vmq.streams.log.errors import DamagedElsewhereError
+from vmq.streams.log.writer import Item
+from vmq.streams.places import Extent, Page, PageQuery
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from vmq.clustering.streams.service import Streams
+    from vmq.streams.catalog import Stream
+
+log = logging.getLogger("vmq.cluster")
+
+#: Seconds until a question is asked again.
+_AGAIN: Final = 0.5
+#: Seconds that the event loop may be late.
+_GRACE: Final = 5.0
+
+Found = dict[int, tuple[int, int, int]]
+
+
+class ClusterPlaces:
+    """The partitions of all nodes. Made in the event loop."""
+
+    def __init__(self, streams: "Streams", lanes: Lanes) -> None:
+        self._streams = streams
+        self._lanes = lanes
+        self._loop = asyncio.get_running_loop()
+        self._questions: dict[int, Callable[[Offsets], None]] = {}
+        self._last = 0
+        self.pages = Pages(streams, lanes)
+
+    # --- what Flight asks, in its threads
+
+    def owner(self, stream: str, partition: int) -> str | None:
+        return self._streams.owner(stream, partition)
+
+    def location(self, node: str) -> str:
+        return self._streams.address(node)
+
+    def check(self, stream: str, partition: int) -> None:
+        node = self._streams.owner(stream, partition)
+        damage = self._streams.damage.at(node, stream, partition)
+        if node is not None and damage is not None:
+            raise DamagedElsewhereError(stream, partition, node, damage)
+
+    def extents(
+        self, stream: str, patience: float, wanted: Collection[int] | None = None
+    ) -> dict[int, Extent]:
+        found = self._asked(stream, -1, patience, wanted)
+        return {number: Extent(*each) for number, each in found.items()}
+
+    def at_time(
+        self, stream: str, time: int, patience: float, wanted: Collection[int] | None = None
+    ) -> dict[int, int]:
+        found = self._asked(stream, time, patience, wanted)
+        return {number: each[0] for number, each in found.items()}
+
+    def page(self, stream: str, partition: int, wanted: PageQuery) -> Page | None:
+        return self.pages.get(stream, partition, wanted)
+
+    def append(self, stream: str, partition: int, rows: "pa.RecordBatch") -> "Future[bool]":
+        done: Future[bool] = Future()
+        raw = pack(rows)
+
+        def send() -> None:
+            if not self.send_rows(stream, partition, -1, raw, done.set_result):
+                done.set_result(False)
+            self._lanes.flush()
+
+        try:
+            self._loop.call_soon_threadsafe(send)
+        except RuntimeError:
+            done.set_result(False)  # the broker ends
+        return done
+
+    def _asked(
+        self, stream: str, time: int, patience: float, wanted: Collection[int] | None
+    ) -> Found:
+        asking = self.ask(stream, time, patience, wanted)
+        try:
+            answer = asyncio.run_coroutine_threadsafe(asking, self._loop)
+        except RuntimeError:
+            asking.close()
+            return {}
+        try:
+            return answer.result(patience + _GRACE)
+        except FutureTimeoutError:
+            answer.cancel()
+            return {}
+
+    # --- in the event loop
+
+    async def ask(
+        self, stream: str, time: int, patience: float, wanted: Collection[int] | None = None
+    ) -> Found:
+        """What the owners say of their partitions, as far as they answer in time; `wanted`: see `extents`."""
+        catalog = self._streams.catalog
+        known = None if catalog is None else catalog.streams.get(stream)
+        found: Found = {}
+        if known is None:
+            return found
+        news = asyncio.Event()
+
+        def take(answer: Offsets) -> None:
+            found.update((number, (one, two, size)) for number, one, two, size in answer.partitions)
+            news.set()
+
+        self._last = question = self._last + 1
+        self._questions[question] = take
+        try:
+            async with asyncio.timeout(patience):
+                while missing := self._missing(known, found, wanted):
+                    for node in missing:
+                        self._lanes.send_quick(node, AskOffsets(question, stream, time))
+                    await self._answered(known, found, wanted, news)
+        except TimeoutError:
+            pass
+        finally:
+            del self._questions[question]
+        return found
+
+    async def _answered(
+        self, stream: "Stream", found: Found, wanted: Collection[int] | None, news: asyncio.Event
+    ) -> None:
+        """Returns once everything is there, or it is time to ask again."""
+        try:
+            async with asyncio.timeout(_AGAIN):
+                while self._missing(stream, found, wanted):
+                    news.clear()
+                    await news.wait()
+        except TimeoutError:
+            pass
+
+    def _missing(self, stream: "Stream", found: Found, wanted: Collection[int] | None) -> set[str]:
+        """The owners that have not answered for all that is theirs."""
+        owners = enumerate(self._streams.owners(stream))
+        return {
+            node
+            for number, node in owners
+            if node is not None and number not in found and (wanted is None or number in wanted)
+        }
+
+    def on_answer(self, _peer: str, answer: Offsets) -> None:
+        """A peer says what it has."""
+        take = self._questions.get(answer.question)
+        if take is not None:
+            take(answer)
+
+    def on_ask(self, peer: str, asked: AskOffsets) -> None:
+        """A peer asks what this node has."""
+        catalog = self._streams.catalog
+        stream = None if catalog is None else catalog.streams.get(asked.stream)
+        if stream is None:
+            return
+        if asked.time < 0:
+            self._answer(peer, asked, stream)
+        else:  # takes reading
+            answering = self._loop.run_in_executor(None, self._at_time, stream, asked.time)
+            answering.add_done_callback(lambda done: self._answer_time(peer, asked, done))
+
+    def _answer(self, peer: str, asked: AskOffsets, stream: "Stream") -> None:
+        extents = [(number, *extent_of(stream.partitions[number])) for number in self._own(stream)]
+        self._lanes.send_quick(peer, Offsets(asked.question, extents))
+
+    def _at_time(self, stream: "Stream", time: int) -> list[tuple[int, int, int, int]]:
+        found = []
+        for number in self._own(stream):
+            offset = offset_at(stream.partitions[number], time)
+            found.append((number, offset, offset, 0))
+        return found
+
+    def _answer_time(
+        self, peer: str, asked: AskOffsets, done: "asyncio.Future[list[tuple[int, int, int, int]]]"
+    ) -> None:
+        error = done.exception()
+        if error is None:
+            # What has gone to another node meanwhile may have been deleted here while it was read.
+            found = [
+                each for each in done.result() if self._streams.owner(asked.stream, each[0]) is None
+            ]
+            self._lanes.send_quick(peer, Offsets(asked.question, found))
+        else:
+            log.error("cannot tell %s of the stream %s: %s", peer, asked.stream, error)
+
+    def _own(self, stream: "Stream") -> list[int]:
+        return [number for number, node in enumerate(self._streams.owners(stream)) if node is None]
+
+    # --- rows
+
+    def send_rows(
+        self, stream: str, partition: int, first: int, raw: bytes, done: Callable[[bool], None]
+    ) -> bool:
+        """Sends rows to the owner of a partition; False if they are not taken, and `done` is not called."""
+        catalog = self._streams.catalog
+        if catalog is None or stream not in catalog.streams:
+            return False
+        owner = self._streams.owner(stream, partition)
+        rows = Rows(stream, partition, first, raw)
+        if owner is None:  # it has become this node's own
+            commit = self.take_rows(self._streams.own_name, rows)
+            if commit:
+                waiting = asyncio.ensure_future(catalog.commits.wait())
+                waiting.add_done_callback(lambda _: done(True))
+            return bool(commit)
+        return self.send_rows_to(owner, rows, done)
+
+    def send_rows_to(self, node: str, rows: Rows, done: Callable[[bool], None]) -> bool:
+        """The same, to a node whoever the owner is."""
+        if not self._lanes.has_room(node, len(rows.rows)):
+            return False
+        if not self._streams.introduce(node, rows.stream):
+            return False
+        self._lanes.send(node, rows, done)
+        return True
+
+    def flush(self) -> None:
+        """Ends the pass of who sent rows outside of any."""
+        self._lanes.flush()
+
+    def take_rows(self, peer: str, message: Rows) -> int:
+        """Appends rows of another node; returns the commit that has them, 0 if they are none."""
+        catalog = self._streams.catalog
+        stream = None if catalog is None else catalog.streams.get(message.stream)
+        if stream is None or catalog is None or message.partition >= len(stream.partitions):
+            log.warning("rows from %s are dropped: no stream %r", peer, message.stream)
+            return 0
+        try:
+            rows = unpack(message.rows)
+        except RowsError as error:
+            log.error("rows from %s for the stream %s: %s", peer, message.stream, error)
+            return 0
+        item = Item(stream.partitions[message.partition], rows, stream.appender.keys)
+        item.newest = newest_of(rows)
+        item.first = message.first
+        item.is_copy = self._streams.owner(message.stream, message.partition) is not None
+        stream.appender.messages += rows.num_rows
+        return catalog.commits.add(item, rows.nbytes)
+
+    def begin_at(self, stream: "Stream", number: int, offset: int) -> None:
+        """Has a partition of this node without rows of its own begin with an offset."""
+        item = Item(stream.partitions[number], EMPTY, stream.appender.keys)
+        item.first = offset
+        stream.appender.commits.add(item, 0)

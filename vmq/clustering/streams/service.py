@@ -1,0 +1,470 @@
+"""The streams of a cluster: every node knows all of them, and each partition is in the log of one node, its owner.
+
+What a stream is, and who owns what, stands in the replicated metadata (`vmq.clustering.streams.metadata`). Each node
+has all streams in its catalog; its own logs of partitions that are others' stay empty. A publish goes straight from the
+node where it was made to the owner, by the lanes: at QoS 1 and 2 it is in this node's store before it is acknowledged.
+
+Who owns what is told in `vmq.clustering.streams.owners`, how a partition goes from one to another in
+`vmq.clustering.streams.handover`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from vmq.clustering.delivery.outboxes import Lanes
+from vmq.clustering.messages.streams import (
+    Append,
+    AppendRun,
+    AskOffsets,
+    AskPage,
+    Define,
+    Held,
+    Hold,
+    Offsets,
+    PageFound,
+    Rows,
+)
+from vmq.clustering.stream_damage import StreamDamage
+from vmq.clustering.streams.definitions import Definitions
+from vmq.clustering.streams.hold import Holding
+from vmq.clustering.streams.metadata import STREAMS, chosen, merge, parts_of
+from vmq.clustering.streams.owners import Owners
+from vmq.clustering.streams.records import StreamRecords
+from vmq.clustering.streams.routed_appender import Tap
+from vmq.core.context import Core
+from vmq.runtime.metrics import Family, Sample
+from vmq_cluster.effects import Changed
+from vmq_cluster.node import ClusterNode
+
+if TYPE_CHECKING:
+    from vmq.clustering.streams.handover import Handover
+    from vmq.clustering.streams.remote_partitions import ClusterPlaces
+    from vmq.streams.appender import Appender
+    from vmq.streams.catalog import Catalog, Stream
+
+log = logging.getLogger("vmq.cluster")
+
+
+class Streams:
+    """The streams of one node.
+
+    Args:
+        node: this one; `start` is called when it runs.
+        core: whose publishes they keep.
+        lanes: to the other nodes.
+        open_catalog: opens the catalog of a broker that had no streams; raises RuntimeError where it cannot.
+    """
+
+    def __init__(
+        self, node: ClusterNode, core: Core, lanes: Lanes, open_catalog: Callable[[], "Catalog"]
+    ) -> None:
+        self.own_name = node.name
+        self._node = node
+        self._core = core
+        self._lanes = lanes
+        self._open_catalog = open_catalog
+        self._records = StreamRecords(node, core.wall_clock)
+        born = lanes.life if lanes.is_new else 0
+        self._owners = Owners(node.name, self._records, self._begin_at, born)
+        self._holding = Holding(node.name, core, lanes, self)
+        self.damage = StreamDamage(node.name, self._records)
+        self.catalog: Catalog | None = None
+        self._definitions: Definitions | None = None
+        self.places: ClusterPlaces | None = None
+        self.handover: Handover | None = None
+        #: Why there is no catalog, where other nodes keep streams.
+        self.failure = ""
+        self._is_started = False
+        #: This node is to keep streams no more.
+        self._is_leaving = False
+        self._members: set[str] = {node.name}
+        self._address = ""
+        #: Where nodes serve Flight; replaced, never changed: Flight looks in its threads.
+        self._addresses: dict[str, str] = {}
+        self._taps: dict[str, Tap] = {}
+        #: Peers and streams of which they were told since their link is up.
+        self._introduced: set[tuple[str, str]] = set()
+        lanes.on(Append, self._on_append, for_streams=True)
+        lanes.on(AppendRun, self._on_run)
+        lanes.on(Define, self._on_define)
+        lanes.on(Rows, self._on_rows, for_streams=True)
+        lanes.on(AskOffsets, self._on_ask)
+        lanes.on(Offsets, self._on_offsets)
+        lanes.on(AskPage, self._on_ask_page)
+        lanes.on(PageFound, self._on_page)
+        lanes.on(Hold, self._holding.on_hold)
+        lanes.on(Held, self._holding.on_held)
+
+    # --- its life
+
+    def start(self, catalog: "Catalog | None") -> None:
+        """Follows the metadata from now on; `catalog`: the broker's, if it has one already."""
+        node = self._node
+        self._is_started = True
+        self._members = set(node.members)
+        node.merge_with(STREAMS, merge)
+        node.watch_steps(STREAMS, self._on_changes)
+        if catalog is not None:
+            self.attach(catalog)
+        elif any(self._records.get("stream", name) for name in self._records.names()):
+            self._need_catalog()
+
+    def attach(self, catalog: "Catalog") -> None:
+        """The broker has streams from now on, and tells the others of those that they do not know."""
+        if self.catalog is catalog or not self._is_started:
+            return
+        from vmq.clustering.streams.handover import Handover  # these need what only streams need
+        from vmq.clustering.streams.remote_partitions import ClusterPlaces
+
+        self.catalog = catalog
+        self._definitions = definitions = Definitions(
+            self.own_name, self._records, catalog, lambda: self._members
+        )
+        self.places = catalog.places = ClusterPlaces(self, self._lanes)
+        self.handover = Handover(self, self._owners, self.places, self._holding)
+        self.failure = ""
+        self._tell_of_node()
+        for stream in list(catalog.streams.values()):
+            definitions.reconcile(stream)
+        for name in self._records.names():
+            definitions.follow(name)
+        self._core.find_taps = self.taps
+        catalog.on_definition = self._on_definition
+        self._look_again()
+
+    def detach(self) -> None:
+        """The streams close: what other nodes send is left to the next life."""
+        self._lanes.arrivals.end()
+        self._holding.close()
+        catalog = self.catalog
+        if catalog is not None:
+            catalog.on_definition = lambda _name: None
+            catalog.places = None
+            if self._core.find_taps is not None:
+                self._core.find_taps = catalog.appenders
+            catalog.on_change()
+        if self.handover is not None:
+            self.handover.close()
+            self.handover = None
+        if self.places is not None:
+            self.places.pages.close()
+        self.catalog = self.places = self._definitions = None
+        self._is_started = False
+
+    def set_address(self, url: str) -> None:
+        """Where programs reach this node's streams by Arrow Flight; empty: nowhere."""
+        self._address = url
+        self._look_again()
+
+    def set_members(self, members: Iterable[str]) -> None:
+        """These are the nodes of the cluster now."""
+        self._members = set(members)
+        if self._members == {self.own_name}:
+            self._is_leaving = False
+        self._introduced = {each for each in self._introduced if each[0] in self._members}
+        self._look_again()
+
+    def on_up(self) -> None:
+        """A peer can be reached again."""
+        if self.handover is not None:
+            self.handover.look()
+
+    def on_down(self, peer: str) -> None:
+        """A peer is down; when it is back it may have forgotten."""
+        self._introduced = {each for each in self._introduced if each[0] != peer}
+        self._holding.on_down(peer)
+
+    async def leave(self, timeout: float) -> bool:  # noqa: ASYNC109 - a limit, not an error
+        """Gives all that this node has to the others, before it leaves; returns whether they have it.
+
+        What they do not have stays on this node's disk, and goes to them should it ever join again.
+        """
+        if self.handover is None:
+            return True
+        self._is_leaving = True
+        self._look_again()
+        try:
+            async with asyncio.timeout(timeout):
+                return await self.handover.leave()
+        except TimeoutError:
+            return False
+
+    @property
+    def members(self) -> set[str]:
+        """The nodes of the cluster."""
+        return self._members
+
+    def now(self) -> int:
+        """Milliseconds since 1970."""
+        return self._records.now()
+
+    def up(self) -> list[str]:
+        """The other nodes that can be reached."""
+        return self._node.up if self._node.is_running else []
+
+    def keepers(self) -> set[str]:
+        """The members that keep streams."""
+        found = {each for each in self._members if self._records.get("node", each) is not None}
+        return found or {self.own_name}
+
+    def set_owner(self, stream: str, partition: int, node: str) -> None:
+        """Gives a partition of this node to another one."""
+        self._records.own(stream, partition, node)
+        self._look_again()
+
+    def families(self) -> Iterator[Family]:
+        """The figures of the streams as the cluster has them."""
+        catalog = self.catalog
+        if catalog is None or not catalog.streams:
+            return
+        names = sorted(catalog.streams)
+        owned = {name: self.owners(catalog.streams[name]).count(None) for name in names}
+        sent = {name: tap.sent if (tap := self._taps.get(name)) else 0 for name in names}
+        text = "Partitions that this node owns."
+        yield Family("cluster_stream_partitions", "gauge", text, _samples(owned))
+        text = "Messages that were sent to the owners of their partitions on other nodes."
+        yield Family("cluster_stream_messages_sent", "counter", text, _samples(sent))
+        given = 0 if self.handover is None else self.handover.given
+        for name, text, value in (
+            ("cluster_stream_partitions_moved", "Partitions that went to another node.", given),
+            (
+                "cluster_stream_holds_given_up",
+                "Times that messages for a partition on its way to another node waited too long, and went on.",
+                self._holding.given_up,
+            ),
+        ):
+            yield Family(name, "counter", text, (Sample((), value),))
+
+    # --- where messages go
+
+    def taps(self, topic: str) -> "list[Tap | Appender]":
+        """What `Core.find_taps` asks: a stream that this node owns alone costs what it costs without a cluster."""
+        assert self.catalog is not None
+        found: list[Tap | Appender] = []
+        for stream in self.catalog.streams.values():
+            if stream.matches(topic):
+                is_plain = self._owners.owns_all(stream.name) and not self._holding.holds_any(
+                    stream.name
+                )
+                found.append(stream.appender if is_plain else self.tap(stream))
+        return found
+
+    def tap(self, stream: "Stream") -> Tap:
+        """The tap of a stream."""
+        tap = self._taps.get(stream.name)
+        if tap is None or tap.stream is not stream:
+            self._taps[stream.name] = tap = Tap(
+                stream, self._core, self._lanes, self, self._holding
+            )
+        return tap
+
+    def on_held(self) -> None:
+        """Messages of another set of partitions wait."""
+        if self.catalog is not None:
+            self.catalog.on_change()
+
+    def owner(self, stream: str, partition: int) -> str | None:
+        """The node that owns a partition; None: this one."""
+        return self._owners.owner(stream, partition)
+
+    def since(self, stream: str, partition: int) -> int:
+        """Since when, in milliseconds; 0 where there is no record of it."""
+        return self._owners.since(stream, partition)
+
+    def refuses(self, stream: str, partition: int) -> bool:
+        """Whether a partition is damaged at its owner, which takes nothing new for it."""
+        return self.damage.at(self.owner(stream, partition), stream, partition) is not None
+
+    def problems(self) -> Iterator[str]:
+        """What streams of the cluster cannot do now, for this node's clients too."""
+        if self.failure:
+            yield f"other nodes keep streams, and this one cannot: {self.failure}"
+        for (node, stream, number), text in self.damage.elsewhere():
+            if self.owner(stream, number) == node:
+                yield text
+
+    def owners(self, stream: "Stream") -> list[str | None]:
+        """The owners of all partitions of a stream; None: this node."""
+        return [self.owner(stream.name, each.number) for each in stream.partitions]
+
+    def way(self, stream: str, partition: int) -> str | None:
+        """To which node messages go that the owner is to have; None: they stay here."""
+        owner = self.owner(stream, partition)
+        if not self._is_leaving:
+            return owner
+        up = self.keepers() & set(self.up())
+        return owner if owner in up or not up else chosen(stream, partition, up)
+
+    def address(self, node: str) -> str:
+        """The Flight address of a node; empty: it has none."""
+        return self._addresses.get(node, "")
+
+    def introduce(self, peer: str, stream: str) -> bool:
+        """Makes sure that a peer knows a stream before what is sent to it next; False if there is no room."""
+        if (peer, stream) in self._introduced:
+            return True
+        definition = self._records.get("stream", stream)
+        if definition and not self._lanes.send(peer, Define(stream, definition)):
+            return False
+        self._introduced.add((peer, stream))
+        return True
+
+    # --- messages of other nodes
+
+    def _on_append(self, peer: str, message: Append) -> None:
+        stream = self._stream(peer, message.stream)
+        if stream is None:
+            return
+        commit = self.tap(stream).take(message)
+        if commit and self.handover is not None and not self._owners.owns_all(stream.name):
+            self.handover.look_later()  # should it have come here though it is another's
+        confirming = self._lanes.arrivals.confirming
+        confirming.stream_barrier = max(confirming.stream_barrier, commit)
+
+    def _on_run(self, peer: str, run: AppendRun) -> None:
+        stream = self._stream(peer, run.stream)
+        if stream is not None:
+            self.tap(stream).take_run(run)
+
+    def _on_define(self, peer: str, message: Define) -> None:
+        """Adds a stream of which the metadata do not tell here yet. That it was deleted they would tell."""
+        if self._records.get("stream", message.stream) is not None:
+            return
+        catalog = self._need_catalog()
+        if catalog is None or message.stream in catalog.streams or self._definitions is None:
+            return
+        self._definitions.adopt(message.stream, message.definition)
+        self._look_again()
+
+    def _on_rows(self, peer: str, rows: Rows) -> None:
+        if self.places is not None and self._stream(peer, rows.stream) is not None:
+            confirming = self._lanes.arrivals.confirming
+            commit = self.places.take_rows(peer, rows)
+            if self.handover is not None and self.owner(rows.stream, rows.partition) is not None:
+                self.handover.look_later()
+            confirming.stream_barrier = max(confirming.stream_barrier, commit)
+
+    def _on_ask(self, peer: str, asked: AskOffsets) -> None:
+        if self.places is not None:
+            self.places.on_ask(peer, asked)
+
+    def _on_offsets(self, peer: str, answer: Offsets) -> None:
+        if self.places is not None:
+            self.places.on_answer(peer, answer)
+
+    def _on_ask_page(self, peer: str, asked: AskPage) -> None:
+        if self.places is not None:
+            self.places.pages.on_ask(peer, asked)
+
+    def _on_page(self, peer: str, answer: PageFound) -> None:
+        if self.places is not None:
+            self.places.pages.on_answer(peer, answer)
+
+    def _stream(self, peer: str, name: str) -> "Stream | None":
+        if self.catalog is None:
+            return None
+        stream = self.catalog.streams.get(name)
+        if stream is None:
+            log.warning("messages from %s are dropped: the stream %r was deleted", peer, name)
+        return stream
+
+    def is_here(self, message: Append) -> bool:
+        """Whether what waited for a node that will not have it goes into a log of this one."""
+        stream = None if self.catalog is None else self.catalog.streams.get(message.stream)
+        if stream is None:
+            return False
+        number = stream.appender.partition_of(message.topic, message.client_id)
+        return self.way(stream.name, number) is None
+
+    def take_back(self, message: Append) -> int | None:
+        """Has who owns the partition now get what waited for a node that will not have it.
+
+        Returns:
+            The commit of this node's streams that has it, 0 if it is sent on; None: there is no such stream any more.
+        """
+        stream = None if self.catalog is None else self.catalog.streams.get(message.stream)
+        if stream is None:
+            return None
+        commit = self.tap(stream).take_back(message)
+        if commit and self.handover is not None:
+            self.handover.look_later()
+        return commit
+
+    async def written(self) -> None:
+        """Returns when the streams of this node have what was given to them."""
+        if self.catalog is not None:
+            await self.catalog.commits.wait()
+
+    # --- what changes
+
+    def _on_definition(self, name: str) -> None:
+        """A stream was made or deleted on this node, or a plugin changed it."""
+        if self.catalog is None or self._definitions is None:
+            return
+        stream = self.catalog.streams.get(name)
+        if stream is None:
+            self._definitions.deleted(name, self._owners.count(name))
+        else:
+            self._definitions.reconcile(stream)
+        self._look_again()
+
+    def _on_changes(self, changes: list[Changed]) -> None:
+        parts = [parts_of(each.key) for each in changes if not each.local]
+        if not parts or not self._is_started:
+            return
+        for name in sorted({each[1] for each in parts if each[:1] in (["stream"], ["config"])}):
+            if self._records.get("stream", name):
+                self._need_catalog()
+            if self._definitions is not None:
+                self._definitions.follow(name)
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """Definitions, owners or members may have changed."""
+        catalog = self.catalog
+        if catalog is None:
+            return
+        self._tell_of_node()
+        self.damage.look(catalog)
+        for name in self._taps.keys() - catalog.streams.keys():
+            del self._taps[name]
+        keepers = self.keepers()
+        self._owners.look(catalog, self._members, keepers)
+        self._addresses = {
+            each: (self._records.get("node", each) or b"").decode(errors="replace")
+            for each in keepers
+        }
+        catalog.on_change()
+        for stream in catalog.streams.values():
+            for partition in stream.partitions:
+                if partition.is_copy and self.owner(stream.name, partition.number) is None:
+                    partition.accept_copy()
+        # Not at once: the lanes to new members may not be open yet.
+        asyncio.get_running_loop().call_soon(self._holding.look)
+        if self.handover is not None:
+            self.handover.look()
+
+    def _begin_at(self, stream: "Stream", number: int, offset: int) -> None:
+        if self.places is not None:
+            self.places.begin_at(stream, number, offset)
+
+    def _need_catalog(self) -> "Catalog | None":
+        if self.catalog is None and not self.failure and self._is_started:
+            try:
+                self.attach(self._open_catalog())
+            except RuntimeError as error:
+                self.failure = str(error)
+                log.error("other nodes keep streams, and this one cannot: %s", error)
+        return self.catalog
+
+    def _tell_of_node(self) -> None:
+        if self._is_leaving:
+            self._records.delete("node", self.own_name)
+        else:
+            self._records.put(self._address.encode(), "node", self.own_name)
+
+
+def _samples(values: dict[str, int]) -> tuple[Sample, ...]:
+    return tuple(Sample((("stream", name),), value) for name, value in values.items())

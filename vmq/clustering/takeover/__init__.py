@@ -1,0 +1,1 @@
+"""A session goes to the node that its client connects to."""

@@ -1,0 +1,1 @@
+"""The configuration: options by section, sources, checks, changes while running, and the reference."""

@@ -1,0 +1,148 @@
+"""The options of one stream, and which of them go together."""
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from vmq.config.values import DURATION_FORMS, DURATION_PATTERN, parse_duration
+from vmq.mqtt.packets import ProtocolError
+from vmq.mqtt.topics import SHARE_PREFIX, check_filter
+
+_LEVEL: Final = re.compile(r"level:([1-9][0-9]{0,2})\Z")
+#: As names of tables in the configuration are.
+_NAME: Final = re.compile(r"[a-z0-9]+([_-][a-z0-9]+)*\Z")
+_LONGEST_NAME: Final = 100
+KEY_FORMS: Final = '"client_id", "topic", or "level:N" for the Nth level of the topic (N 1 to 128)'
+FILTER_FORMS: Final = 'a list of topic filters, as in ["sensors/+/temp", "plant/#"]'
+
+
+class StreamOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One stream: a durable, partitioned log of the messages that match its filters."""
+
+    filters: Annotated[
+        list[Annotated[str, Meta(min_length=1, max_length=65_535)]],
+        Meta(
+            min_length=1,
+            max_length=1000,
+            description="Topic filters (+ and #): what matches any of them is kept.",
+            extra={"accepts": FILTER_FORMS},
+        ),
+    ]
+    partitions: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1024,
+            description="Logs that the messages are spread over; may grow later, not shrink.",
+        ),
+    ] = 1
+    key: Annotated[
+        str,
+        Meta(
+            pattern=r"^(client_id|topic|level:([1-9]|[1-9][0-9]|1[01][0-9]|12[0-8]))\Z",
+            description="What decides the partition: messages with the same key keep their order.",
+            extra={"accepts": KEY_FORMS},
+        ),
+    ] = "client_id"
+    retention_age: Annotated[
+        str,
+        Meta(
+            pattern=DURATION_PATTERN,
+            description="How long messages are kept; whole segments are deleted (1m = 30 days).",
+            extra={"accepts": DURATION_FORMS},
+        ),
+    ] = "14d"
+    retention_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Bytes of the whole stream, shared evenly by its partitions, above which the "
+            "oldest segments are deleted; 0 = no limit.",
+        ),
+    ] = 0
+    segment_bytes: Annotated[
+        int,
+        Meta(ge=65_536, le=1 << 32, description="Size at which a segment is sealed, in bytes."),
+    ] = 134_217_728
+    segment_age: Annotated[
+        str,
+        Meta(
+            pattern=DURATION_PATTERN,
+            description="Age at which a segment is sealed, whatever its size.",
+            extra={"accepts": DURATION_FORMS},
+        ),
+    ] = "1d"
+    compression: Annotated[
+        Literal["none", "lz4", "zstd"],
+        Meta(description="How record batches are compressed."),
+    ] = "lz4"
+    acks: Annotated[
+        Literal["memory", "os", "fsync"],
+        Meta(
+            description="Publishers are acknowledged once the message is in memory, with the operating system "
+            "(survives a crash of the broker), or on disk (survives power loss)."
+        ),
+    ] = "os"
+
+    @property
+    def retention_age_seconds(self) -> int | None:
+        """`retention_age` in seconds; None = for ever."""
+        return parse_duration(self.retention_age)
+
+    @property
+    def segment_age_seconds(self) -> float:
+        """`segment_age` in seconds."""
+        seconds = parse_duration(self.segment_age)
+        return float("inf") if seconds is None else float(seconds)
+
+    @property
+    def key_level(self) -> int:
+        """Which level of the topic is the key, from 1; 0 = the key is no level."""
+        found = _LEVEL.match(self.key)
+        return int(found[1]) if found else 0
+
+
+def check_name(name: str) -> None:
+    """Refuses what cannot be a stream's name, and with it a folder's.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    if not _NAME.match(name) or len(name) > _LONGEST_NAME:
+        raise ValueError(
+            f"{name!r:.120} is no name for a stream; accepted: lower-case letters and digits, "
+            f"joined by single _ or -, {_LONGEST_NAME} at most"
+        )
+
+
+def problems_of(options: StreamOptions) -> Iterator[tuple[str, str]]:
+    """What types and bounds do not show: the option and what is wrong with it."""
+    for each in options.filters:
+        try:
+            check_filter(each)
+        except ProtocolError as error:
+            yield "filters", f"{error}; accepted: {FILTER_FORMS}"
+        else:
+            if each.startswith(SHARE_PREFIX):
+                what = "a stream gets every message, so a share group has no meaning"
+                yield "filters", f"{what}; accepted: {FILTER_FORMS}"
+            elif "\0" in each:
+                yield "filters", f"U+0000 is in no topic; accepted: {FILTER_FORMS}"
+
+
+def from_plain(name: str, plain: object) -> StreamOptions:
+    """Options as JSON keeps them.
+
+    Raises:
+        ValueError: with what is wrong.
+    """
+    try:
+        options = msgspec.convert(plain, StreamOptions)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"streams.{name}: {error}") from None
+    for option, what in problems_of(options):
+        raise ValueError(f"streams.{name}.{option}: {what}")
+    return options

@@ -1,0 +1,325 @@
+"""What every session and queue of one broker shares: options, outbox, store, hooks, counters.
+
+The core's modules take clock and random source from here, so that a test can bring its own.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from vmq.core.hook_sites import Hooks, Pending
+from vmq.core.losses import Losses
+from vmq.core.output import Outbox, Output
+from vmq.mqtt.packets import MAX_REMAINING_LENGTH, REFUSED_CREDENTIALS
+from vmq.store.store import Store
+
+log = logging.getLogger("vmq.hooks")
+
+# What `Core.on_subscriber` is told of a session: a connection has it from now on; its subscriptions are others than
+# before, or its client left share groups alone; it is over.
+CLAIMED: Final = 0
+CHANGED: Final = 1
+ENDED: Final = 2
+
+#: More bytes than there ever are.
+NO_LIMIT: Final = 1 << 60
+
+
+class Options:
+    """The core's settings, in the units that the code uses; names are those of config/reference.toml."""
+
+    def __init__(self) -> None:
+        self.max_client_id_size: int = 100
+        #: Retained messages go to new subscribers only while their sources may publish them.
+        self.check_retain_source = True
+        #: The return code of the CONNACK to wrong credentials.
+        self.refusal_code: int = REFUSED_CREDENTIALS
+        #: Bytes of a CONNECT, of any packet behind it, and of one that is not PUBLISH.
+        self.max_connect_size: int = 16 * 1024
+        self.max_packet_size: int = 16 * 1024 * 1024
+        self.max_control_packet_size: int = 256 * 1024
+        #: The largest remaining length of a PUBLISH to a client: what MQTT can express (section 2.2.3).
+        self.max_outgoing_length: int = MAX_REMAINING_LENGTH
+        self.upgrade_outgoing_qos = False
+        #: Seconds; 0 is off.
+        self.retry_interval: float = 0.0
+        self.shared_subscription_policy = "prefer_local"
+        # What a client may do while a member of the cluster cannot be reached.
+        self.allow_register_during_netsplit = True
+        self.allow_publish_during_netsplit = True
+        self.allow_subscribe_during_netsplit = True
+        self.allow_unsubscribe_during_netsplit = True
+        #: A durable session is its user's, whoever else connects with its client id.
+        self.sessions_are_users = True
+        self.suppress_lwt_on_session_takeover = False
+        self.disconnect_on_unauthorized_publish_v3 = False
+        #: 0 is no limit (but that of packet ids).
+        self.max_inflight_messages: int = 20
+        #: -1 is no limit.
+        self.max_online_messages: int = -1
+        self.max_offline_messages: int = -1
+        #: Bytes; -1 is no limit.
+        self.max_bytes: int = 256 << 20
+        self.max_memory_bytes: int = 16 << 20
+        self.max_inflight_bytes: int = 1 << 20
+        #: Seconds that a message may wait; 0 is any time.
+        self.max_age: float = 0.0
+        self.lifo = False
+        self.drop_oldest = False
+        self.max_msgs_per_drain_step: int = 100
+        self.topic_cache: int = 65536
+        # Limits on what one client may do; 0 is no limit.
+        self.max_message_size: int = 0
+        #: Messages and bytes a second, over which reading pauses.
+        self.max_message_rate: float = 0.0
+        self.max_byte_rate: float = 0.0
+        self.max_subscriptions_per_client: int = 0
+        self.topic_max_depth: int = 0
+        self.topic_max_plus: int = 0
+        self.max_retained_messages: int = 0
+        self.max_retained_bytes: int = 0
+        self.max_subscription_bytes: int = 0
+        #: A full queue of a connected client pauses the publisher instead of dropping.
+        self.pause_publisher = False
+        #: Seconds that a connection may take nothing of what is written to it.
+        self.stalled_client_timeout: float = 0.0
+        #: Connections from one address, as `Peer.network` has it; 0 is no limit.
+        self.max_connections_per_ip: int = 0
+        #: Seconds that a client waits at most for the verdict on its CONNECT.
+        self.login_timeout: float = 600.0
+        #: Bytes that clients may hold who wait for that.
+        self.max_login_bytes: int = 536_870_912
+        #: Seconds that a user's next password is not looked at after wrong ones from the same address, at most.
+        self.failed_login_delay: float = 10.0
+        #: Connects of one user's client id within `flapping_window` seconds, over which it is refused for
+        #: `flapping_ban` seconds.
+        self.flapping_limit: int = 0
+        self.flapping_window: float = 60.0
+        self.flapping_ban: float = 300.0
+        #: Writes gathered for one commit, above which publishers pause.
+        self.max_uncommitted_writes: int = 100_000
+        #: Seconds; 0 is never.
+        self.persistent_client_expiration: float = 0.0
+
+
+class Counters:
+    """What happened since the start, under VerneMQ's names. Reading them is the business of metrics.
+
+    Plain attributes, so that counting costs the compiled core next to nothing.
+    """
+
+    def __init__(self) -> None:
+        self.socket_open: int = 0
+        self.socket_close: int = 0
+        self.socket_close_timeout: int = 0
+        self.socket_error: int = 0
+        self.bytes_received: int = 0
+        self.bytes_sent: int = 0
+        self.mqtt_connect_received: int = 0
+        self.mqtt_publish_received: int = 0
+        self.mqtt_publish_sent: int = 0
+        self.mqtt_puback_received: int = 0
+        self.mqtt_puback_sent: int = 0
+        self.mqtt_pubrec_received: int = 0
+        self.mqtt_pubrec_sent: int = 0
+        self.mqtt_pubrel_received: int = 0
+        self.mqtt_pubrel_sent: int = 0
+        self.mqtt_pubcomp_received: int = 0
+        self.mqtt_pubcomp_sent: int = 0
+        self.mqtt_subscribe_received: int = 0
+        self.mqtt_suback_sent: int = 0
+        self.mqtt_unsubscribe_received: int = 0
+        self.mqtt_unsuback_sent: int = 0
+        self.mqtt_pingreq_received: int = 0
+        self.mqtt_pingresp_sent: int = 0
+        self.mqtt_disconnect_received: int = 0
+        self.mqtt_puback_invalid_error: int = 0
+        self.mqtt_pubrec_invalid_error: int = 0
+        self.mqtt_pubrel_invalid_error: int = 0
+        self.mqtt_pubcomp_invalid_error: int = 0
+        self.mqtt_publish_error: int = 0
+        self.mqtt_connect_error: int = 0
+        self.mqtt_publish_auth_error: int = 0
+        self.mqtt_subscribe_auth_error: int = 0
+        self.mqtt_subscribe_error: int = 0
+        self.mqtt_unsubscribe_error: int = 0
+        self.client_keepalive_expired: int = 0
+        self.client_expired: int = 0
+        self.takeovers: int = 0
+        self.protocol_errors: int = 0
+        self.queue_setup: int = 0
+        self.queue_teardown: int = 0
+        self.queue_message_in: int = 0
+        self.queue_message_drop: int = 0
+        self.queue_message_expired: int = 0
+        self.queue_message_unhandled: int = 0
+        self.queue_initialized_from_storage: int = 0
+        self.router_matches_local: int = 0
+        self.router_matches_remote: int = 0
+        self.retain_refused: int = 0
+        self.retain_withheld: int = 0
+        self.retain_bursts_refused: int = 0
+        self.subscriptions_refused: int = 0
+        self.publishers_paused: int = 0
+        self.rate_limited: int = 0
+        self.stalled_clients: int = 0
+        self.hook_errors: int = 0
+        self.flapping_refused: int = 0
+        self.logins_failed: int = 0
+        self.logins_delayed: int = 0
+        self.logins_put_off: int = 0
+        self.memory_refused: int = 0
+        self.banned_refused: int = 0
+        self.memory_ended: int = 0
+        self.accept_paced: int = 0
+        self.accept_failed: int = 0
+        self.tls_handshakes_queued: int = 0
+        self.http_timeouts: int = 0
+        self.ws_frame_too_large: int = 0
+        self.ws_page_refused: int = 0
+        #: CONNACKs by return code.
+        self.mqtt_connack_sent: list[int] = [0, 0, 0, 0, 0, 0]
+
+
+def at_once(call: Callable[[], None]) -> None:
+    """There is no event loop, and no next turn of it."""
+    call()
+
+
+def nothing() -> None:
+    """There is nothing to do."""
+
+
+class Core:
+    """Shared by all sessions and queues of a broker."""
+
+    def __init__(
+        self,
+        options: Options,
+        store: Store | None,
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float],
+        choose: Callable[[int], int],
+    ) -> None:
+        self.options = options
+        self.outbox = Outbox()
+        self.store = store
+        self.hooks = Hooks()
+        self.counters = Counters()
+        #: Bytes that wait for all subscribers in memory alone; see `Waiting.droppable_bytes`.
+        self.waiting_bytes: int = 0
+        #: What subscribers lost, until the log tells.
+        self.losses = Losses()
+        #: Monotonic seconds.
+        self.clock = clock
+        #: Seconds since 1970, for what must mean the same after a restart.
+        self.wall_clock = wall_clock
+        #: choose(n) is a random number from 0 to n - 1.
+        self.choose = choose
+        #: What was done so far, in messages for one queue or nodes of the trie that were visited, so that a pass knows
+        #: when it did enough.
+        self.work: int = 0
+        #: Set by the memory watch: no new clients, and publishers pause.
+        self.memory_is_high = False
+        #: Resident bytes above which it is; 0 is no limit.
+        self.memory_limit: int = 0
+        #: Bytes that came or were kept since memory was measured, and how many may until it is measured again.
+        self.memory_grown: int = 0
+        self.memory_room: int = NO_LIMIT
+        self.measure_memory: Callable[[], None] = nothing
+        #: Set by the cluster node while a member cannot be reached.
+        self.cluster_is_split = False
+        #: Set while the streams' disk lags behind: who publishes to streams pauses.
+        self.streams_are_behind = False
+        #: Whether the connection that is at work has published to a stream in this pass.
+        self.feeds_streams = False
+        #: The write sides of the streams that keep a topic; None without streams.
+        self.find_taps: Callable[[str], list[Any]] | None = None
+        #: Knows after a crash what streams have of messages at QoS 2 (`vmq.receipts`); None without streams.
+        self.receipts: Any = None
+        #: The last commit of the streams that an acknowledgement waits for, or waited.
+        self.tapped: int = 0
+        #: Connections that do not read until memory is there, or the store has committed.
+        self.waiting_for_memory: list[Output] = []
+        self.waiting_for_store: list[Output] = []
+        self.waiting_for_streams: list[Output] = []
+        #: Has something done in the next turn of the event loop, set by the broker; at once without one.
+        self.call_soon: Callable[[Callable[[], None]], object] = at_once
+        #: The event loop's, set by the broker.
+        self.call_later: Callable[[float, Callable[[], None]], object] | None = None
+        #: The registry of a mountpoint, made when first asked for; the broker's.
+        self.find_registry: Callable[[str], Any] | None = None
+        #: How many connections there are from each address.
+        self.networks: dict[str, int] = {}
+        #: Why a client is not let in (client id, user, host), "" if it is; None while nobody is banned.
+        self.find_ban: Callable[[str, str | None, str], str] | None = None
+        # What follows is for a node of a cluster, and None for any other broker.
+        #: Told of this broker's sessions: (`CLAIMED`, `CHANGED` or `ENDED`, registry, subscriber, the filter whose
+        #: subscription changed, or "").
+        self.on_subscriber: Callable[[int, Any, Any, str], None] | None = None
+        #: Asked when a client has subscribed, (registry, subscriber, filters): None: the SUBACK may be sent at once;
+        #: else `Pending` comes when it may.
+        self.fence: Callable[[Any, Any, list[str]], Pending | None] | None = None
+        #: What completes the routes of a mountpoint with their targets on other nodes.
+        self.find_nodes: Callable[[str], Callable[[Any], None]] | None = None
+        #: Sends a message to the other nodes of its route, and to one member of each share group that has some there:
+        #: (registry, route, message, the publisher's policy for them).
+        self.forward: Callable[[Any, Any, Any, str], None] | None = None
+        #: Sends a run of so many PUBLISH packets to the other nodes of its route.
+        self.forward_run: Callable[[str, Any, bytes, int], None] | None = None
+        #: Gives what a member of a share group cannot handle any more to one on another node, if there is one:
+        #: (registry, group, message, whether a member that is away will do).
+        self.give_elsewhere: Callable[[Any, str, Any, bool], bool] | None = None
+        #: The same without a message: whether there is one.
+        self.is_elsewhere: Callable[[Any, str, bool], bool] | None = None
+        #: Told of retained messages of this broker's clients: (registry, message); no payload: it is erased.
+        self.on_retained: Callable[[Any, Any], None] | None = None
+        #: Bytes that a retained message's payload may have; 0 is no limit.
+        self.max_retained_payload: int = 0
+        #: Has the answers of this pass wait for whatever other nodes have not confirmed; None unless they do.
+        self.wait_for_nodes: Callable[[Output], None] | None = None
+        #: Asked for the session of an accepted CONNECT: (registry, client id, clean session). None: it may be had at
+        #: once; else another node has it, and `Pending` comes when it has given it up.
+        self.claim: Callable[[Any, str, bool], Pending | None] | None = None
+        #: The node whose publish is delivered now; "": it was published here.
+        self.origin = ""
+        #: The user whose durable session is on another node, by mountpoint and client id; "" if none, or nobody's.
+        self.find_owner: Callable[[str, str], str] | None = None
+        #: Sees what comes from and goes to connections while somebody traces a client: (connection, incoming, bytes).
+        self.tap: Callable[[Any, bool, bytes], None] | None = None
+        #: Has the subscriptions of (registry, subscriber) authorised anew, soon.
+        self.recheck: Callable[[Any, Any], None] | None = None
+        #: The options of sessions for which a plugin changed some.
+        self.own_options: Callable[[Any], Options] | None = None
+        #: Wills about which plugins are being asked.
+        self.awaited_wills: int = 0
+        #: The connection whose bytes are handled in this pass, for a full queue to pause.
+        self.publisher: Output | None = None
+
+    def tell(self, name: str, hook: Callable[..., object] | None, *arguments: object) -> None:
+        """Calls a hook for its information, if there is one; whatever it raises ends here."""
+        if hook is None:
+            return
+        try:
+            hook(*arguments)
+        except Exception as error:  # noqa: BLE001 - a plugin may raise anything
+            self.hook_failed(name, error)
+
+    def hook_failed(self, name: str, error: Exception) -> None:
+        """Logs and counts what a hook raised; the caller says what happens instead."""
+        self.counters.hook_errors += 1
+        log.error("hook %s failed", name, exc_info=error)
+
+    def end_memory_alarm(self) -> None:
+        """There is memory: whoever waited for it is read again."""
+        self.memory_is_high = False
+        for output in self.waiting_for_memory:
+            output.waits_for_memory = False
+        self.resume_all(self.waiting_for_memory)
+
+    def resume_all(self, waiting: list[Output]) -> None:
+        """Lets connections read again that waited for memory, or for the store."""
+        found = list(waiting)
+        waiting.clear()
+        for output in found:
+            output.resume()

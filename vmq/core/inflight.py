@@ -1,0 +1,319 @@
+"""The sending side of one subscriber: packet ids, the inflight window, acknowledgements, repeats.
+
+What is sent at QoS 1 or 2 is in flight until its exchange ends (sections 4.3.2 and 4.3.3). What has to
+wait before it is sent is the business of `vmq.core.queue`.
+"""
+
+import logging
+
+from vmq_hooks.types import Message as SeenMessage
+from vmq_hooks.types import SubscriberId
+from vmq_hooks.verdicts import Refuse
+
+from vmq.core.context import Core, Options
+from vmq.core.output import Output
+from vmq.mqtt.encoder import PACKET_IDS, PUBREL_HEAD, publish
+from vmq.mqtt.message import NO_MESSAGE, Delivery, Message
+from vmq.mqtt.packets import ProtocolError
+
+log = logging.getLogger("vmq.session")
+
+
+class Sender:
+    """Sends to one subscriber, whose session may outlive its connections.
+
+    `session` is the number of its durable session in the store, or empty.
+    """
+
+    def __init__(self, client_id: str, core: Core, session: bytes) -> None:
+        self.client_id = client_id
+        self.core = core
+        self.session = session
+        #: The broker's options, or what a plugin made of them for this session.
+        self.options: Options = core.options
+        #: What plugins are told of the subscriber besides its client id.
+        self.mountpoint = ""
+        self.username: str | None = None
+        self.durable = len(session) > 0 and core.store is not None
+        self.offline_output = Output(core.outbox)
+        self.output: Output = self.offline_output
+        #: What is sent and not acknowledged, by packet id, in the order of sending.
+        self.inflight: dict[int, Delivery] = {}
+        #: Bytes of these messages together.
+        self.inflight_bytes: int = 0
+        self.last_packet_id: int = 0
+        #: The place of the next delivery that is sent; see `Store.put_inflight`.
+        self.next_order: int = 1
+        #: The place of the next delivery that waits; see `Store.put_waiting`.
+        self.next_seq: int = 1
+        #: No place before this one is used again.
+        self.least_seq: int = 1
+        #: What is in flight from before the broker's start is not loaded yet, and begins at this place.
+        self.inflight_is_stored = False
+        self.first_order: int = 1
+
+    def window_open(self) -> bool:
+        limit = self.options.max_inflight_messages
+        count = len(self.inflight)
+        return count < limit if limit else count < 65535
+
+    def has_place(self, length: int) -> bool:
+        """Whether the window has a place for a message of so many bytes; an empty one has it for any."""
+        if not self.window_open():
+            return False
+        limit = self.options.max_inflight_bytes
+        return limit < 0 or not self.inflight or self.inflight_bytes + length <= limit
+
+    def count_inflight(self) -> None:
+        """Others have changed what is in flight."""
+        self.inflight_bytes = 0
+        for delivery in self.inflight.values():
+            if not delivery.released:
+                self.inflight_bytes += delivery.message.length()
+
+    def on_window_open(self) -> None:
+        """An exchange ended: what waits may have its place."""
+
+    # Messages go
+
+    def withhold(self, delivery: Delivery) -> None:
+        """A plugin keeps a message back, for good; it is not in flight."""
+
+    def send_quick(self, message: Message, retain: bool) -> None:
+        if self.core.hooks.on_deliver is not None:
+            rewritten = self.rewrite(message, 0, retain)
+            if rewritten is None:
+                self.withhold(Delivery(message, 0, retain, ""))
+                return
+            message = rewritten
+        if retain:
+            frame = publish(message.topic, message.payload, 0, 0, True, False)
+        else:
+            frame = message.frame()
+        self.core.counters.mqtt_publish_sent += 1
+        self.output.add(frame)
+
+    def send(self, delivery: Delivery) -> None:
+        """Sends a QoS 1 or 2 delivery for the first time [MQTT-4.3.2-1] [MQTT-4.3.3-1]."""
+        core = self.core
+        message = delivery.message
+        if core.hooks.on_deliver is not None:
+            rewritten = self.rewrite(message, delivery.qos, delivery.retain)
+            if rewritten is None:
+                if delivery.seq and core.store is not None:
+                    core.store.remove_waiting(self.session, delivery)
+                self.withhold(delivery)
+                return
+            message = rewritten
+        inflight = self.inflight
+        packet_id = self.last_packet_id
+        while True:
+            packet_id = 1 if packet_id >= 65535 else packet_id + 1
+            if packet_id not in inflight:
+                break
+        self.last_packet_id = packet_id
+        delivery.packet_id = packet_id
+        inflight[packet_id] = delivery
+        self.inflight_bytes += delivery.message.length()
+        output = self.output
+        if self.durable:
+            store = self.core.store
+            assert store is not None
+            seq = delivery.seq
+            if self.options.lifo and seq == self.next_seq - 1 and seq >= self.least_seq:
+                # The last place is free again: so newest-first sending leaves no empty places. Else none is used
+                # again while this broker runs, so that a place tells which of two messages came later.
+                self.next_seq = seq
+            delivery.order = self.next_order
+            self.next_order += 1
+            store.put_inflight(self.session, delivery)
+            output.barrier = store.barrier()
+        if self.options.retry_interval:
+            delivery.sent_at = core.clock()
+        core.counters.mqtt_publish_sent += 1
+        pieces = output.pieces
+        if delivery.retain:
+            pieces.append(
+                publish(message.topic, message.payload, delivery.qos, packet_id, True, False)
+            )
+        else:
+            pieces.append(message.head(delivery.qos))
+            pieces.append(PACKET_IDS[packet_id])
+            pieces.append(message.payload)
+        output.touch()
+
+    def send_again(self, delivery: Delivery) -> None:
+        """Repeats what is unacknowledged: PUBREL, or PUBLISH with DUP [MQTT-4.4.0-1].
+
+        A message that a plugin keeps back now is in flight no more.
+        """
+        core = self.core
+        if self.options.retry_interval:
+            delivery.sent_at = core.clock()
+        if delivery.released:
+            core.counters.mqtt_pubrel_sent += 1
+            self.output.add(PUBREL_HEAD + PACKET_IDS[delivery.packet_id])
+            return
+        message = delivery.message
+        if core.hooks.on_deliver is not None:
+            rewritten = self.rewrite(message, delivery.qos, delivery.retain)
+            if rewritten is None:
+                del self.inflight[delivery.packet_id]
+                self.forget(delivery)
+                self.withhold(delivery)
+                return
+            message = rewritten
+        core.counters.mqtt_publish_sent += 1
+        self.output.add(
+            publish(
+                message.topic,
+                message.payload,
+                delivery.qos,
+                delivery.packet_id,
+                delivery.retain,
+                True,
+            )
+        )
+
+    # Acknowledgements
+
+    # What a message in flight is not acknowledged with would leave it there for ever, one place less in the window.
+
+    def on_puback(self, packet_id: int) -> None:
+        """QoS 1 is done; an unknown id is ignored.
+
+        Raises:
+            ProtocolError: the message is of QoS 2.
+        """
+        delivery = self.inflight.get(packet_id)
+        if delivery is None:
+            self.core.counters.mqtt_puback_invalid_error += 1
+            self.tell_unknown("PUBACK", packet_id)
+            return
+        if delivery.qos != 1:
+            raise wrong_kind("PUBACK", delivery)
+        del self.inflight[packet_id]
+        self.finish(delivery)
+
+    def on_pubrec(self, packet_id: int) -> None:
+        """QoS 2: answers PUBREL, also for an id that is unknown [MQTT-4.3.3-1].
+
+        Raises:
+            ProtocolError: the message is of QoS 1.
+        """
+        delivery = self.inflight.get(packet_id)
+        if delivery is None:
+            self.core.counters.mqtt_pubrec_invalid_error += 1
+            self.tell_unknown("PUBREC", packet_id)
+        elif delivery.qos != 2:
+            raise wrong_kind("PUBREC", delivery)
+        elif not delivery.released:
+            # At the end of the dict, so that PUBRELs are repeated in the order of their PUBRECs
+            # [MQTT-4.6.0-4].
+            del self.inflight[packet_id]
+            self.inflight[packet_id] = delivery
+            self.inflight_bytes -= delivery.message.length()
+            store = self.core.store
+            if delivery.order and store is not None:
+                order = self.next_order
+                self.next_order = order + 1
+                store.put_released(self.session, delivery, order)
+                self.output.barrier = store.barrier()
+            delivery.released = True
+            delivery.message = NO_MESSAGE
+        output = self.output
+        self.core.counters.mqtt_pubrel_sent += 1
+        output.pieces.append(PUBREL_HEAD)
+        output.pieces.append(PACKET_IDS[packet_id])
+        output.touch()
+
+    def on_pubcomp(self, packet_id: int) -> None:
+        """QoS 2 is done; an unknown id is ignored.
+
+        Raises:
+            ProtocolError: the message was not released, or is of QoS 1.
+        """
+        delivery = self.inflight.get(packet_id)
+        if delivery is None:
+            self.core.counters.mqtt_pubcomp_invalid_error += 1
+            self.tell_unknown("PUBCOMP", packet_id)
+            return
+        if not delivery.released:
+            raise wrong_kind("PUBCOMP", delivery)
+        del self.inflight[packet_id]
+        self.finish(delivery)
+
+    def tell_unknown(self, packet: str, packet_id: int) -> None:
+        if log.isEnabledFor(logging.DEBUG):
+            text = "%s of an unknown packet id client=%s packet_id=%d"
+            log.debug(text, packet, self.client_id, packet_id)
+
+    def finish(self, delivery: Delivery) -> None:
+        self.forget(delivery)
+        self.on_window_open()
+
+    def forget(self, delivery: Delivery) -> None:
+        """A delivery is in flight no more; it has left `inflight`."""
+        if not delivery.released:
+            self.inflight_bytes -= delivery.message.length()
+        store = self.core.store
+        if delivery.order and store is not None:
+            store.remove_inflight(self.session, delivery)
+
+    # Connections come and go
+
+    def load_inflight(self) -> None:
+        """Loads the unacknowledged deliveries of before the broker's start, once."""
+        store = self.core.store
+        if not self.inflight_is_stored or store is None:
+            return
+        self.inflight_is_stored = False
+        for delivery in store.load_inflight(self.session, self.first_order):
+            self.inflight[delivery.packet_id] = delivery
+            self.last_packet_id = delivery.packet_id
+        self.count_inflight()
+
+    def retry(self, now: float) -> None:
+        """Repeats what was sent `retry_interval` ago or longer and is not acknowledged."""
+        if self.output.blocked:
+            return
+        oldest = now - self.options.retry_interval
+        for delivery in list(self.inflight.values()):
+            if delivery.sent_at <= oldest:
+                self.send_again(delivery)
+        self.on_window_open()
+
+    # Hooks
+
+    def rewrite(self, message: Message, qos: int, retain: bool) -> Message | None:
+        """What on_deliver makes of a message; the queue keeps the original. None: it is kept back."""
+        hook = self.core.hooks.on_deliver
+        if hook is None:
+            return message
+        seen = SeenMessage(message.topic.decode(), message.payload, qos, retain)
+        try:
+            changes = hook(self.username, self.subscriber_id(), seen)
+        except Exception as error:  # noqa: BLE001 - contained, whatever it is
+            self.core.hook_failed("on_deliver", error)
+            return message
+        if changes is None:
+            return message
+        if isinstance(changes, Refuse):
+            return None
+        topic = message.topic if changes.topic is None else changes.topic.encode()
+        payload = message.payload if changes.payload is None else changes.payload
+        return Message(topic, payload, message.qos, message.retain)
+
+    def subscriber_id(self) -> SubscriberId:
+        """Who this is to plugins."""
+        # The queue of a session that is on its way to another node has a NUL in front: see `Registry.detach`.
+        return SubscriberId(self.client_id.lstrip("\0"), self.mountpoint)
+
+
+def wrong_kind(packet: str, delivery: Delivery) -> ProtocolError:
+    """What ends a connection that acknowledges a message with another packet than that which is due."""
+    due = "PUBCOMP" if delivery.released else "PUBACK" if delivery.qos == 1 else "PUBREC"
+    text = (
+        f"{packet} for packet id {delivery.packet_id} of QoS {delivery.qos}, of which {due} is due"
+    )
+    return ProtocolError(text, "MQTT-4.8.0-1")

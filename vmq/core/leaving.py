@@ -1,0 +1,46 @@
+"""The subscriptions of a session that has ended leave the trie in steps: a client may have a hundred thousand."""
+
+from typing import Final
+
+from vmq.core.context import Core
+from vmq.core.queue import Queue
+from vmq.core.trie import RouteCache, Trie
+from vmq.mqtt.message import Message
+
+#: Filters of one step.
+FILTERS_A_STEP: Final = 256
+
+
+class Leaving:
+    """The end of one session's subscriptions. What they match meanwhile goes to nobody."""
+
+    def __init__(
+        self, core: Core, trie: Trie, routes: RouteCache, queue: Queue, filters: list[str]
+    ) -> None:
+        self.core = core
+        self.trie = trie
+        self.routes = routes
+        self.queue = queue
+        self.filters = filters
+        self.position: int = 0
+        queue.ended = True
+        queue.set_gate(nobody)
+
+    def step(self) -> None:
+        """Takes the next filters out, and asks for another step if there are more."""
+        core, queue = self.core, self.queue
+        filters = self.filters[self.position : self.position + FILTERS_A_STEP]
+        self.position += len(filters)
+        for topic_filter in filters:
+            self.trie.unsubscribe(topic_filter, queue.client_id, queue)
+            self.routes.filter_changed(topic_filter)
+        hook = core.hooks.on_topic_unsubscribed
+        if hook is not None and filters:
+            core.tell("on_topic_unsubscribed", hook, queue.subscriber_id(), filters)
+        if self.position < len(self.filters):
+            core.call_soon(self.step)
+
+
+def nobody(_message: Message, _qos: int, _retain: bool) -> bool:
+    """A gate that lets nothing in."""
+    return False

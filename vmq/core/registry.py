@@ -1,0 +1,713 @@
+"""Who is registered, and what a publish does: take over, subscribe, retain, route.
+
+A `Subscriber` is a client id with its session. It lives as long as the session does: with clean
+session 1 as long as its connection, else until it expires or the client asks for a clean one.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from vmq_hooks.types import SubscriberId
+
+from vmq.core.context import CHANGED, CLAIMED, ENDED, Core
+from vmq.core.leaving import Leaving
+from vmq.core.limits import Flapping
+from vmq.core.output import Output
+from vmq.core.queue import Queue
+from vmq.core.retained import RetainedMessages, RetainedWalk
+from vmq.core.retained_burst import allowance_for
+from vmq.core.trie import Group, Route, RouteCache, Subscription, Trie
+from vmq.mqtt.decoder import Decoder
+from vmq.mqtt.message import Delivery, Message
+from vmq.mqtt.packet_ids import PacketIds
+from vmq.mqtt.packets import ProtocolError
+from vmq.mqtt.topics import decode_topic_name, split_shared
+from vmq.store.store import StoredSession, StoreError, scope_of
+
+log = logging.getLogger("vmq.registry")
+
+#: The owner of sessions of clients inside the broker's own process: no user has such a name [MQTT-1.5.3-2].
+OURS: Final = "\0"
+
+
+class Subscriber:
+    """One client id and its session."""
+
+    def __init__(self, client_id: str, queue: Queue) -> None:
+        self.client_id = client_id
+        self.queue = queue
+        self.subscriptions: dict[str, Subscription] = {}
+        #: The connection that has the session, if any.
+        self.output: Output | None = None
+        #: Packet ids of QoS 2 messages received and not released [MQTT-4.3.3-2].
+        self.received: PacketIds | None = None
+        self.received_is_stored = False
+        #: The user whose durable session it is, "" if that is a client without user name; None: nobody knows yet.
+        self.owner: str | None = None
+
+    def is_of_another(self, user: str) -> bool:
+        """Whether it is a durable session of a user, and not of this one."""
+        return self.queue.durable and bool(self.owner) and self.owner != user
+
+    def is_shared(self) -> bool:
+        """Whether it is a member of a share group."""
+        return any(each.group for each in self.subscriptions.values())
+
+    def received_ids(self, core: Core) -> PacketIds:
+        """The QoS 2 packet ids, loaded from the store when first asked for after a restart."""
+        received = self.received
+        if received is None:
+            self.received = received = PacketIds()
+            store = core.store
+            if self.received_is_stored and store is not None:
+                received.update(store.load_received(self.queue.session))
+                self.received_is_stored = False
+        return received
+
+    def known_ids(self, core: Core) -> list[int]:
+        """Those of them whose messages need not come again: no stream lacks them."""
+        received = self.received_ids(core).sorted()
+        receipts = core.receipts
+        if receipts is None:
+            return received
+        session = self.queue.session
+        return [packet_id for packet_id in received if not receipts.lacks(session, packet_id)]
+
+
+class Registry:
+    """All subscribers, subscriptions and retained messages of one mountpoint."""
+
+    def __init__(
+        self,
+        core: Core,
+        wake: Callable[[Queue], None],
+        purge: Callable[[bytes], None],
+        mountpoint: str = "",
+    ) -> None:
+        """`wake` is handed to the queues; `purge` is told of ended durable sessions."""
+        self.mountpoint = mountpoint
+        #: Stands in front of client ids and topics in the store.
+        self.scope = scope_of(mountpoint)
+        self.raw_scope = self.scope.encode()
+        self.core = core
+        self.wake = wake
+        self.purge = purge
+        self.trie = Trie()
+        self.trie.core = core
+        if core.find_nodes is not None:
+            self.trie.find_remote = core.find_nodes(mountpoint)
+        self.routes = RouteCache(self.trie, core.options.topic_cache)
+        self.retained = RetainedMessages()
+        options = core.options
+        self.flapping = Flapping(
+            options.flapping_limit, options.flapping_window, options.flapping_ban
+        )
+        self.subscribers: dict[str, Subscriber] = {}
+        #: Durable sessions without a connection, the one that left first in front:
+        #: client id -> milliseconds of wall clock time.
+        self.offline: dict[str, int] = {}
+
+    def named(self, client_id: str) -> tuple[str, tuple[str, ...]]:
+        """How the log names a client: a template, and its values. The default mountpoint goes without saying."""
+        if not self.mountpoint:
+            return "client=%s", (client_id,)
+        return "client=%s mountpoint=%s", (client_id, self.mountpoint)
+
+    # Sessions
+
+    def register(
+        self, client_id: str, clean: bool, output: Output, user: str = ""
+    ) -> tuple[Subscriber, bool]:
+        """Gives a connection its session (section 3.1.4), which is the user's from now on.
+
+        Returns the subscriber and whether a session was present. The caller sends the CONNACK and
+        then calls `subscriber.queue.go_online`.
+        """
+        existing = self.subscribers.get(client_id)
+        if existing is not None and existing.output is not None:
+            self.core.counters.takeovers += 1
+            existing.output.close("taken over by a new connection of the client id [MQTT-3.1.4-2]")
+            existing = self.subscribers.get(client_id)
+        if existing is not None and clean:
+            self.end_session(existing)
+            existing = None
+        present = existing is not None
+        if existing is None:
+            existing = self.create(client_id, clean, user)
+        else:
+            self.offline.pop(client_id, None)
+        existing.owner = user
+        existing.output = output
+        store = self.core.store
+        if existing.queue.durable and store is not None:
+            store.put_session(self.scope + client_id, existing.queue.session, 0, user)
+            output.barrier = store.barrier()
+        if self.core.on_subscriber is not None:
+            self.core.on_subscriber(CLAIMED, self, existing, "")
+        return existing, present
+
+    def refuses(self, client_id: str) -> bool:
+        """Whether a client's durable session is one of which something cannot be read, or may be."""
+        store = self.core.store
+        if store is None or (store.damage is None and not store.refused):
+            return False
+        existing = self.subscribers.get(client_id)
+        if existing is not None:
+            return existing.queue.durable and store.refuses_session(existing.queue.session)
+        damage = store.damage
+        return damage is not None and damage.covers(b"s" + self.raw_scope + client_id.encode())
+
+    def create(self, client_id: str, clean: bool, owner: str | None = None) -> Subscriber:
+        store = self.core.store
+        number = b""
+        if not clean and store is not None:
+            number = store.create_session(self.scope + client_id, owner)
+        queue = Queue(client_id, self.core, number, self.wake)
+        queue.mountpoint = self.mountpoint
+        subscriber = Subscriber(client_id, queue)
+        self.own(subscriber, owner)
+        self.subscribers[client_id] = subscriber
+        self.core.counters.queue_setup += 1
+        return subscriber
+
+    def own(self, subscriber: Subscriber, owner: str | None) -> None:
+        """A session is this user's from now on; who stores it is the caller's business."""
+        subscriber.owner = owner
+        subscriber.queue.username = owner if owner and owner != OURS else None
+
+    def learn_owner(self, subscriber: Subscriber, owner: str) -> None:
+        """Whose a durable session is comes to be known, of one that nobody is connected with."""
+        self.own(subscriber, owner)
+        store = self.core.store
+        if store is not None:
+            since = self.offline.get(subscriber.client_id, 0)
+            session = subscriber.queue.session
+            store.put_session(self.scope + subscriber.client_id, session, since, owner)
+
+    def restore(self, stored: StoredSession) -> None:
+        """Brings back a durable session at the start of the broker."""
+        queue = Queue(stored.client_id, self.core, stored.number, self.wake)
+        queue.mountpoint = self.mountpoint
+        queue.restore(stored.first, stored.last, stored.last_order, stored.first_order or 1)
+        subscriber = Subscriber(stored.client_id, queue)
+        subscriber.received_is_stored = True
+        self.own(subscriber, stored.owner)
+        self.subscribers[stored.client_id] = subscriber
+        for topic_filter, qos in stored.subscriptions:
+            self.add_subscription(subscriber, topic_filter, qos)
+        self.offline[stored.client_id] = stored.offline_at or self.now_ms()
+
+    def adopt(
+        self, client_id: str, subscriptions: dict[str, int], owner: str | None = None
+    ) -> Subscriber:
+        """Makes a durable session that nobody is connected with, of what other nodes know of it."""
+        subscriber = self.create(client_id, False, owner)
+        self.offline[client_id] = now = self.now_ms()
+        store = self.core.store
+        if store is not None:
+            store.put_session(self.scope + client_id, subscriber.queue.session, now, owner)
+        for topic_filter, qos in subscriptions.items():
+            self.subscribe(subscriber, topic_filter, qos)
+        return subscriber
+
+    # A session on its way to another node is here and is not: its messages and subscriptions are, nobody can have it.
+
+    def detach(self, subscriber: Subscriber) -> None:
+        """Takes a durable session that nobody is connected with out, and leaves its queue subscribed."""
+        queue = subscriber.queue
+        self.move_subscriptions(subscriber, "\0" + subscriber.client_id)
+        self.offline.pop(subscriber.client_id, None)
+        del self.subscribers[subscriber.client_id]
+        self.core.counters.queue_teardown += 1
+        # What a share group would choose it for goes to other members.
+        for topic_filter, subscription in subscriber.subscriptions.items():
+            if subscription.group:
+                self.trie.unsubscribe(topic_filter, queue.client_id)
+
+    def attach(self, subscriber: Subscriber) -> None:
+        """Takes it back."""
+        self.move_subscriptions(subscriber, subscriber.client_id)
+        self.offline[subscriber.client_id] = self.now_ms()
+        self.subscribers[subscriber.client_id] = subscriber
+        self.core.counters.queue_setup += 1
+
+    def forget(self, subscriber: Subscriber) -> None:
+        """Ends it, here."""
+        for topic_filter in subscriber.subscriptions:
+            self.trie.unsubscribe(topic_filter, subscriber.queue.client_id)
+            self.routes.filter_changed(topic_filter)
+        store = self.core.store
+        if store is not None:
+            queue = subscriber.queue
+            first, order = queue.stored_from()
+            if subscriber.client_id not in self.subscribers:
+                store.end_session(self.scope + subscriber.client_id, queue.session, first, order)
+            else:  # it is here again, under another number
+                store.leave_to_purge(queue.session, first, order)
+            self.purge(queue.session)
+
+    def move_subscriptions(self, subscriber: Subscriber, name: str) -> None:
+        """Has the trie know the session's subscriptions by another name."""
+        queue = subscriber.queue
+        before = queue.client_id
+        for topic_filter in subscriber.subscriptions:
+            self.trie.unsubscribe(topic_filter, before)
+        queue.client_id = name
+        for topic_filter, subscription in subscriber.subscriptions.items():
+            self.trie.subscribe(topic_filter, subscription)
+            self.routes.filter_changed(topic_filter)
+
+    def unregister(self, subscriber: Subscriber) -> None:
+        """The subscriber's connection ended."""
+        subscriber.output = None
+        queue = subscriber.queue
+        groups = self.groups_with_others(subscriber)
+        shared = queue.take_shared(groups) if groups else []
+        on_subscriber = self.core.on_subscriber
+        if queue.durable:
+            queue.go_offline()
+            now = self.now_ms()
+            self.offline[subscriber.client_id] = now
+            store = self.core.store
+            if store is not None:
+                name = self.scope + subscriber.client_id
+                store.put_session(name, queue.session, now, subscriber.owner)
+            if on_subscriber is not None and subscriber.is_shared():
+                on_subscriber(CHANGED, self, subscriber, "")
+            hook = self.core.hooks.on_client_offline
+            if hook is not None:
+                self.core.tell("on_client_offline", hook, queue.subscriber_id())
+        else:
+            queue.leave_output()
+            self.end_session(subscriber)
+            gone = self.core.hooks.on_client_gone
+            if gone is not None:
+                self.core.tell("on_client_gone", gone, queue.subscriber_id())
+        for delivery in shared:
+            self.redeliver(delivery)
+
+    def groups_with_others(self, subscriber: Subscriber) -> set[str]:
+        """The subscriber's share groups in which another member can take its place now.
+
+        That is a connected one, or, if the subscriber's session ends, a durable one that is away.
+        """
+        queue = subscriber.queue
+        is_elsewhere = self.core.is_elsewhere
+        names: set[str] = set()
+        for topic_filter, subscription in subscriber.subscriptions.items():
+            group = self.trie.find_group(topic_filter) if subscription.group else None
+            if group is None:
+                continue
+            if is_elsewhere is not None and is_elsewhere(self, topic_filter, not queue.durable):
+                names.add(topic_filter)
+                continue
+            for member in group.order:
+                other = member.queue
+                if other is queue or other.ended:
+                    continue
+                if other.online or not queue.durable:
+                    names.add(topic_filter)
+                    break
+        return names
+
+    def end_session(self, subscriber: Subscriber) -> None:
+        """Forgets a session with its subscriptions and messages."""
+        client_id = subscriber.client_id
+        queue = subscriber.queue
+        filters = list(subscriber.subscriptions)
+        leaving = Leaving(self.core, self.trie, self.routes, queue, filters)
+        subscriber.subscriptions = {}
+        self.offline.pop(client_id, None)
+        self.core.counters.queue_teardown += 1
+        if self.subscribers.get(client_id) is subscriber:
+            del self.subscribers[client_id]
+        store = self.core.store
+        if queue.durable and store is not None:
+            first, order = queue.stored_from()
+            store.end_session(self.scope + client_id, queue.session, first, order)
+            self.purge(queue.session)
+        if self.core.on_subscriber is not None:
+            self.core.on_subscriber(ENDED, self, subscriber, "")
+        leaving.step()
+
+    def expire(self) -> int:
+        """Ends the durable sessions that were away too long; returns how many."""
+        limit = self.core.options.persistent_client_expiration
+        if limit <= 0:
+            return 0
+        oldest = self.now_ms() - int(limit * 1000)
+        expired = [client_id for client_id, since in self.offline.items() if since <= oldest]
+        for client_id in expired:
+            self.end_session(self.subscribers[client_id])
+            self.core.counters.client_expired += 1
+            hook = self.core.hooks.on_session_expired
+            if hook is not None:
+                who = SubscriberId(client_id, self.mountpoint)
+                self.core.tell("on_session_expired", hook, who)
+        return len(expired)
+
+    def now_ms(self) -> int:
+        return int(self.core.wall_clock() * 1000)
+
+    # Subscriptions
+
+    def subscribe(self, subscriber: Subscriber, topic_filter: str, qos: int) -> None:
+        """Adds or replaces a subscription [MQTT-3.8.4-3]."""
+        self.add_subscription(subscriber, topic_filter, qos)
+        store = self.core.store
+        queue = subscriber.queue
+        if queue.durable and store is not None:
+            store.put_subscription(queue.session, topic_filter, qos)
+            if subscriber.output is not None:
+                subscriber.output.barrier = store.barrier()
+        if self.core.on_subscriber is not None:
+            self.core.on_subscriber(CHANGED, self, subscriber, topic_filter)
+
+    def add_subscription(self, subscriber: Subscriber, topic_filter: str, qos: int) -> None:
+        present = subscriber.subscriptions.get(topic_filter)
+        if present is not None:
+            if present.qos == qos:
+                return
+            present.qos = qos  # the trie and the group hold the same object
+        else:
+            group, _ = split_shared(topic_filter)
+            subscription = Subscription(subscriber.queue, qos, topic_filter if group else "")
+            subscriber.subscriptions[topic_filter] = subscription
+            before = self.trie.size()
+            self.trie.subscribe(topic_filter, subscription)
+            self.core.memory_grown += self.trie.size() - before
+        self.routes.filter_changed(topic_filter)
+
+    def unsubscribe(self, subscriber: Subscriber, topic_filter: str) -> bool:
+        """Removes the subscription to exactly this filter [MQTT-3.10.4-1]; False if none."""
+        if subscriber.subscriptions.pop(topic_filter, None) is None:
+            return False
+        self.trie.unsubscribe(topic_filter, subscriber.client_id)
+        self.routes.filter_changed(topic_filter)
+        store = self.core.store
+        queue = subscriber.queue
+        if queue.burst is not None:
+            queue.deliver_retained(topic_filter, [], 0, 0)
+        if queue.durable and store is not None:
+            store.remove_subscription(queue.session, topic_filter)
+            if subscriber.output is not None:
+                subscriber.output.barrier = store.barrier()
+        if self.core.on_subscriber is not None:
+            self.core.on_subscriber(CHANGED, self, subscriber, topic_filter)
+        return True
+
+    def walk_retained(self, topic_filter: str) -> RetainedWalk | None:
+        """Goes over the retained messages that a new subscription brings: a shared one none."""
+        return None if split_shared(topic_filter)[0] else self.retained.walk(topic_filter)
+
+    def send_retained(
+        self, subscriber: Subscriber, topic_filter: str, found: list[Message], qos: int, first: bool
+    ) -> None:
+        """Sends some of what a new subscription brings, the `first` of it in place of what an earlier one left."""
+        allowance = allowance_for(self.retained.count)
+        subscriber.queue.deliver_retained(topic_filter, found, qos, allowance, not first)
+
+    def wants(self, queue: Queue, topic: bytes, group: str) -> bool:
+        """Whether a session is subscribed to a topic; to the share group, of what that has chosen it for."""
+        if not group:
+            return self.trie.has(topic.decode(), queue.client_id)
+        found = self.trie.find_group(group)
+        return found is not None and queue.client_id in found.members
+
+    # Messages
+
+    def route(self, topic: bytes) -> Route:
+        """The route of a topic's raw bytes, validated and up to date.
+
+        Raises:
+            ProtocolError: the bytes are no topic name.
+        """
+        route = self.routes.find(topic)
+        if route is None:
+            text = decode_topic_name(topic)
+            limit = self.core.options.topic_max_depth
+            if limit and text.count("/") >= limit:
+                raise ProtocolError("topic of more levels than topic_max_depth", "MQTT-4.8.0-1")
+            route = Route(topic, text)
+            if self.core.find_taps is not None and not self.mountpoint:
+                route.taps = self.core.find_taps(text)
+            self.trie.resolve(route)
+            self.routes.keep(route)
+        return route
+
+    def tap(
+        self,
+        route: Route,
+        message: Message,
+        client_id: str,
+        names: frozenset[str] | None = None,
+    ) -> int:
+        """Hands a message to the streams that keep its topic, before it is handed on.
+
+        Args:
+            route: its topic's.
+            message: the message.
+            client_id: its publisher's.
+            names: of the streams that lack it; None: it is new to all.
+
+        Returns:
+            The commit of the streams that an acknowledgement has to wait for; 0 if none.
+
+        Raises:
+            StoreError: a stream cannot take a message that asks for an acknowledgement.
+        """
+        self.core.feeds_streams = True
+        now = int(self.core.wall_clock() * 1_000_000)
+        commit = 0
+        taps = route.taps
+        if names is not None:
+            taps = [tap for tap in taps if tap.name in names]
+        if message.qos and len(taps) > 1:
+            # All or none: a message that comes again must not be twice in some of the streams. Twice,
+            # since making room for one may take away the room of another, though only once.
+            for _ in (1, 2):
+                for tap in taps:
+                    if not tap.has_room(route.topic, message.payload, client_id):
+                        tap.refuse(message.qos, 1)
+                        raise StoreError("a stream cannot write")
+        for tap in taps:
+            number: int = tap.append(
+                route.topic, message.payload, message.qos, message.retain, client_id, now
+            )
+            if number > commit:
+                commit = number
+            elif number < 0 and message.qos:
+                raise StoreError("a stream cannot write")
+        return commit
+
+    def tap_run(self, route: Route, payloads: list[bytes], client_id: str) -> None:
+        """The same for a run of messages at QoS 0, which the streams take or drop."""
+        self.core.feeds_streams = True
+        now = int(self.core.wall_clock() * 1_000_000)
+        for tap in route.taps:
+            if len(payloads) == 1:
+                tap.append(route.topic, payloads[0], 0, False, client_id, now)
+            else:
+                tap.append_run(route.topic, payloads, 0, False, client_id, now)
+
+    def publish(self, route: Route, message: Message, policy: str = "") -> None:
+        """Keeps a retained message, then hands the message to every matching queue and to other nodes.
+
+        `policy` is the publisher's for share groups; "" is the broker's.
+        """
+        if message.retain:
+            self.retain(route.text, message)
+        self.deliver(route, message)
+        groups = route.groups
+        if groups:
+            self.core.counters.router_matches_local += len(groups)
+            self.core.work += len(groups)
+            for group in groups:
+                self.deliver_to_member(group, message, policy)
+        forward = self.core.forward
+        if forward is not None and (route.nodes or route.shared):
+            forward(self, route, message, policy)
+
+    def deliver(self, route: Route, message: Message) -> None:
+        """Hands a message to the queues of this broker that it is for, share groups apart."""
+        options = self.core.options
+        published = message.qos
+        count = len(route.targets)
+        self.core.counters.router_matches_local += count
+        self.core.work += count
+        if route.stored_copies > 1 and (published or options.upgrade_outgoing_qos):
+            message.share = True
+        for target in route.targets:
+            qos = target.qos
+            if published < qos and not target.queue.options.upgrade_outgoing_qos:
+                qos = published
+            queue = target.queue
+            if qos == 0 and queue.fast:
+                queue.send_quick(message, False)
+            else:
+                queue.deliver(message, qos, False, "")
+
+    def deliver_run(self, route: Route, frames: bytes, count: int) -> None:
+        """The same for a run of PUBLISH packets at QoS 0 on one topic.
+
+        Raises:
+            StoreError: some of them concern the store, which cannot write or is far behind.
+        """
+        core = self.core
+        counters = core.counters
+        targets = route.targets
+        counters.router_matches_local += len(targets) * count
+        core.work += len(targets)
+        messages: list[Message] | None = None
+        for target in targets:
+            queue = target.queue
+            if queue.fast:
+                output = queue.output
+                output.pieces.append(frames)
+                counters.mqtt_publish_sent += count
+                counters.queue_message_in += count
+                if not output.touched:
+                    output.touched = True
+                    output.outbox.touched.append(output)
+            else:
+                if messages is None:
+                    if core.options.upgrade_outgoing_qos:
+                        self.check_store(route, False)
+                    messages = split_run(frames, route)
+                qos = target.qos if queue.options.upgrade_outgoing_qos else 0
+                for message in messages:
+                    queue.deliver(message, qos, False, "")
+
+    def check_store(self, route: Route, retain: bool) -> None:
+        """Refuses what would have to be stored while it cannot be [MQTT-4.8.0-2].
+
+        Taken and never acknowledged, it would be sent again and again, and be kept each time.
+
+        Raises:
+            StoreError: the message concerns the store, which cannot write or is far behind.
+        """
+        store = self.core.store
+        if store is not None and store.refuses(self.core.options.max_uncommitted_writes):
+            if retain or route.is_stored():
+                raise StoreError(store.why_refused())
+
+    def retain(self, topic: str, message: Message) -> None:
+        """Keeps the message, or erases the topic's if the payload is empty [MQTT-3.3.1-10]: here and on all nodes."""
+        if self.keep_retained(topic, message) and self.core.on_retained is not None:
+            self.core.on_retained(self, message)
+
+    def keep_retained(self, topic: str, message: Message) -> bool:
+        """The same on this node alone; False if the limits on retained messages leave no room."""
+        store = self.core.store
+        if message.payload:
+            if not self.may_retain(topic, message):
+                return False
+            before = self.retained.size()
+            self.retained.keep(topic, message)
+            self.core.memory_grown += max(0, self.retained.size() - before)
+            if store is not None:
+                store.put_retained(message, self.raw_scope)
+        elif self.retained.clear(topic) and store is not None:
+            store.remove_retained(message.topic, self.raw_scope)
+        return True
+
+    def may_retain(self, topic: str, message: Message) -> bool:
+        """Whether the limits on retained messages leave room; else it is only handed on."""
+        options = self.core.options
+        retained = self.retained
+        longest = self.core.max_retained_payload
+        if longest and len(message.payload) > longest:
+            self.core.counters.retain_refused += 1
+            text = 'not retained topic="%s": its payload has %d bytes, a cluster keeps up to %d'
+            log.warning(text, topic[:200], len(message.payload), longest)
+            return False
+        if not options.max_retained_messages and not options.max_retained_bytes:
+            return True
+        present = retained.get(topic)
+        count = retained.count + (0 if present is not None else 1)
+        size = retained.size_with(topic, len(message.payload), present)
+        if (options.max_retained_messages and count > options.max_retained_messages) or (
+            options.max_retained_bytes and size > options.max_retained_bytes
+        ):
+            self.core.counters.retain_refused += 1
+            log.warning(
+                'not retained topic="%s": max_retained_messages or max_retained_bytes is reached',
+                topic,
+            )
+            return False
+        return True
+
+    def may_subscribe(self, subscriber: Subscriber, topic_filter: str) -> bool:
+        """Whether the limits on subscriptions leave room for one more."""
+        options = self.core.options
+        limit = options.max_subscriptions_per_client
+        subscriptions = subscriber.subscriptions
+        if limit and len(subscriptions) >= limit and topic_filter not in subscriptions:
+            reason = "max_subscriptions_per_client"
+        elif (
+            options.max_subscription_bytes
+            and topic_filter not in subscriptions
+            and self.trie.size_with(topic_filter) > options.max_subscription_bytes
+        ):
+            reason = "max_subscription_bytes"
+        elif (
+            options.topic_max_depth
+            and split_shared(topic_filter)[1].count("/") >= options.topic_max_depth
+        ):
+            reason = "topic_max_depth"
+        elif (
+            options.topic_max_plus
+            and topic_filter.count("+") > options.topic_max_plus
+            and split_shared(topic_filter)[1].split("/").count("+") > options.topic_max_plus
+        ):
+            reason = "topic_max_plus"
+        else:
+            return True
+        self.core.counters.subscriptions_refused += 1
+        name, values = self.named(subscriber.client_id)
+        text = "subscription refused " + name + ' filter="%s": %s is reached'
+        log.warning(text, *values, topic_filter[:200], reason)
+        return False
+
+    def deliver_to_member(self, group: Group, message: Message, policy: str = "") -> bool:
+        """Gives a message to one member of a share group; `policy` is the publisher's, "" the broker's.
+
+        A connected member with nothing waiting is preferred, then any connected one, then a durable
+        session that is away. On one node every policy but the choice among nodes is the same.
+        """
+        members = group.order
+        count = len(members)
+        start = self.core.choose(count) if count > 1 else 0
+        chosen: Subscription | None = None
+        for offset in range(count):
+            member = members[(start + offset) % count]
+            queue = member.queue
+            if not queue.online:
+                if chosen is None and not queue.ended:
+                    chosen = member
+                continue
+            ready = not queue.output.blocked and not queue.has_waiting() and queue.window_open()
+            if ready:
+                chosen = member
+                break
+            if chosen is None or not chosen.queue.online:
+                chosen = member
+        if chosen is None:
+            return False
+        qos = chosen.qos
+        if message.qos < qos and not chosen.queue.options.upgrade_outgoing_qos:
+            qos = message.qos
+        chosen.queue.deliver(message, qos, False, group.name)
+        return True
+
+    def redeliver(self, delivery: Delivery) -> None:
+        """Another member of the share group gets what its first choice can no longer handle.
+
+        A connected one here, or on another node; else one that is away, here or there.
+        """
+        name = delivery.group
+        message = delivery.message
+        group = self.trie.find_group(name)
+        give_elsewhere = self.core.give_elsewhere
+        if give_elsewhere is not None and (group is None or not group.is_online()):
+            if give_elsewhere(self, name, message, group is None):
+                return
+        if group is not None:
+            self.deliver_to_member(group, message)
+
+
+def split_run(frames: bytes, route: Route) -> list[Message]:
+    """The messages of a run of PUBLISH packets at QoS 0 on one topic."""
+    return [Message(route.topic, payload, 0, False) for payload in payloads_of(frames, route)]
+
+
+def payloads_of(frames: bytes, route: Route) -> list[bytes]:
+    """The payloads of such a run."""
+    decoder = Decoder()
+    decoder.feed(frames)
+    skip = len(route.field)
+    payloads: list[bytes] = []
+    while decoder.next():
+        payloads.append(decoder.data[decoder.body + skip : decoder.end])
+    return payloads

@@ -1,0 +1,541 @@
+"""The subscription trie, and the cache of routes that makes a walk of it rare.
+
+A node stands where a topic filter ends, or where several part: levels in between have no nodes. Most nodes of a large
+broker have one child and one subscriber at most, so both have a slot of their own before a dict is made.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+from vmq.core.context import Core
+from vmq.core.queue import Queue
+from vmq.mqtt.topics import common_words, has_wildcard, joined, split_shared, stands_at, text_size
+
+#: Bytes of a node beside its text, and of a subscription beside that of its filter, which its subscriber keeps too:
+#: measured, as RSS, with many short filters (tests/attacks/test_memory.py).
+NODE_SIZE: Final = 200
+SUBSCRIPTION_SIZE: Final = 230
+#: What a member of a share group has besides.
+SHARED_SIZE: Final = 400
+#: Nodes that a further filter makes at most: its own, one where it parts from others, and one for #.
+MOST_NEW_NODES: Final = 3
+
+
+#: Bytes of a topic of which something is remembered. Longer ones are rare, and would fill the memory.
+LONGEST_KEPT: Final = 512
+
+
+class Subscription:
+    """A subscriber's wish for one filter.
+
+    `group` is empty, or the whole filter if that is `$share/name/filter`.
+    """
+
+    def __init__(self, queue: Queue, qos: int, group: str) -> None:
+        self.queue = queue
+        self.qos = qos
+        self.group = group
+
+
+class Group:
+    """The members of one shared subscription, whose name is the whole `$share/name/filter`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.members: dict[str, Subscription] = {}
+        #: The members in a list, for a choice by number.
+        self.order: list[Subscription] = []
+
+    def is_online(self) -> bool:
+        """Whether any member is connected."""
+        return any(member.queue.online for member in self.order)
+
+
+class Node:
+    """The end of a filter, or where several part. `plus` and `hash` are the children for the wildcards.
+
+    `rest` are the levels between the word that leads here and the node, joined by /, and None if there are none. It
+    may have + among them, and never #.
+    """
+
+    def __init__(self, rest: str | None) -> None:
+        self.rest = rest
+        self.word = ""
+        self.child: Node | None = None
+        self.children: dict[str, Node] | None = None
+        self.plus: Node | None = None
+        self.hash: Node | None = None
+        self.one: Subscription | None = None
+        self.many: dict[str, Subscription] | None = None
+        self.groups: dict[str, Group] | None = None
+
+    def find(self, word: str) -> "Node | None":
+        """The child for a word that is no wildcard."""
+        children = self.children
+        if children is not None:
+            return children.get(word)
+        if self.child is not None and self.word == word:
+            return self.child
+        return None
+
+    def step(self, word: str) -> "Node | None":
+        """The child for any word of a filter."""
+        if word == "+":
+            return self.plus
+        if word == "#":
+            return self.hash
+        return self.find(word)
+
+    def put(self, word: str, node: "Node") -> None:
+        """Makes a node the child for any word of a filter, in the place of the one that is there, if any."""
+        if word == "+":
+            self.plus = node
+        elif word == "#":
+            self.hash = node
+        elif self.children is not None:
+            self.children[sys.intern(word)] = node
+        elif self.child is None or self.word == word:
+            self.word = sys.intern(word)
+            self.child = node
+        else:
+            self.children = {self.word: self.child, sys.intern(word): node}
+            self.word = ""
+            self.child = None
+
+    def cut(self, word: str) -> None:
+        """Removes the child for a word."""
+        if word == "+":
+            self.plus = None
+        elif word == "#":
+            self.hash = None
+        elif self.children is not None:
+            del self.children[word]
+            if not self.children:
+                self.children = None
+        else:
+            self.child = None
+            self.word = ""
+
+    def is_empty(self) -> bool:
+        return (
+            self.child is None
+            and self.children is None
+            and self.plus is None
+            and self.hash is None
+            and self.one is None
+            and self.many is None
+            and self.groups is None
+        )
+
+    def add(self, client_id: str, subscription: Subscription) -> bool:
+        """Adds or replaces a subscriber; True if it was not there."""
+        many = self.many
+        one = self.one
+        if many is not None:
+            is_new = client_id not in many
+            many[client_id] = subscription
+        elif one is None or one.queue.client_id == client_id:
+            is_new = one is None
+            self.one = subscription
+        else:
+            is_new = True
+            self.many = {one.queue.client_id: one, client_id: subscription}
+            self.one = None
+        return is_new
+
+    def add_member(self, client_id: str, subscription: Subscription) -> bool:
+        """Adds or replaces a member of a share group; True if it was not there."""
+        if self.groups is None:
+            self.groups = {}
+        group = self.groups.get(subscription.group)
+        if group is None:
+            group = Group(subscription.group)
+            self.groups[subscription.group] = group
+        is_new = client_id not in group.members
+        group.members[client_id] = subscription
+        group.order = list(group.members.values())
+        return is_new
+
+    def remove(self, client_id: str, group_name: str, queue: Queue | None = None) -> bool:
+        """Removes a subscriber or a member; False if it is not there, or is another's than this queue's."""
+        if group_name:
+            groups = self.groups
+            group = groups.get(group_name) if groups is not None else None
+            if groups is None or group is None or not has(group.members, client_id, queue):
+                return False
+            del group.members[client_id]
+            group.order = list(group.members.values())
+            if not group.members:
+                del groups[group_name]
+                if not groups:
+                    self.groups = None
+        elif self.many is not None:
+            if not has(self.many, client_id, queue):
+                return False
+            del self.many[client_id]
+            if not self.many:
+                self.many = None
+        elif (
+            self.one is not None
+            and self.one.queue.client_id == client_id
+            and (queue is None or self.one.queue is queue)
+        ):
+            self.one = None
+        else:
+            return False
+        return True
+
+
+def has(subscriptions: dict[str, Subscription], client_id: str, queue: Queue | None) -> bool:
+    """Whether the client's is among them, and is this queue's if one is given."""
+    found = subscriptions.get(client_id)
+    return found is not None and (queue is None or found.queue is queue)
+
+
+NO_TAPS: Final[list[Any]] = []
+NO_NODES: Final[list[Any]] = []
+
+
+class Route:
+    """Where the messages of one topic go, as resolved at one generation of the trie.
+
+    `field` is the topic with its two length bytes, as it stands in a PUBLISH. `stored_copies` is
+    how many durable queues get a message of QoS 1 or 2, `remote_copies` how many other nodes. `taps`
+    are the write sides of the streams that keep the topic's messages; they do not depend on the trie.
+
+    `nodes` are the other nodes of the cluster that want the messages, and `shared` the share groups
+    that have members there, which `groups` does not hold then; what both are, `Core.forward` knows.
+    """
+
+    def __init__(self, topic: bytes, text: str) -> None:
+        self.topic = topic
+        self.text = text
+        self.field = len(topic).to_bytes(2, "big") + topic
+        self.targets: list[Subscription] = []
+        self.groups: list[Group] = []
+        self.stored_copies: int = 0
+        self.taps: list[Any] = NO_TAPS
+        self.nodes: list[Any] = NO_NODES
+        self.shared: list[Any] = NO_NODES
+        self.remote_copies: int = 0
+        self.generation: int = -1
+
+    def is_stored(self) -> bool:
+        """Whether the store gets a message of QoS 1 or 2."""
+        return self.stored_copies > 0 or self.remote_copies > 0
+
+
+class Trie:
+    """All subscriptions of one topic tree.
+
+    `generation` moves on with every change that may touch more than one topic (see
+    `RouteCache.filter_changed`); a route that was resolved at an older one is resolved again when
+    it is next used.
+    """
+
+    def __init__(self) -> None:
+        self.root = Node(None)
+        self.generation: int = 0
+        self.count: int = 0
+        #: Counts the nodes that a match visits into `Core.work`.
+        self.core: Core | None = None
+        self.nodes: int = 0
+        #: Bytes of the filters' text, which a node and a subscriber keep, and of memberships in share groups.
+        self.content: int = 0
+        #: Adds to a route what goes to other nodes of the cluster; None without one.
+        self.find_remote: Callable[[Any], None] | None = None
+
+    def size(self) -> int:
+        """Bytes of memory, about, with the subscriptions at their subscribers."""
+        return self.content + NODE_SIZE * self.nodes + SUBSCRIPTION_SIZE * self.count
+
+    def size_with(self, topic_filter: str) -> int:
+        """Bytes of memory at most, with one more subscription to a filter."""
+        more = content_of(topic_filter, split_shared(topic_filter)[0])
+        return self.size() + more + SUBSCRIPTION_SIZE + MOST_NEW_NODES * NODE_SIZE
+
+    def subscribe(self, topic_filter: str, subscription: Subscription) -> None:
+        """Adds a subscription, or replaces that of the same subscriber and filter."""
+        plain = split_shared(topic_filter)[1]
+        words = plain.split("/")
+        node = self.root
+        index = offset = 0
+        while index < len(words):
+            word = words[index]
+            index += 1
+            offset += len(word) + 1
+            below = node.step(word)
+            if below is None:
+                below = self.grow(node, words, index)
+            elif below.rest is not None and not stands_at(below.rest, plain, offset):
+                below = self.part(node, below, words, index)
+            rest = below.rest
+            if rest is not None:
+                index += 1 + rest.count("/")
+                offset += len(rest) + 1
+            node = below
+        client_id = subscription.queue.client_id
+        if subscription.group:
+            is_new = node.add_member(client_id, subscription)
+        else:
+            is_new = node.add(client_id, subscription)
+        if is_new:
+            self.count += 1
+            self.content += content_of(topic_filter, subscription.group)
+
+    def grow(self, node: Node, words: list[str], index: int) -> Node:
+        """Makes the child for the word in front of `index`, and for all behind it but #."""
+        end = len(words) - 1 if words[-1] == "#" else len(words)
+        below = Node("/".join(words[index:end]) if index < end else None)
+        node.put(words[index - 1], below)
+        self.nodes += 1
+        return below
+
+    def part(self, node: Node, below: Node, words: list[str], index: int) -> Node:
+        """Makes a node where the filter of these words leaves the way from a node to the child below it."""
+        assert below.rest is not None
+        rest = below.rest.split("/")
+        common = common_words(rest, words, index)
+        upper = Node(joined(rest[:common], 0))
+        below.rest = joined(rest, common + 1)
+        upper.put(rest[common], below)
+        node.put(words[index - 1], upper)
+        self.nodes += 1
+        return upper
+
+    def unsubscribe(self, topic_filter: str, client_id: str, queue: Queue | None = None) -> None:
+        """Removes a subscription and the nodes that only it needed; of this queue alone, if one is given."""
+        group, plain = split_shared(topic_filter)
+        words = plain.split("/")
+        path = self.path_of(plain, words)
+        if path is None:
+            return
+        if path[-1].remove(client_id, topic_filter if group else "", queue):
+            self.count -= 1
+            self.content -= content_of(topic_filter, group)
+        index = len(words)
+        while len(path) > 1 and path[-1].is_empty():
+            rest = path.pop().rest
+            index -= 1 if rest is None else 2 + rest.count("/")
+            path[-1].cut(words[index])
+            self.nodes -= 1
+
+    def path_of(self, plain: str, words: list[str]) -> list[Node] | None:
+        """The nodes on the way to a filter of these words, the root first; None if nothing ends there."""
+        node = self.root
+        path: list[Node] = [node]
+        index = offset = 0
+        while index < len(words):
+            word = words[index]
+            below = node.step(word)
+            if below is None:
+                return None
+            index += 1
+            offset += len(word) + 1
+            rest = below.rest
+            if rest is not None:
+                if not stands_at(rest, plain, offset):
+                    return None
+                index += 1 + rest.count("/")
+                offset += len(rest) + 1
+            path.append(below)
+            node = below
+        return path
+
+    def find_group(self, name: str) -> Group | None:
+        """The share group of a whole `$share/name/filter`."""
+        plain = split_shared(name)[1]
+        path = self.path_of(plain, plain.split("/"))
+        groups = None if path is None else path[-1].groups
+        return None if groups is None else groups.get(name)
+
+    def match(self, topic: str) -> list[Node]:
+        """The nodes whose filters match a topic.
+
+        Walks with a list of nodes a level instead of recursion: a topic may have 32,768 levels.
+        """
+        words = topic.split("/")
+        count = len(words)
+        found: list[Node] = []
+        level: list[Node] = [self.root]
+        visited = 0
+        #: Nodes that are reached over several levels at once: at the topic's end, or at a level before it.
+        ends: list[Node] = []
+        ahead: dict[int, list[Node]] | None = None
+        left = len(topic)
+        is_system = topic.startswith("$")  # hidden from leading wildcards [MQTT-4.7.2-1]
+        for index in range(count):
+            word = words[index]
+            left -= len(word) + 1
+            below: list[Node] = []
+            if ahead is not None:
+                waiting = ahead.pop(index + 1, None)
+                if waiting is not None:
+                    below = waiting
+            visited += len(level)
+            for node in level:
+                if not (is_system and index == 0):
+                    if node.hash is not None:
+                        found.append(node.hash)
+                    plus = node.plus
+                    if plus is not None:
+                        if plus.rest is None:
+                            below.append(plus)
+                        else:
+                            place = place_of(plus.rest, topic, left, words, index + 1)
+                            if place == count:
+                                ends.append(plus)
+                            elif place > 0:
+                                ahead = with_node(ahead, place, plus)
+                exact = node.find(word)
+                if exact is not None:
+                    if exact.rest is None:
+                        below.append(exact)
+                    else:
+                        place = place_of(exact.rest, topic, left, words, index + 1)
+                        if place == count:
+                            ends.append(exact)
+                        elif place > 0:
+                            ahead = with_node(ahead, place, exact)
+            level = below
+            if not level and not ahead:
+                break
+        ends.extend(level)
+        for node in ends:
+            found.append(node)
+            if node.hash is not None:  # a/# matches a as well
+                found.append(node.hash)
+        if self.core is not None:
+            self.core.work += visited
+        return found
+
+    def has(self, topic: str, client_id: str) -> bool:
+        """Whether a subscription of a client, share groups apart, matches a topic."""
+        for node in self.match(topic):
+            one = node.one
+            if one is not None and one.queue.client_id == client_id:
+                return True
+            if node.many is not None and client_id in node.many:
+                return True
+        return False
+
+    def resolve(self, route: Route) -> None:
+        """Works out a route's targets: one a queue, at the highest QoS it asked for [MQTT-3.3.5-1]."""
+        best: dict[str, Subscription] = {}
+        groups: list[Group] = []
+        for node in self.match(route.text):
+            one = node.one
+            if one is not None:
+                keep_best(best, one)
+            many = node.many
+            if many is not None:
+                for subscription in many.values():
+                    keep_best(best, subscription)
+            if node.groups is not None:
+                groups.extend(node.groups.values())
+        route.targets = list(best.values())
+        route.groups = groups
+        copies = len(groups)
+        for target in route.targets:
+            if target.qos and target.queue.durable:
+                copies += 1
+        route.stored_copies = copies
+        route.nodes = NO_NODES
+        route.shared = NO_NODES
+        route.remote_copies = 0
+        if self.find_remote is not None:
+            self.find_remote(route)
+        route.generation = self.generation
+
+
+def content_of(topic_filter: str, group: str) -> int:
+    """Bytes of a subscription that depend on its filter."""
+    return 2 * text_size(topic_filter) + (SHARED_SIZE if group else 0)
+
+
+def place_of(rest: str, topic: str, left: int, words: list[str], index: int) -> int:
+    """The index behind the words of a topic that `rest` matches, from the one at `index` on; 0: it does not.
+
+    `left` is the length of the topic from there on.
+    """
+    if len(rest) == left and topic.endswith(rest):
+        return len(words)
+    count = len(words)
+    for wanted in rest.split("/"):
+        if index == count or (wanted != words[index] and wanted != "+"):
+            return 0
+        index += 1
+    return index
+
+
+def with_node(ahead: dict[int, list[Node]] | None, place: int, node: Node) -> dict[int, list[Node]]:
+    """Notes a node for a level of the walk."""
+    if ahead is None:
+        return {place: [node]}
+    nodes = ahead.get(place)
+    if nodes is None:
+        ahead[place] = [node]
+    else:
+        nodes.append(node)
+    return ahead
+
+
+def keep_best(best: dict[str, Subscription], candidate: Subscription) -> None:
+    """Keeps of two subscriptions of one client the one with the higher QoS."""
+    client_id = candidate.queue.client_id
+    present = best.get(client_id)
+    if present is None or present.qos < candidate.qos:
+        best[client_id] = candidate
+
+
+class RouteCache:
+    """Routes by the topic's raw bytes: one look-up a message.
+
+    Bounded by two half-full generations: when the young half is full it becomes the old half, and
+    what was not used since is gone. Long topics are not kept, so that a hostile publisher cannot
+    fill the memory with them.
+    """
+
+    def __init__(self, trie: Trie, limit: int) -> None:
+        self.trie = trie
+        self.half = max(1, limit // 2)
+        self.young: dict[bytes, Route] = {}
+        self.old: dict[bytes, Route] = {}
+
+    def resize(self, limit: int) -> None:
+        """Forgets every route, and remembers up to `limit` from now on."""
+        self.half = max(1, limit // 2)
+        self.young = {}
+        self.old = {}
+
+    def keep(self, route: Route) -> None:
+        """Keeps a route that `find` did not know."""
+        if len(route.topic) > LONGEST_KEPT:
+            return
+        if len(self.young) >= self.half:
+            self.old = self.young
+            self.young = {}
+        self.young[route.topic] = route
+
+    def find(self, topic: bytes) -> Route | None:
+        """The route of a topic, up to date; None if it has to be made."""
+        route = self.young.get(topic)
+        if route is None:
+            route = self.old.get(topic)
+            if route is None:
+                return None
+            self.keep(route)
+        if route.generation != self.trie.generation:
+            self.trie.resolve(route)
+        return route
+
+    def filter_changed(self, topic_filter: str) -> None:
+        """Subscriptions to a filter changed: forgets the routes that it may concern."""
+        plain = split_shared(topic_filter)[1]
+        if has_wildcard(plain):
+            self.trie.generation += 1
+        else:
+            topic = plain.encode()
+            self.young.pop(topic, None)
+            self.old.pop(topic, None)

@@ -1,0 +1,477 @@
+"""A connection: the callbacks of an asyncio transport on one side, a session on the other.
+
+Compiled, since the event loop calls it for every chunk. asyncio and uvloop ask for no base class;
+a WebSocket or an in-process client brings a stand-in for the transport.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, Literal
+
+from mypy_extensions import i64
+from vmq_hooks.types import Peer
+
+from vmq.core.limits import RateLimit
+from vmq.core.output import Output
+from vmq.core.registry import Registry
+from vmq.protocol.session import Session
+
+#: Seconds that a client which is over its rate waits at least: a remainder of none would have no end.
+SHORTEST_WAIT: Final = 0.001
+#: A client of whose packet more than this is kept is not read while memory is high.
+LARGE_CUT: Final = 65_536
+
+#: Bytes by which a packet under way must grow to show that its sender lives: less is a drip that could go on for years.
+GROWTH: Final = 1000
+
+
+class Connection(Output):
+    """One client's connection. `opened` and `closed` tell the listener."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        anonymous: bool,
+        new_id: str,
+        opened: "Callable[[Connection], None]",
+        closed: "Callable[[Connection], None]",
+    ) -> None:
+        super().__init__(registry.core.outbox)
+        self.core = registry.core
+        self.session = Session(registry, self, anonymous, new_id)
+        self.opened = opened
+        self.closed = closed
+        self.transport: Any = None
+        self.lost = False
+        #: When bytes last came, by the core's clock.
+        self.seen: float = 0.0
+        #: The keep alive ran out, and one more look is taken before the end.
+        self.expiring = False
+        #: Set by the session task; called when it should look again.
+        self.wake_task: Callable[[], None] | None = None
+        #: The transport's buffer is full.
+        self.socket_full = False
+        #: So much waits for a commit that the queue takes over, as with a full socket.
+        self.held_full = False
+        self.replies_unread = False
+        #: Reasons at present not to read from the peer.
+        self.pauses: int = 0
+        self.blocked_since: float = 0.0
+        self.message_rate: RateLimit | None = None
+        self.byte_rate: RateLimit | None = None
+        #: It is over a rate, and a timer will have it read again.
+        self.held_back = False
+        #: What is below has a framing of its own, and calls `charge` for all that it reads.
+        self.is_framed = False
+        #: Bytes that it keeps of what it could not hand on yet.
+        self.framed_bytes: int = 0
+        #: Messages a second that a plugin allows; below 0: the option holds.
+        self.own_rate: float = -1.0
+        #: When the connection has lived long enough; 0 is never.
+        self.dies_at: float = 0.0
+        #: When the first of its verdicts on subscriptions ends; 0 is never.
+        self.judged_until: float = 0.0
+        #: The next pass of the session's rest is asked for.
+        self.is_due = False
+        #: Not read because of that rest.
+        self.rest_held = False
+        #: The peer has ended while there was a rest: why, as `connection_lost` was told.
+        self.peer_ended = False
+        self.end_error: Exception | None = None
+        #: The packet that was cut when the peer was last seen, and its bytes then.
+        self.cut: bytearray | None = None
+        self.cut_size: i64 = 0
+        #: How it came in: the listener's name and scheme.
+        self.listener = ""
+        self.scheme: Literal["tcp", "tls", "ws", "wss", "unix", "local"] = "local"
+        #: A peer is not read further while more than this many bytes of replies wait for it, in the
+        #: transport or for a commit. Messages wait in its queue above a quarter of it.
+        self.reply_limit: int = 4 * 262_144
+        self.peer = ""
+        #: What the peer counts as where addresses count (`Peer.network`); "" = it does not.
+        self.network = ""
+        self.set_rates()
+
+    def set_rates(self) -> None:
+        """Goes by the rates of the options from now on; no debt is taken along."""
+        options, now = self.core.options, self.core.clock()
+        messages, size = options.max_message_rate, options.max_byte_rate
+        if self.own_rate >= 0:
+            messages = self.own_rate
+        self.message_rate = RateLimit(messages, now) if messages > 0 else None
+        self.byte_rate = RateLimit(size, now) if size > 0 else None
+
+    # Callbacks of the transport
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        self.core.counters.socket_open += 1
+        self.seen = self.core.clock()
+        self.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        core = self.core
+        now = core.clock()
+        counters = core.counters
+        counters.bytes_received += len(data)
+        session = self.session
+        if session.has_rest:
+            self.hold_for_rest()
+        known = session.subscriber is not None
+        published = counters.mqtt_publish_received
+        core.publisher = self
+        core.feeds_streams = False
+        if core.tap is not None:
+            core.tap(self, True, data)
+        if session.kept_generation >= 0:
+            session.look_at_clock(now)
+        session.receive(data)
+        core.publisher = None
+        self.outbox.flush()
+        if session.decoder.rest is None:
+            self.cut = None
+            self.seen = now
+            self.expiring = False
+        elif self.has_grown():
+            self.seen = now
+            self.expiring = False
+        published = counters.mqtt_publish_received - published
+        if not self.is_framed:
+            self.charge(len(data))
+        if published:
+            self.hold_publisher(published, now)
+        elif core.store is not None:
+            if core.store.gathered > core.options.max_uncommitted_writes:
+                self.hold_for_store()
+        if not known and session.subscriber is not None and self.wake_task is not None:
+            self.wake_task()
+        if session.has_rest:
+            self.ask_for_pass()
+
+    def has_grown(self) -> bool:
+        """Whether the packet that is cut is another one than at the last look, or larger by enough."""
+        rest = self.session.decoder.rest
+        size: i64 = 0 if rest is None else len(rest)
+        if rest is not None and rest is self.cut and size - self.cut_size < GROWTH:
+            return False
+        self.cut = rest
+        self.cut_size = size
+        return True
+
+    # The rest of what came, in passes of its own
+
+    def hold_for_rest(self) -> None:
+        """Reads nothing more until what came before is handled."""
+        if not self.rest_held:
+            self.rest_held = True
+            self.pauses += 1
+            if self.pauses == 1 and self.transport is not None:
+                self.transport.pause_reading()
+
+    def ask_for_pass(self) -> None:
+        """Has the rest go on in the next turn of the event loop, unless somebody has the peer wait."""
+        if not self.is_due and self.pauses == (1 if self.rest_held else 0):
+            self.is_due = True
+            self.core.call_soon(self.next_pass)
+
+    def next_pass(self) -> None:
+        self.is_due = False
+        if self.session.has_rest:
+            if self.pauses > (1 if self.rest_held else 0):
+                return  # `resume` asks again
+            self.run_pass(False)
+        self.after_pass()
+
+    def after_pass(self) -> None:
+        """The rest goes on, or the peer is read again, or has its end."""
+        session = self.session
+        if session.has_rest:
+            self.ask_for_pass()
+        elif self.peer_ended and not session.suspended:
+            if self.transport is None:
+                self.end_now(self.end_error)
+            elif not self.closing:
+                self.close("connection lost")
+                self.outbox.flush()
+        elif self.rest_held and not session.suspended:
+            self.rest_held = False
+            self.resume()
+
+    def go_on(self) -> None:
+        if self.closing:
+            return
+        self.run_pass(True)
+        self.resume()
+        self.after_pass()
+
+    def run_pass(self, resumes: bool) -> None:
+        """A pass over what came before: the session goes on with its rest, or `resumes` what waited for a verdict."""
+        core = self.core
+        session = self.session
+        known = session.subscriber is not None
+        published = core.counters.mqtt_publish_received
+        core.publisher = self
+        core.feeds_streams = False
+        session.look_at_clock(core.clock())
+        if resumes:
+            session.resume()
+        else:
+            session.go_further()
+        core.publisher = None
+        self.outbox.flush()
+        published = core.counters.mqtt_publish_received - published
+        if published:
+            self.hold_publisher(published, core.clock())
+        if not known and session.subscriber is not None and self.wake_task is not None:
+            self.wake_task()
+
+    def limit(self, rate: int | None, lifetime: int | None) -> None:
+        now = self.core.clock()
+        if rate is not None:
+            self.own_rate = float(rate)
+            self.set_rates()
+        if lifetime is not None:
+            self.dies_at = now + lifetime if lifetime else 0.0
+            if self.wake_task is not None:
+                self.wake_task()
+
+    def judge_again(self, until: float) -> None:
+        if until <= 0.0 or 0.0 < self.judged_until <= until:
+            return
+        self.judged_until = until
+        if self.wake_task is not None:
+            self.wake_task()
+
+    def seen_peer(self) -> Peer:
+        host, port = split_peer(self.describe())
+        return Peer(host, port, self.listener, self.scheme, self.session.identity, self.network)
+
+    def charge(self, size: int) -> None:
+        """So many bytes were read, whatever they are of: no more for a while if rate or memory do not allow it."""
+        core = self.core
+        if self.byte_rate is not None:
+            self.hold_back(self.byte_rate.spend(size, core.clock()))
+        core.memory_grown += size
+        if core.memory_is_high:
+            self.hold_for_memory()
+        if core.memory_grown > core.memory_room:
+            core.measure_memory()
+
+    def kept_bytes(self) -> int:
+        """Bytes that came and are not handled: of a cut packet, of a cut frame, or behind a packet that waits."""
+        return self.framed_bytes + self.session.kept_bytes()
+
+    def hold_for_memory(self) -> None:
+        """Memory is high: who has us keep much is not read, and who is not known yet has to go."""
+        kept = self.kept_bytes()
+        if kept > LARGE_CUT:
+            self.wait_for_memory()
+        if kept and self.session.subscriber is None and not self.closing:
+            self.core.counters.memory_refused += 1
+            self.close("memory is above max_memory, and its CONNECT is not whole or waits")
+
+    def wait_for_memory(self) -> None:
+        """Reads nothing more until there is memory."""
+        if not self.waits_for_memory:
+            self.waits_for_memory = True
+            self.pause()
+            self.core.waiting_for_memory.append(self)
+
+    def hold_back(self, wait: float) -> None:
+        """Stops reading for so many seconds, or longer if more is charged meanwhile."""
+        core = self.core
+        if wait > 0.0 and core.call_later is not None and not self.held_back:
+            self.held_back = True
+            core.counters.rate_limited += 1
+            self.pause()
+            core.call_later(wait, self.look_at_rates)
+
+    def look_at_rates(self) -> None:
+        """Reads again once nothing is owed."""
+        core = self.core
+        now = core.clock()
+        wait = 0.0
+        if self.message_rate is not None:
+            wait = self.message_rate.spend(0, now)
+        if self.byte_rate is not None:
+            wait = max(wait, self.byte_rate.spend(0, now))
+        if wait > 0.0 and core.call_later is not None and not self.closing:
+            core.call_later(max(wait, SHORTEST_WAIT), self.look_at_rates)
+            return
+        self.held_back = False
+        self.resume()
+
+    def hold_publisher(self, published: int, now: float) -> None:
+        """Stops reading for a while if the client passed its rate of messages, or nobody can follow."""
+        core = self.core
+        if self.message_rate is not None:
+            self.hold_back(self.message_rate.spend(published, now))
+        if core.memory_is_high:
+            self.wait_for_memory()
+        store = core.store
+        if store is not None and store.gathered > core.options.max_uncommitted_writes:
+            self.hold_for_store()
+        if core.streams_are_behind and core.feeds_streams:
+            self.pause()
+            core.waiting_for_streams.append(self)
+
+    def hold_for_store(self) -> None:
+        """Stops reading until the next commit is done."""
+        self.pause()
+        self.core.waiting_for_store.append(self)
+
+    def pause(self) -> None:
+        self.pauses += 1
+        if self.pauses == 1 and self.transport is not None:
+            self.core.counters.publishers_paused += 1
+            self.transport.pause_reading()
+
+    def resume(self) -> None:
+        self.pauses -= 1
+        if self.pauses == 0 and self.transport is not None and not self.closing:
+            self.seen = self.core.clock()  # its silence was our doing
+            self.transport.resume_reading()
+        if self.session.has_rest:
+            self.ask_for_pass()
+
+    def eof_received(self) -> bool:
+        """The peer sends no more. What it sent before is handled, and answered, before its end."""
+        if self.session.has_rest:
+            self.peer_ended = True
+        return self.peer_ended
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self.session.has_rest and not self.closing:
+            self.describe()
+            self.transport = None
+            self.peer_ended = True
+            self.end_error = error
+            self.ask_for_pass()
+            return
+        self.end_now(error)
+
+    def end_now(self, error: Exception | None) -> None:
+        """The connection is gone, and nothing of what came is left to do."""
+        if self.lost:
+            return
+        self.lost = True
+        self.core.counters.socket_close += 1
+        if error is not None:
+            self.core.counters.socket_error += 1
+        self.close("connection lost" if error is None else "connection lost: " + str(error))
+        self.transport = None
+        self.closed(self)
+        self.outbox.flush()
+
+    def pause_writing(self) -> None:
+        """The socket's buffer is full: messages wait in the queue from now on."""
+        self.socket_full = True
+        self.blocked_since = self.core.clock()
+        if self.core.options.stalled_client_timeout > 0 and self.wake_task is not None:
+            self.wake_task()
+        self.block()
+
+    def resume_writing(self) -> None:
+        self.socket_full = False
+        self.maybe_unblock()
+        self.outbox.flush()
+
+    def on_held(self) -> None:
+        """The disk is behind: what waits for it is bounded like what waits for the peer."""
+        if not self.held_full and self.held_bytes > self.reply_limit // 4:
+            self.held_full = True
+            self.block()
+        self.limit_replies()
+
+    def on_released(self) -> None:
+        if self.held_full and self.held_bytes <= self.reply_limit // 8:
+            self.held_full = False
+            self.maybe_unblock()
+
+    def block(self) -> None:
+        self.blocked = True
+        subscriber = self.session.subscriber
+        if subscriber is not None and not self.closing:
+            subscriber.queue.update_fast()
+
+    def maybe_unblock(self) -> None:
+        """The queue goes on if neither the socket nor the disk is behind."""
+        if self.socket_full or self.held_full:
+            return
+        self.blocked = False
+        if self.replies_unread:
+            self.replies_unread = False
+            self.resume()
+        subscriber = self.session.subscriber
+        if subscriber is not None and not self.closing:
+            subscriber.queue.on_unblocked()
+
+    def limit_replies(self) -> None:
+        """Replies come on top of what the queue holds back.
+
+        A peer that sends and never reads, or sends faster than the disk is, must not fill our
+        memory with them.
+        """
+        transport = self.transport
+        if not self.blocked or self.replies_unread or transport is None:
+            return
+        if self.held_bytes + transport.get_write_buffer_size() > self.reply_limit:
+            self.replies_unread = True
+            self.pause()
+
+    # The outgoing side
+
+    def write(self) -> None:
+        pieces = self.pieces
+        transport = self.transport
+        if transport is None:
+            pieces.clear()
+            return
+        if pieces:
+            data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            core = self.core
+            core.counters.bytes_sent += len(data)
+            if core.tap is not None:
+                core.tap(self, False, data)
+            transport.write(data)
+            pieces.clear()
+        if self.closing and not self.held:
+            transport.close()
+        elif self.blocked:
+            self.limit_replies()
+
+    def close(self, reason: str) -> None:
+        """Ends the session now and the connection as soon as the output is written."""
+        if self.closing:
+            return
+        self.closing = True
+        self.cut = None
+        if self.peer_ended and self.transport is None:
+            self.core.call_soon(self.next_pass)  # nobody else tells of the end
+        self.forget_waits()
+        self.session.end(reason)
+        self.touch()
+        if self.wake_task is not None:
+            self.wake_task()
+
+    def abort(self) -> None:
+        """Drops the transport at once, whatever is unwritten."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    def describe(self) -> str:
+        if not self.peer and self.transport is not None:
+            address = self.transport.get_extra_info("peername")
+            if isinstance(address, tuple):
+                host = str(address[0])
+                self.peer = f"[{host}]:{address[1]}" if ":" in host else f"{host}:{address[1]}"
+            else:
+                self.peer = str(address)
+        return self.peer
+
+
+def split_peer(text: str) -> tuple[str, int]:
+    """Host and port of what `describe` shows; port 0 where there is none."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or (":" in host and host[:1] != "["):
+        return text, 0
+    return host.strip("[]"), int(port)

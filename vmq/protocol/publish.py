@@ -1,0 +1,498 @@
+"""The publishing half of a session: what a client's PUBLISH and PUBREL do (sections 3.3 and 3.6)."""
+
+from collections.abc import Callable
+from typing import Final
+
+from vmq_hooks.modifiers import PublishModifiers
+from vmq_hooks.types import Message as SeenMessage
+from vmq_hooks.types import SubscriberId
+from vmq_hooks.verdicts import Refuse
+
+from vmq.core.context import Options
+from vmq.core.hook_sites import Answer, Hooks, Kept, Pending
+from vmq.core.output import Output
+from vmq.core.queue import Queue
+from vmq.core.registry import Registry, Subscriber, payloads_of
+from vmq.core.trie import LONGEST_KEPT, Route
+from vmq.mqtt.decoder import Decoder
+from vmq.mqtt.encoder import PACKET_IDS, PUBACK_HEAD, PUBCOMP_HEAD, PUBREC_HEAD, remaining_length
+from vmq.mqtt.message import Message, Sourced
+from vmq.mqtt.packet_ids import PacketIds
+from vmq.mqtt.packets import LEVEL_3_1, LEVEL_3_1_1, MAX_REMAINING_LENGTH, ProtocolError
+from vmq.protocol.refusals import SPLIT, tell_of_publish, tell_of_split
+from vmq.store.store import StoreError
+
+#: Topics of one session whose verdict is kept; beyond that all are asked about anew.
+KEPT_TOPICS: Final = 1024
+
+
+class Publisher:
+    """One connection's client as a publisher; `vmq.protocol.session.Session` is the whole of it."""
+
+    def __init__(self, registry: Registry, output: Output, decoder: Decoder) -> None:
+        self.registry = registry
+        self.core = registry.core
+        self.output = output
+        self.decoder = decoder
+        #: None until CONNECT was accepted.
+        self.subscriber: Subscriber | None = None
+        self.client_id = ""
+        self.username: str | None = None
+        self.level: int = LEVEL_3_1_1
+        #: The hooks for clients of this listener.
+        self.hooks: Hooks = registry.core.hooks
+        #: The broker's options, or what a plugin made of them for this session.
+        self.options: Options = registry.core.options
+        self.seen_id: SubscriberId | None = None
+        #: Topics that may be published to without asking, by QoS and RETAIN; of one generation of the hooks.
+        self.kept: list[set[bytes]] = []
+        self.kept_generation: int = -1
+        #: When the first of these verdicts runs out. Looked at once for each chunk of bytes.
+        self.kept_until: float = 0.0
+        #: A client of the broker's own process, which goes on during a netsplit.
+        self.is_ours = False
+        #: No packet is handled: a verdict is awaited, or the client throttled.
+        self.suspended = False
+        self.pending: Pending | None = None
+        self.answer: Answer = None
+        self.proceed: Callable[[Answer], None] | None = None
+
+    def subscriber_id(self) -> SubscriberId:
+        """Who this is to plugins."""
+        seen = self.seen_id
+        if seen is None:
+            self.seen_id = seen = SubscriberId(self.client_id, self.registry.mountpoint)
+        return seen
+
+    def ask(self, name: str, hook: "Callable[..., Answer]", *arguments: object) -> Answer:
+        """What a call site answers. One that fails, which is a defect of whoever set it, refuses."""
+        try:
+            return hook(*arguments)
+        except Exception as error:  # noqa: BLE001 - contained, whatever it is
+            self.core.hook_failed(name, error)
+            return Refuse(name + " failed", unavailable=True)
+
+    # Verdicts that come later
+
+    def suspend(self, pending: Pending, proceed: "Callable[[Answer], None]") -> None:
+        """Handles nothing more until the verdict is there; `proceed` goes on with it."""
+        self.suspended = True
+        self.pending = pending
+        self.proceed = proceed
+        pending.then = self.on_verdict
+        self.output.pause()
+
+    def on_verdict(self, answer: Answer) -> None:
+        """The verdict is there: the connection goes on, in a pass of its own."""
+        self.pending = None
+        self.answer = answer
+        self.output.go_on()
+
+    def throttle(self, milliseconds: float) -> None:
+        """Handles nothing more for so long."""
+        core = self.core
+        if milliseconds > 0 and core.call_later is not None and not self.suspended:
+            self.suspended = True
+            self.output.pause()
+            core.call_later(milliseconds / 1000, self.output.go_on)
+
+    # PUBLISH
+
+    def topic_end(self) -> int:
+        """Where the topic of the present PUBLISH ends."""
+        decoder = self.decoder
+        body = decoder.body
+        if body + 2 > decoder.end:
+            raise ProtocolError("PUBLISH without a topic", "MQTT-3.3.2-1")
+        data = decoder.data
+        end = body + 2 + ((data[body] << 8) | data[body + 1])
+        if end > decoder.end:
+            raise ProtocolError("PUBLISH with a cut topic", "MQTT-3.3.2-1")
+        return end
+
+    def on_quick_publish(self) -> None:
+        """PUBLISH at QoS 0 without RETAIN: subscribers get the bytes that came in.
+
+        A run of packets on one topic is handed on as one slice.
+        """
+        decoder = self.decoder
+        registry = self.registry
+        data = decoder.data
+        topic_end = self.topic_end()
+        topic = data[decoder.body + 2 : topic_end]
+        route = registry.routes.find(topic)
+        if route is None:
+            route = registry.route(topic)
+        core = self.core
+        if (
+            route.groups
+            or route.shared
+            or (self.hooks.in_publish_path and not self.may_pass(route))
+            or core.hooks.on_deliver is not None
+        ):
+            limit = self.options.max_message_size
+            if limit and decoder.end - topic_end > limit:
+                self.refuse_message()
+            core.counters.mqtt_publish_received += 1
+            self.publish(route, Message(route.topic, data[topic_end : decoder.end], 0, False), 0)
+            return
+        limit = self.options.max_message_size
+        longest = MAX_REMAINING_LENGTH
+        if limit:
+            if decoder.end - topic_end > limit:
+                self.refuse_message()
+            longest = limit + len(route.field)
+        start = decoder.start
+        shortest = decoder.body - start == 2 or decoder.is_shortest()
+        count = decoder.run(route.field, longest) if shortest else 1
+        counters = core.counters
+        counters.mqtt_publish_received += count
+        if core.cluster_is_split and self.is_cut_off(self.options.allow_publish_during_netsplit):
+            self.refuse_cut_off(route, 0, count)
+            return
+        if not route.targets and not route.taps and not route.nodes:
+            return
+        if shortest:
+            frames = data[start : decoder.end]
+        else:
+            body = data[decoder.body : decoder.end]
+            frames = b"\x30" + remaining_length(len(body)) + body
+        if route.taps:
+            payloads = [data[topic_end : decoder.end]] if count == 1 else payloads_of(frames, route)
+            registry.tap_run(route, payloads, self.client_id)
+        if route.nodes and core.forward_run is not None:
+            core.forward_run(registry.mountpoint, route, frames, count)
+        registry.deliver_run(route, frames, count)
+
+    def on_publish(self) -> None:
+        """PUBLISH at any QoS (section 3.3)."""
+        decoder = self.decoder
+        data = decoder.data
+        head: int = decoder.head
+        qos = head >> 1 & 3
+        if qos == 3:
+            raise ProtocolError("QoS 3 in PUBLISH", "MQTT-3.3.1-4")
+        if qos == 0 and head & 8 and self.level != LEVEL_3_1:
+            raise ProtocolError("DUP in a PUBLISH at QoS 0", "MQTT-3.3.1-2")
+        topic_end = self.topic_end()
+        route = self.registry.route(data[decoder.body + 2 : topic_end])
+        end: int = decoder.end
+        retain = head & 1 != 0
+        limit = self.options.max_message_size
+        if limit and end - topic_end - (2 if qos else 0) > limit:
+            self.refuse_message()
+        self.core.counters.mqtt_publish_received += 1
+        if qos or retain or self.core.options.upgrade_outgoing_qos:
+            self.registry.check_store(route, retain)
+        if qos == 0:
+            self.publish(route, self.message_of(route, data[topic_end:end], 0, retain), 0)
+            return
+        if topic_end + 2 > end:
+            raise ProtocolError("PUBLISH without a packet id", "MQTT-2.3.1-1")
+        packet_id = data[topic_end] << 8 | data[topic_end + 1]
+        if packet_id == 0:
+            raise ProtocolError("packet id 0 in PUBLISH", "MQTT-2.3.1-1")
+        message = self.message_of(route, data[topic_end + 2 : end], qos, retain)
+        if not head & 9 and decoder.is_shortest():
+            message.cut = data[decoder.start : topic_end]
+            message.cut_qos = qos
+        if qos == 2 and packet_id in self.received_ids() and not self.is_doubtful(packet_id):
+            self.wait_for_all()
+            self.acknowledge(2, packet_id)
+            return
+        self.publish(route, message, packet_id)
+
+    def message_of(self, route: Route, payload: bytes, qos: int, retain: bool) -> Message:
+        """What the client publishes; what is to be retained knows its source."""
+        if retain and not self.is_ours:
+            return Sourced(route.topic, payload, qos, retain, self.client_id, self.username)
+        return Message(route.topic, payload, qos, retain)
+
+    def refuse_message(self) -> None:
+        """A payload above max_message_size ends the connection: 3.1.1 has no other refusal."""
+        self.core.counters.mqtt_publish_error += 1
+        raise ProtocolError("payload is above max_message_size", "MQTT-3.3.5-2")
+
+    def is_cut_off(self, allowed: bool) -> bool:
+        """Whether a member of the cluster cannot be reached, and the client may not go on meanwhile."""
+        return self.core.cluster_is_split and not allowed and not self.is_ours
+
+    def refuse_cut_off(self, route: Route, qos: int, count: int) -> None:
+        """A message that may not be taken now: unacknowledged, it comes again [MQTT-4.8.0-2]."""
+        self.core.counters.mqtt_publish_error += count
+        if qos:
+            self.output.close(SPLIT + " (allow_publish_during_netsplit) [MQTT-4.8.0-2]")
+        else:
+            tell_of_split(self.registry, self.client_id, "publish dropped", "topic", route.text)
+
+    def received_ids(self) -> PacketIds:
+        subscriber = self.subscriber
+        assert subscriber is not None
+        return subscriber.received_ids(self.core)
+
+    def is_doubtful(self, packet_id: int) -> bool:
+        """Whether a stream lacks a message that sessions have: the broker ended between its commits and the store's."""
+        receipts = self.core.receipts
+        if receipts is None:
+            return False
+        lacks: bool = receipts.lacks(self.queue_of().session, packet_id)
+        return lacks
+
+    def wait_for_all(self) -> None:
+        """The answer to a message sent again waits for what the first one may still wait for."""
+        output, core = self.output, self.core
+        output.stream_barrier = max(output.stream_barrier, core.tapped)
+        if core.store is not None:
+            output.barrier = max(output.barrier, core.store.last_barrier())
+        if core.wait_for_nodes is not None:
+            core.wait_for_nodes(output)
+
+    def may_pass(self, route: Route) -> bool:
+        """Whether publishes at QoS 0 need not be seen by any hook."""
+        hooks = self.hooks
+        return (
+            not hooks.sees_each
+            and self.kept_generation == hooks.generation
+            and route.topic in self.kept[0]
+        )
+
+    def keep(self, route: Route, kind: int, until: float) -> None:
+        """Lets such publishes pass unasked for a while; not those to long topics, which would fill the memory."""
+        if len(route.topic) > LONGEST_KEPT:
+            return
+        generation = self.hooks.generation
+        if self.kept_generation != generation:
+            self.kept = [set(), set(), set(), set(), set(), set()]
+            self.kept_generation = generation
+            self.kept_until = until
+        elif until < self.kept_until:
+            self.kept_until = until
+        topics = self.kept[kind]
+        if len(topics) >= KEPT_TOPICS:
+            topics.clear()
+        topics.add(route.topic)
+
+    def look_at_clock(self, now: float) -> None:
+        """Ends what was kept once the first of it has run out."""
+        if self.kept_generation >= 0 and now >= self.kept_until:
+            self.kept_generation = -1
+
+    def publish(self, route: Route, message: Message, packet_id: int) -> None:
+        """Asks whether the client may; goes on now, or when the verdict is there."""
+        if self.is_cut_off(self.options.allow_publish_during_netsplit):
+            self.refuse_cut_off(route, message.qos, 1)
+            return
+        hooks = self.hooks
+        if not hooks.in_publish_path:
+            if message.qos == 0:
+                if route.taps:
+                    self.tap(self.registry, route, message, 0, 0)
+                self.registry.publish(route, message, self.options.shared_subscription_policy)
+                return
+            self.publish_unasked(route, message, packet_id)
+            return
+        hook = hooks.auth_on_publish
+        if hook is None:
+            self.finish_publish(self.registry, route, message, message.qos, packet_id)
+            return
+        generation = hooks.generation
+        kind = message.qos << 1 | (1 if message.retain else 0)
+        if self.kept_generation == generation and route.topic in self.kept[kind]:
+            self.finish_publish(self.registry, route, message, message.qos, packet_id)
+            return
+        seen = SeenMessage(route.text, message.payload, message.qos, message.retain)
+        answer = self.ask("auth_on_publish", hook, self.username, self.subscriber_id(), seen)
+        if isinstance(answer, Pending):
+            self.suspend(
+                answer,
+                lambda later: self.on_publish_verdict(route, message, packet_id, generation, later),
+            )
+        else:
+            self.on_publish_verdict(route, message, packet_id, generation, answer)
+
+    def publish_unasked(self, route: Route, message: Message, packet_id: int) -> None:
+        """`finish_publish` where no plugin is interested: the shortest way."""
+        qos = message.qos
+        store = self.core.store
+        if route.taps:
+            self.tap(self.registry, route, message, qos, packet_id)
+        if qos == 2 and not self.remember(packet_id):
+            self.acknowledge(2, packet_id)
+            return
+        if store is None:
+            self.registry.publish(route, message, self.options.shared_subscription_policy)
+        else:
+            before = store.writes
+            self.registry.publish(route, message, self.options.shared_subscription_policy)
+            if store.writes != before:
+                self.output.barrier = store.barrier()
+        if not self.output.closing:
+            self.acknowledge(qos, packet_id)
+
+    def on_publish_verdict(
+        self,
+        route: Route,
+        message: Message,
+        packet_id: int,
+        generation: int,
+        answer: Answer,
+    ) -> None:
+        """Publishes with the changes that plugins want, or refuses [MQTT-3.3.5-2]."""
+        asked: int = message.qos
+        registry = self.registry
+        if isinstance(answer, Refuse):
+            self.core.counters.mqtt_publish_auth_error += 1
+            tell_of_publish(self.registry, self.client_id, self.username, route.text, answer)
+            if answer.unavailable:
+                # Unacknowledged, it comes again; what may be lost anyway is worth no connection.
+                if asked:
+                    self.output.close("publish refused: " + answer.reason + " [MQTT-4.8.0-2]")
+                return
+            # MQTT 3.1 clients are acknowledged and the message goes nowhere, unless the options say otherwise.
+            if self.level != LEVEL_3_1 or self.core.options.disconnect_on_unauthorized_publish_v3:
+                self.output.close("publish refused: " + answer.reason + " [MQTT-3.3.5-2]")
+            elif asked:
+                self.acknowledge(asked, packet_id)
+            return
+        if isinstance(answer, Kept):
+            if generation == self.hooks.generation:
+                kind = message.qos << 1 | (1 if message.retain else 0)
+                self.keep(route, kind, answer.until)
+        elif isinstance(answer, PublishModifiers):
+            if answer.mountpoint is not None and self.core.find_registry is not None:
+                registry = self.core.find_registry(answer.mountpoint)
+            message = changed_message(message, answer)
+            route = registry.route(message.topic)
+            if message.qos or message.retain:
+                self.registry.check_store(route, message.retain)
+            if answer.throttle:
+                self.throttle(float(answer.throttle))
+        self.finish_publish(registry, route, message, asked, packet_id)
+
+    def finish_publish(
+        self, registry: Registry, route: Route, message: Message, asked: int, packet_id: int
+    ) -> None:
+        """Routes the message and acknowledges it at the QoS that the client asked for.
+
+        What had to be stored is committed before the acknowledgement leaves.
+        """
+        if route.taps:
+            self.tap(registry, route, message, asked, packet_id)
+        if asked == 2 and not self.remember(packet_id):
+            self.acknowledge(2, packet_id)
+            return
+        store = self.core.store
+        before = 0 if store is None else store.writes
+        registry.publish(route, message, self.options.shared_subscription_policy)
+        if asked and store is not None and store.writes != before:
+            self.output.barrier = store.barrier()
+        hook = self.hooks.on_publish
+        if hook is not None:
+            seen = SeenMessage(route.text, message.payload, message.qos, message.retain)
+            self.core.tell("on_publish", hook, self.username, self.subscriber_id(), seen)
+        if asked and not self.output.closing:
+            self.acknowledge(asked, packet_id)
+
+    def tap(
+        self, registry: Registry, route: Route, message: Message, asked: int, packet_id: int
+    ) -> None:
+        """Has streams keep the message; an acknowledgement waits until they have it safe.
+
+        First of all: what a stream cannot take is not known to anybody, and comes again.
+        """
+        store = self.core.store
+        before = 0 if store is None else store.writes
+        receipts = self.core.receipts
+        if asked == 2 and receipts is not None and self.queue_of().durable:
+            if store is not None and store.failing:
+                raise StoreError(store.why_refused())  # a crash would leave it to the streams alone
+            came_before = packet_id in self.received_ids()
+            names: frozenset[str] | None = receipts.begin(
+                self.queue_of().session, packet_id, came_before
+            )
+            try:
+                commit = registry.tap(route, message, self.client_id, names)
+            except Exception:
+                receipts.cancel()
+                raise
+            receipts.end()
+        else:
+            commit = registry.tap(route, message, self.client_id)
+        if asked and commit > self.output.stream_barrier:
+            self.output.stream_barrier = commit
+            self.core.tapped = commit
+        if asked and store is not None and store.writes != before:
+            self.output.barrier = (
+                store.barrier()
+            )  # another node keeps it, and gets it from the store
+
+    def remember(self, packet_id: int) -> bool:
+        """QoS 2: delivers at once and remembers the id until PUBREL [MQTT-4.3.3-2].
+
+        False: it was delivered before the broker's start, and is new to the streams at most.
+        """
+        received = self.received_ids()
+        queue = self.queue_of()
+        store = self.core.store
+        if packet_id in received:
+            if self.core.receipts is not None:
+                self.core.receipts.forget(queue.session, packet_id)
+            self.wait_for_all()
+            return False
+        received.add(packet_id)
+        if queue.durable and store is not None:
+            store.put_received(queue.session, packet_id)
+            self.output.barrier = store.barrier()
+        return True
+
+    def queue_of(self) -> Queue:
+        subscriber = self.subscriber
+        assert subscriber is not None
+        return subscriber.queue
+
+    def acknowledge(self, qos: int, packet_id: int) -> None:
+        """PUBACK or PUBREC."""
+        pieces = self.output.pieces
+        counters = self.core.counters
+        if qos == 1:
+            counters.mqtt_puback_sent += 1
+            pieces.append(PUBACK_HEAD)
+        else:
+            counters.mqtt_pubrec_sent += 1
+            pieces.append(PUBREC_HEAD)
+        pieces.append(PACKET_IDS[packet_id])
+        self.output.touch()
+
+    def on_pubrel(self, packet_id: int) -> None:
+        """QoS 2: forgets the id, so that it may mean something new; an unknown one is answered."""
+        subscriber = self.subscriber
+        assert subscriber is not None
+        received = subscriber.received_ids(self.core)
+        if packet_id in received:
+            received.discard(packet_id)
+            if self.core.receipts is not None:
+                self.core.receipts.forget(subscriber.queue.session, packet_id)
+            store = self.core.store
+            if subscriber.queue.durable and store is not None:
+                store.remove_received(subscriber.queue.session, packet_id)
+                self.output.barrier = store.barrier()
+        else:
+            self.core.counters.mqtt_pubrel_invalid_error += 1
+            subscriber.queue.tell_unknown("PUBREL", packet_id)
+        pieces = self.output.pieces
+        self.core.counters.mqtt_pubcomp_sent += 1
+        pieces.append(PUBCOMP_HEAD)
+        pieces.append(PACKET_IDS[packet_id])
+        self.output.touch()
+
+
+def changed_message(message: Message, changes: PublishModifiers) -> Message:
+    """A message as a plugin wants it; raises ProtocolError if its topic cannot be routed."""
+    topic = message.topic if changes.topic is None else changes.topic.encode()
+    payload = message.payload if changes.payload is None else changes.payload
+    qos = message.qos if changes.qos is None else changes.qos
+    retain = message.retain if changes.retain is None else changes.retain
+    if isinstance(message, Sourced) and topic == message.topic and changes.mountpoint is None:
+        return Sourced(topic, payload, qos, retain, message.client_id, message.user)
+    # Whether its source may publish it cannot be asked again: it published something else.
+    return Message(topic, payload, qos, retain)

@@ -1,0 +1,144 @@
+"""Whether who published a retained message may still publish it: asked when a new subscription is to get it.
+
+Mosquitto's `check_retain_source`. A verdict that may be kept is kept with the message, until the rules change or it
+ends: so a subscription over many messages asks about each once.
+"""
+
+from typing import Final
+
+from vmq_hooks.types import Message as SeenMessage
+from vmq_hooks.types import SubscriberId
+from vmq_hooks.verdicts import Refuse
+
+from vmq.core.hook_sites import Answer, Kept, Pending
+from vmq.core.registry import Registry, Subscriber
+from vmq.mqtt.message import Message, Sourced
+
+#: Messages that are looked at in one go, and asked about at a time where verdicts come later.
+STEP: Final = 256
+AT_ONCE: Final = 16
+
+
+def send_retained(
+    registry: Registry,
+    subscriber: Subscriber,
+    topic_filter: str,
+    found: list[Message],
+    qos: int,
+    first: bool,
+) -> None:
+    """As `Registry.send_retained`, without those whose source may not publish them any more."""
+    core = registry.core
+    if found and core.options.check_retain_source and core.hooks.auth_on_publish is not None:
+        Check(registry, subscriber, topic_filter, found, qos, first).go_on()
+    else:
+        registry.send_retained(subscriber, topic_filter, found, qos, first)
+
+
+class Check:
+    """The retained messages of one new subscription, on their way past the plugins."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        subscriber: Subscriber,
+        topic_filter: str,
+        found: list[Message],
+        qos: int,
+        first: bool,
+    ) -> None:
+        self.first = first
+        self.registry = registry
+        self.subscriber = subscriber
+        self.topic_filter = topic_filter
+        self.qos = qos
+        self.found = found
+        self.output = subscriber.output
+        self.allowed: list[Message] = []
+        #: How many of them were looked at, and about how many the verdict is awaited.
+        self.place: int = 0
+        self.awaited: int = 0
+        self.is_late = False
+        self.is_done = False
+
+    def go_on(self) -> None:
+        """Looks at the next of them; with the last one sends what may be sent."""
+        core = self.registry.core
+        end = self.place + STEP
+        while self.place < len(self.found) and self.awaited < AT_ONCE:
+            if self.place >= end and core.call_later is not None:
+                self.be_late()
+                core.call_later(0.0, self.go_on)
+                return
+            message = self.found[self.place]
+            self.place += 1
+            if isinstance(message, Sourced):
+                self.ask(message)
+            else:
+                self.allowed.append(message)
+        if self.place >= len(self.found) and self.awaited == 0 and not self.is_done:
+            self.is_done = True
+            self.send()
+
+    def be_late(self) -> None:
+        """The answer comes in a later pass: what an earlier subscription left goes now."""
+        if not self.is_late:
+            self.is_late = True
+            registry = self.registry
+            registry.send_retained(self.subscriber, self.topic_filter, [], self.qos, self.first)
+
+    def ask(self, message: Sourced) -> None:
+        core = self.registry.core
+        hooks = core.hooks
+        hook = hooks.auth_on_publish
+        generation = hooks.generation
+        if hook is None or (message.judged == generation and core.clock() < message.judged_until):
+            self.allowed.append(message)
+            return
+        who = SubscriberId(message.client_id, self.registry.mountpoint)
+        seen = SeenMessage(message.topic.decode(), message.payload, message.qos, True)
+        try:
+            answer = hook(message.user, who, seen)
+        except Exception as error:  # noqa: BLE001 - contained, whatever it is
+            core.hook_failed("auth_on_publish", error)
+            return
+        if isinstance(answer, Pending):
+            self.be_late()
+            self.awaited += 1
+            answer.then = lambda later: self.on_verdict(message, generation, later)
+        else:
+            self.take(message, generation, answer)
+
+    def on_verdict(self, message: Sourced, generation: int, answer: Answer) -> None:
+        self.awaited -= 1
+        self.take(message, generation, answer)
+        self.go_on()
+
+    def take(self, message: Sourced, generation: int, answer: Answer) -> None:
+        """Changes that a plugin wants were made when the message was published."""
+        if isinstance(answer, Refuse):
+            self.registry.core.counters.retain_withheld += 1
+            return
+        if isinstance(answer, Kept):
+            message.judged = generation
+            message.judged_until = answer.until
+        self.allowed.append(message)
+
+    def send(self) -> None:
+        registry = self.registry
+        subscriber = self.subscriber
+        if not self.is_late:
+            registry.send_retained(
+                subscriber, self.topic_filter, self.allowed, self.qos, self.first
+            )
+            return
+        # Subscription, connection and messages may be others meanwhile.
+        if (
+            subscriber.output is not self.output
+            or self.topic_filter not in subscriber.subscriptions
+        ):
+            return
+        retained = registry.retained
+        present = [each for each in self.allowed if retained.get(each.topic.decode()) is each]
+        registry.send_retained(subscriber, self.topic_filter, present, self.qos, False)
+        registry.core.outbox.flush()

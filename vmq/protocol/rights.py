@@ -1,0 +1,68 @@
+"""Subscriptions are asked about anew: when a session is resumed, on demand, and when a verdict with a lifetime ends.
+
+What their client may not read any more ends, and what waits for it is not delivered.
+"""
+
+import logging
+from typing import Final
+
+from vmq_hooks.types import REFUSED_QOS, Subscription
+from vmq_hooks.verdicts import Refuse
+
+from vmq.core.hook_sites import Answer, Hooks, Kept
+from vmq.core.registry import Registry, Subscriber
+
+log = logging.getLogger("vmq.session")
+
+#: So many are asked about in one go: one client's long list must not keep the others waiting.
+STEP: Final = 256
+
+
+def wanted_of(subscriber: Subscriber) -> list[Subscription]:
+    """What a session is subscribed to, as plugins are asked about it."""
+    return [Subscription(each, had.qos) for each, had in subscriber.subscriptions.items()]
+
+
+def lapse_of(answer: Answer) -> float:
+    """Until when a verdict on subscriptions holds, by the core's clock; 0: it says nothing of that."""
+    if isinstance(answer, Kept):
+        return answer.until
+    until: float = getattr(answer, "until", 0.0) if isinstance(answer, list) else 0.0
+    return until
+
+
+def take_back(
+    registry: Registry, subscriber: Subscriber, wanted: list[Subscription], answer: Answer
+) -> list[str]:
+    """Ends what is refused, and what was replaced by another filter; takes over lower QoS. Returns what ended."""
+    if isinstance(answer, Refuse):
+        granted = [Subscription(each.topic_filter, REFUSED_QOS) for each in wanted]
+    elif isinstance(answer, list):
+        granted = answer
+    else:
+        return []
+    lost: list[str] = []
+    for had, now in zip(wanted, granted, strict=True):
+        if now.qos == REFUSED_QOS or now.topic_filter != had.topic_filter:
+            if registry.unsubscribe(subscriber, had.topic_filter):
+                lost.append(had.topic_filter)
+        elif now.qos != had.qos and had.topic_filter in subscriber.subscriptions:
+            registry.subscribe(subscriber, had.topic_filter, now.qos)
+    if lost:
+        subscriber.queue.drop_unwanted()
+    return lost
+
+
+def tell_of_lost(
+    registry: Registry, subscriber: Subscriber, hooks: Hooks, lost: list[str], plugin: str
+) -> None:
+    """Subscriptions of a client have ended since it may not read there any more: so says the plugin."""
+    if not lost:
+        return
+    name, values = registry.named(subscriber.client_id)
+    text = "subscriptions ended " + name + ' user="%s" count=%d plugin=%s'
+    log.info(text, *values, subscriber.queue.username or "", len(lost), plugin or "none")
+    told = hooks.on_topic_unsubscribed
+    if told is not None:
+        who = subscriber.queue.subscriber_id()
+        registry.core.tell("on_topic_unsubscribed", told, who, lost)

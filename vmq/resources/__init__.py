@@ -1,0 +1,1 @@
+"""Bounds in bytes: memory, disk, the age of messages, and what is told of drops."""

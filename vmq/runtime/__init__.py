@@ -1,0 +1,1 @@
+"""What runs beside the pass: deadlines, draining, monitor, watchdog, bans, audit, metrics and health."""

@@ -1,0 +1,103 @@
+"""Bans in force: who connects is looked up, who is connected and banned has to go."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+from vmq.core.context import Core
+from vmq.protocol.connection import Connection
+from vmq.runtime.bans import Ban, Bans, BansError, Kind
+
+log = logging.getLogger("vmq.broker")
+
+#: Seconds between looks at the file: another worker of the broker may have written it.
+INTERVAL: Final = 1.0
+
+
+class Others(Protocol):
+    """The other nodes of a cluster, which are to have the same bans."""
+
+    def added(self, ban: Ban) -> None: ...
+
+    def removed(self, ban: Ban) -> None: ...
+
+
+class Banning:
+    """The bans of a running broker.
+
+    Args:
+        bans: those of its data directory.
+        core: asks whom it may let in.
+        connections: those that there are.
+    """
+
+    def __init__(
+        self, bans: Bans, core: Core, connections: Callable[[], Iterable[Connection]]
+    ) -> None:
+        self.bans = bans
+        self._core = core
+        self._connections = connections
+        #: The other nodes of a cluster.
+        self.others: Others | None = None
+
+    def begin(self) -> None:
+        """Reads the file.
+
+        Raises:
+            BansError: it cannot be read; nobody is to be let in who was banned.
+        """
+        self.bans.reload()
+        self.apply()
+
+    async def run(self) -> None:
+        """Follows the file."""
+        while True:
+            await asyncio.sleep(INTERVAL)
+            try:
+                if self.bans.reload():
+                    self.apply()
+            except BansError as error:
+                log.error("the bans of before hold on: %s", error)
+
+    def add(self, kind: Kind, value: str, seconds: float | None, reason: str) -> tuple[Ban, int]:
+        """Bans by the operator's word, here and on the other nodes; returns how many connections it ended here.
+
+        Raises:
+            BansError: as `Bans.add`.
+        """
+        ban = self.bans.add(kind, value, seconds, reason)
+        if self.others is not None:
+            self.others.added(ban)
+        return ban, self.apply()
+
+    def remove(self, kind: Kind, value: str) -> Ban | None:
+        """Ends a ban by the operator's word, here and on the other nodes; None if there is none.
+
+        Raises:
+            BansError: as `Bans.remove`.
+        """
+        ban = self.bans.remove(kind, value)
+        if ban is not None and self.others is not None:
+            self.others.removed(ban)
+        self.apply()
+        return ban
+
+    def apply(self) -> int:
+        """Ends the connections of those who are banned; returns how many."""
+        # Without bans, which is nearly always, a CONNECT costs nothing for them.
+        self._core.find_ban = self.bans.refusal if len(self.bans) else None
+        if not len(self.bans):
+            return 0
+        ended = 0
+        for connection in list(self._connections()):
+            session = connection.session
+            if session.subscriber is None or connection.closing:
+                continue
+            host = connection.seen_peer().host
+            reason = self.bans.refusal(session.client_id, session.username, host)
+            if reason:
+                connection.close(reason)
+                ended += 1
+        self._core.outbox.flush()
+        return ended

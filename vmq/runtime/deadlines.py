@@ -1,0 +1,265 @@
+"""The watch over connections: connect timeout, keep-alive, lifetime, stalls, retries, a close that hangs.
+
+One timer of the event loop serves all connections. A task or a timer for each would cost more than
+all else that a new connection needs; and of the times that they wait for, hardly any ever comes.
+"""
+
+import logging
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any, Final
+
+from mypy_extensions import mypyc_attr
+
+from vmq.protocol.connection import Connection
+
+log = logging.getLogger("vmq.watch")
+
+#: Seconds that a connection is looked at late, at most: those due in one step are looked at together.
+STEP: Final = 0.05
+#: Seconds from one look to the next, at most; what is due later is put off again. Bounds the steps.
+FARTHEST: Final = 60.0
+#: Seconds that the timer may come late before the loop counts as late itself; and those that it then reads first.
+LATE: Final = 0.1
+READ_FIRST: Final = 0.01
+#: Seconds that a closing connection has to take what was written to it.
+CLOSE_TIMEOUT: Final = 5.0
+
+
+class Deadlines:
+    """When which watch is to look: sets of watches by step, and one timer for the next step.
+
+    Args:
+        clock: monotonic seconds.
+        call_later, call_soon: the event loop's.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        call_later: Callable[..., Any],
+        call_soon: Callable[..., Any],
+    ) -> None:
+        self.clock = clock
+        self.call_later = call_later
+        self.call_soon = call_soon
+        self.steps: dict[int, set[SessionWatch]] = {}
+        self.order: list[int] = []
+        self.timer: Any = None
+        self.has_read = False
+        self.woken: list[SessionWatch] = []
+
+    def set(self, watch: "SessionWatch", seconds: float) -> None:
+        """Has a watch look within so many seconds (and a step); an earlier look that is set stays."""
+        now = self.clock()
+        step = int((now + min(seconds, FARTHEST)) / STEP) + 1
+        if watch.step:
+            if watch.step <= step:
+                return
+            self.clear(watch)
+        found = self.steps.get(step)
+        if found is None:
+            self.steps[step] = found = set()
+            heappush(self.order, step)
+            if self.order[0] == step:
+                self.arm(now)
+        found.add(watch)
+        watch.step = step
+
+    def clear(self, watch: "SessionWatch") -> None:
+        """Has a watch not look."""
+        found = self.steps.get(watch.step)
+        if found is not None:
+            found.discard(watch)
+        watch.step = 0
+
+    def soon(self, watch: "SessionWatch") -> None:
+        """Has a watch look in the next pass of the loop."""
+        self.woken.append(watch)
+        if len(self.woken) == 1:
+            self.call_soon(self.look_at_woken)
+
+    def close(self) -> None:
+        """No watch looks any more."""
+        if self.timer is not None:
+            self.timer.cancel()
+
+    def arm(self, now: float) -> None:
+        """Sets the timer for the next step."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        if self.order:
+            self.timer = self.call_later(max(0.0, self.order[0] * STEP - now), self.fire)
+
+    def fire(self) -> None:
+        """Has those look whose time has come.
+
+        A loop that was late itself (a machine that stood still, a storm of connections) reads first: what came in
+        time lies unread, and timers come before sockets. Else it would end those that did all that they had to.
+        """
+        now = self.clock()
+        if not self.has_read and self.order and now - self.order[0] * STEP > LATE:
+            self.has_read = True
+            self.timer = self.call_later(READ_FIRST, self.fire)
+            return
+        self.has_read = False
+        try:
+            while self.order and self.order[0] * STEP <= now:
+                due = self.steps.pop(heappop(self.order))
+                for watch in due:
+                    watch.step = 0
+                self.look_at(list(due))
+        finally:
+            self.arm(now)
+
+    def look_at_woken(self) -> None:
+        woken = self.woken
+        self.woken = []
+        self.look_at(woken)
+
+    def look_at(self, watches: "list[SessionWatch]") -> None:
+        for watch in watches:
+            try:
+                watch.look()
+            except Exception:
+                log.exception("cannot watch a connection")
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class SessionWatch:
+    """Watches one connection, from its beginning until `cancel`."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        deadlines: Deadlines,
+        connect_timeout: float,
+        lifetime: float = 0.0,
+    ) -> None:
+        """Times are in seconds; a `lifetime` of 0 has no end."""
+        now = connection.core.clock()
+        self.connection = connection
+        self.deadlines = deadlines
+        #: When CONNECT must have come.
+        self.connect_by = now + connect_timeout
+        #: When the connection has lived long enough; 0 is never.
+        if lifetime:
+            connection.dies_at = now + lifetime
+        #: When a connection that closes is cut; 0 before it closes.
+        self.cut_at = 0.0
+        #: Where it stands among the deadlines; 0 if nowhere.
+        self.step: int = 0
+        self.is_woken = False
+        self.is_over = False
+        connection.wake_task = self.wake
+        deadlines.set(self, connect_timeout)
+
+    def wake(self) -> None:
+        """Something changed that may bring the next look forward."""
+        if not self.is_woken:
+            self.is_woken = True
+            self.deadlines.soon(self)
+
+    def cancel(self) -> None:
+        """The connection is gone."""
+        self.is_over = True
+        self.connection.wake_task = None
+        self.deadlines.clear(self)
+
+    def look(self) -> None:
+        """Does what is due, and sets the next look."""
+        self.is_woken = False
+        if self.is_over:
+            return
+        due = self.due()
+        if due is not None:
+            self.deadlines.set(self, due)
+
+    def due(self) -> float | None:
+        """Does what is due; returns the seconds until something is due again."""
+        connection = self.connection
+        now = connection.core.clock()
+        if connection.closing:
+            return self.cut(now)
+        if connection.session.subscriber is None:
+            if connection.session.claiming:
+                return self.watch()  # the client has done its part
+            if connection.session.pending is not None:
+                left = connection.session.connect_at + connection.core.options.login_timeout - now
+                if left <= 0:
+                    connection.session.give_up()
+                    connection.outbox.flush()
+                    return None  # closing has woken us
+                return left
+            left = self.connect_by - now
+            if left <= 0:
+                connection.core.counters.socket_close_timeout += 1
+                connection.close("no CONNECT within mqtt_connect_timeout")
+                connection.outbox.flush()
+                return None  # closing has woken us
+            return left
+        return self.watch()
+
+    def cut(self, now: float) -> float | None:
+        """Ends a close that hangs."""
+        if not self.cut_at:
+            self.cut_at = now + CLOSE_TIMEOUT
+        if now < self.cut_at:
+            return self.cut_at - now
+        self.connection.abort()
+        return None
+
+    def watch(self) -> float | None:
+        """Does what is due now; returns the seconds until something is due again."""
+        connection = self.connection
+        session = connection.session
+        now = connection.core.clock()
+        due: float | None = None
+        if connection.pauses:
+            connection.seen = now  # whoever is not read cannot show that it lives
+        if session.keep_alive:
+            # One and a half times the keep alive [MQTT-3.1.2-24].
+            due = connection.seen + session.keep_alive * 1.5 - now
+            if due <= 0:
+                due = self.expire_or_look_again()
+        stalled = connection.core.options.stalled_client_timeout
+        if stalled > 0 and connection.socket_full:
+            left = connection.blocked_since + stalled - now
+            if left <= 0:
+                connection.core.counters.stalled_clients += 1
+                connection.close("it takes nothing of what is sent to it (stalled_client_timeout)")
+                connection.abort()
+                return None
+            due = left if due is None else min(due, left)
+        if connection.dies_at and not connection.closing:
+            left = connection.dies_at - now
+            if left <= 0:
+                connection.close("max_connection_lifetime is over")
+                connection.outbox.flush()
+            due = left if due is None else min(due, left)
+        if connection.judged_until and not connection.closing:
+            left = connection.judged_until - now
+            if left <= 0:
+                connection.judged_until = 0.0  # the new verdicts say until when they hold
+                core = connection.core
+                if core.recheck is not None and session.subscriber is not None:
+                    core.recheck(session.registry, session.subscriber)
+            else:
+                due = left if due is None else min(due, left)
+        retry = session.options.retry_interval
+        if retry and session.subscriber is not None and not connection.closing:
+            session.subscriber.queue.retry(now)
+            connection.outbox.flush()
+            due = retry if due is None else min(due, retry)
+        return due
+
+    def expire_or_look_again(self) -> float:
+        """The keep alive ran out, unless bytes wait unread because the loop itself was late."""
+        connection = self.connection
+        if connection.expiring:
+            connection.core.counters.client_keepalive_expired += 1
+            connection.close("keep alive expired [MQTT-3.1.2-24]")
+            connection.outbox.flush()
+        connection.expiring = True
+        return 0.01

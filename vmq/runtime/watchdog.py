@@ -1,0 +1,226 @@
+"""A thread that sees the event loop stand still, and says in the log whose code holds it up, and where.
+
+The loop beats ten times a second (`vmq.runtime.monitor`). The thread counts its own steps since the last beat, not
+seconds: a machine that was stopped, or a process that gets no processor, holds up both alike, and nobody is blamed for
+that.
+
+Code in C that keeps the interpreter to itself (a regular expression that explodes, a sum over 10^9 numbers) stops this
+thread too. Against it each beat arms `faulthandler`, whose timer needs no interpreter: it writes down where every
+thread is. This one reads that once it runs again, if the process has used the processor meanwhile.
+"""
+
+import faulthandler
+import logging
+import re
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable
+from types import FrameType
+from typing import IO, Final, NamedTuple
+
+from vmq_hooks.specs import CHAINS
+
+log = logging.getLogger("vmq.watchdog")
+
+#: Seconds between two steps of the thread; as between two beats of the loop.
+STEP: Final = 0.1
+#: Steps without a beat after which the loop is held up: the log says so within half a second.
+LATE: Final = 4
+#: Seconds without a beat after which faulthandler writes down where the threads are.
+HELD: Final = 1.0
+#: Frames of a stack that the log shows.
+SHOWN: Final = 8
+
+_THREAD: Final = re.compile(r"^(?:Current thread|Thread) 0x([0-9a-f]+)")
+_FRAME: Final = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
+
+
+class Place(NamedTuple):
+    """A line of code that is being executed."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} in {self.function}"
+
+
+class Blame(NamedTuple):
+    """Whose code it is: the plugin ("" = nobody's), the hook that it serves, if that is known, and where it stands."""
+
+    plugin: str
+    hook: str
+    place: Place
+
+
+class Watchdog:
+    """Watches one event loop.
+
+    Args:
+        owner: the plugin whose code a file is; None = none's.
+        blocked: told of each plugin that holds the loop up; called in the watchdog's thread.
+        dumps: whether faulthandler may be used, of which a process has but one.
+    """
+
+    def __init__(
+        self,
+        owner: Callable[[str], str | None],
+        blocked: Callable[[str], None],
+        *,
+        dumps: bool = False,
+    ) -> None:
+        self._owner = owner
+        self._blocked = blocked
+        self._dump: IO[bytes] | None = tempfile.TemporaryFile() if dumps else None  # noqa: SIM115 - closed by stop
+        self._loop_thread = 0
+        #: The frame that runs the loop: where it waits for events.
+        self._base: FrameType | None = None
+        self._beats = 0
+        self._seen = 0
+        self._steps = 0
+        self._told = False
+        self._last = (time.monotonic(), time.process_time())
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="vmq-watchdog", daemon=True)
+
+    # In the loop's thread
+
+    def start(self) -> None:
+        """Begins to watch the thread that calls it, which beats from now on."""
+        self._loop_thread = threading.get_ident()
+        self._thread.start()
+
+    def beat(self) -> None:
+        """The loop runs. To be called by a task of it, every `STEP` seconds."""
+        if self._base is None:
+            task = sys._getframe(1)
+            self._base = task.f_back
+        self._beats += 1
+        if self._dump is not None:
+            faulthandler.dump_traceback_later(HELD, file=self._dump)
+
+    def stop(self) -> None:
+        """Ends the thread."""
+        self._ended.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        if self._dump is not None:
+            faulthandler.cancel_dump_traceback_later()
+            self._dump.close()
+            self._dump = None
+
+    # In the watchdog's thread
+
+    def _run(self) -> None:
+        while not self._ended.wait(STEP):
+            self.step(time.monotonic(), time.process_time())
+
+    def step(self, now: float, cpu: float) -> None:
+        """Looks at the loop, at monotonic second `now`, when the process has used `cpu` seconds of processors."""
+        (before, used), self._last = self._last, (now, cpu)
+        if now - before > HELD + STEP:
+            self._was_held(now - before, cpu - used)
+        if self._beats != self._seen:
+            self._seen = self._beats
+            if self._told:
+                log.warning("event loop goes on after=%.1fs", self._steps * STEP)
+            self._steps, self._told = 0, False
+            return
+        self._steps += 1
+        if self._steps == LATE:
+            self._tell()
+
+    def _tell(self) -> None:
+        """Says where the loop stands."""
+        frame = sys._current_frames().get(self._loop_thread)
+        if frame is None or frame is self._base:
+            return  # it waits for events, or for the processor; or compiled code runs, which has no frames
+        self._say(places_of(frame, self._base), f"for={LATE * STEP:.1f}s so far")
+        self._told = True
+
+    def _was_held(self, seconds: float, used: float) -> None:
+        """This thread itself could not run for a while."""
+        if used < seconds / 10:
+            log.warning(
+                "process was stopped for=%.1fs: by a signal, a suspended machine or other processes",
+                seconds,
+            )
+            places: list[Place] = []
+        else:
+            places = self._dumped()
+        if places:
+            self._say(places, f"for={seconds:.1f}s by code that keeps the interpreter to itself")
+            self._told = True
+
+    def _dumped(self) -> list[Place]:
+        """What faulthandler wrote of the loop's thread last, the innermost first; and forgets it."""
+        if self._dump is None:
+            return []
+        self._dump.seek(0)
+        text = self._dump.read().decode(errors="replace")
+        self._dump.seek(0)
+        self._dump.truncate()
+        return places_in(text, self._loop_thread)
+
+    def _say(self, places: list[Place], how: str) -> None:
+        blame = blame_of(places, self._owner)
+        if blame.plugin:
+            self._blocked(blame.plugin)
+        # What the broker itself takes time for, as when it starts, is no alarm.
+        log.log(
+            logging.ERROR if blame.plugin else logging.INFO,
+            "event loop blocked %s plugin=%s hook=%s at=%s stack=%s",
+            how,
+            blame.plugin or "none",
+            blame.hook or "unknown",
+            blame.place,
+            " < ".join(map(str, places[:SHOWN])),
+        )
+
+
+def blame_of(places: Iterable[Place], owner: Callable[[str], str | None]) -> Blame:
+    """Whose code it is that runs, given the places of a stack, the innermost first.
+
+    The plugin that was called last, and the innermost line of its own: what it calls is its affair.
+    """
+    first: Place | None = None
+    found: Blame | None = None
+    for place in places:
+        first = first or place
+        plugin = owner(place.file)
+        if found is None:
+            if plugin is not None:
+                found = Blame(plugin, "", place)
+        elif plugin != found.plugin:
+            continue
+        if found is not None and place.function in CHAINS:
+            return found._replace(hook=place.function)
+    assert first is not None, "a stack has a place"
+    return found or Blame("", "", first)
+
+
+def places_of(frame: FrameType | None, base: FrameType | None) -> list[Place]:
+    """The places of a stack above the frame that runs the loop, the innermost first."""
+    places = []
+    while frame is not None and frame is not base:
+        places.append(Place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+        frame = frame.f_back
+    return places
+
+
+def places_in(text: str, thread: int) -> list[Place]:
+    """The places of one thread in what faulthandler wrote, of the last time that it is in there."""
+    places: list[Place] = []
+    is_there = False
+    for line in text.splitlines():
+        head = _THREAD.match(line)
+        if head is not None:
+            is_there = int(head[1], 16) == thread
+            places = [] if is_there else places
+        found = _FRAME.match(line)
+        if is_there and found is not None:
+            places.append(Place(found[1], int(found[2]), found[3]))
+    return places

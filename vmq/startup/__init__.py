@@ -1,0 +1,1 @@
+"""What a broker does once: checks before the start, and listening."""

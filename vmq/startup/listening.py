@@ -1,0 +1,78 @@
+"""Opens a listener of the configuration as what its address says: MQTT, HTTP or Arrow Flight."""
+
+from typing import TYPE_CHECKING
+
+from vmq.config.options import ListenerOptions
+from vmq.listeners.listener import Listener
+from vmq.runtime.client_ids import new_client_id
+from vmq.runtime.errors import StartError
+
+if TYPE_CHECKING:
+    from vmq.broker import Broker
+    from vmq.http.server import HttpListener
+    from vmq.streams.serving.listener import FlightListener
+
+
+async def listen(
+    broker: "Broker", name: str, options: ListenerOptions
+) -> "Listener | HttpListener | FlightListener":
+    """Opens a listener of a broker that has all of its other parts.
+
+    Raises:
+        OSError: its address cannot be had.
+        CertificateError: a file of its TLS cannot be used.
+        StartError: it is to serve streams, and there are none.
+    """
+    if options.endpoint.scheme == "http":
+        return await _http(broker, name, options)
+    if options.endpoint.is_flight:
+        return await _flight(broker, name, options)
+    return await _mqtt(broker, name, options)
+
+
+async def _mqtt(broker: "Broker", name: str, options: ListenerOptions) -> Listener:
+    assert broker.connections is not None, "the broker is not started"
+    listener = Listener(
+        name,
+        broker.config,
+        broker.registry(options.mountpoint),
+        broker.connections.on_opened,
+        broker.connections.on_closed,
+        new_client_id,
+        lambda: broker.monitor.lag,
+        shared=broker.share is not None,
+        handshakes=broker.handshakes,
+        sock=broker.take_port(name),
+    )
+    listener.hooks = broker.plugins.hooks_for(options.auth_plugins, options.authz_plugins)
+    try:
+        await listener.open()
+    except BaseException:
+        listener.close()  # the port that it was given
+        raise
+    return listener
+
+
+async def _http(broker: "Broker", name: str, options: ListenerOptions) -> "HttpListener":
+    # Late: the library is large, and not everybody has such a listener.
+    from vmq.http.app import make_app
+    from vmq.http.server import open_http
+
+    app = make_app(broker, allow_remote=options.allow_remote)
+    counters, backlog = broker.monitor.core.counters, broker.config.network.backlog
+    return await open_http(name, options, app, counters, backlog)
+
+
+async def _flight(broker: "Broker", name: str, options: ListenerOptions) -> "FlightListener":
+    streams = broker.streaming
+    if streams is None and broker.clustering is not None:
+        streams = broker.open_streams()  # the other nodes may have some
+    if streams is None:
+        raise StartError(
+            f"listeners.{name}: {options.url} serves streams, but there are none; add [streams.NAME]"
+        )
+    hooks = broker.plugins.hooks_for(options.auth_plugins, options.authz_plugins)
+    listener = await streams.listen(name, broker.config, hooks)
+    if broker.clustering is not None:
+        broker.clustering.streams.set_address(listener.location)
+    return listener

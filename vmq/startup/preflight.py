@@ -1,0 +1,189 @@
+"""What would keep a broker from starting, told without a start: everything that it would open is looked at.
+
+`vmq config check` says it, and `vmq start` before anything else, so that both say the same. Who uses an address or the
+data directory now is not looked at: a broker that runs with this very configuration does.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from msgspec import UNSET
+
+from vmq.admin.paths import socket_of
+from vmq.config.load import Loaded
+from vmq.config.options import Config, ListenerOptions
+from vmq.config.sources import DEFAULT, ConfigError, Problem
+from vmq.config.text import SECRETS
+from vmq.listeners.certificates import CertificateError, build_context, outdated_of
+from vmq.listeners.sockets import try_address, try_unix
+from vmq.persistence.opening import store_folder
+from vmq.plugins.checking import Checked
+from vmq.runtime.errors import StartError
+from vmq.streams.serving.opening import check_libraries, streams_folder
+from vmq.workers.plan import Plan, are_needed, count_of
+
+
+class Preflight:
+    """What was found: `problems` keep the broker from starting, `warnings` do not; a line each.
+
+    Args:
+        loaded: the configuration, and where its values come from.
+    """
+
+    def __init__(self, loaded: Loaded) -> None:
+        self._loaded = loaded
+        self._config = config = loaded.config
+        self.warnings: list[str] = []
+        self.plugins = Checked(config, alone=not are_needed(config, count_of(config)))
+        found = [
+            *self._workers(),
+            *self._log_file(),
+            *self._data_dir(),
+            *self._listeners(),
+            *self._cluster(),
+            *self._streams(),
+        ]
+        self.problems: list[str] = [*map(str, found), *self.plugins.problems]
+
+    def _problem(self, key: str, what: str) -> Problem:
+        """A problem with the option of this key."""
+        value = next((each for name, each, _ in self._loaded.items() if name == key), None)
+        # Of a table within an option (`sni`) the option's source is known.
+        option = ".".join(key.split(".")[:3])
+        source = self._loaded.origins.get(option, DEFAULT)
+        shown = UNSET if value is None or key.endswith(SECRETS) else value
+        return Problem(key, what, source if source != DEFAULT else None, shown)
+
+    def _workers(self) -> Iterator[Problem]:
+        try:
+            count = count_of(self._config)
+            if are_needed(self._config, count):
+                Plan(self._config, count)
+        except ConfigError as error:
+            yield from error.problems
+
+    def _log_file(self) -> Iterator[Problem]:
+        options = self._config.log
+        for name, file in (("file", options.file), ("audit_file", options.audit_file)):
+            if file is not None:
+                yield from self._appended(f"log.{name}", Path(file).absolute())
+
+    def _appended(self, key: str, path: Path) -> Iterator[Problem]:
+        if not path.parent.is_dir():
+            reason = f"there is no folder {path.parent}"
+        elif not os.access(path, os.F_OK):
+            reason = unwritable(path.parent)
+        elif path.is_dir():
+            reason = "it is a folder"
+        else:
+            reason = "" if os.access(path, os.W_OK) else "permission denied"
+        if reason:
+            yield self._problem(key, f"{path}: {reason}")
+
+    def _data_dir(self) -> Iterator[Problem]:
+        folder = Path(self._config.broker.data_dir).absolute()
+        for each in (folder, store_folder(self._config).absolute()):
+            reason = unwritable(each)
+            if reason:
+                yield self._problem("broker.data_dir", f"{each}: {reason}")
+                return
+        socket = socket_of(folder)
+        if socket.exists() and not stat.S_ISSOCK(socket.lstat().st_mode):
+            yield self._problem("broker.data_dir", f"{socket} is in the way: it is no socket")
+
+    def _listeners(self) -> Iterator[Problem]:
+        for name, options in self._config.listeners.items():
+            key = f"listeners.{name}"
+            try:
+                self._try_listener(name, options)
+            except CertificateError as error:
+                yield self._problem(f"{key}.{error.option}", error.what)
+            except OSError as error:
+                what = f"cannot listen there: {error.strerror or error}"
+                yield self._problem(f"{key}.url", what)
+
+    def _try_listener(self, name: str, options: ListenerOptions) -> None:
+        endpoint = options.endpoint
+        if endpoint.is_tls:
+            build_context(options, "mqtt")
+            self.warnings += (f"listeners.{name}.{line}" for line in outdated_of(options))
+        if endpoint.scheme == "unix":
+            try_unix(endpoint.path, options.unix_owner)
+        else:
+            try_address(endpoint.host, endpoint.port)
+
+    def _cluster(self) -> Iterator[Problem]:
+        options = self._config.cluster
+        if not options.listen:
+            return
+        # Late: most brokers are no nodes and need no ZeroMQ.
+        from vmq.clustering.node.key import read_key
+        from vmq_cluster.errors import ClusterError
+
+        if options.key_file is not None:
+            try:
+                read_key(Path(options.key_file), self.warnings.append)
+            except ClusterError as error:
+                yield self._problem("cluster.key_file", str(error))
+        scheme, _, rest = options.listen.partition("://")
+        host, _, port = rest.rpartition(":")
+        try:
+            if scheme == "ipc":
+                try_unix(rest, None)
+            elif host != "*":
+                try_address(host.strip("[]"), int(port))
+        except OSError as error:
+            yield self._problem("cluster.listen", f"cannot listen there: {error.strerror or error}")
+
+    def _streams(self) -> Iterator[Problem]:
+        config, folder = self._config, streams_folder(self._config)
+        flight = [name for name, each in config.listeners.items() if each.endpoint.is_flight]
+        planned = {**config.streams, **self.plugins.streams}
+        # Nodes know the streams of others, and several workers are nodes.
+        is_node = config.cluster.listen or count_of(config) > 1
+        if planned or folder.is_dir() or (flight and is_node):
+            try:
+                check_libraries()
+            except StartError as error:
+                yield self._problem("streams", str(error))
+                return
+            reason = unwritable(folder)
+            if reason:
+                yield self._problem("broker.data_dir", f"{folder.absolute()}: {reason}")
+            yield from self._fewer_partitions(config, folder)
+        elif not self.plugins.problems:
+            for name in flight:
+                what = "it serves streams, and there are none; add [streams.NAME]"
+                yield self._problem(f"listeners.{name}.url", what)
+
+    def _fewer_partitions(self, config: Config, folder: Path) -> Iterator[Problem]:
+        """Streams that have more partitions on disk than they are to have."""
+        from vmq.streams.catalog import check_partitions
+        from vmq.streams.log.errors import StreamError
+
+        for name, options in config.streams.items():
+            key = f"streams.{name}.partitions"
+            try:
+                check_partitions(folder / name, options)
+            except StreamError as error:
+                stated = f"{key} = {options.partitions}: "
+                yield self._problem(key, str(error).removeprefix(stated))
+
+
+def unwritable(folder: Path) -> str:
+    """Why a folder cannot be made, or nothing can be written into it; "" if it can."""
+    for each in (folder, *folder.absolute().parents):
+        try:
+            is_folder = stat.S_ISDIR(each.stat().st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            return error.strerror or str(error)
+        if not is_folder:
+            return "it is no folder" if each == folder else f"{each} is no folder"
+        if not os.access(each, os.R_OK | os.W_OK | os.X_OK):
+            return "permission denied" if each == folder else f"permission denied in {each}"
+        return ""
+    return "there is no such file system"

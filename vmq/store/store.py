@@ -1,0 +1,792 @@
+"""Durable sessions and retained messages in LevelDB.
+
+Writes gather in memory and are committed once per pass of the event loop (group commit); whoever
+acknowledges something durable waits for that commit (see `vmq.core.output`). With `durability = "os"` a
+commit has reached the operating system and survives the death of the process; with "fsync" it
+survives power loss; with "memory" nobody waits for it.
+
+Records, by the first byte of their key (integers are big-endian, so that keys sort by number):
+
+    v                          format version
+    s client id             -> session number (8), when it went offline (8, milliseconds; 0: online), if the user is
+                               known: 1, and its name
+    u session filter        -> granted QoS (1)                      a subscription
+    q session seq           -> entry                                a message that waits
+    i session order         -> entry with packet id                 sent, not acknowledged
+    x session packet id     ->                                      QoS 2 packet id received
+    h session number        -> node, NUL, entry     a message of another node, not yet its turn to wait
+    m number                -> topic, payload                       a message that several entries hold
+    c number                -> entries that hold it, if more than 1
+    r topic                 -> QoS (1), payload                     retained; with 4 in the QoS whose it is in front of
+                               the payload: client id, 1 and the user or nothing, behind their lengths (2, 4)
+    g session               -> where it begins, what is deleted     session ended, records to delete; see `end_session`
+    b                       -> bytes (8)                            what the messages of all sessions have
+    b session               -> bytes (8)                            what those of one have, about
+    y life number           -> receipts: messages received at QoS 2 that streams may lack (`vmq.receipts`)
+    y                       ->                                      receipts are kept
+    z session packet id     -> names of the streams that lack that message; empty: all may
+    p query                 -> batch (8), messages published of it (8)      a sink's batch under way
+    l                       -> random name of this store (8), life of the broker as a node (8)
+    l alone                 ->                                      the broker ran without other nodes since
+    l copied                -> life (8), commit (8)                 the last that had something for copies
+    o node NUL life number  -> messages     a parcel that another node has not confirmed
+    o node NUL              -> how many messages these are (8), their bytes (8)
+    k session               -> whose session this is a copy of     a copy that is kept for another node
+    e node                  -> lives of its store, numbers, commits         how far its copies are here
+    a session node          -> (life, commit, places; 8 each) ...   what that node's copies may lack
+    d node NUL store (8) node NUL life number  -> messages, who keeps them  what waits at the first for the second
+    w session               -> owner, session, node                 the copy that this one was made of
+    t node                  -> name of its store (8), life (8), number (8)  the last of its messages taken;
+                               the same of the store that it had before, if it had one
+                               the same of the last that the streams have, if not all
+    n node                  -> name of its store, ...   what waits for it is for that one
+
+Of what a session has, the records of a kind (q, i, u, x, h) are a line, and an empty record ends each: see
+`vmq.store.lines`.
+
+Client ids and topics of a mountpoint have it in front of them, between two NUL bytes, which neither can
+contain; those of the empty mountpoint have nothing in front.
+
+A session gets a new number each time it begins, so that deleting an old one (in steps, its queue
+may be long) never touches the new one. An entry holds its message itself if it is small and in one
+queue only; else it names an `m` record, and a payload is stored once however many queues hold it. What a
+share group chose this queue for ends with the group's name and its length (2), so that it can go to another
+member after a restart as before. Behind that, what has waited has when it began to (6, milliseconds), and what names a
+message the length of that one's record (4); the other of the two is 0 then.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+from vmq.mqtt.message import NO_MESSAGE, Delivery, Message, Sourced
+from vmq.store.damage import ADVICE, Damage
+from vmq.store.lines import LINES, LineIndex, is_end, line_ends, scan_line
+from vmq.store.sizes import Sizes
+
+FORMAT: Final = b"vmq 2"
+
+#: The same without the ends of lines, which are added when such a store is opened.
+FORMAT_1: Final = b"vmq 1"
+
+FLAG_RETAIN: Final = 4
+FLAG_REF: Final = 8
+FLAG_RELEASED: Final = 16
+FLAG_GROUP: Final = 32
+
+#: In the QoS of a retained message: its source is known.
+FLAG_SOURCE: Final = 4
+FLAG_NOTE: Final = 64
+
+#: Bytes behind an entry with `FLAG_NOTE`.
+NOTE: Final = 10
+
+#: A larger payload gets a record of its own: a queue entry is rewritten when it is sent.
+INLINE_PAYLOAD: Final = 1024
+
+
+#: Why a session is refused.
+DAMAGED: Final = "part of its stored session is damaged: " + ADVICE
+
+#: How many entries name a message whose count cannot be read: too many for it to be deleted.
+UNKNOWN_COUNT: Final = 1 << 30
+
+
+class StoreError(Exception):
+    """The store cannot be used; the text says why and what to do."""
+
+
+def encode_message(topic: bytes, payload: bytes) -> bytes:
+    """Topic length (2), topic, payload."""
+    return len(topic).to_bytes(2, "big") + topic + payload
+
+
+def decode_message(raw: bytes, start: int, qos: int) -> Message:
+    """The message that begins at `start`."""
+    body = start + 2
+    end = body + (raw[start] << 8 | raw[start + 1])
+    return Message(raw[body:end], raw[end:], qos, False)
+
+
+def encode_retained(message: Message) -> bytes:
+    """A retained message but for its topic."""
+    if not isinstance(message, Sourced):
+        return bytes((message.qos,)) + message.payload
+    client = message.client_id.encode()
+    user = b"" if message.user is None else b"\1" + message.user.encode()
+    lengths = len(client).to_bytes(2, "big"), len(user).to_bytes(4, "big")
+    head = bytes((message.qos | FLAG_SOURCE,)) + lengths[0] + client + lengths[1] + user
+    return head + message.payload
+
+
+def decode_retained(topic: bytes, value: bytes) -> Message:
+    """The message of such a record.
+
+    Raises:
+        ValueError: it is none, which only a damaged store shows.
+    """
+    qos = value[0] if value else 3
+    if qos <= 2:
+        return Message(topic, value[1:], qos, True)
+    end = 3 + int.from_bytes(value[1:3], "big")
+    start = end + 4
+    body = start + int.from_bytes(value[end:start], "big")
+    user = value[start:body]
+    if (
+        qos > 2 | FLAG_SOURCE
+        or qos < FLAG_SOURCE
+        or body > len(value)
+        or user[:1] not in (b"", b"\1")
+    ):
+        raise ValueError("no retained message")
+    # One client may have published many.
+    name = sys.intern(user[1:].decode()) if user else None
+    client = sys.intern(value[3:end].decode())
+    return Sourced(topic, value[body:], qos & 3, True, client, name)
+
+
+def split_group(raw: bytes) -> tuple[bytes, str]:
+    """An entry that has a share group, without it, and the group's name.
+
+    Raises:
+        UnicodeDecodeError: the name is no text, which only a damaged store shows.
+    """
+    end = len(raw) - 2
+    start = end - (raw[end] << 8 | raw[end + 1])
+    return raw[:start], raw[start:end].decode()
+
+
+def record_size(message: Message) -> int:
+    """The length of a message's record."""
+    return 2 + len(message.topic) + len(message.payload)
+
+
+def scope_of(mountpoint: str) -> str:
+    """What stands in front of the client ids and topics of a mountpoint."""
+    return "\0" + mountpoint + "\0" if mountpoint else ""
+
+
+def split_scope(scoped: bytes) -> tuple[str, bytes]:
+    """The mountpoint ("" if it is the empty one), and the client id or topic in it.
+
+    Raises:
+        UnicodeDecodeError: the mountpoint is no text, which only a damaged store shows.
+    """
+    if scoped[:1] != b"\0":
+        return "", scoped
+    mountpoint, _, rest = scoped[1:].partition(b"\0")
+    return mountpoint.decode(), rest
+
+
+class StoredSession:
+    """What the store knows of a session when the broker starts.
+
+    `first` and `last` are the ends of its queue (0, 0: empty), `first_order` and `last_order` those of what was sent,
+    `offline_at` is in milliseconds of wall clock time (0: it was online), `owner` the user whose it is (None: that was
+    not stored).
+    """
+
+    def __init__(
+        self,
+        mountpoint: str,
+        client_id: str,
+        number: bytes,
+        offline_at: int,
+        owner: str | None = None,
+    ) -> None:
+        self.mountpoint = mountpoint
+        self.client_id = client_id
+        self.number = number
+        self.offline_at = offline_at
+        self.owner = owner
+        self.subscriptions: list[tuple[str, int]] = []
+        self.first: int = 0
+        self.last: int = 0
+        self.first_order: int = 0
+        self.last_order: int = 0
+
+
+class Store:
+    """One LevelDB database. `schedule` is called when there is something to commit."""
+
+    def __init__(self, db: Any, durability: str, schedule: Callable[[], None]) -> None:
+        self.db = db
+        self.schedule = schedule
+        self.acknowledge_early = durability == "memory"
+        self.sync = durability == "fsync"
+        #: Writes since the last commit: key -> value, or None to delete.
+        self.dirty: dict[bytes, bytes | None] = {}
+        #: Writes on their way to the disk.
+        self.writing: dict[bytes, bytes | None] = {}
+        self.dirty_lines = LineIndex(self.dirty)
+        self.writing_lines = LineIndex(self.writing)
+        #: How many entries name each message's record, where that changed since the last commit.
+        self.counts: dict[int, int] = {}
+        #: What gathers since the last commit, in writes; a large one counts for each KiB it has.
+        self.gathered: int = 0
+        #: The same of the commit on its way to the disk.
+        self.closed: int = 0
+        #: The commit that gathers now.
+        self.number: int = 1
+        #: The last write failed; durable sessions are refused until one succeeds.
+        self.failing = False
+        #: What cannot be read of it; None: everything can, as far as is known.
+        self.damage: Damage | None = None
+        #: Numbers of the sessions of which something could not be read when it was wanted.
+        self.refused: set[bytes] = set()
+        #: Told of each failure to read.
+        self.on_unreadable: Callable[[Exception], None] | None = None
+        #: Counts every put and delete, so that a caller sees whether its work was durable.
+        self.writes: int = 0
+        self.next_message: int = 1
+        self.next_session: int = 1
+        self.sizes = Sizes()
+        #: What messages may have on disk, in bytes (0: any number); the disk is short of room; see
+        #: `vmq.resources.disk`.
+        self.max_total: int = 0
+        self.is_short = False
+        #: That it is full has been told.
+        self.was_full = False
+
+    # Writing
+
+    def put(self, key: bytes, value: bytes) -> None:
+        if not self.dirty:
+            self.schedule()
+        self.writes += 1
+        self.gathered += 1 + (len(value) >> 10)
+        self.dirty[key] = value
+
+    def extend(self, size: int) -> None:
+        """So many bytes join a record that the gathering commit has already."""
+        self.writes += 1
+        self.gathered += 1 + (size >> 10)
+
+    def delete(self, key: bytes) -> None:
+        if not self.dirty:
+            self.schedule()
+        self.writes += 1
+        self.gathered += 1
+        self.dirty[key] = None
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value as it will be after the commit under way.
+
+        Raises:
+            StoreError: the record cannot be read.
+        """
+        if key in self.dirty:
+            return self.dirty[key]
+        if key in self.writing:
+            return self.writing[key]
+        value: bytes | None
+        try:
+            value = self.db.get(key, verify_checksums=True)
+        except Exception as error:  # plyvel's, or that it is closed after a failed write
+            raise self.unreadable(error) from error
+        if value is None and self.damage is not None and self.damage.covers(key):
+            raise StoreError(DAMAGED)
+        return value
+
+    def unreadable(self, error: Exception) -> StoreError:
+        """What is raised where LevelDB cannot read; whoever looks for damage is told."""
+        if self.on_unreadable is not None:
+            self.on_unreadable(error)
+        said = error.args[0] if error.args else ""
+        text = said.decode(errors="replace") if isinstance(said, bytes) else str(error)
+        return StoreError("the store cannot be read (" + text + "): " + ADVICE)
+
+    def refuses_session(self, session: bytes) -> bool:
+        """Whether something of a session's records cannot be read."""
+        if session in self.refused:
+            return True
+        return self.damage is not None and self.damage.concerns(session)
+
+    def latest(self, key: bytes, committed: bytes) -> bytes | None:
+        """The same of a record that was read from the disk; None: it is deleted."""
+        for writes in (self.dirty, self.writing):
+            if key in writes:
+                return writes[key]
+        return committed
+
+    def uncommitted(self, session: bytes) -> list[bytes]:
+        """The keys of a session's records that commits under way write or delete."""
+        found = self.writing_lines.keys(session) + self.dirty_lines.keys(session)
+        return [key for key in dict.fromkeys(found) if not is_end(key)]
+
+    def refuses(self, limit: int) -> bool:
+        """Whether new durable work has to be refused: writing fails, or is far behind its `limit`.
+
+        Publishers pause at the limit; so many may come and add one read each that it is passed.
+        """
+        return self.failing or self.is_short or self.gathered > 2 * limit or self.is_full()
+
+    def is_full(self) -> bool:
+        """Whether the messages of sessions have all the room that they may have."""
+        return 0 < self.max_total <= self.sizes.total
+
+    def why_refused(self) -> str:
+        """Why durable work is refused, for who asked for it."""
+        if self.is_short and not self.failing:
+            return "the disk of the store is short of room (store.min_free_bytes)"
+        if self.is_full() and not self.failing:
+            return "the store is full (store.max_bytes)"
+        return "the store cannot write"
+
+    def barrier(self) -> int:
+        """The commit number that an acknowledgement of work done now has to wait for."""
+        return 0 if self.acknowledge_early else self.number
+
+    def last_barrier(self) -> int:
+        """The commit number for everything done so far."""
+        if self.acknowledge_early:
+            return 0
+        return self.number if self.dirty else self.number - 1
+
+    def begin_commit(self) -> int:
+        """Closes the gathering commit; `write` it next, and then tell the outbox its number."""
+        for ref, count in self.counts.items():
+            self.write_count(ref, count)
+        self.counts.clear()
+        sizes = self.sizes
+        if sizes.total != sizes.noted_total:
+            sizes.noted_total = sizes.total
+            self.put(b"b", max(0, sizes.total).to_bytes(8, "big"))
+        self.writing = self.dirty
+        self.writing_lines = self.dirty_lines
+        self.dirty = {}
+        self.dirty_lines = LineIndex(self.dirty)
+        self.closed = self.gathered
+        self.gathered = 0
+        number = self.number
+        self.number = number + 1
+        return number
+
+    def write(self) -> None:
+        """Writes the closed commit; may run in a thread of its own.
+
+        Raises:
+            Exception: LevelDB's, for example when the disk is full. The writes stay in `writing`.
+        """
+        batch = self.db.write_batch(sync=self.sync)
+        put = batch.put
+        delete = batch.delete
+        for key, value in self.writing.items():
+            if value is None:
+                delete(key)
+            else:
+                put(key, value)
+        batch.write()
+
+    def end_commit(self) -> None:
+        """The closed commit is on disk."""
+        self.writing = {}
+        self.writing_lines = LineIndex(self.writing)
+
+    def retry_commit(self) -> None:
+        """The closed commit failed: its writes join the next one."""
+        merged = self.writing
+        merged.update(self.dirty)
+        self.gathered += self.closed
+        self.closed = 0
+        self.end_commit()
+        self.dirty = merged
+        self.dirty_lines = LineIndex(merged)
+
+    # Sinks
+
+    def put_progress(self, query: str, batch: int, count: int) -> None:
+        """Notes how many messages of a sink's batch are published by the commit under way."""
+        self.put(b"p" + query.encode(), batch.to_bytes(8, "big") + count.to_bytes(8, "big"))
+
+    def remove_progress(self, query: str) -> None:
+        """The batch is published whole."""
+        self.delete(b"p" + query.encode())
+
+    def load_progress(self, query: str) -> tuple[int, int] | None:
+        """Batch and count that were noted last."""
+        raw = self.get(b"p" + query.encode())
+        if raw is None:
+            return None
+        return int.from_bytes(raw[:8], "big"), int.from_bytes(raw[8:], "big")
+
+    # Nodes of a cluster
+
+    def note_alone(self) -> None:
+        """The broker runs without other nodes: if it ever was a node, that will matter when it is one again."""
+        if self.get(b"l") is not None and not self.was_alone():
+            self.put(b"lalone", b"")
+
+    def was_alone(self) -> bool:
+        """Whether it ran so since it was a node."""
+        return self.get(b"lalone") is not None
+
+    def forget_alone(self) -> None:
+        """The other nodes know what it made meanwhile."""
+        self.delete(b"lalone")
+
+    # Messages
+
+    def count_of(self, ref: int) -> int:
+        """How many queue entries name a message's record."""
+        count = self.counts.get(ref)
+        if count is None:
+            try:
+                raw = self.get(b"c" + ref.to_bytes(8, "big"))
+            except StoreError:
+                return UNKNOWN_COUNT
+            count = 1 if raw is None else int.from_bytes(raw, "big")
+        return count
+
+    def write_count(self, ref: int, count: int) -> None:
+        if count > UNKNOWN_COUNT >> 1:
+            return
+        key = ref.to_bytes(8, "big")
+        if count <= 0:
+            self.delete(b"m" + key)
+            self.delete(b"c" + key)
+        elif count == 1:
+            self.delete(b"c" + key)
+        else:
+            self.put(b"c" + key, count.to_bytes(4, "big"))
+
+    def hold(self, message: Message) -> int:
+        """One more queue entry names the message's record, which is written at the first."""
+        ref = message.ref
+        # A retained message may come back after its record was deleted.
+        if ref and (ref in self.counts or self.has_message(ref)):
+            count = self.count_of(ref)
+            if count == 0:  # it was to go with this commit
+                self.sizes.total += record_size(message)
+            self.counts[ref] = count + 1
+            return ref
+        message.ref = ref = self.next_message
+        self.next_message = ref + 1
+        self.counts[ref] = 1
+        self.sizes.total += record_size(message)
+        self.put(b"m" + ref.to_bytes(8, "big"), encode_message(message.topic, message.payload))
+        return ref
+
+    def has_message(self, ref: int) -> bool:
+        """Whether a message's record is there, and can be read."""
+        try:
+            return self.get(b"m" + ref.to_bytes(8, "big")) is not None
+        except StoreError:
+            return False
+
+    def let_go(self, ref: int, size: int) -> None:
+        """One queue entry less names the message's record, which is so long."""
+        count = self.count_of(ref) - 1
+        self.counts[ref] = count
+        if count == 0:
+            self.sizes.total -= size
+
+    def load_message(self, ref: int) -> Message | None:
+        """The message of a record."""
+        raw = self.get(b"m" + ref.to_bytes(8, "big"))
+        if raw is None:
+            return None
+        message = decode_message(raw, 0, 1)
+        message.ref = ref
+        return message
+
+    # Queue entries
+
+    def entry(self, delivery: Delivery) -> bytes:
+        message = delivery.message
+        pid = delivery.packet_id
+        flags = delivery.qos
+        if delivery.retain:
+            flags |= FLAG_RETAIN
+        tail = b""
+        if delivery.released:
+            flags |= FLAG_RELEASED
+        elif delivery.group:
+            flags |= FLAG_GROUP
+            name = delivery.group.encode()
+            tail = name + len(name).to_bytes(2, "big")
+        if delivery.ref:
+            flags |= FLAG_REF | FLAG_NOTE
+            tail += delivery.since.to_bytes(6, "big") + record_size(message).to_bytes(4, "big")
+            return bytes((flags, pid >> 8, pid & 255)) + delivery.ref.to_bytes(8, "big") + tail
+        if delivery.since:
+            flags |= FLAG_NOTE
+            tail += delivery.since.to_bytes(6, "big") + b"\0\0\0\0"
+        head = bytes((flags, pid >> 8, pid & 255))
+        return head + encode_message(message.topic, message.payload) + tail
+
+    def read_entry(self, raw: bytes) -> Delivery | None:
+        """The delivery of an entry; None if its message is gone, which only a damaged store shows."""
+        flags = raw[0]
+        message: Message | None
+        ref = 0
+        group = ""
+        since = 0
+        weight = len(raw)
+        if flags & FLAG_NOTE:
+            since = int.from_bytes(raw[-NOTE:-4], "big")
+            raw = raw[:-NOTE]
+        if flags & FLAG_GROUP:
+            raw, group = split_group(raw)
+        if flags & FLAG_RELEASED:
+            message = NO_MESSAGE
+        elif flags & FLAG_REF:
+            ref = int.from_bytes(raw[3:11], "big")
+            message = self.load_message(ref)
+            if message is None:
+                return None
+            weight += record_size(message)
+        else:
+            message = decode_message(raw, 3, flags & 3)
+        delivery = Delivery(message, flags & 3, flags & FLAG_RETAIN != 0, group)
+        delivery.ref = ref
+        delivery.weight = weight
+        delivery.since = since
+        delivery.packet_id = raw[1] << 8 | raw[2]
+        delivery.released = flags & FLAG_RELEASED != 0
+        return delivery
+
+    def put_entry(self, key: bytes, session: bytes, delivery: Delivery) -> None:
+        """Writes a delivery's entry, and counts it."""
+        raw = self.entry(delivery)
+        weight = len(raw)
+        self.sizes.total += weight
+        if delivery.ref:
+            weight += record_size(delivery.message)
+        delivery.weight = weight
+        self.count(session, weight)
+        self.put(key, raw)
+
+    def count(self, session: bytes, change: int) -> None:
+        """The messages of a session have so many bytes more."""
+        if self.sizes.count(session, change):
+            self.put(b"b" + session, self.sizes.note(session).to_bytes(8, "big"))
+
+    def clear_size(self, session: bytes) -> None:
+        """A session is found to have no messages at the start, whatever was noted of it."""
+        self.count(session, -self.sizes.of(session))
+
+    def discount(self, session: bytes, delivery: Delivery, is_over: bool) -> None:
+        """An entry is gone; `is_over`: no other takes its place, which would name the same message's record."""
+        weight = delivery.weight
+        self.count(session, -weight)
+        ref = delivery.ref
+        if ref:
+            size = record_size(delivery.message)
+            weight -= size
+            if is_over:
+                self.let_go(ref, size)
+        self.sizes.total -= weight
+
+    def count_raw(self, session: bytes, raw: bytes, is_there: bool) -> None:
+        """An entry, as it is written, is there or gone; one that is gone lets go of its message's record."""
+        size = 0
+        if raw[0] & FLAG_REF:
+            ref = int.from_bytes(raw[3:11], "big")
+            if raw[0] & FLAG_NOTE:
+                size = int.from_bytes(raw[-4:], "big")
+            else:
+                record = self.get(b"m" + raw[3:11])
+                size = 0 if record is None else len(record)
+            if not is_there:
+                self.let_go(ref, size)
+        weight = len(raw)
+        self.sizes.total += weight if is_there else -weight
+        weight += size
+        self.count(session, weight if is_there else -weight)
+
+    def put_waiting(self, session: bytes, delivery: Delivery) -> None:
+        """A delivery joins the session's stored queue at its `seq`."""
+        message = delivery.message
+        if message.share or len(message.payload) > INLINE_PAYLOAD:
+            delivery.ref = self.hold(message)
+        self.put_entry(b"q" + session + delivery.seq.to_bytes(8, "big"), session, delivery)
+
+    def put_inflight(self, session: bytes, delivery: Delivery) -> None:
+        """A delivery is sent under its packet id, as number `order`; it may have waited before."""
+        if delivery.seq:
+            self.delete(b"q" + session + delivery.seq.to_bytes(8, "big"))
+            self.discount(session, delivery, False)
+            delivery.seq = 0
+            delivery.since = 0
+        else:
+            message = delivery.message
+            if message.share or len(message.payload) > INLINE_PAYLOAD:
+                delivery.ref = self.hold(message)
+        self.put_entry(b"i" + session + delivery.order.to_bytes(8, "big"), session, delivery)
+
+    def remove_waiting(self, session: bytes, delivery: Delivery) -> None:
+        """A delivery leaves the stored queue unsent."""
+        self.delete(b"q" + session + delivery.seq.to_bytes(8, "big"))
+        self.discount(session, delivery, True)
+
+    def remove_inflight(self, session: bytes, delivery: Delivery) -> None:
+        """A delivery was acknowledged."""
+        self.delete(b"i" + session + delivery.order.to_bytes(8, "big"))
+        self.discount(session, delivery, True)
+
+    def put_released(self, session: bytes, delivery: Delivery, order: int) -> None:
+        """PUBREC came: only the packet id is left, at a new place in the order of the PUBRECs."""
+        self.remove_inflight(session, delivery)
+        delivery.message = NO_MESSAGE
+        delivery.released = True
+        delivery.order = order
+        delivery.ref = 0
+        self.put_entry(b"i" + session + order.to_bytes(8, "big"), session, delivery)
+
+    def load_waiting(self, session: bytes, seq: int) -> Delivery | None:
+        """The delivery at one place of the stored queue; None if there is none."""
+        try:
+            raw = self.get(b"q" + session + seq.to_bytes(8, "big"))
+            delivery = None if raw is None else self.read_entry(raw)
+        except StoreError:
+            self.refused.add(session)
+            raise
+        if delivery is not None:
+            delivery.seq = seq
+        return delivery
+
+    def load_inflight(self, session: bytes, first: int = 1) -> list[Delivery]:
+        """All unacknowledged deliveries in order, as a broker finds them after its start; none is before `first`."""
+        found: list[Delivery] = []
+        line = b"i" + session
+        for key, raw in self.read_line(line, line + (first - 1).to_bytes(8, "big")):
+            try:
+                delivery = self.read_entry(raw)
+            except StoreError:
+                self.refused.add(session)
+                raise
+            if delivery is not None:
+                delivery.order = int.from_bytes(key[9:], "big")
+                found.append(delivery)
+        return found
+
+    def read_line(self, line: bytes, behind: bytes = b"") -> list[tuple[bytes, bytes]]:
+        """What `scan_line` finds.
+
+        Raises:
+            StoreError: it cannot be read; its session is refused from now on.
+        """
+        try:
+            return list(scan_line(self.db, line, behind))
+        except Exception as error:
+            self.refused.add(line[1:9])
+            raise self.unreadable(error) from error
+
+    # QoS 2 packet ids received
+
+    def put_received(self, session: bytes, packet_id: int) -> None:
+        self.put(b"x" + session + packet_id.to_bytes(2, "big"), b"")
+
+    def remove_received(self, session: bytes, packet_id: int) -> None:
+        self.delete(b"x" + session + packet_id.to_bytes(2, "big"))
+
+    def load_received(self, session: bytes) -> list[int]:
+        line = b"x" + session
+        return [int.from_bytes(key[9:], "big") for key, _ in self.read_line(line)]
+
+    # Sessions
+
+    # `scoped_id` is the client id behind the scope of its mountpoint.
+
+    def create_session(self, scoped_id: str, owner: str | None = None) -> bytes:
+        """Begins a durable session of a user, or of nobody known, and returns its number."""
+        number = self.next_session.to_bytes(8, "big")
+        self.next_session += 1
+        self.put_session(scoped_id, number, 0, owner)
+        self.end_lines(number)
+        return number
+
+    def end_lines(self, session: bytes) -> None:
+        """Puts the end behind each line of a session, or a copy of one, that begins."""
+        for key in line_ends(session):
+            self.put(key, b"")
+
+    def put_session(
+        self, scoped_id: str, session: bytes, offline_at: int, owner: str | None
+    ) -> None:
+        value = session + offline_at.to_bytes(8, "big")
+        if owner is not None:
+            value += b"\1" + owner.encode()
+        self.put(b"s" + scoped_id.encode(), value)
+
+    def end_session(self, scoped_id: str, session: bytes, first: int = 1, order: int = 1) -> None:
+        """Ends a durable session; `purge_step` deletes what it leaves.
+
+        `first` and `order` are places before which nothing waits, and nothing is in flight: what was deleted there is
+        not to be walked over.
+        """
+        self.delete(b"s" + scoped_id.encode())
+        self.leave_to_purge(session, first, order)
+
+    def leave_to_purge(self, session: bytes, first: int = 1, order: int = 1) -> None:
+        """The same of what has no session record, or keeps it."""
+        self.put(b"g" + session, (first - 1).to_bytes(8, "big") + (order - 1).to_bytes(8, "big"))
+
+    def put_subscription(self, session: bytes, topic_filter: str, qos: int) -> None:
+        self.put(b"u" + session + topic_filter.encode(), bytes((qos,)))
+
+    def remove_subscription(self, session: bytes, topic_filter: str) -> None:
+        self.delete(b"u" + session + topic_filter.encode())
+
+    def purge_step(self, session: bytes, limit: int) -> bool:
+        """Deletes up to `limit` records of an ended session; False when none is left.
+
+        It goes on behind the last record that it deleted, after a restart too, and walks over no other. The last step
+        deletes as well what no commit has written yet: nothing, unless the disk is full.
+        """
+        note = b"g" + session
+        # Where the lines of what waits and of what is in flight begin; the kind, and the rest of the key, of the last.
+        begun = self.get(note) or bytes(16)
+        done = begun[16:]
+        left = limit
+        for kind in LINES[LINES.index(done[0]) :] if done else LINES:
+            line = bytes((kind,)) + session
+            rest = b""
+            if done and done[0] == kind:
+                rest = done[1:]
+            elif kind == LINES[0]:
+                rest = begun[:8]
+            elif kind == LINES[1]:
+                rest = begun[8:16]
+            last = line + rest
+            for key, raw in scan_line(self.db, line, last if rest else b""):
+                if left == 0:
+                    self.put(note, begun[:16] + last[:1] + last[9:])
+                    return True
+                left -= 1
+                last = key
+                value = self.latest(key, raw)
+                # A record that is deleted already has let go of its message already.
+                if value is not None:
+                    self.purge_record(key, value)
+        for key in self.uncommitted(session):
+            value = self.get(key)
+            if value is not None:
+                self.purge_record(key, value)
+        for key in line_ends(session):
+            self.delete(key)
+        if self.sizes.forget(session):
+            self.delete(b"b" + session)
+        self.delete(note)
+        return False
+
+    def is_deleted(self, key: bytes) -> bool:
+        """Whether a record of the database is deleted by a commit that is still under way."""
+        if key in self.dirty:
+            return self.dirty[key] is None
+        return key in self.writing and self.writing[key] is None
+
+    def purge_record(self, key: bytes, raw: bytes) -> None:
+        """Deletes a record of a session; an entry lets go of its message's record."""
+        if key[0] in b"qi":
+            self.count_raw(key[1:9], raw, False)
+        self.delete(key)
+
+    # Retained messages
+
+    def put_retained(self, message: Message, scope: bytes = b"") -> None:
+        self.put(b"r" + scope + message.topic, encode_retained(message))
+
+    def remove_retained(self, topic: bytes, scope: bytes = b"") -> None:
+        self.delete(b"r" + scope + topic)

@@ -1,0 +1,1 @@
+"""Streams over Arrow Flight: gets, puts, tickets and access."""

@@ -1,0 +1,147 @@
+"""Partitions that another process of this machine writes, read from its files.
+
+The process that writes says where to read (`locate`), by the rules that its own readers follow: rows that are
+not published are in no answer. Whoever reads opens the file there, and has it open from then on: it may be
+merged or deleted under him. What he cannot do is open it in the moment of the answer, so that names the
+file itself, by device and inode, and another one in its place makes him ask again.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from vmq.streams.log.cursor import Cursor, Extent, Log, Place
+from vmq.streams.log.errors import DamagedError, StreamError
+from vmq.streams.log.index import Index
+from vmq.streams.log.segment import Header
+
+#: Answers that are out of date when they come, one after the other, before it is given up.
+TRIES: Final = 10
+
+
+class Spot(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a row lies.
+
+    In the file `path`, which is `inode` of `device`, in the batch that begins at byte `position` with offset
+    `first`, or in one behind it. The file may be read up to byte `limit`, which is behind offset `last`.
+    """
+
+    path: str
+    device: int
+    inode: int
+    position: int
+    first: int
+    limit: int
+    last: int
+
+
+class Located(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is of a partition, and where to begin; `spot` is None at its end."""
+
+    start: int
+    earliest: int
+    end: int
+    spot: Spot | None = None
+
+
+def locate(partition: Log, start: int) -> Located:
+    """Where an offset of a partition lies.
+
+    Raises:
+        OutOfRangeError: the partition has no such offset. Its end is one.
+        StreamError: the stream was deleted.
+        DamagedError: the segment is not what was written.
+    """
+    with Cursor(partition, start) as cursor:
+        earliest, end = partition.earliest, partition.end
+        if start == end:
+            return Located(start=start, earliest=earliest, end=end)
+        place = cursor.open()
+        limit, last = cursor.limits(place)
+        file = os.fstat(place.fd)
+        spot = Spot(
+            path=str(place.path.absolute()),
+            device=file.st_dev,
+            inode=file.st_ino,
+            position=cursor.position,
+            first=cursor.first,
+            limit=limit,
+            last=last,
+        )
+        # Rows may have come since: what was found is the truth.
+        return Located(start=start, earliest=earliest, end=max(end, last), spot=spot)
+
+
+class FarLog:
+    """What readers need to know of a partition that is far, for one read; `Extent`.
+
+    Args:
+        stream: its stream.
+        number: its number in the stream.
+        begin: what the process that writes it has answered.
+        ask: asks it where an offset lies.
+    """
+
+    def __init__(
+        self, stream: str, number: int, begin: Located, ask: Callable[[int], Located]
+    ) -> None:
+        self.stream = stream
+        self.number = number
+        self.header = Header(stream, number)
+        self.damage: DamagedError | None = None
+        self.earliest = begin.earliest
+        self.end = begin.end
+        self.begin: Located | None = begin
+        self.ask = ask
+
+    def locate(self, offset: int) -> Spot:
+        """Where an offset below the end lies."""
+        found, self.begin = self.begin, None
+        if found is None or found.start != offset:
+            found = self.ask(offset)
+        assert found.spot is not None
+        return found.spot
+
+
+class FarCursor(Cursor):
+    """A cursor in a partition that is far."""
+
+    def __init__(self, partition: Extent, offset: int) -> None:
+        assert isinstance(partition, FarLog)
+        self.log = partition
+        known: Any = partition  # all that is not asked for in `open`
+        super().__init__(known, offset)
+
+    def open(self) -> Place:
+        """Opens the segment that holds the offset, at the batch that the answer names."""
+        for _ in range(TRIES):
+            spot = self.log.locate(self.offset)
+            fd = opened(spot)
+            if fd is not None:
+                break
+        else:
+            raise StreamError(
+                f"stream {self.log.stream!r}, partition {self.log.number}: its segments change too "
+                "fast to be opened; try again"
+            )
+        index = Index(spot.first, spot.limit)
+        index.end = spot.last
+        self.place = Place(fd, Path(spot.path), index, growing=False)
+        self.position, self.first = spot.position, spot.first
+        return self.place
+
+
+def opened(spot: Spot) -> int | None:
+    """The file of a spot, open; None if it is not there any more, or another one."""
+    try:
+        fd = os.open(spot.path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    file = os.fstat(fd)
+    if (file.st_dev, file.st_ino) == (spot.device, spot.inode):
+        return fd
+    os.close(fd)
+    return None

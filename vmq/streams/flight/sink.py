@@ -1,0 +1,122 @@
+"""The sink of the Flight server: parts of a batch are put, and then published by one action, once."""
+
+import hashlib
+from collections.abc import Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Annotated, Any, Final, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Meta, Struct
+from pyarrow import flight
+
+from vmq.streams.flight.access import Access
+from vmq.streams.flight.put import BadPutError, check_payloads, check_topic
+from vmq.streams.log.staging import MESSAGE, Staging
+
+#: Seconds that `publish` may take before the caller is told to ask again; the work goes on.
+PATIENCE: Final = 60.0
+
+#: Topics of one put that are remembered as checked.
+MOST_TOPICS: Final = 65_536
+
+_Query = Annotated[str, Meta(min_length=1, max_length=100)]
+_Number = Annotated[int, Meta(ge=0, le=1 << 62)]
+
+
+class PartQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The command of a put that stages messages: which part of which batch they are."""
+
+    query: _Query
+    batch: _Number
+    part: _Number
+    attempt: _Number
+
+
+class BatchQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of the actions `publish` and `discard`: parts as [part, attempt]."""
+
+    query: _Query
+    batch: _Number
+    parts: Annotated[list[tuple[_Number, _Number]], Meta(max_length=100_000)] = []
+
+
+class Sink(Protocol):
+    """What the broker does with staged messages."""
+
+    @property
+    def staging(self) -> Staging: ...
+
+    def publish(self, query: str, batch: int, parts: Sequence[tuple[int, int]]) -> "Future[int]":
+        """Publishes a batch once; how many messages that were (0: it was published before)."""
+
+
+def stage(sink: Sink, access: Access, user: str | None, wanted: PartQuery, reader: Any) -> int:
+    """Keeps the messages of a put until their batch is published; returns how many.
+
+    Raises:
+        BadPutError: rows that are no messages.
+        FlightUnauthorizedError: the user may not publish to one of the topics.
+        StagingError: no room.
+    """
+    allowed: set[str] = set()
+    query = owned(wanted.query, user)
+    part = sink.staging.part(query, wanted.batch, wanted.part, wanted.attempt)
+    count = 0
+    try:
+        for chunk in reader:
+            check(chunk.data, access, user, allowed)
+            part.write(chunk.data)
+            count += chunk.data.num_rows
+        part.close()
+    except BaseException:
+        part.drop()
+        raise
+    return count
+
+
+def check(batch: pa.RecordBatch, access: Access, user: str | None, allowed: set[str]) -> None:
+    """Whether rows are messages that this user may publish."""
+    if not batch.schema.equals(MESSAGE):
+        raise BadPutError(
+            f"the columns are {', '.join(f'{f.name} {f.type}' for f in batch.schema):.300}; accepted: "
+            + ", ".join(f"{f.name} {f.type}" for f in MESSAGE)
+        )
+    for name in MESSAGE.names:
+        if batch.column(name).null_count:
+            raise BadPutError(f"column {name} has nulls; accepted: a value in every row")
+    qos = batch.column("qos")
+    if pc.any(pc.or_(pc.less(qos, 0), pc.greater(qos, 2))).as_py():
+        raise BadPutError("a qos that is none; accepted: 0, 1, 2")
+    check_payloads(batch.column("payload"), access)
+    for topic in batch.column("topic").unique().to_pylist():
+        if topic not in allowed:
+            check_topic(topic, access, user)
+            if len(allowed) < MOST_TOPICS:
+                allowed.add(topic)
+
+
+def owned(query: str, user: str | None) -> str:
+    """The name of a user's query among those of all users: nobody reaches another's.
+
+    Users' names are of any length and signs, so a digest of theirs stands in front.
+    """
+    who = "anyone" if user is None else hashlib.sha256(user.encode()).hexdigest()[:24]
+    return f"{who}.{query}"
+
+
+def discard(sink: Sink, user: str | None, wanted: BatchQuery) -> None:
+    """Throws the staged parts of a batch away."""
+    sink.staging.discard(owned(wanted.query, user), wanted.batch)
+
+
+def publish(sink: Sink, user: str | None, wanted: BatchQuery) -> int:
+    """Publishes a batch; see `Sink.publish`."""
+    future = sink.publish(owned(wanted.query, user), wanted.batch, wanted.parts)
+    try:
+        return future.result(PATIENCE)
+    except FutureTimeoutError:
+        raise flight.FlightUnavailableError(
+            "the batch is still being published: ask again"
+        ) from None

@@ -1,0 +1,78 @@
+"""From stored columns to those that a reader wants."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from vmq.streams.log.schema import STORED, projected
+from vmq.streams.log.topic_filter import TopicFilter
+
+_TOPIC: Final = STORED.get_field_index("topic")
+#: Read where only derived columns are wanted: the narrowest.
+_RETAIN: Final = STORED.get_field_index("retain")
+
+
+class Projection:
+    """Which columns, and the rows of which topics.
+
+    Args:
+        columns: names of `schema.READ`, in the order that they are wanted in; None = all.
+        topic_filter: an MQTT topic filter; rows of other topics are left out. None = all rows.
+
+    Raises:
+        StreamError: there is no such column, or the filter is none.
+    """
+
+    def __init__(self, columns: Sequence[str] | None, topic_filter: str | None) -> None:
+        self.schema = projected(columns)
+        self.filter = None if topic_filter is None else TopicFilter(topic_filter)
+        wanted = {STORED.get_field_index(name) for name in self.schema.names} - {-1}
+        if self.filter is not None:
+            wanted.add(_TOPIC)
+        #: Numbers of the stored columns that have to be read.
+        self.fields = sorted(wanted) or [_RETAIN]
+
+    def empty(self) -> pa.RecordBatch:
+        """No rows of these columns."""
+        return pa.RecordBatch.from_pylist([], schema=self.schema)
+
+    def apply(
+        self, rows: pa.RecordBatch, stream: str, partition: int, offset: int
+    ) -> tuple[pa.RecordBatch, pa.Array]:
+        """The wanted columns of the wanted rows among consecutive ones, and their offsets.
+
+        Args:
+            rows: with the stored columns of `fields`.
+            stream: whose they are.
+            partition: its number.
+            offset: that of the first.
+        """
+        count = rows.num_rows
+        offsets = pc.add(_ramp(count), pa.scalar(offset, pa.int64()))
+        kept = None if self.filter is None else self.filter.mask(rows.column("topic"))
+        columns = []
+        for name in self.schema.names:
+            if name == "offset":
+                columns.append(offsets)
+            elif name == "partition":
+                columns.append(pa.repeat(pa.scalar(partition, pa.int32()), count))
+            elif name == "stream":
+                columns.append(pa.repeat(pa.scalar(stream), count))
+            else:
+                columns.append(rows.column(name))
+        result = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        return (result, offsets) if kept is None else (result.filter(kept), offsets.filter(kept))
+
+
+_RAMP = pa.array(range(0), pa.int64())
+
+
+def _ramp(length: int) -> pa.Array:
+    """The numbers from 0 on; made once for the longest that was needed."""
+    global _RAMP  # noqa: PLW0603 - a cache: two threads that make it make the same
+    ramp = _RAMP
+    if len(ramp) < length:
+        _RAMP = ramp = pa.array(range(max(length, 1 << 16)), pa.int64())
+    return ramp.slice(0, length)

@@ -1,0 +1,377 @@
+"""Reading a partition forwards from an offset, in any thread, whatever the writer and the retention do meanwhile.
+
+A cursor holds the file it reads open: a segment that is merged or deleted under it stays as it was,
+to its end. Rows that are not published yet are never seen.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import ipc
+
+from vmq.streams.log.columns import Projection
+from vmq.streams.log.errors import DamagedError, OutOfRangeError, StreamError
+from vmq.streams.log.frame import END
+from vmq.streams.log.index import Index, load
+from vmq.streams.log.partition import Sealed
+from vmq.streams.log.recovery import examine
+from vmq.streams.log.schema import STORED
+from vmq.streams.log.segment import (
+    FlawError,
+    Header,
+    Packed,
+    Span,
+    index_path,
+    read_packed,
+    read_span,
+    unpack,
+    walk,
+)
+
+_TOPIC = STORED.get_field_index("topic")
+_TIMESTAMP = STORED.get_field_index("timestamp")
+
+
+class Chunk(NamedTuple):
+    """Rows of a read, perhaps none; the next read goes on at offset `next`."""
+
+    rows: pa.RecordBatch
+    next: int
+
+
+class PackedChunk(NamedTuple):
+    """Rows of a read as an Arrow IPC stream, of more columns than are wanted, perhaps.
+
+    Those that count are `rows` rows from row `skip` on, and have consecutive offsets from `first`
+    on; unless `offset` is a column: then all count, and each has its own.
+    """
+
+    stream: pa.Buffer
+    skip: int
+    rows: int
+    first: int
+    next: int
+
+
+class Last(Protocol):
+    """The last segment of a log."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def index(self) -> Index: ...
+
+
+class Extent(Protocol):
+    """A partition from its first offset to behind its last."""
+
+    @property
+    def stream(self) -> str: ...
+    @property
+    def number(self) -> int: ...
+    @property
+    def header(self) -> Header: ...
+    @property
+    def earliest(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+
+
+class Log(Extent, Protocol):
+    """What cursors need of a partition: of one that grows, or of one that lies in a folder (see there)."""
+
+    @property
+    def changed(self) -> threading.Lock: ...
+    @property
+    def sealed(self) -> Sequence[Sealed]: ...
+    @property
+    def active(self) -> Last: ...
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def visible(self) -> int: ...
+    @property
+    def damage(self) -> DamagedError | None: ...
+
+
+class Place:
+    """A segment that is open for reading; `growing` while it is the partition's last."""
+
+    def __init__(self, fd: int, path: Path, index: Index, *, growing: bool) -> None:
+        self.fd = fd
+        self.path = path
+        self.index = index
+        self.growing = growing
+
+
+class Cursor:
+    """The place of one reader in one partition; `close` it, or use it in a `with`.
+
+    Raises:
+        OutOfRangeError: the partition has no such offset. Its end is one: rows may come.
+        DamagedError: it is refused as a whole.
+    """
+
+    def __init__(self, partition: Log, offset: int) -> None:
+        self.partition = partition
+        self.offset = offset
+        if partition.damage is not None:
+            raise partition.damage
+        earliest, end = partition.earliest, partition.end
+        if not earliest <= offset <= end:
+            raise self._out_of_range()
+        self.place: Place | None = None
+        #: Where the batch that holds `offset` or comes next begins, and its own first offset.
+        self.position = 0
+        self.first = 0
+        #: Where the batches began that were read last.
+        self.began = 0
+
+    def __enter__(self) -> "Cursor":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Lets go of the file."""
+        if self.place is not None:
+            os.close(self.place.fd)
+            self.place = None
+
+    def read(self, fields: list[int] | None) -> Span | None:
+        """The batches at the cursor, and moves it behind them; None at the partition's end.
+
+        The span may begin before the offset at which the cursor was.
+
+        Raises:
+            OutOfRangeError: the retention was faster.
+            StreamError: the stream was deleted.
+            DamagedError: a batch is not what was written.
+        """
+        packed = self.read_packed()
+        if packed is None:
+            return None
+        return Span(self.unpack(packed, fields), packed.offset, packed.next)
+
+    def read_packed(self) -> Packed | None:
+        """The same, as the batches lie in the segment."""
+        if self.place is None:
+            if self.offset >= self.partition.end:
+                return None
+            self.open()
+        place = self.place
+        assert place is not None
+        limit, end = self.limits(place)
+        if self.offset >= end:
+            if place.growing:
+                return None
+            self.close()
+            return self.read_packed()
+        header = self.partition.header
+        try:
+            packed = read_packed(place.fd, header, self.position, limit, self.first)
+        except FlawError as flaw:
+            raise flaw.damage(place.path) from None
+        self.began, self.position = self.position, packed.next
+        self.first = self.offset = packed.offset + packed.rows
+        return packed
+
+    def unpack(self, packed: Packed, fields: list[int] | None) -> pa.RecordBatch:
+        """Rows of what was read last: numbers of the stored columns that are wanted, None = all."""
+        assert self.place is not None
+        try:
+            return unpack(packed, self.began, fields)
+        except FlawError as flaw:
+            raise flaw.damage(self.place.path) from None
+
+    def limits(self, place: Place) -> tuple[int, int]:
+        """How far the open segment may be read: position and offset."""
+        if place.growing:
+            with self.partition.changed:
+                if place.index is self.partition.active.index:
+                    return self.partition.visible, self.partition.end
+            place.growing = False  # it was sealed meanwhile
+        return place.index.size, place.index.end
+
+    def open(self) -> Place:
+        """Opens the segment that holds the offset, and finds the batch."""
+        partition = self.partition
+        with partition.changed:
+            sealed = next((each for each in partition.sealed if each.end > self.offset), None)
+            if partition.closed:
+                raise StreamError(f"stream {partition.stream!r} is closed or deleted")
+            if self.offset < partition.earliest:
+                raise self._out_of_range()
+            # Under the lock: no merged copy takes the file's place, and no rollback shortens the index.
+            if sealed is None:
+                active = partition.active
+                fd = os.open(active.path, os.O_RDONLY | os.O_CLOEXEC)
+                place = Place(fd, active.path, active.index, growing=True)
+                found = place.index.find(self.offset)
+            else:
+                fd = os.open(sealed.path, os.O_RDONLY | os.O_CLOEXEC)
+                place = Place(fd, sealed.path, Index(0, 0), growing=False)
+        self.place = place
+        if sealed is not None:
+            # Else a merged copy takes its place just now, or saving the index failed.
+            place.index = load(
+                index_path(sealed.path), sealed.base, sealed.size - len(END)
+            ) or examine(place.fd, sealed.path, sealed.base, partition.header)
+            found = place.index.find(self.offset)
+        assert found is not None
+        self.position, self.first = found
+        return place
+
+    def _out_of_range(self) -> OutOfRangeError:
+        partition = self.partition
+        return OutOfRangeError(
+            partition.stream, partition.number, self.offset, partition.earliest, partition.end
+        )
+
+
+class Reader:
+    """What is read of a partition: which columns, which topics (see `Projection`).
+
+    Args:
+        partition: what is read.
+        columns: those that are wanted; None = all.
+        topic_filter: a filter of topics; None = all.
+        cursor: what moves in this kind of partition.
+
+    Raises:
+        StreamError: there is no such column, or the filter is none.
+    """
+
+    def __init__(
+        self,
+        partition: Extent,
+        columns: Sequence[str] | None = None,
+        topic_filter: str | None = None,
+        cursor: Callable[[Any, int], Cursor] = Cursor,
+    ) -> None:
+        self.partition = partition
+        self.cursor = cursor
+        self.projection = Projection(columns, topic_filter)
+
+    def read_packed(self, start: int, end: int | None = None) -> Iterator[PackedChunk]:
+        """`read`, but the batches come as they lie in the segment wherever all their rows match.
+
+        That leaves decompressing to who asked, and sends less. It yields nothing if nothing matches.
+        """
+        partition = self.partition
+        with self.cursor(partition, start) as cursor:
+            latest = partition.end
+            end = latest if end is None else end
+            if not start <= end <= latest:
+                raise OutOfRangeError(partition.stream, partition.number, end, start, latest)
+            while cursor.offset < end:
+                at = cursor.offset
+                packed = cursor.read_packed()
+                assert packed is not None
+                skip = max(0, at - packed.offset)
+                first = packed.offset + skip
+                count = min(packed.rows - skip, end - first)
+                chunk = PackedChunk(packed.stream, skip, count, first, first + count)
+                if self.matches_all(cursor, packed, skip, count):
+                    yield chunk
+                    continue
+                rows = cursor.unpack(packed, self.projection.fields).slice(skip, count)
+                found = self._chunk(rows, first, None).rows
+                if found.num_rows:
+                    yield chunk._replace(stream=as_stream(found), skip=0, rows=found.num_rows)
+
+    def matches_all(self, cursor: Cursor, packed: Packed, skip: int, count: int) -> bool:
+        """Whether all of some rows that were read last are wanted."""
+        wanted = self.projection.filter
+        if wanted is None:
+            return True
+        topics = cursor.unpack(packed, [_TOPIC]).column(0).slice(skip, count)
+        mask = wanted.mask(topics)
+        return mask is None or bool(pc.all(mask).as_py())
+
+    def read(self, start: int, end: int | None = None, limit: int | None = None) -> Iterator[Chunk]:
+        """Reads the rows from offset `start` up to `end`, or to the present end of the partition.
+
+        There is at least one chunk, and the last one's `next` is `end`, unless `limit` rows came
+        first. Chunks have some MiB at most, a single larger message apart.
+
+        Raises:
+            OutOfRangeError: offsets that the partition has no longer, or not yet.
+            DamagedError: a batch is not what was written.
+        """
+        partition = self.partition
+        with self.cursor(partition, start) as cursor:
+            latest = partition.end
+            end = latest if end is None else end
+            if not start <= end <= latest:
+                raise OutOfRangeError(partition.stream, partition.number, end, start, latest)
+            done = start == end or limit == 0
+            if done:
+                yield Chunk(self.projection.empty(), start)
+            while not done:
+                at = cursor.offset
+                span = cursor.read(self.projection.fields)
+                assert span is not None
+                skip = max(0, at - span.offset)
+                offset = span.offset + skip
+                chunk = self._chunk(span.rows.slice(skip, end - offset), offset, limit)
+                if limit is not None:
+                    limit -= chunk.rows.num_rows
+                done = chunk.next >= end or limit == 0
+                if done or chunk.rows.num_rows:
+                    yield chunk
+
+    def _chunk(self, rows: pa.RecordBatch, offset: int, limit: int | None) -> Chunk:
+        """The wanted columns of the wanted rows, which begin at an offset."""
+        partition = self.partition
+        following = offset + rows.num_rows
+        result, offsets = self.projection.apply(rows, partition.stream, partition.number, offset)
+        if limit is not None and result.num_rows > limit:
+            result = result.slice(0, limit)
+            following = offsets[limit - 1].as_py() + 1
+        return Chunk(result, following)
+
+
+def as_stream(rows: pa.RecordBatch) -> pa.Buffer:
+    """Rows as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_batch(rows)
+    return sink.getvalue()
+
+
+def offset_at(partition: Log, time: int) -> int:
+    """The first offset whose timestamp is `time` (microseconds) or later; the end if there is none.
+
+    Raises:
+        DamagedError: a batch is not what was written.
+    """
+    with partition.changed:
+        bases = [each.base for each in partition.sealed if each.time >= time][:1]
+        base = bases[0] if bases else partition.active.index.base
+        end = partition.end
+    if base >= end or partition.damage is not None:
+        return end
+    with Cursor(partition, base) as cursor:
+        place = cursor.open()
+        limit, _ = cursor.limits(place)
+        with partition.changed:
+            found = place.index.find_time(time)
+        assert found is not None
+        header = partition.header
+        try:
+            for position, frame in walk(place.fd, found[0], limit, found[1]):
+                if frame.time >= time:
+                    span = read_span(place.fd, header, position, limit, frame.offset, [_TIMESTAMP])
+                    times = span.rows.column(0).cast(pa.int64())
+                    first = pc.index(pc.greater_equal(times, time), value=True)
+                    return frame.offset + int(first.as_py())
+        except FlawError as flaw:
+            raise flaw.damage(place.path) from None
+    return end

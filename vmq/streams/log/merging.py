@@ -1,0 +1,160 @@
+"""Making large batches of small ones in sealed segments, and one segment of small neighbours, for quicker reading.
+
+Devices that each send seldom make a batch of a few rows every few milliseconds. A segment is sealed early then
+(`Partition.is_due`), its batches are merged, and what results is joined with its neighbours, so that neither
+batches nor files are many.
+
+The copy is written beside the segments, with the same rows at the same offsets, and takes their place in
+one step. Readers that have an old file open read it to its end.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from vmq.streams.log.frame import END, encode
+from vmq.streams.log.index import Index, load
+from vmq.streams.log.partition import BATCH_BYTES, BATCH_ROWS, Partition, Sealed
+from vmq.streams.log.recovery import examine
+from vmq.streams.log.segment import FlawError, Header, index_path, read_span
+
+#: Batches of this size are left alone.
+ENOUGH: Final = 1 << 20
+#: Neighbours that are worth a join.
+FEW: Final = 8
+
+
+def is_worthwhile(index: Index) -> bool:
+    """Whether a segment has so many batches that fewer would do."""
+    return not index.merged and index.frames > 1 and index.size < index.frames * ENOUGH
+
+
+def merge(partition: Partition, sealed: Sealed) -> bool:
+    """Merges the small batches of a sealed segment; False if there is nothing to gain.
+
+    Raises:
+        DamagedError: the segment is not what was written; it stays as it is.
+        OSError: the disk; likewise.
+    """
+    with sealed.path.open("rb") as file:
+        path = index_path(sealed.path)
+        index = load(path, sealed.base, sealed.size - len(END)) or examine(
+            file.fileno(), sealed.path, sealed.base, partition.header
+        )
+    if not is_worthwhile(index):
+        index.merged = True  # it need not be looked at again
+        index.save(path)
+        partition.leave_merged(sealed)
+        return False
+    _rewrite(partition, [sealed])
+    return True
+
+
+def join(partition: Partition) -> bool:
+    """Makes one segment of small neighbours; False if there are few.
+
+    Raises:
+        DamagedError: one is not what was written; all stay as they are.
+        OSError: the disk; likewise.
+    """
+    run = joinable(partition.sealed, partition.options.segment_bytes, partition.segment_age)
+    if len(run) < FEW:
+        return False
+    _rewrite(partition, run)
+    return True
+
+
+def joinable(sealed: Sequence[Sealed], segment_bytes: int, segment_age: float) -> Sequence[Sealed]:
+    """The newest merged segments of which none is larger than all behind it together.
+
+    So the sizes of what stays alone at least halve from one to the next, and each row is copied as often as its
+    segment doubles: merging in tiers, as log-structured stores have it. The limits of size and age hold for the result.
+    """
+    size = count = 0
+    for each in reversed(sealed):
+        too_old = (sealed[-1].time - each.time) / 1e6 > segment_age
+        if not each.merged or too_old or size + each.size > segment_bytes:
+            break
+        if count and each.size > size:
+            break
+        size += each.size
+        count += 1
+    return sealed[len(sealed) - count :]
+
+
+def _rewrite(partition: Partition, run: Sequence[Sealed]) -> None:
+    """Puts one segment of large batches in the place of a run of neighbours."""
+    work = run[0].path.with_name(run[0].path.name + ".tmp")
+    try:
+        merged = _copy(partition, run, work)
+    except BaseException:
+        work.unlink(missing_ok=True)
+        raise
+    partition.replace(run, work, merged)
+
+
+def _copy(partition: Partition, run: Sequence[Sealed], work: Path) -> Index:
+    header = partition.header
+    merged = Index(run[0].base, len(header.raw))
+    merged.merged = True
+    receipt = _last_receipt(header, run)
+    with work.open("wb") as file:
+        file.write(header.raw)
+        for batches in _large(partition, run):
+            rows = pa.concat_batches(batches)
+            newest = pc.max(rows.column("timestamp").cast(pa.int64())).as_py()
+            given = (len(header.raw), partition.write_options, receipt)
+            head, body = encode(rows, merged.end, newest, *given)
+            file.write(head)
+            file.write(body)
+            merged.add(merged.end, rows.num_rows, len(head) + len(body), newest)
+        file.write(END)
+        file.flush()
+        os.fsync(file.fileno())
+    assert merged.end == run[-1].end
+    return merged
+
+
+def _last_receipt(header: Header, run: Sequence[Sealed]) -> str:
+    """What the batches of a run name last: the copy takes their place in one step, and is never there in part."""
+    for sealed in reversed(run):
+        with sealed.path.open("rb") as source:
+            found = examine(source.fileno(), sealed.path, sealed.base, header).receipt
+        if found:
+            return found
+    return ""
+
+
+def _large(partition: Partition, run: Sequence[Sealed]) -> Iterator[list[pa.RecordBatch]]:
+    """The rows of a run, each time as many as make a batch."""
+    gathered: list[pa.RecordBatch] = []
+    count = size = 0
+    for rows in _rows(partition.header, run):
+        gathered.append(rows)
+        count += rows.num_rows
+        size += rows.nbytes
+        if count >= BATCH_ROWS or size >= BATCH_BYTES:
+            yield gathered
+            gathered = []
+            count = size = 0
+    if gathered:
+        yield gathered
+
+
+def _rows(header: Header, run: Sequence[Sealed]) -> Iterator[pa.RecordBatch]:
+    """The rows of a run, some MiB at a time."""
+    for sealed in run:
+        with sealed.path.open("rb") as source:
+            fd = source.fileno()
+            position, offset, limit = header.size_in(fd) or 0, sealed.base, sealed.size - len(END)
+            while position < limit:
+                try:
+                    span = read_span(fd, header, position, limit, offset, None)
+                except FlawError as flaw:
+                    raise flaw.damage(sealed.path) from None
+                yield span.rows.replace_schema_metadata(header.schema.metadata)
+                position, offset = span.next, offset + span.rows.num_rows

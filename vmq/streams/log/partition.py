@@ -1,0 +1,488 @@
+"""One partition: a log of segments, written by one thread and read by any.
+
+The last segment is active, the others are sealed and change no more, except that a merged copy may
+take one's place. What readers see (`end`, the list of segments) changes only when rows are as durable as the
+stream's acks demand: `append` writes, `publish` shows, and `rollback` undoes what was not shown.
+"""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from vmq.config.streams import StreamOptions
+from vmq.streams.log import checkpoint as checkpoints
+from vmq.streams.log.checkpoint import Checkpoint, CheckpointFile
+from vmq.streams.log.errors import DamagedError
+from vmq.streams.log.frame import END, encode, write_options
+from vmq.streams.log.index import Index
+from vmq.streams.log.recovery import examine, recover_active, recover_sealed
+from vmq.streams.log.segment import SUFFIX, Header, file_name, index_path
+
+log = logging.getLogger("vmq.streams")
+
+#: A batch in a segment has at most this many rows, and about this many bytes in memory.
+BATCH_ROWS: Final = 16_384
+BATCH_BYTES: Final = 4 << 20
+
+#: A segment is sealed when it has this many batches and they are small, so that they are merged soon: a small one costs
+#: a reader as much time as a thousand rows of a large one.
+MANY: Final = 256
+SMALL: Final = 1 << 16
+
+CHECKPOINT: Final = "checkpoint"
+#: Stands beside segments that are a copy of another node's, which still owns the partition.
+COPY: Final = "copy"
+
+
+class Sealed(NamedTuple):
+    """A segment that is complete. `inode` tells it from a merged copy that takes its place."""
+
+    path: Path
+    base: int
+    end: int
+    size: int
+    time: int
+    inode: int
+    merged: bool
+
+
+class Active:
+    """The segment that grows, and how much of it readers may see."""
+
+    def __init__(self, path: Path, index: Index, began: float) -> None:
+        self.path = path
+        self.fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self.index = index
+        self.began = began
+        self.synced = 0
+
+    def write(self, parts: Iterable[bytes | memoryview]) -> None:
+        """Writes behind what the index covers, all of it or with an error."""
+        position = self.index.size
+        for part in parts:
+            view = memoryview(part)
+            while view:
+                written = os.pwrite(self.fd, view, position)
+                position += written
+                view = view[written:]
+
+
+class Partition:
+    """The log of one partition; opening it recovers it.
+
+    Raises:
+        DamagedError: a segment is not what was written.
+        OSError: the disk.
+    """
+
+    #: Why nothing can be read or written here (`vmq.streams.damaged`).
+    damage: DamagedError | None = None
+
+    def __init__(
+        self,
+        folder: Path,
+        stream: str,
+        number: int,
+        options: StreamOptions,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.stream = stream
+        self.number = number
+        self.clock = clock
+        self.header = Header(stream, number)
+        self.set_options(options)
+        #: Called in the writer's thread when there are new rows.
+        self.on_publish: Callable[[], None] = lambda: None
+        #: Guards the list of segments and the visible end; held for moments only.
+        self.changed = threading.Lock()
+        self.sealed: tuple[Sealed, ...] = ()
+        #: Segments whose small batches wait to be merged.
+        self.unmerged: list[Sealed] = []
+        #: The stream is being deleted: nothing more is written, and every sealed segment may go.
+        self.gone = False
+        self.closed = False
+        self.is_copy = (folder / COPY).exists()
+        #: Sealed segments in which damage was found since the start.
+        self.flaws: dict[Path, DamagedError] = {}
+        #: Readers see offsets below `end`, and bytes of the active segment below `visible`.
+        self.end = 0
+        self.visible = 0
+        self.active = self._recover()
+        self.shown = self.active.index.mark()
+        self.publish()
+
+    def set_options(self, options: StreamOptions) -> None:
+        """Takes over other options, for what is written from now on."""
+        self.options = options
+        self.write_options = write_options(options.compression)
+        self.segment_age = options.segment_age_seconds
+
+    # Opening
+
+    def _recover(self) -> Active:
+        for leftover in self.folder.glob("*.tmp"):
+            leftover.unlink()
+        noted = checkpoints.read(self.folder / CHECKPOINT)
+        self.checkpoint = CheckpointFile(self.folder / CHECKPOINT)
+        try:
+            return self._recover_segments(noted)
+        except BaseException:
+            self.checkpoint.close()
+            raise
+
+    def _recover_segments(self, noted: Checkpoint | None) -> Active:
+        paths = sorted(self.folder.glob("*" + SUFFIX))
+        if not paths:
+            base = noted.next_offset if noted else 0
+            return self._begin(base)
+        sealed: list[Sealed] = []
+        for path in paths[:-1]:
+            base = int(path.stem)
+            index = recover_sealed(path, base, self.header)
+            each = sealed_of(path, index)
+            if sealed and each.end <= sealed[-1].end:
+                self._unlink([each])  # a join was interrupted: its copy has these rows
+            else:
+                sealed.append(each)
+        self._check_order([*((each.base, each.end) for each in sealed), (int(paths[-1].stem), 0)])
+        self.sealed = tuple(sealed)
+        self.unmerged = [each for each in sealed if not each.merged]
+        last = paths[-1]
+        base = int(last.stem)
+        if noted is not None and noted.base > base:
+            return self._missing(last, noted)
+        trusted = None if noted is None else noted.trusted(base)
+        index = recover_active(last, base, self.header, trusted)
+        active = Active(last, index, index.first_time / 1e6 if index.frames else self.clock())
+        os.fdatasync(active.fd)
+        active.synced = index.size
+        self._note(active)
+        return active
+
+    def _check_order(self, ends: list[tuple[int, int]]) -> None:
+        for (_, end), (base, _) in pairwise(ends):
+            if base != end:
+                path = self.folder / file_name(base)
+                raise DamagedError(path, 0, end, f"offsets {end} to {base - 1} are in no segment")
+
+    def _missing(self, last: Path, noted: Checkpoint) -> Active:
+        """The segment that was written to is gone."""
+        path = self.folder / file_name(noted.base)
+        if noted.next_offset > noted.base:
+            raise DamagedError(path, 0, noted.base, "the file is missing")
+        # It had no rows yet. The one before it goes on.
+        index = recover_active(last, int(last.stem), self.header, None)
+        return Active(last, index, index.first_time / 1e6 if index.frames else self.clock())
+
+    def _begin(self, base: int) -> Active:
+        """Makes an empty segment and notes that it is the one to write to."""
+        path = self.folder / file_name(base)
+        work = path.with_name(path.name + ".tmp")
+        work.write_bytes(self.header.raw)
+        work.replace(path)
+        try:
+            sync_folder(self.folder)
+            active = Active(path, Index(base, len(self.header.raw)), self.clock())
+            self._note(active)
+        except OSError:
+            path.unlink()  # else it would begin where the segment before it goes on
+            raise
+        return active
+
+    def _note(self, active: Active) -> None:
+        """Notes how far the active segment is written."""
+        index = active.index
+        self.checkpoint.write(Checkpoint(index.base, index.size, active.synced, index.end))
+
+    # Writing: one thread
+
+    def append(
+        self, batch: pa.RecordBatch, newest: int, receipts: Sequence[tuple[int, str]] = ()
+    ) -> None:
+        """Writes rows behind the last; nobody sees them before `publish`, which comes before the next call.
+
+        Args:
+            batch: rows of the stored columns.
+            newest: their highest timestamp, in microseconds.
+            receipts: those of the rows that have one, by the row's number, in order.
+
+        Raises:
+            OSError: the disk, for example when it is full. Call `rollback` then.
+        """
+        if self.is_due(batch.nbytes):
+            self.roll()
+        schema_size = len(self.header.raw)
+        batch = batch.replace_schema_metadata(self.header.schema.metadata)
+        last = done = 0
+        for piece in pieces(batch):
+            index = self.active.index
+            # The first batch of a segment names that of the segments before it.
+            receipt = "" if index.frames else index.receipt
+            done += piece.num_rows
+            while last < len(receipts) and receipts[last][0] < done:
+                receipt = receipts[last][1]
+                last += 1
+            head, body = encode(piece, index.end, newest, schema_size, self.write_options, receipt)
+            self.active.write((head, body))
+            index.add(index.end, piece.num_rows, len(head) + len(body), newest, receipt)
+
+    def is_due(self, size: int = 0) -> bool:
+        """Whether the active segment is to be sealed before more is written."""
+        active, options = self.active, self.options
+        if not active.index.frames:
+            return False
+        index = active.index
+        if index.frames >= MANY and index.size < index.frames * SMALL:
+            return True
+        age = self.clock() - active.began
+        return index.size + size > options.segment_bytes or age >= self.segment_age
+
+    def sync(self) -> None:
+        """Waits until what is written is on disk."""
+        os.fdatasync(self.active.fd)
+        self.active.synced = self.active.index.size
+
+    def publish(self) -> None:
+        """Shows readers all that is written."""
+        index = self.active.index
+        if index.size != self.visible or index.end != self.end:
+            self._note(self.active)
+        with self.changed:
+            self.shown = index.mark()
+            self.visible = index.size
+            self.end = index.end
+        self.on_publish()
+
+    def rollback(self) -> None:
+        """Undoes what was written and not shown.
+
+        Raises:
+            OSError: the disk; call it again before anything else is written.
+        """
+        os.ftruncate(self.active.fd, self.visible)
+        with self.changed:
+            self.active.index.reset(self.shown)
+
+    def roll(self) -> None:
+        """Seals the active segment and begins another.
+
+        Raises:
+            OSError: the disk; the active segment is still the same then.
+        """
+        active = self.active
+        index = active.index
+        size = index.size
+        assert size == self.visible, "rows that were not published would be shown"
+        try:
+            active.write([END])
+            os.fdatasync(active.fd)
+            fresh = self._begin(index.end)
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(active.fd, size)
+            raise
+        fresh.index.receipt = index.receipt
+        with suppress(OSError):
+            index.save(index_path(active.path))
+        sealed = sealed_of(active.path, index)
+        with self.changed:
+            self.sealed = (*self.sealed, sealed)
+            self.unmerged.append(sealed)
+            self.active = fresh
+            self.shown = fresh.index.mark()
+            self.visible = fresh.index.size
+            self.end = fresh.index.end
+        os.close(active.fd)
+
+    def begin_at(self, base: int, is_copy: bool) -> None:
+        """Has a partition without rows, or with a copy that counts for nothing, begin with an offset.
+
+        One with rows of its own goes on as it is.
+
+        Raises:
+            OSError: the disk; call it again before anything else is written.
+        """
+        before = self.active
+        is_empty = self.earliest == before.index.end
+        if not is_empty and not self.is_copy:
+            return
+        if is_copy:
+            self.become_copy()
+        if is_empty and base == before.index.end:
+            return
+        self._forget_sealed()
+        before.path.unlink(missing_ok=True)  # first: two segments would have to join
+        fresh = self._begin(base)
+        with self.changed:
+            self.active = fresh
+            self.shown = fresh.index.mark()
+            self.visible = fresh.index.size
+            self.end = base
+        os.close(before.fd)
+
+    def become_copy(self) -> None:
+        """These rows count for nothing from now on: another node has them."""
+        if not self.is_copy:
+            (self.folder / COPY).touch()
+            self.is_copy = True
+
+    def accept_copy(self) -> None:
+        """What was a copy is the partition from now on."""
+        if self.is_copy:
+            (self.folder / COPY).unlink(missing_ok=True)
+            self.is_copy = False
+
+    def clear(self, end: int) -> bool:
+        """Deletes all rows if there are none from an offset on; they are on another node.
+
+        Raises:
+            OSError: the disk.
+        """
+        if self.active.index.end != end or self.closed:
+            return self.closed
+        if self.active.index.frames:
+            self.roll()
+        self._forget_sealed()
+        self.accept_copy()
+        return True
+
+    def _forget_sealed(self) -> None:
+        with self.changed:
+            gone, self.sealed, self.unmerged = self.sealed, (), []
+        self._unlink(gone)
+
+    def close(self) -> None:
+        """Closes the files; what was published stays."""
+        with self.changed:
+            self.closed = True
+            os.close(self.active.fd)
+        self.checkpoint.close()
+
+    # Retention and merging: any one thread
+
+    @property
+    def earliest(self) -> int:
+        """The first offset that is still there."""
+        active = self.active  # first: a roll adds it to the sealed ones before it begins another
+        sealed = self.sealed
+        return sealed[0].base if sealed else active.index.base
+
+    @property
+    def size(self) -> int:
+        """Bytes of the segments."""
+        return sum(each.size for each in self.sealed) + self.visible
+
+    def last_receipt(self) -> str:
+        """That of the last message that has one; "" if it is not known of any. For whoever just opened it.
+
+        Raises:
+            DamagedError: the last segment with rows is not what was written.
+            OSError: the disk.
+        """
+        index = self.active.index
+        if index.receipt or index.frames or not self.sealed:
+            return index.receipt
+        last = self.sealed[-1]
+        with last.path.open("rb") as file:
+            return examine(file.fileno(), last.path, last.base, self.header).receipt
+
+    def sync_behind(self) -> None:
+        """Brings to disk what is shown, where the stream's acks do not ask for it: less is lost with the power."""
+        with self.changed:
+            active, size = self.active, self.visible
+            if self.closed or active.synced >= size:
+                return
+            fd = os.dup(active.fd)
+        try:
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+        active.synced = max(active.synced, size)
+
+    def retain(self) -> list[Sealed]:
+        """Deletes the oldest sealed segments that are too old or too many; returns them."""
+        options = self.options
+        oldest = -1
+        if options.retention_age_seconds is not None:
+            oldest = int((self.clock() - options.retention_age_seconds) * 1_000_000)
+        room = options.retention_bytes // options.partitions if options.retention_bytes else None
+        with self.changed:
+            gone = []
+            size = self.size
+            for each in self.sealed:
+                kept = each.time >= oldest and (room is None or size <= room)
+                if kept and not self.gone:
+                    break
+                gone.append(each)
+                size -= each.size
+            self.sealed = self.sealed[len(gone) :]
+            self.unmerged = [each for each in self.unmerged if each not in gone]
+        self._unlink(gone)
+        return gone
+
+    def replace(self, run: Sequence[Sealed], work: Path, index: Index) -> None:
+        """Puts a merged copy in the place of neighbouring sealed segments, unless one is gone meanwhile."""
+        first, *others = run
+        with self.changed:
+            before = [each for each in self.sealed if each.base < first.base]
+            behind = self.sealed[len(before) + len(run) :]
+            if self.sealed != (*before, *run, *behind):
+                work.unlink()
+                return
+            work.replace(first.path)
+            self.sealed = (*before, sealed_of(first.path, index), *behind)
+        with suppress(OSError):
+            index.save(index_path(first.path))
+        # The copy has to be there for good before what it replaces goes. Who is interrupted leaves segments that it
+        # covers; they go when the partition is opened again.
+        sync_folder(self.folder)
+        self._unlink(others)
+
+    def leave_merged(self, old: Sealed) -> None:
+        """Notes that a sealed segment has nothing to merge."""
+        with self.changed:
+            self.sealed = tuple(
+                each._replace(merged=True) if each is old else each for each in self.sealed
+            )
+
+    @staticmethod
+    def _unlink(segments: Iterable[Sealed]) -> None:
+        for each in segments:
+            each.path.unlink(missing_ok=True)
+            index_path(each.path).unlink(missing_ok=True)
+
+
+def sealed_of(path: Path, index: Index) -> Sealed:
+    """What is to be known of a sealed segment."""
+    found = path.stat()
+    return Sealed(
+        path, index.base, index.end, found.st_size, index.time, found.st_ino, index.merged
+    )
+
+
+def pieces(batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+    """A batch in parts that are not too large to be read at once."""
+    rows = BATCH_ROWS
+    if batch.nbytes > BATCH_BYTES:
+        rows = max(1, min(rows, batch.num_rows * BATCH_BYTES // batch.nbytes))
+    for start in range(0, batch.num_rows, rows):
+        yield batch.slice(start, rows)
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes new and renamed files in a folder survive a power failure."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

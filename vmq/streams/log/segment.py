@@ -1,0 +1,279 @@
+"""The file of one segment: an Arrow IPC stream, and how stretches of it are read.
+
+Its name is the offset of its first row, in 20 digits. Readers take stretches of whole batches into a
+buffer of their own: a file that is cut or goes away under a memory map would end the process.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple, NoReturn
+
+import pyarrow as pa
+from pyarrow import ipc
+
+from vmq.streams.log.errors import DamagedError
+from vmq.streams.log.frame import BadFrameError, Frame, ShortFrameError, check, parse
+from vmq.streams.log.schema import segment_schema
+
+#: The registered extension of Arrow IPC streams.
+SUFFIX: Final = ".arrows"
+INDEX_SUFFIX: Final = ".index"
+
+#: Bytes that are read at a time; a batch that has more is read whole.
+WINDOW: Final = 1 << 20
+#: A stretch ends with the batch that brings it to this many rows, or bytes in memory.
+SPAN_ROWS: Final = 32_768
+SPAN_BYTES: Final = 4 << 20
+
+
+def file_name(base: int) -> str:
+    """The name of the segment that begins at an offset."""
+    return f"{base:020}{SUFFIX}"
+
+
+def index_path(path: Path) -> Path:
+    """Where the index of a segment lies."""
+    return path.with_suffix(INDEX_SUFFIX)
+
+
+class Header:
+    """The schema message that begins the segments of a partition."""
+
+    def __init__(self, stream: str, partition: int) -> None:
+        self.schema: pa.Schema = segment_schema(stream, partition)
+        self.raw: bytes = self.schema.serialize().to_pybytes()
+
+    def size_in(self, fd: int) -> int | None:
+        """Bytes of a file's schema message; None if the file does not begin with this partition's.
+
+        Another version of Arrow may lay the same schema out in another way.
+        """
+        found = os.pread(fd, len(self.raw), 0)
+        if found == self.raw:
+            return len(self.raw)
+        length = 8 + int.from_bytes(found[4:8], "little")
+        if len(found) < 8 or length > 4 * len(self.raw):
+            return None
+        try:
+            schema = ipc.read_schema(pa.py_buffer(os.pread(fd, length, 0)))
+        except (pa.ArrowException, OSError):
+            return None
+        return length if schema.equals(self.schema, check_metadata=True) else None
+
+
+class Placed(NamedTuple):
+    """A frame, and where it begins in its file."""
+
+    position: int
+    frame: Frame
+
+
+class Span(NamedTuple):
+    """Consecutive batches as they were read. `next` is the position behind them."""
+
+    rows: pa.RecordBatch
+    offset: int
+    next: int
+
+
+class Packed(NamedTuple):
+    """The same as an Arrow IPC stream, compressed as they lie in the segment."""
+
+    stream: pa.Buffer
+    offset: int
+    rows: int
+    next: int
+
+
+class FlawError(Exception):
+    """A batch that cannot be used: where it begins, which offset it should have, and why."""
+
+    def __init__(self, position: int, offset: int, reason: str, *, short: bool) -> None:
+        super().__init__(reason)
+        self.position = position
+        self.offset = offset
+        self.reason = reason
+        self.short = short
+
+    def damage(self, path: Path) -> DamagedError:
+        """The same, for whoever reads about it."""
+        return DamagedError(path, self.position, self.offset, self.reason)
+
+
+class Window:
+    """A part of a file in memory, moved along it."""
+
+    def __init__(self, fd: int, limit: int) -> None:
+        self.fd = fd
+        self.limit = limit
+        self.start = 0
+        self.view = memoryview(b"")
+
+    def move(self, position: int, size: int) -> None:
+        """Reads up to `size` bytes from a position on, not beyond the limit."""
+        self.start = position
+        self.view = memoryview(
+            os.pread(self.fd, max(0, min(size, self.limit - position)), position)
+        )
+
+    def reaches_limit(self) -> bool:
+        """Whether more cannot be had."""
+        return self.start + len(self.view) >= self.limit
+
+    def frame_at(self, position: int) -> Frame | None:
+        """The checked frame at a position; None at the mark of the stream's end.
+
+        Raises:
+            BadFrameError: there is no whole, unharmed one.
+        """
+        try:
+            return self._frame_at(position)
+        except ShortFrameError:
+            if self.start == position and self.reaches_limit():
+                raise
+        self.move(position, WINDOW)
+        try:
+            frame = parse(self.view, 0)
+        except ShortFrameError:
+            frame = None
+        if frame is not None and frame.size > len(self.view):
+            self.move(position, frame.size)
+        return self._frame_at(position)
+
+    def _frame_at(self, position: int) -> Frame | None:
+        frame = parse(self.view, position - self.start)
+        if frame is not None:
+            check(self.view, position - self.start, frame)
+        return frame
+
+
+def walk(fd: int, position: int, limit: int, offset: int) -> Iterator[Placed]:
+    """The checked frames of a file from a position to a limit, or to the mark of the stream's end.
+
+    `offset` is that of the first.
+
+    Raises:
+        FlawError: a batch is not whole or not what was written.
+    """
+    window = Window(fd, limit)
+    while position < limit:
+        try:
+            frame = window.frame_at(position)
+            if frame is not None and frame.offset != offset:
+                raise_other(frame)
+        except BadFrameError as error:
+            short = isinstance(error, ShortFrameError)
+            raise FlawError(position, offset, str(error), short=short) from None
+        if frame is None:
+            return
+        yield Placed(position, frame)
+        position += frame.size
+        offset = frame.end
+
+
+def read_span(
+    fd: int, header: Header, position: int, limit: int, offset: int, fields: list[int] | None
+) -> Span:
+    """Reads the batches from a position on, some MiB of them.
+
+    Args:
+        fd: the file.
+        header: its partition's.
+        position: where a batch begins, below `limit`.
+        limit: how far the file may be read.
+        offset: that of the first batch.
+        fields: numbers of the stored columns that are wanted; None = all.
+
+    Raises:
+        FlawError: a batch is not whole, or not what was written.
+    """
+    packed = read_packed(fd, header, position, limit, offset)
+    return Span(unpack(packed, position, fields), offset, packed.next)
+
+
+def read_packed(fd: int, header: Header, position: int, limit: int, offset: int) -> Packed:
+    """The same batches as they lie in the file; their checksums are right.
+
+    Raises:
+        FlawError: a batch is not whole, or not what was written.
+    """
+    buffer, view = _fill(fd, header, position, min(WINDOW, limit - position))
+    try:
+        size, rows = _frames(view, offset)
+        if not size and len(view):
+            # A batch that is larger than the window, if it is one.
+            frame = parse(view, 0)
+            if frame is not None and position + frame.size <= limit:
+                buffer, view = _fill(fd, header, position, frame.size)
+            size, rows = _frames(view, offset, whole=True)
+    except BadFrameError as error:
+        short = isinstance(error, ShortFrameError)
+        raise FlawError(position, offset, str(error), short=short) from None
+    return Packed(buffer.slice(0, len(header.raw) + size), offset, rows, position + size)
+
+
+def unpack(packed: Packed, position: int, fields: list[int] | None) -> pa.RecordBatch:
+    """The rows of batches that were read at a position; `fields` as in `read_span`.
+
+    Raises:
+        FlawError: Arrow cannot read them.
+    """
+    options = ipc.IpcReadOptions(included_fields=fields, use_threads=False)
+    try:
+        with ipc.open_stream(packed.stream, options=options) as reader:
+            table = reader.read_all().combine_chunks()
+    except (pa.ArrowException, OSError) as error:
+        text = f"Arrow refuses it: {error}"
+        raise FlawError(position, packed.offset, text, short=False) from None
+    batches = table.to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+
+def _fill(fd: int, header: Header, position: int, size: int) -> tuple[pa.Buffer, memoryview]:
+    """A part of a file behind the schema, as a stream that Arrow can read; and a view of that part.
+
+    Nothing is copied in Python: that would stop the event loop, which has the same interpreter.
+    """
+    begin = len(header.raw)
+    buffer = pa.allocate_buffer(begin + size)
+    view = memoryview(buffer).cast("B")
+    view[:begin] = header.raw
+    end = begin
+    while end < len(view):
+        count = os.preadv(fd, [view[end:]], position + end - begin)
+        if not count:
+            break
+        end += count
+    return buffer, view[begin:end]
+
+
+def _frames(view: memoryview, offset: int, *, whole: bool = False) -> tuple[int, int]:
+    """Bytes and rows of the checked batches that some bytes begin with, up to those of a span.
+
+    Raises:
+        BadFrameError: the first batch is not what was written; with `whole`, or is not there whole.
+    """
+    rows = size = nbytes = 0
+    while size < len(view) and rows < SPAN_ROWS and nbytes < SPAN_BYTES:
+        try:
+            frame = parse(view, size)
+            if frame is None:
+                break
+            check(view, size, frame)
+            if frame.offset != offset + rows:
+                raise_other(frame)
+        except BadFrameError as error:
+            # What follows good batches is judged when it is next read, as the first.
+            if size or (isinstance(error, ShortFrameError) and not whole):
+                break
+            raise
+        rows += frame.rows
+        size += frame.size
+        nbytes += frame.nbytes
+    return size, rows
+
+
+def raise_other(frame: Frame) -> NoReturn:
+    """A batch is whole, but another one should be in its place."""
+    raise BadFrameError(f"the batch has offset {frame.offset}")

@@ -1,0 +1,383 @@
+"""Messages that a program lays down in parts and has published in one step, once.
+
+A batch of a query (Spark's words) arrives in parts, each from a task that may fail and be repeated.
+Nothing is published until `commit` names the parts that count. From then on the batch is published
+to its end, whatever happens: the decision is on disk before the first message goes out, and the
+publisher notes how far it came together with what it publishes. A batch whose number is not above the
+query's last one was published before, and is thrown away.
+
+    sinks/QUERY/state.json              the last batch, and the one that is being published
+    sinks/QUERY/BATCH-PART-ATTEMPT.arrow
+"""
+
+import logging
+import os
+import re
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+
+from vmq.streams.log.errors import StreamError
+from vmq.streams.log.partition import sync_folder
+
+log = logging.getLogger("vmq.streams")
+
+#: What a staged message is made of.
+MESSAGE: Final = pa.schema(
+    [("topic", pa.string()), ("payload", pa.binary()), ("qos", pa.int32()), ("retain", pa.bool_())]
+)
+
+#: Queries are named by Spark (a UUID) or by who writes; the name becomes a folder's.
+QUERY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
+
+#: Seconds after which parts that nobody committed are thrown away.
+STALE: Final = 86_400.0
+
+#: Bytes that may lie in all parts together.
+MOST_BYTES: Final = 4 << 30
+
+#: Queries whose last batch is remembered.
+MOST_QUERIES: Final = 10_000
+
+#: Seconds between two looks for stale parts.
+TIDY_EVERY: Final = 60.0
+
+STATE: Final = "state.json"
+
+#: Stream -> partition -> the offset behind its last row.
+Marks = dict[str, dict[int, int]]
+
+
+class StagingError(StreamError):
+    """Parts cannot be staged or committed; the text says why."""
+
+
+class BusyError(StagingError):
+    """A batch cannot be published now; the same call may succeed later."""
+
+
+class Part:
+    """One part on its way in. Seen by `commit` only once it is closed."""
+
+    def __init__(self, staging: "Staging", path: Path) -> None:
+        self.staging = staging
+        self.path = path
+        # Two attempts of one number never write into the same file.
+        self.work = path.with_suffix(f".{next(staging.numbers)}.tmp")
+        self.file = self.work.open("wb")
+        self.writer = pa.ipc.new_stream(self.file, MESSAGE)
+        self.size = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Adds messages.
+
+        Raises:
+            StagingError: there is no room, by the limit or on the disk.
+        """
+        try:
+            self.writer.write_batch(batch)
+        except OSError as error:
+            raise StagingError(f"cannot stage messages: {error.strerror or error}") from error
+        self.count()
+
+    def count(self) -> None:
+        """Counts what was written since the last time."""
+        size = self.file.tell()
+        added, self.size = size - self.size, size
+        self.staging.take(added)
+
+    def close(self) -> None:
+        """All messages are there: keeps them.
+
+        Raises:
+            StagingError: there is no room, by the limit or on the disk, or the batch is already
+                being published with a part of this name.
+        """
+        try:
+            self.writer.close()
+            self.file.flush()
+            self.count()
+            os.fsync(self.file.fileno())
+            self.file.close()
+            self.staging.keep(self)
+        except OSError as error:
+            raise StagingError(f"cannot stage messages: {error.strerror or error}") from error
+
+    def drop(self) -> None:
+        """The part did not come whole."""
+        with suppress(OSError):
+            self.file.close()
+        self.work.unlink(missing_ok=True)
+        self.staging.take(-self.size)
+
+
+class Staging:
+    """The parts of all queries. Methods are called from Flight's threads.
+
+    Args:
+        folder: where they lie; made when first needed.
+        most: bytes of all parts together.
+    """
+
+    def __init__(self, folder: Path, most: int = MOST_BYTES) -> None:
+        self.folder = folder
+        self.most = most
+        #: Of `size`; and of everything that reads a state and acts on it.
+        self.lock = threading.Lock()
+        self.deciding = threading.RLock()
+        self.numbers = count()
+        self.tidied = -TIDY_EVERY
+        self.size = sum(path.stat().st_size for path in folder.glob("*/*.arrow"))
+        for work in folder.glob("*/*.tmp"):
+            work.unlink()
+
+    def take(self, size: int) -> None:
+        """Counts bytes that were staged, or are gone.
+
+        Raises:
+            StagingError: that is more than there may be.
+        """
+        with self.lock:
+            self.size += size
+            if size > 0 and self.size > self.most:
+                raise StagingError(
+                    f"more than {self.most} bytes are staged and not yet published: commit or discard some"
+                )
+
+    def part(self, query: str, batch: int, part: int, attempt: int) -> Part:
+        """A new part of a batch.
+
+        Raises:
+            StagingError: no name for a query, too many queries, or the disk.
+        """
+        folder = self.folder_of(query)
+        try:
+            self.make_folder(folder)
+            self.drop_stale()
+            return Part(self, folder / f"{batch}-{part}-{attempt}.arrow")
+        except OSError as error:
+            raise StagingError(f"cannot stage messages: {error.strerror or error}") from error
+
+    def make_folder(self, folder: Path) -> None:
+        """The folder of a query."""
+        if folder.is_dir():
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if sum(1 for _ in self.folder.iterdir()) >= MOST_QUERIES:
+            raise StagingError(
+                f"there are {MOST_QUERIES} queries already; accepted: fewer. Delete the folders of "
+                f"those that have ended from {self.folder}"
+            )
+        folder.mkdir(exist_ok=True)
+        sync_folder(self.folder)
+
+    def keep(self, part: Part) -> None:
+        """A part is whole: it may be committed from now on. A repeated one replaces the one before.
+
+        Raises:
+            StagingError: it is being published.
+            OSError: the disk.
+        """
+        with self.deciding:
+            _, decided = read_state(part.path.parent)
+            if decided is not None and part.path.name in decided[1]:
+                raise StagingError(f"part {part.path.name} is being published already")
+            self.remove(part.path)
+            part.work.replace(part.path)
+            sync_folder(part.path.parent)
+
+    def folder_of(self, query: str) -> Path:
+        """Where a query's parts lie.
+
+        Raises:
+            StagingError: no name for a query.
+        """
+        if not QUERY.match(query):
+            raise StagingError(
+                f"{query!r:.150} is no name for a query; accepted: letters, digits, _ . -, 128 at most"
+            )
+        return self.folder / query
+
+    def decide(
+        self,
+        query: str,
+        batch: int,
+        parts: Sequence[tuple[int, int]],
+        marks: Marks | None = None,
+    ) -> list[Path] | None:
+        """Decides that a batch is published, durably; returns its files in order.
+
+        None: it was published before. `marks` says where streams end, before any of it is in them; it
+        is kept as long as the decision.
+
+        Raises:
+            StagingError: a part is not there, another batch is being published, or the disk.
+        """
+        folder = self.folder_of(query)
+        with self.deciding:
+            try:
+                return self.decide_alone(folder, query, batch, parts, marks or {})
+            except OSError as error:
+                raise BusyError(f"cannot note the batch: {error.strerror or error}") from error
+
+    def decide_alone(
+        self,
+        folder: Path,
+        query: str,
+        batch: int,
+        parts: Sequence[tuple[int, int]],
+        marks: Marks,
+    ) -> list[Path] | None:
+        last, decided = read_state(folder)
+        if batch <= last:
+            self.discard(query, batch)
+            return None
+        if decided is not None:
+            if decided[0] != batch:
+                raise BusyError(f"batch {decided[0]} of query {query} is being published")
+            return [folder / name for name in decided[1]]
+        names = [f"{batch}-{part}-{attempt}.arrow" for part, attempt in sorted(parts)]
+        for name in names:
+            if not (folder / name).is_file():
+                raise StagingError(f"batch {batch} of query {query}: part {name} is not staged")
+        self.make_folder(folder)
+        write_state(folder, last, Decided(batch, names, marks))
+        return [folder / name for name in names]
+
+    def finish(self, query: str, batch: int) -> None:
+        """All messages of a batch are published and safe: its number is remembered, its parts go."""
+        with self.deciding:
+            write_state(self.folder_of(query), batch, None)
+            self.discard(query, batch)
+
+    def decided(self, query: str) -> int | None:
+        """The batch of a query that is being published."""
+        _, decided = read_state(self.folder_of(query))
+        return None if decided is None else decided[0]
+
+    def marks(self, query: str) -> Marks:
+        """Where streams ended when the batch of a query that is being published was decided."""
+        decided = load_state(self.folder_of(query)).decided
+        return {} if decided is None else decided.marks
+
+    def discard(self, query: str, batch: int) -> None:
+        """Throws the parts of a batch away, unless it is decided that they are published."""
+        folder = self.folder_of(query)
+        with self.deciding:
+            _, decided = read_state(folder)
+            if decided is not None and decided[0] == batch:
+                return
+            for path in folder.glob(f"{batch}-*.arrow"):
+                self.remove(path)
+
+    def remove(self, path: Path) -> None:
+        try:
+            size = path.stat().st_size
+            path.unlink()
+        except FileNotFoundError:
+            return
+        self.take(-size)
+
+    def unfinished(self) -> Iterator[tuple[str, int, list[Path]]]:
+        """Batches that were decided and not finished: query, number, files."""
+        if not self.folder.is_dir():
+            return
+        for folder in sorted(self.folder.iterdir()):
+            try:
+                _, decided = read_state(folder)
+            except StagingError as error:
+                log.error("a query cannot go on: %s", error)
+                continue
+            if decided is not None:
+                yield folder.name, decided[0], [folder / name for name in decided[1]]
+
+    def drop_stale(self) -> None:
+        """Throws away what nobody committed for a day; looks now and then."""
+        if time.monotonic() < self.tidied + TIDY_EVERY:
+            return
+        self.tidied = time.monotonic()
+        for folder in self.folder.iterdir():
+            with self.deciding, suppress(StagingError):
+                self.drop_stale_of(folder, time.time())
+
+    def drop_stale_of(self, folder: Path, now: float) -> None:
+        _, decided = read_state(folder)
+        for path in folder.glob("*.arrow"):
+            if decided is not None and path.name in decided[1]:
+                continue
+            if now - path.stat().st_mtime > STALE:
+                log.warning("staged messages were never committed: %s", path)
+                self.remove(path)
+
+
+class Decided(msgspec.Struct):
+    """A batch that is being published, its files, and where streams ended before."""
+
+    batch: int
+    parts: list[str]
+    marks: Marks = {}
+
+
+class State(msgspec.Struct):
+    """`state.json`."""
+
+    last: int
+    decided: Decided | None
+
+
+def load_state(folder: Path) -> State:
+    """What is noted of a query.
+
+    Raises:
+        StagingError: the file cannot be used.
+    """
+    try:
+        return msgspec.json.decode((folder / STATE).read_bytes(), type=State)
+    except FileNotFoundError:
+        return State(-1, None)
+    except (msgspec.MsgspecError, OSError) as error:
+        raise StagingError(f"{folder / STATE} cannot be used: {error}") from None
+
+
+def read_state(folder: Path) -> tuple[int, tuple[int, list[str]] | None]:
+    """A query's last batch (-1: none), and the batch that is being published, with its files.
+
+    Raises:
+        StagingError: the file cannot be used.
+    """
+    plain = load_state(folder)
+    decided = plain.decided
+    return plain.last, None if decided is None else (decided.batch, decided.parts)
+
+
+def write_state(folder: Path, last: int, decided: Decided | None) -> None:
+    """Keeps the state, in one step, on disk."""
+    state = State(last, decided)
+    work = folder / (STATE + ".tmp")
+    with work.open("wb") as file:
+        file.write(msgspec.json.encode(state))
+        file.flush()
+        os.fsync(file.fileno())
+    work.replace(folder / STATE)
+    sync_folder(folder)
+
+
+def messages_of(files: Sequence[Path]) -> Iterator[pa.RecordBatch]:
+    """The staged messages in the order of their parts.
+
+    Raises:
+        StagingError: a file is not what was written.
+    """
+    for path in files:
+        try:
+            with path.open("rb") as file:
+                yield from pa.ipc.open_stream(file)
+        except (OSError, pa.ArrowException) as error:
+            raise StagingError(f"{path} cannot be read: {error}") from error

@@ -1,0 +1,1 @@
+"""Streams in a running broker: sinks of topics, and the listener of Flight."""

@@ -1,0 +1,378 @@
+"""Publishes staged batches, each once: the broker's side of Spark's sink.
+
+A batch goes out in steps. How far it came is noted in the store by the commit that holds what the step
+gave to durable sessions and retained messages, so a broker that dies in the middle goes on behind the
+last step that is safe: those get every message once. Clients with a clean session may see the
+messages of the interrupted step again. Streams get none of it twice. What other nodes of a cluster are to have of it
+is in that same commit of the store. The logs of this node have commits of their own, before it: what they have of the
+interrupted step is looked up in them.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from vmq.core.context import Core
+from vmq.core.registry import Registry
+from vmq.core.trie import Route
+from vmq.mqtt.message import Message
+from vmq.mqtt.packets import ProtocolError
+from vmq.streams.appender import REFUSED, Way
+from vmq.streams.catalog import Catalog
+from vmq.streams.earlier import Earlier, marks_of
+from vmq.streams.log.staging import BusyError, Marks, Staging, StagingError, messages_of
+from vmq.streams.serving.batch_commit import Step
+
+log = logging.getLogger("vmq.streams")
+
+#: Messages published between two looks at the other clients.
+STEP: Final = 256
+
+#: Seconds until a step that the store refused is tried again.
+RETRY_AFTER: Final = 1.0
+
+#: Seconds until it is looked again whether a partition has its next owner.
+HELD_AGAIN: Final = 0.05
+
+#: Seconds that streams get to write what came before a batch.
+PATIENCE: Final = 10.0
+
+#: Whose messages they are to streams.
+CLIENT_ID: Final = "vmq-sink:"
+
+
+class Sinks:
+    """Publishes the batches of all queries, one at a time for each query."""
+
+    def __init__(self, core: Core, registry: Registry, staging: Staging, catalog: Catalog) -> None:
+        self.core = core
+        self.registry = registry
+        self.staging = staging
+        self.catalog = catalog
+        self.loop = asyncio.get_running_loop()
+        #: Stays for as long as the broker: there are as many queries as folders.
+        self.locks: dict[str, asyncio.Lock] = {}
+        #: Batch under way by query, and how many of its messages are published, safe or not: what the
+        #: store notes counts after a restart only.
+        self.progress: dict[str, tuple[int, int]] = {}
+        #: By query, what streams have been given of its batch that is not published yet.
+        self.given: dict[str, Given] = {}
+        #: By query, what streams had of its batch when this broker took it up.
+        self.earlier: dict[str, Earlier] = {}
+        self.works: set[asyncio.Task[int]] = set()
+        self.is_stopping = False
+
+    def publish(self, query: str, batch: int, parts: Sequence[tuple[int, int]]) -> "Future[int]":
+        """Publishes a batch once; to be called in another thread than the loop's."""
+        return asyncio.run_coroutine_threadsafe(self.publish_once(query, batch, parts), self.loop)
+
+    async def recover(self) -> None:
+        """Goes on with the batches that were being published when the broker ended."""
+        waiting = [(query, batch) for query, batch, _ in self.staging.unfinished()]
+        while waiting:
+            waiting = [each for each in waiting if not await self.recover_batch(*each)]
+            if waiting:
+                await asyncio.sleep(RETRY_AFTER)
+
+    async def recover_batch(self, query: str, batch: int) -> bool:
+        """Goes on with one; False if it has to be tried again."""
+        try:
+            count = await self.publish_once(query, batch, [])
+        except BusyError as error:
+            log.warning("batch %d of query %s has to wait: %s", batch, query, error)
+            return False
+        except StagingError as error:
+            log.error("batch %d of query %s cannot be published: %s", batch, query, error)
+        else:
+            log.info("published the rest of batch %d of query %s: %d messages", batch, query, count)
+        return True
+
+    async def stop(self) -> None:
+        """Publishes nothing more; what is left of a batch is published after the next start."""
+        self.is_stopping = True
+        works = list(self.works)
+        for work in works:
+            work.cancel()
+        await asyncio.gather(*works, return_exceptions=True)
+
+    async def publish_once(self, query: str, batch: int, parts: Sequence[tuple[int, int]]) -> int:
+        """Publishes a batch, or what is left of it; how many messages that were.
+
+        Raises:
+            StagingError: parts are missing, or the store cannot write.
+        """
+        if self.is_stopping:
+            raise BusyError("the broker ends; the batch stays staged")
+        work = asyncio.ensure_future(self.publish_in_turn(query, batch, parts))
+        self.works.add(work)
+        work.add_done_callback(self.works.discard)
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            if self.is_stopping:
+                raise BusyError("the broker ends; the batch stays staged") from None
+            raise
+
+    async def publish_in_turn(
+        self, query: str, batch: int, parts: Sequence[tuple[int, int]]
+    ) -> int:
+        """Publishes a batch behind the one that was decided before, which nobody may ask for again."""
+        # Refuses a name that is none before anything is kept of it.
+        self.staging.folder_of(query)
+        lock = self.locks.setdefault(query, asyncio.Lock())
+        async with lock:
+            before = await asyncio.to_thread(self.staging.decided, query)
+            if before is not None and before != batch:
+                await self.publish_alone(query, before, [])
+            return await self.publish_alone(query, batch, parts)
+
+    async def publish_alone(self, query: str, batch: int, parts: Sequence[tuple[int, int]]) -> int:
+        is_new = await asyncio.to_thread(self.staging.decided, query) is None
+        marks = await self.marks() if is_new else None
+        files = await asyncio.to_thread(self.staging.decide, query, batch, parts, marks)
+        if files is None:
+            return 0
+        if query not in self.given:
+            if not is_new:
+                await self.look_up(query, batch, files)
+            self.given[query] = Given()
+        count = 0
+        for rows in steps(messages_of(files), self.done_before(query, batch)):
+            await self.publish_rows(query, batch, rows)
+            count += len(rows.messages)
+        try:
+            await asyncio.to_thread(self.staging.finish, query, batch)
+        except OSError as error:
+            raise BusyError(f"cannot note the batch: {error.strerror or error}") from error
+        self.progress.pop(query, None)
+        self.given.pop(query, None)
+        self.earlier.pop(query, None)
+        store = self.core.store
+        if store is not None:
+            store.remove_progress(query)
+        return count
+
+    async def marks(self) -> Marks:
+        """Where the streams end, with all that came before.
+
+        Raises:
+            BusyError: they cannot write.
+        """
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self.catalog.commits.wait()
+        except TimeoutError:
+            raise BusyError("the streams cannot write; the batch stays staged") from None
+        return marks_of(self.catalog.streams, self.catalog.places)
+
+    async def look_up(self, query: str, batch: int, files: Sequence[Path]) -> None:
+        """Finds what the streams have of a batch that the broker before this one began to publish."""
+        marks = await asyncio.to_thread(self.staging.marks, query)
+        self.earlier[query] = earlier = Earlier(marks, CLIENT_ID + query)
+        done = self.done_before(query, batch)
+        for rows in steps(messages_of(files), 0):
+            if rows.begin >= done:
+                break
+            for each in self.routed(rows):
+                if each.place < done:
+                    for tap in self.registry.route(each.topic).taps:
+                        if tap.way(each.topic, earlier.client_id) is Way.HERE:
+                            met(earlier, tap, each)
+            await asyncio.sleep(0)
+
+    def done_before(self, query: str, batch: int) -> int:
+        """How many messages of a batch were published before, by this broker or the one that ended."""
+        store = self.core.store
+        noted = self.progress.get(query)
+        if noted is None and store is not None:
+            noted = store.load_progress(query)
+        return noted[1] if noted is not None and noted[0] == batch else 0
+
+    async def publish_rows(self, query: str, batch: int, rows: "Rows") -> None:
+        """Publishes one step, and waits until it is safe.
+
+        Streams first: they have commits of their own, and what the store notes as published must not
+        be missing there after a crash.
+
+        Raises:
+            BusyError: the store or a stream cannot write. What is done is noted all the same.
+        """
+        core, store = self.core, self.core.store
+        if store is not None and store.refuses(core.options.max_uncommitted_writes):
+            raise BusyError("the store cannot write; the batch stays staged")
+        routed = self.routed(rows)
+        await self.keep(query, routed)
+        # From here on nobody else has a turn: all of this is in one commit.
+        step = Step(core.outbox)
+        core.publisher = step
+        end = rows.end
+        try:
+            for each in routed:
+                if not self.send(query, each):
+                    end = each.place
+                    break
+                self.registry.publish(self.registry.route(each.topic), each.message())
+        finally:
+            core.publisher = None
+        self.progress[query] = (batch, end)
+        self.given[query].forget(end)
+        if store is not None:
+            store.put_progress(query, batch, end)
+            step.barrier = store.barrier()
+        await settled(step)
+        if end < rows.end:
+            raise BusyError("another node takes no more for a stream; the batch stays staged")
+
+    def routed(self, rows: "Rows") -> "list[Row]":
+        """The messages of a step that can be routed."""
+        return [
+            Row(place, route.topic, payload, qos, retain)
+            for place, (topic, payload, qos, retain) in enumerate(rows.messages, rows.begin)
+            if (route := self.route(topic)) is not None
+        ]
+
+    async def keep(self, query: str, routed: "Sequence[Row]") -> None:
+        """Has the logs of this node keep their part of a step, each message once.
+
+        Returns, without giving anybody a turn, when that is safe and no message has to wait for an owner.
+
+        Raises:
+            BusyError: a stream cannot take a message.
+        """
+        given = self.given[query]
+        while True:
+            held = False
+            for each in routed:
+                held = self.give(query, each) or held
+            if given.barrier:
+                step = Step(self.core.outbox)
+                step.stream_barrier = given.barrier
+                await settled(step)
+                given.barrier = 0
+            elif held:
+                await asyncio.sleep(HELD_AGAIN)
+            else:
+                return
+
+    def give(self, query: str, row: "Row") -> bool:
+        """Hands a message to the logs of this node that have not got it; returns whether one has to wait.
+
+        Raises:
+            BusyError: one cannot take it.
+        """
+        client_id = CLIENT_ID + query
+        earlier, given = self.earlier.get(query), self.given[query]
+        held = False
+        for tap in self.registry.route(row.topic).taps:
+            if (row.place, tap.name) in given.rows:
+                continue
+            way = tap.way(row.topic, client_id)
+            held = held or way is Way.HELD
+            if way is not Way.HERE:
+                continue
+            if earlier is None or not met(earlier, tap, row):
+                now = int(self.core.wall_clock() * 1_000_000)
+                number = tap.append(row.topic, row.payload, row.qos, row.retain, client_id, now)
+                if number == REFUSED and row.qos:
+                    raise BusyError("a stream cannot write; the batch stays staged")
+                given.barrier = max(given.barrier, number)
+            given.rows.add((row.place, tap.name))
+        return held
+
+    def send(self, query: str, row: "Row") -> bool:
+        """Sends a message to the nodes that own its partitions; False if one cannot take it."""
+        client_id = CLIENT_ID + query
+        given = self.given[query]
+        now = int(self.core.wall_clock() * 1_000_000)
+        for tap in self.registry.route(row.topic).taps:
+            if (row.place, tap.name) not in given.rows:
+                if not tap.send(row.topic, row.payload, row.qos, row.retain, client_id, now):
+                    return False
+                given.rows.add((row.place, tap.name))
+        return True
+
+    def route(self, topic: str) -> Route | None:
+        """Where a topic goes; None if it cannot be routed."""
+        try:
+            return self.registry.route(topic.encode())
+        except ProtocolError as error:
+            log.warning("a staged message cannot be published: %s", error)
+            return None
+
+
+def met(earlier: Earlier, tap: Any, row: "Row") -> bool:
+    """Whether a log of this node has a message of the batch already; the one behind it is the next then."""
+    return earlier.meet(tap.place_of(row.topic, earlier.client_id), row.topic, row.payload)
+
+
+async def settled(step: Step) -> None:
+    """Returns when a step is safe and nobody asks to wait.
+
+    Raises:
+        BusyError: the store cannot write.
+    """
+    step.touch()
+    step.outbox.flush()
+    while step.waits():
+        step.change.clear()
+        await step.change.wait()
+    if step.failure is not None:
+        raise BusyError(f"{step.failure}; the batch stays staged")
+
+
+class Given:
+    """What streams have been given of a batch: messages by place and stream, and the last one's commit."""
+
+    def __init__(self) -> None:
+        self.rows: set[tuple[int, str]] = set()
+        #: 0 once it is safe.
+        self.barrier = 0
+
+    def forget(self, end: int) -> None:
+        """The first so many messages of the batch are published."""
+        self.rows = {each for each in self.rows if each[0] >= end}
+
+
+class Row(NamedTuple):
+    """A message of a batch: how many stand before it, and what it is."""
+
+    place: int
+    topic: bytes
+    payload: bytes
+    qos: int
+    retain: bool
+
+    def message(self) -> Message:
+        """As subscribers get it."""
+        return Message(self.topic, self.payload, self.qos, self.retain)
+
+
+class Rows(NamedTuple):
+    """The messages of a step: topic, payload, QoS and retain of each; `begin` of the batch stand before them."""
+
+    messages: list[tuple[str, bytes, int, bool]]
+    begin: int
+
+    @property
+    def end(self) -> int:
+        """How many of the batch are published with it."""
+        return self.begin + len(self.messages)
+
+
+def steps(batches: Iterator[Any], skip: int) -> Iterator[Rows]:
+    """The messages of record batches in steps, but for the first so many."""
+    at = 0
+    for batch in batches:
+        count = batch.num_rows
+        start = max(0, skip - at)
+        while start < count:
+            part = batch.slice(start, STEP)
+            columns = [
+                part.column(name).to_pylist() for name in ("topic", "payload", "qos", "retain")
+            ]
+            yield Rows(list(zip(*columns, strict=True)), at + start)
+            start += part.num_rows
+        at += count
