@@ -4,17 +4,15 @@ Importing the package is cheap: the broker and its libraries load when `Broker` 
 """
 
 from importlib import import_module
-from importlib.machinery import EXTENSION_SUFFIXES
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
+
+from vmq.version import __version__, is_compiled
 
 if TYPE_CHECKING:
     from vmq.broker import Broker
     from vmq.config.options import Config
 
 __all__ = ["Broker", "Config", "__version__", "is_compiled"]
-
-__version__ = "0.1.0"
 
 _LAZY: Final = {"Broker": "vmq.broker", "Config": "vmq.config.options"}
 
@@ -32,9 +30,3 @@ if not TYPE_CHECKING:  # a type checker that saw it would let any name pass
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_LAZY})
-
-
-def is_compiled() -> bool:
-    """Whether the core runs compiled (an extension module), not interpreted (a VMQ_PURE=1 build)."""
-    spec = find_spec("vmq.core.trie")
-    return spec is not None and (spec.origin or "").endswith(tuple(EXTENSION_SUFFIXES))

@@ -360,8 +360,8 @@ class Broker(Configured):
 
     async def _start_clustering(self) -> None:
         # Late: most brokers are no nodes and need no ZeroMQ.
-        from vmq.clustering.directory.initial_sync import catch_up
         from vmq.clustering.node.discovery import Discovery
+        from vmq.clustering.node.initial_sync import catch_up
         from vmq.clustering.node.node import Clustering
         from vmq_cluster.errors import ClusterError
 

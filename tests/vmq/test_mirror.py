@@ -10,7 +10,15 @@ TESTS = Path(__file__).parent
 
 #: Modules without a test file of their own: the file that tests them, and why it is another.
 ELSEWHERE = {
+    "streams/parking.py": ("streams/test_damaged.py", "what waits beside a damaged partition"),
     "__init__.py": ("test_package.py", "`test___init__` is no name"),
+    "version.py": ("test_package.py", "what the package tells of itself"),
+    "config/__init__.py": ("test_package.py", "what the package offers"),
+    "clustering/directory/heard.py": (
+        "clustering/node/test_initial_sync.py",
+        "what a node that starts waits for",
+    ),
+    "cli/start/foreground.py": ("cli/start/test_start.py", "seen in the command"),
     "__main__.py": ("cli/test_command_line.py", "only runs as a program"),
     "admin/bans.py": ("runtime/test_banning.py", "seen in a running broker"),
     "listeners/addresses.py": ("../listeners/test_limits.py", "seen by clients of a broker"),
@@ -70,7 +78,6 @@ ELSEWHERE = {
     ),
     "http/server.py": ("http/test_app.py", "the listener under the app"),
     "listeners/renewing.py": ("../listeners/test_reload.py", "seen by clients of a broker"),
-    "listeners/state.py": ("http/test_health.py", "what health asks of a listener"),
     "clustering/messages/streams.py": (
         "clustering/messages/test_codec.py",
         "messages, to and from bytes",
@@ -187,6 +194,7 @@ ELSEWHERE = {
 
 #: Test files that mirror no module, and why.
 NO_MIRROR = {
+    "cli/mqtt/test_closing.py": "how the commands end: client, transport and program together",
     "test_mirror.py": "the rule itself",
     "clustering/test_directories.py": "directories of several nodes over a network that splits",
     "clustering/test_lane_model.py": "random walks over one lane and its store",
@@ -222,16 +230,26 @@ NO_MIRROR = {
 
 
 def modules() -> set[str]:
-    """Every module, by its path below vmq; packages that only have a docstring apart."""
+    """Every module that does something, by its path below vmq."""
     found = {path.relative_to(SOURCES).as_posix(): path for path in SOURCES.rglob("*.py")}
-    return {name for name, path in found.items() if not is_empty_package(path)}
+    return {name for name, path in found.items() if not only_names(path)}
 
 
-def is_empty_package(path: Path) -> bool:
-    if path.name != "__init__.py":
-        return False
+def only_names(path: Path) -> bool:
+    """Whether there is nothing to run: the docstring of a package, or protocols that others fulfil."""
     body = ast.parse(path.read_text()).body
-    return all(isinstance(each, ast.Expr) for each in body)
+    rest = [each for each in body if not isinstance(each, ast.Expr | ast.ImportFrom | ast.Import)]
+    if not rest:
+        return path.name == "__init__.py"
+    return any(is_protocol(each) for each in rest) and all(
+        is_protocol(each) or isinstance(each, ast.If) for each in rest
+    )
+
+
+def is_protocol(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ClassDef) and any(
+        isinstance(base, ast.Name) and base.id == "Protocol" for base in node.bases
+    )
 
 
 def mirrored(name: str) -> str:

@@ -4,11 +4,13 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 import vmq
+import vmq.config
 import vmq.core.trie
 from vmq.config.options import Config
 
@@ -21,8 +23,30 @@ def test_importing_the_package_is_light() -> None:
     assert done.stdout.strip() == ""
 
 
+IMPORT_ALL = """
+import importlib, pkgutil, sys
+ours = sys.argv[1:]
+for package in map(importlib.import_module, ours):
+    for each in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        if not each.name.endswith("__main__"):
+            try:
+                importlib.import_module(each.name)
+            except ModuleNotFoundError as error:  # a library that vmq runs without
+                if error.name.split(".")[0] in ours:
+                    raise
+"""
+
+
+def test_every_module_can_be_imported() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    packages = project["tool"]["importlinter"]["root_packages"]
+    assert "vmq" in packages
+    subprocess.run([sys.executable, "-c", IMPORT_ALL, *packages], check=True, timeout=60)
+
+
 def test_the_package_exports_the_configuration() -> None:
     assert vmq.Config is Config
+    assert vmq.config.Config is Config
     assert "Broker" in dir(vmq)
     with pytest.raises(AttributeError, match="nothing"):
         vmq.nothing  # type: ignore[attr-defined]  # noqa: B018

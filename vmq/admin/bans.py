@@ -10,7 +10,7 @@ from vmq.admin.errors import AdminError, NotFoundError
 from vmq.runtime.bans import Ban, BansError, Kind
 
 if TYPE_CHECKING:
-    from vmq.broker import Broker
+    from vmq.ports import BrokerView
 
 
 class BanRow(Struct, frozen=True, kw_only=True):
@@ -36,13 +36,13 @@ class BanRemoved(Struct, frozen=True):
     value: str
 
 
-def list_bans(broker: "Broker") -> list[BanRow]:
+def list_bans(broker: "BrokerView") -> list[BanRow]:
     """The bans that hold, the oldest first."""
     return [_row(each) for each in broker.banning.bans.all()]
 
 
 def add_ban(
-    broker: "Broker",
+    broker: "BrokerView",
     client_id: str = "",
     user: str = "",
     address: str = "",
@@ -65,7 +65,7 @@ def add_ban(
 
 
 def remove_ban(
-    broker: "Broker", client_id: str = "", user: str = "", address: str = ""
+    broker: "BrokerView", client_id: str = "", user: str = "", address: str = ""
 ) -> BanRemoved:
     """Ends a ban.
 

@@ -8,8 +8,8 @@ from msgspec import Meta, Struct
 from vmq.admin.errors import AdminError, NotFoundError, RefusedError
 
 if TYPE_CHECKING:
-    from vmq.broker import Broker
     from vmq.clustering.node.node import Clustering
+    from vmq.ports import BrokerView
     from vmq_cluster.node import ClusterNode
 
 #: Seconds that a node which is to be joined has to answer.
@@ -74,7 +74,7 @@ class Removed(Struct, frozen=True):
     node: str
 
 
-def list_members(broker: "Broker") -> list[MemberRow]:
+def list_members(broker: "BrokerView") -> list[MemberRow]:
     """The members, past ones included.
 
     Raises:
@@ -83,7 +83,7 @@ def list_members(broker: "Broker") -> list[MemberRow]:
     return list(_rows(broker, _node_of(broker)))
 
 
-def _rows(broker: "Broker", node: "ClusterNode") -> Iterator[MemberRow]:
+def _rows(broker: "BrokerView", node: "ClusterNode") -> Iterator[MemberRow]:
     from vmq_cluster.membership import Status
 
     machine = node.machine
@@ -115,7 +115,7 @@ def _rows(broker: "Broker", node: "ClusterNode") -> Iterator[MemberRow]:
         yield MemberRow(node="", status="asked", is_up=False, is_self=False, address=address)
 
 
-async def join(broker: "Broker", address: str) -> Joined:
+async def join(broker: "BrokerView", address: str) -> Joined:
     """Asks the node at an address to take this one into its cluster.
 
     Raises:
@@ -134,7 +134,7 @@ async def join(broker: "Broker", address: str) -> Joined:
     return Joined(address, "joined" if joined else "asked", reason)
 
 
-async def leave(broker: "Broker", timeout: float) -> LeftCluster:  # noqa: ASYNC109 - a limit, not an error
+async def leave(broker: "BrokerView", timeout: float) -> LeftCluster:  # noqa: ASYNC109 - a limit, not an error
     """Leaves the cluster: clients are turned away, and durable sessions handed over to the other nodes.
 
     A broker that was started as a program stops then.
@@ -160,7 +160,7 @@ async def leave(broker: "Broker", timeout: float) -> LeftCluster:  # noqa: ASYNC
     return LeftCluster(node.name, complete)
 
 
-def remove(broker: "Broker", name: str, *, force: bool) -> Removed:
+def remove(broker: "BrokerView", name: str, *, force: bool) -> Removed:
     """Takes a dead node out of the cluster.
 
     Raises:
@@ -184,14 +184,14 @@ def remove(broker: "Broker", name: str, *, force: bool) -> Removed:
     return Removed(name)
 
 
-def _clustering_of(broker: "Broker") -> "Clustering":
+def _clustering_of(broker: "BrokerView") -> "Clustering":
     clustering = broker.clustering
     if clustering is None:
         raise RefusedError("this broker is no node of a cluster: cluster.listen is not set")
     return clustering
 
 
-def _node_of(broker: "Broker") -> "ClusterNode":
+def _node_of(broker: "BrokerView") -> "ClusterNode":
     from vmq_cluster.errors import ClusterError
 
     try:

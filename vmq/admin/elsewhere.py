@@ -7,30 +7,32 @@ from vmq.core.registry import Registry
 from vmq.core.trie import Route
 
 if TYPE_CHECKING:
-    from vmq.broker import Broker
     from vmq.clustering.directory.directory import Directory
     from vmq.clustering.directory.records import Record
+    from vmq.ports import BrokerView
 
 
-def own_name(broker: "Broker") -> str:
+def own_name(broker: "BrokerView") -> str:
     """The name of this node; "" if the broker is none."""
     return "" if broker.clustering is None else broker.clustering.name
 
 
-def record_of(broker: "Broker", mountpoint: str, client_id: str) -> "Record | None":
+def record_of(broker: "BrokerView", mountpoint: str, client_id: str) -> "Record | None":
     """The record of a session that another node has; None if none is known."""
     directory = _directory_of(broker)
     record = None if directory is None else directory.record(mountpoint, client_id)
     return None if record is None or record.node == own_name(broker) else record
 
 
-def home_of(broker: "Broker", mountpoint: str, client_id: str) -> str:
+def home_of(broker: "BrokerView", mountpoint: str, client_id: str) -> str:
     """The other node that has a client's session; "" if none is known."""
     record = record_of(broker, mountpoint, client_id)
     return "" if record is None else record.node
 
 
-def records(broker: "Broker", mountpoint: str | None) -> "Iterator[tuple[str, str, Record | None]]":
+def records(
+    broker: "BrokerView", mountpoint: str | None
+) -> "Iterator[tuple[str, str, Record | None]]":
     """The sessions of other nodes, of one mountpoint or (None) of all; a record None is of one that is not asked for.
 
     Other workers of this broker list theirs themselves. The broker may go on between two of them.
@@ -44,13 +46,13 @@ def records(broker: "Broker", mountpoint: str | None) -> "Iterator[tuple[str, st
         yield tree, client_id, record if wanted else None
 
 
-def _directory_of(broker: "Broker") -> "Directory | None":
+def _directory_of(broker: "BrokerView") -> "Directory | None":
     clustering = broker.clustering
     return None if clustering is None or not clustering.is_running else clustering.directory
 
 
 def targets(
-    broker: "Broker", registry: Registry, topic: str, qos: int
+    broker: "BrokerView", registry: Registry, topic: str, qos: int
 ) -> Iterator[tuple[bool, str]]:
     """Where else a message goes: whether it arrives there, now or later, and the words for it."""
     find = registry.trie.find_remote

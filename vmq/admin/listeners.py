@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 from vmq.admin.errors import NotFoundError, RefusedError
 
 if TYPE_CHECKING:
-    from vmq.broker import Broker
+    from vmq.ports import BrokerView
 
 
 class ListenerRow(Struct, frozen=True, kw_only=True):
@@ -23,12 +23,12 @@ class ListenerRow(Struct, frozen=True, kw_only=True):
     allow_anonymous: Annotated[bool | None, Meta(description="null = it has no clients (http)")]
 
 
-def list_listeners(broker: "Broker") -> list[ListenerRow]:
+def list_listeners(broker: "BrokerView") -> list[ListenerRow]:
     """The listeners of the configuration."""
     return [_row(broker, name) for name in broker.config.listeners]
 
 
-def _row(broker: "Broker", name: str) -> ListenerRow:
+def _row(broker: "BrokerView", name: str) -> ListenerRow:
     listener = broker.listeners.get(name)
     options = broker.config.listeners[name]
     is_mqtt = options.endpoint.is_mqtt
@@ -42,7 +42,7 @@ def _row(broker: "Broker", name: str) -> ListenerRow:
     )
 
 
-def _is_open(broker: "Broker", name: str) -> bool:
+def _is_open(broker: "BrokerView", name: str) -> bool:
     """Whether anonymous clients get in now: loopback is open by default, until a plugin knows clients."""
     if not broker.config.anonymous_allowed(name):
         return False
@@ -52,13 +52,13 @@ def _is_open(broker: "Broker", name: str) -> bool:
     return hooks.auth_on_register is None
 
 
-def _check(broker: "Broker", name: str) -> None:
+def _check(broker: "BrokerView", name: str) -> None:
     if name not in broker.config.listeners:
         names = ", ".join(broker.config.listeners)
         raise NotFoundError(f"there is no listener {name!r}; accepted: {names}")
 
 
-async def start_listener(broker: "Broker", name: str) -> ListenerRow:
+async def start_listener(broker: "BrokerView", name: str) -> ListenerRow:
     """Opens a listener that was stopped.
 
     Raises:
@@ -75,7 +75,7 @@ async def start_listener(broker: "Broker", name: str) -> ListenerRow:
     return _row(broker, name)
 
 
-def stop_listener(broker: "Broker", name: str) -> ListenerRow:
+def stop_listener(broker: "BrokerView", name: str) -> ListenerRow:
     """Closes a listener: nobody new gets in there, who is connected stays.
 
     Raises:

@@ -9,7 +9,7 @@ from vmq.admin.listing import Listing, Selection
 from vmq.runtime.metrics import Metrics
 
 if TYPE_CHECKING:
-    from vmq.broker import Broker
+    from vmq.ports import BrokerView
 
 
 class MetricRow(Struct, frozen=True):
@@ -19,7 +19,7 @@ class MetricRow(Struct, frozen=True):
     value: float
 
 
-def list_metrics(broker: "Broker", selection: Selection) -> Listing[MetricRow]:
+def list_metrics(broker: "BrokerView", selection: Selection) -> Listing[MetricRow]:
     """Counters and gauges, those of plugins included, labels summed up; histograms are for /metrics."""
     return Listing(MetricRow, _rows(broker.metrics), selection)
 

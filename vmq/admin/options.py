@@ -10,9 +10,9 @@ from typing import Annotated, Any, Final
 from msgspec import Meta, Struct
 
 from vmq.admin.errors import AdminError, NotFoundError, RefusedError
-from vmq.config.configured import Configured
 from vmq.config.options import ConfigError, value_of
 from vmq.config.reload import ReloadError, live_keys
+from vmq.config.settable import Settable
 from vmq.config.text import HIDDEN, SECRETS, toml_value, without_secrets
 
 Value = Annotated[
@@ -43,7 +43,7 @@ class OptionChanged(Struct, frozen=True, kw_only=True):
     configured: Value
 
 
-def list_options(broker: Configured) -> list[OptionRow]:
+def list_options(broker: Settable) -> list[OptionRow]:
     """Every option, and whether each may change live."""
     overrides = broker.live.overrides
     rows: list[OptionRow] = []
@@ -61,7 +61,7 @@ def list_options(broker: Configured) -> list[OptionRow]:
     return rows
 
 
-def set_option(broker: Configured, option: str, value: str) -> OptionChanged:
+def set_option(broker: Settable, option: str, value: str) -> OptionChanged:
     """Changes an option of the running broker; `value` is written as in the file, or as plain text.
 
     Raises:
@@ -85,7 +85,7 @@ def set_option(broker: Configured, option: str, value: str) -> OptionChanged:
     return _changed(broker, option, before)
 
 
-def reset_option(broker: Configured, option: str) -> OptionChanged:
+def reset_option(broker: Settable, option: str) -> OptionChanged:
     """Takes back what was set: the option is as configured again.
 
     Raises:
@@ -105,7 +105,7 @@ def reset_option(broker: Configured, option: str) -> OptionChanged:
     return _changed(broker, option, before)
 
 
-def _changed(broker: Configured, option: str, before: Any) -> OptionChanged:
+def _changed(broker: Settable, option: str, before: Any) -> OptionChanged:
     return OptionChanged(
         option=option,
         before=before,

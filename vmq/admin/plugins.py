@@ -9,18 +9,18 @@ from vmq.admin.errors import NotFoundError, RefusedError
 from vmq.plugins.manager import PluginError, Status
 
 if TYPE_CHECKING:
-    from vmq.broker import Broker
+    from vmq.ports import BrokerView
 
 #: A plugin: whether it runs, where its code comes from, which hooks it has, how it fares.
 PluginRow = Status
 
 
-def list_plugins(broker: "Broker") -> list[PluginRow]:
+def list_plugins(broker: "BrokerView") -> list[PluginRow]:
     """The plugins of the configuration, those that run in the order in which they are asked."""
     return broker.plugins.statuses()
 
 
-async def enable(broker: "Broker", name: str) -> PluginRow:
+async def enable(broker: "BrokerView", name: str) -> PluginRow:
     """Loads and starts a plugin.
 
     Raises:
@@ -33,7 +33,7 @@ async def enable(broker: "Broker", name: str) -> PluginRow:
     return _row(broker, name)
 
 
-async def disable(broker: "Broker", name: str) -> PluginRow:
+async def disable(broker: "BrokerView", name: str) -> PluginRow:
     """Takes a plugin out of the chains and stops it; `opened` says what everybody may do since then.
 
     Raises:
@@ -46,7 +46,7 @@ async def disable(broker: "Broker", name: str) -> PluginRow:
     return _row(broker, name, opened)
 
 
-async def reload(broker: "Broker", name: str, *, force: bool = False) -> PluginRow:
+async def reload(broker: "BrokerView", name: str, *, force: bool = False) -> PluginRow:
     """Starts a plugin's code as it is now in place of what runs; on failure the old goes on.
 
     Raises:
@@ -60,7 +60,7 @@ async def reload(broker: "Broker", name: str, *, force: bool = False) -> PluginR
     return _row(broker, name, opened)
 
 
-def _row(broker: "Broker", name: str, opened: Sequence[str] = ()) -> PluginRow:
+def _row(broker: "BrokerView", name: str, opened: Sequence[str] = ()) -> PluginRow:
     for row in broker.plugins.statuses():
         if row.name == name:
             return msgspec.structs.replace(row, opened="; ".join(opened))

@@ -14,7 +14,7 @@ from vmq.core.registry import Subscriber
 from vmq.mqtt.message import Delivery
 
 if TYPE_CHECKING:
-    from vmq.broker import Broker
+    from vmq.ports import BrokerView
 
 #: The reason that on_message_drop is given.
 PURGED: Final = "purged"
@@ -53,7 +53,7 @@ class Purged(Struct, frozen=True):
 
 
 def peek(
-    broker: "Broker",
+    broker: "BrokerView",
     client_id: str,
     selection: Selection,
     payload_bytes: int = 64,
@@ -126,7 +126,7 @@ def _bursts(queue: Queue) -> list[Delivery]:
     return found
 
 
-async def purge(broker: "Broker", client_id: str, mountpoint: str = "") -> Purged:
+async def purge(broker: "BrokerView", client_id: str, mountpoint: str = "") -> Purged:
     """Drops what waits in a queue now. What was sent stays: the client may have it already.
 
     Raises:

@@ -17,7 +17,7 @@ from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.topics import check_filter, split_shared
 
 if TYPE_CHECKING:
-    from vmq.broker import Broker
+    from vmq.ports import BrokerView
 
 
 class RetainedRow(Struct, frozen=True, kw_only=True):
@@ -41,7 +41,7 @@ class RetainedDeleted(Struct, frozen=True):
 
 
 def list_retained(
-    broker: "Broker",
+    broker: "BrokerView",
     selection: Selection,
     topic_filter: str = "",
     payload_bytes: int = 64,
@@ -60,7 +60,7 @@ def list_retained(
 
 
 def show_retained(
-    broker: "Broker", topic: str, payload_bytes: int = 0, mountpoint: str = ""
+    broker: "BrokerView", topic: str, payload_bytes: int = 0, mountpoint: str = ""
 ) -> RetainedRow:
     """The retained message of a topic.
 
@@ -76,7 +76,7 @@ def show_retained(
 
 
 async def delete_retained(
-    broker: "Broker", topic_filter: str, mountpoint: str = ""
+    broker: "BrokerView", topic_filter: str, mountpoint: str = ""
 ) -> RetainedDeleted:
     """Deletes the retained messages whose topics a filter matches; subscribers are told nothing.
 

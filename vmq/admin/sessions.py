@@ -15,8 +15,8 @@ from vmq.core.registry import Registry, Subscriber
 from vmq.protocol.connection import Connection
 
 if TYPE_CHECKING:
-    from vmq.broker import Broker
     from vmq.clustering.directory.records import Record
+    from vmq.ports import BrokerView
 
 _ITS_OWN: Final = "; null = known to its own node only"
 
@@ -97,7 +97,11 @@ class Unsubscribed(Struct, frozen=True):
 
 
 def list_sessions(
-    broker: "Broker", selection: Selection, mountpoint: str | None = None, *, local: bool = False
+    broker: "BrokerView",
+    selection: Selection,
+    mountpoint: str | None = None,
+    *,
+    local: bool = False,
 ) -> Listing[SessionRow]:
     """All sessions, connected or not, of one mountpoint or (None) of all: this node's first, then those of others.
 
@@ -109,7 +113,7 @@ def list_sessions(
     return Listing(SessionRow, rows, selection)
 
 
-def _rows(broker: "Broker", trees: list[Registry]) -> Iterator[SessionRow | None]:
+def _rows(broker: "BrokerView", trees: list[Registry]) -> Iterator[SessionRow | None]:
     node = elsewhere.own_name(broker)
     for registry in trees:
         for client_id in list(registry.subscribers):
@@ -117,7 +121,7 @@ def _rows(broker: "Broker", trees: list[Registry]) -> Iterator[SessionRow | None
             yield None if subscriber is None else row_of(registry, subscriber, node)
 
 
-def _rows_elsewhere(broker: "Broker", mountpoint: str | None) -> Iterator[SessionRow | None]:
+def _rows_elsewhere(broker: "BrokerView", mountpoint: str | None) -> Iterator[SessionRow | None]:
     for tree, client_id, record in elsewhere.records(broker, mountpoint):
         yield None if record is None else _row_elsewhere(tree, client_id, record)
 
@@ -135,7 +139,7 @@ def _row_elsewhere(mountpoint: str, client_id: str, record: "Record") -> Session
 
 
 def show_session(
-    broker: "Broker", client_id: str, mountpoint: str = "", *, local: bool = False
+    broker: "BrokerView", client_id: str, mountpoint: str = "", *, local: bool = False
 ) -> SessionDetails:
     """One session with its subscriptions, also one that another node has (not with `local`)."""
     registry = registry_of(broker, mountpoint)
@@ -200,7 +204,7 @@ def _when(seconds: float) -> str | None:
 
 
 def disconnect(
-    broker: "Broker", client_id: str, mountpoint: str = "", *, cleanup: bool = False
+    broker: "BrokerView", client_id: str, mountpoint: str = "", *, cleanup: bool = False
 ) -> Disconnected:
     """Closes a client's connection; its will is published. With `cleanup` its session ends, too."""
     registry = registry_of(broker, mountpoint)
@@ -223,7 +227,7 @@ def disconnect(
 
 
 def unsubscribe(
-    broker: "Broker", client_id: str, topic_filter: str, mountpoint: str = ""
+    broker: "BrokerView", client_id: str, topic_filter: str, mountpoint: str = ""
 ) -> Unsubscribed:
     """Removes a subscription; the client is not told, since MQTT has no packet for it.
 

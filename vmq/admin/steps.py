@@ -10,7 +10,7 @@ from vmq.plugins.rehearsal import Said, rehearse
 from vmq.protocol.connection import Connection
 
 if TYPE_CHECKING:
-    from vmq.broker import Broker
+    from vmq.ports import BrokerView
 
 #: Verdicts of a step.
 OK: Final = "ok"
@@ -68,7 +68,7 @@ def question_of(
 
 
 async def rights(
-    broker: "Broker", registry: Registry, question: Question, consequence: str
+    broker: "BrokerView", registry: Registry, question: Question, consequence: str
 ) -> list[Step]:
     """What the plugins say to a question, in their order.
 

@@ -9,8 +9,8 @@ from vmq.admin.errors import AdminError, NotFoundError, RefusedError
 from vmq.config.streams import StreamOptions
 
 if TYPE_CHECKING:
-    from vmq.broker import Broker
     from vmq.clustering.streams.service import Streams
+    from vmq.ports import BrokerView
     from vmq.streams.catalog import Catalog, Stream
 
 
@@ -66,7 +66,7 @@ class StreamDetails(Struct):
     partitions: list[PartitionRow]
 
 
-def list_streams(broker: "Broker") -> list[StreamRow]:
+def list_streams(broker: "BrokerView") -> list[StreamRow]:
     """All streams; none where none were ever made."""
     if broker.streaming is None:
         return []
@@ -76,7 +76,7 @@ def list_streams(broker: "Broker") -> list[StreamRow]:
     return [_row(broker, row) for row in admin.list_streams(catalog)]
 
 
-def _row(broker: "Broker", row: dict[str, Any]) -> StreamRow:
+def _row(broker: "BrokerView", row: dict[str, Any]) -> StreamRow:
     owned = None
     if broker.clustering is not None and broker.streaming is not None:
         stream = broker.streaming.catalog.streams.get(row["stream"])
@@ -84,7 +84,7 @@ def _row(broker: "Broker", row: dict[str, Any]) -> StreamRow:
     return msgspec.convert({**row, "owned": owned}, StreamRow)
 
 
-async def show_stream(broker: "Broker", name: str) -> StreamDetails:
+async def show_stream(broker: "BrokerView", name: str) -> StreamDetails:
     """One stream.
 
     Raises:
@@ -117,7 +117,7 @@ async def _ask_owners(streams: "Streams", stream: "Stream", details: StreamDetai
     details.bytes = sum(row.bytes or 0 for row in known)
 
 
-def find_stream(broker: "Broker", name: str) -> "Stream":
+def find_stream(broker: "BrokerView", name: str) -> "Stream":
     """One stream, to be read.
 
     Raises:
@@ -126,7 +126,7 @@ def find_stream(broker: "Broker", name: str) -> "Stream":
     return _catalog(broker, name).streams[name]
 
 
-def create_stream(broker: "Broker", name: str, options: dict[str, Any]) -> StreamRow:
+def create_stream(broker: "BrokerView", name: str, options: dict[str, Any]) -> StreamRow:
     """Makes a stream, which stays after a restart.
 
     Raises:
@@ -150,7 +150,7 @@ def create_stream(broker: "Broker", name: str, options: dict[str, Any]) -> Strea
         raise RefusedError(f"cannot make the stream: {error.strerror or error}") from error
 
 
-def delete_stream(broker: "Broker", name: str) -> StreamRow:
+def delete_stream(broker: "BrokerView", name: str) -> StreamRow:
     """Deletes a stream with its messages; returns what it was.
 
     Raises:
@@ -167,7 +167,7 @@ def delete_stream(broker: "Broker", name: str) -> StreamRow:
         raise RefusedError(str(error)) from error
 
 
-def _catalog(broker: "Broker", name: str) -> "Catalog":
+def _catalog(broker: "BrokerView", name: str) -> "Catalog":
     """The catalog that has a stream."""
     known = [] if broker.streaming is None else sorted(broker.streaming.catalog.streams)
     if broker.streaming is None or name not in known:

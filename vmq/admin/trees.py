@@ -10,20 +10,20 @@ from vmq.admin.errors import NotFoundError
 from vmq.core.registry import Registry, Subscriber
 
 if TYPE_CHECKING:
-    from vmq.broker import Broker
+    from vmq.ports import BrokerView
 
 Mountpoint = Annotated[
     str, Meta(description="The topic tree, as listeners name it; empty = the default one")
 ]
 
 
-def mountpoints(broker: "Broker") -> list[str]:
+def mountpoints(broker: "BrokerView") -> list[str]:
     """Those that listeners have, or sessions and retained messages that outlived their listener."""
     named = (each.mountpoint for each in broker.config.listeners.values())
     return sorted({"", *broker.registries, *named})
 
 
-def registry_of(broker: "Broker", mountpoint: str = "") -> Registry:
+def registry_of(broker: "BrokerView", mountpoint: str = "") -> Registry:
     """The sessions and topics of a mountpoint.
 
     Raises:
@@ -36,7 +36,7 @@ def registry_of(broker: "Broker", mountpoint: str = "") -> Registry:
     return broker.registry(mountpoint)
 
 
-def registries(broker: "Broker", mountpoint: str | None) -> list[Registry]:
+def registries(broker: "BrokerView", mountpoint: str | None) -> list[Registry]:
     """The topic trees that a listing looks at; None = all of them.
 
     Raises:
@@ -47,7 +47,7 @@ def registries(broker: "Broker", mountpoint: str | None) -> list[Registry]:
     return [broker.registries[each] for each in sorted(broker.registries)]
 
 
-def find(broker: "Broker", client_id: str, mountpoint: str = "") -> Subscriber:
+def find(broker: "BrokerView", client_id: str, mountpoint: str = "") -> Subscriber:
     """The session of a client.
 
     Raises:
@@ -66,7 +66,7 @@ def find(broker: "Broker", client_id: str, mountpoint: str = "") -> Subscriber:
     raise NotFoundError(text + others)
 
 
-def elsewhere(broker: "Broker", has: Callable[[Registry], bool]) -> str:
+def elsewhere(broker: "BrokerView", has: Callable[[Registry], bool]) -> str:
     """The end of an error's text: in which topic trees there is what was looked for, if in any."""
     others = [
         repr(name) if name else "the default one"

@@ -26,7 +26,7 @@ from vmq.mqtt.topics import decode_topic_name
 from vmq.protocol.connection import Connection
 
 if TYPE_CHECKING:
-    from vmq.broker import Broker
+    from vmq.ports import BrokerView
 
 
 class Recipient(Struct, frozen=True, kw_only=True):
@@ -74,7 +74,7 @@ class Publish(Struct, frozen=True, kw_only=True):
     user: str | None = None
 
 
-async def explain(broker: "Broker", publish: Publish) -> Explanation:
+async def explain(broker: "BrokerView", publish: Publish) -> Explanation:
     """What would happen if this client published this now.
 
     Raises:
@@ -217,7 +217,7 @@ def _cluster(registry: Registry, client_id: str) -> list[Step]:
     return [Step("cluster", STOP, reason)]
 
 
-async def _rights(broker: "Broker", registry: Registry, publish: Publish) -> list[Step]:
+async def _rights(broker: "BrokerView", registry: Registry, publish: Publish) -> list[Step]:
     """Whether the plugins let the client publish it."""
     payload = bytes(min(publish.size, registry.core.options.max_packet_size))
     message = Message(publish.topic, payload, publish.qos, publish.retain)

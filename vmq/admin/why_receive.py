@@ -31,7 +31,7 @@ from vmq.mqtt.topics import matches, split_shared
 from vmq.protocol.connection import Connection
 
 if TYPE_CHECKING:
-    from vmq.broker import Broker
+    from vmq.ports import BrokerView
 
 #: Filters of the client that are shown where none matches.
 _SHOWN = 5
@@ -64,7 +64,7 @@ class Receive(Struct, frozen=True, kw_only=True):
     publisher: str = ""
 
 
-async def explain(broker: "Broker", receive: Receive) -> Receiving:
+async def explain(broker: "BrokerView", receive: Receive) -> Receiving:
     """What this client would get of such a message.
 
     Raises:
@@ -112,7 +112,7 @@ async def explain(broker: "Broker", receive: Receive) -> Receiving:
     )
 
 
-def _client(broker: "Broker", registry: Registry, receive: Receive, home: str) -> Step:
+def _client(broker: "BrokerView", registry: Registry, receive: Receive, home: str) -> Step:
     """Whether there is anything that a message could go to."""
     subscriber = registry.subscribers.get(receive.client_id)
     if subscriber is None and home:
@@ -146,7 +146,7 @@ def _client(broker: "Broker", registry: Registry, receive: Receive, home: str) -
     return Step("client", OK, f"connected{peer}, with a {kind} session")
 
 
-async def _publisher(broker: "Broker", publish: Publish) -> list[Step]:
+async def _publisher(broker: "BrokerView", publish: Publish) -> list[Step]:
     """What keeps the publisher from publishing it."""
     said = await explain_publish(broker, publish)
     stopped = stops(said.steps)
@@ -159,7 +159,7 @@ async def _publisher(broker: "Broker", publish: Publish) -> list[Step]:
 
 
 async def _subscriptions(
-    broker: "Broker",
+    broker: "BrokerView",
     registry: Registry,
     subscriber: Subscriber,
     receive: Receive,

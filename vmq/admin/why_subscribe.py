@@ -29,7 +29,7 @@ from vmq.mqtt.topics import SHARE_PREFIX, decode_filter, split_shared
 from vmq.protocol.connection import Connection
 
 if TYPE_CHECKING:
-    from vmq.broker import Broker
+    from vmq.ports import BrokerView
 
 _FAILURE = "it is answered with failure (0x80)"
 
@@ -58,7 +58,7 @@ class Subscribe(Struct, frozen=True, kw_only=True):
     user: str | None = None
 
 
-async def explain(broker: "Broker", subscribe: Subscribe) -> Granting:
+async def explain(broker: "BrokerView", subscribe: Subscribe) -> Granting:
     """What would happen if this client subscribed to this now.
 
     Raises:

@@ -21,7 +21,7 @@ from typing import Final, Self
 
 import vmq_hooks
 
-import vmq
+from vmq import version
 from vmq.bench.load.address import Address
 from vmq.bench.load.options import BenchError
 
@@ -73,13 +73,13 @@ def _find_vmq() -> Peer:
 
     env = {
         "PYTHONPATH": os.pathsep.join(
-            str(Path(str(each.__file__)).parents[1]) for each in (vmq, vmq_hooks)
+            str(Path(str(each.__file__)).parents[1]) for each in (version, vmq_hooks)
         ),
         "VMQ_QUEUE__MAX_INFLIGHT_MESSAGES": "0",
         "VMQ_QUEUE__MAX_ONLINE_MESSAGES": "-1",
     }
-    kind = "compiled" if vmq.is_compiled() else "interpreted"
-    return Peer("vmq", f"{vmq.__version__} {kind}", command, env)
+    kind = "compiled" if version.is_compiled() else "interpreted"
+    return Peer("vmq", f"{version.__version__} {kind}", command, env)
 
 
 def _find_mosquitto() -> Peer | None:

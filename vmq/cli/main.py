@@ -8,8 +8,8 @@ from typing import Annotated, Final, NoReturn
 
 import typer
 
-from vmq import __version__
 from vmq.cli.terminal.console import CliError, error
+from vmq.version import __version__
 
 # Interrupted from the keyboard: what a shell expects, 128 + SIGINT.
 _INTERRUPTED: Final = 130
@@ -18,36 +18,36 @@ _INTERRUPTED: Final = 130
 #: Only that of the command that was called is imported: all of them take as long as the interpreter and Typer together.
 PANELS: Final = {
     "Run a broker": {
-        "start": "start:start",
+        "start": "start.start:start",
         "config": "config:app",
         "passwd": "passwd:app",
         "health": "health:health",
-        "store": "store:app",
+        "store": "data.store:app",
     },
     "Talk MQTT": {
-        "pub": "pub:pub",
-        "sub": "sub:sub",
+        "pub": "mqtt.pub:pub",
+        "sub": "mqtt.sub:sub",
         "bench": "bench:bench",
         "demo": "demo:demo",
     },
     "Look into a running broker": {
-        "session": "session:app",
-        "queue": "queue:app",
-        "retain": "retain:app",
-        "why": "why:why",
-        "trace": "trace_client:app",
-        "metrics": "admin:metrics",
+        "session": "admin.session:app",
+        "queue": "admin.queue:app",
+        "retain": "admin.retain:app",
+        "why": "admin.why:why",
+        "trace": "admin.trace:app",
+        "metrics": "admin.admin:metrics",
     },
     "Change a running broker": {
-        "set": "admin:set_option",
-        "ban": "ban:app",
-        "listener": "listener:app",
-        "plugin": "plugin:app",
-        "api-key": "api_key:app",
-        "cluster": "cluster:app",
+        "set": "admin.admin:set_option",
+        "ban": "admin.ban:app",
+        "listener": "admin.listener:app",
+        "plugin": "admin.plugin:app",
+        "api-key": "admin.api_key:app",
+        "cluster": "admin.cluster:app",
     },
     "Streams and Spark": {
-        "stream": "stream:app",
+        "stream": "data.stream:app",
         "spark": "spark:app",
     },
 }

@@ -235,7 +235,7 @@ class Core:
         self.feeds_streams = False
         #: The write sides of the streams that keep a topic; None without streams.
         self.find_taps: Callable[[str], list[Any]] | None = None
-        #: Knows after a crash what streams have of messages at QoS 2 (`vmq.receipts`); None without streams.
+        #: Knows what streams have of messages at QoS 2 (`vmq.streams.serving.receipts`); None without streams.
         self.receipts: Any = None
         #: The last commit of the streams that an acknowledgement waits for, or waited.
         self.tapped: int = 0

@@ -26,7 +26,7 @@ from vmq.http.trace import stream
 from vmq.runtime.audit import tell_of_key
 
 if TYPE_CHECKING:
-    from vmq.broker import Broker
+    from vmq.ports import BrokerView
 
 log = logging.getLogger("vmq.http")
 
@@ -42,7 +42,7 @@ _PLACE: Final = re.compile(r" - at `\$\.(\w+)")
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
-def add_routes(app: web.Application, broker: "Broker", *, trusted: bool = False) -> None:
+def add_routes(app: web.Application, broker: "BrokerView", *, trusted: bool = False) -> None:
     """Adds the API to an application.
 
     Args:

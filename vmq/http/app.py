@@ -18,7 +18,7 @@ from vmq.http.keys import BROKER
 from vmq.listeners.origins import is_this_host
 
 if TYPE_CHECKING:
-    from vmq.broker import Broker
+    from vmq.ports import BrokerView
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -26,7 +26,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 MAX_BODY: Final = 1_048_576
 
 
-def make_app(broker: "Broker", *, allow_remote: bool = False) -> web.Application:
+def make_app(broker: "BrokerView", *, allow_remote: bool = False) -> web.Application:
     """The application that one HTTP listener serves.
 
     Args:
@@ -54,7 +54,7 @@ def bare_app(*, allow_remote: bool) -> web.Application:
     return app
 
 
-def make_admin_app(broker: "Broker") -> web.Application:
+def make_admin_app(broker: "BrokerView") -> web.Application:
     """The application behind the admin socket: the API for its operator, and one answer with all of its figures."""
     app = web.Application()
     app[BROKER] = broker

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from aiohttp import web
 
-from vmq import __version__
+from vmq.version import __version__
 
 #: Path and what it has; in the order of the page.
 LINKS: Final = (

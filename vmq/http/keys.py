@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 
 if TYPE_CHECKING:
-    from vmq.broker import Broker
+    from vmq.ports import BrokerView
 
-BROKER: Final["web.AppKey[Broker]"] = web.AppKey("broker")
+BROKER: Final["web.AppKey[BrokerView]"] = web.AppKey("broker")
 
 #: Seconds that the body of a request may take.
 BODY_TIMEOUT = web.AppKey("body_timeout", float)

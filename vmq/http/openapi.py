@@ -6,8 +6,8 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Struct
 
-from vmq import __version__
 from vmq.http.operations import Operation
+from vmq.version import __version__
 
 _REF: Final = "#/components/schemas/{name}"
 

@@ -31,13 +31,13 @@ from vmq.config.streams import StreamOptions
 from vmq.config.text import toml_value
 
 if TYPE_CHECKING:
-    from vmq.broker import Broker
+    from vmq.ports import BrokerView
 
 
 class Context:
     """What operations work on."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: "BrokerView") -> None:
         self.broker = broker
         self.api_keys: keys.ApiKeys = keys.ApiKeys(Path(broker.config.broker.data_dir))
 

@@ -14,7 +14,7 @@ from vmq.runtime.health import Health
 from vmq.runtime.metrics import Family, Labels, Sample
 
 if TYPE_CHECKING:
-    from vmq.broker import Broker
+    from vmq.ports import BrokerView
 
 PATH: Final = "/report"
 
@@ -54,7 +54,7 @@ class Report(Struct):
     status: dict[str, Any]
 
 
-def report_of(broker: "Broker") -> Report:
+def report_of(broker: "BrokerView") -> Report:
     """The figures of a broker that runs."""
     return Report(
         [_family(each) for each in broker.metrics.families()],

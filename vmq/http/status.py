@@ -4,14 +4,14 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from vmq import __version__, is_compiled
 from vmq.http.keys import BROKER
+from vmq.version import __version__, is_compiled
 
 if TYPE_CHECKING:
-    from vmq.broker import Broker
+    from vmq.ports import BrokerView
 
 
-def status_of(broker: "Broker") -> dict[str, Any]:
+def status_of(broker: "BrokerView") -> dict[str, Any]:
     """Version, uptime, what is open and kept now, and the rates of the last ten seconds."""
     gauges = broker.metrics.gauges()
     counters = broker.metrics.counters()

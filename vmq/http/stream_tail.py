@@ -21,7 +21,7 @@ from vmq.admin.streams import find_stream
 from vmq.streams.log.message import Ended, Message, Notice, TailQuery
 
 if TYPE_CHECKING:
-    from vmq.broker import Broker
+    from vmq.ports import BrokerView
     from vmq.streams.catalog import Stream
     from vmq.streams.places import Places
     from vmq.streams.tail import Tail
@@ -47,7 +47,7 @@ _SILENCE: Final = 3.0
 class Tails:
     """Everybody who reads streams this way."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: "BrokerView") -> None:
         self._broker = broker
         self._stopping = False
         self.running = 0

@@ -11,7 +11,7 @@ from vmq.admin.errors import AdminError, RefusedError
 from vmq.tracing.tracer import Trace, TraceLimitError
 
 if TYPE_CHECKING:
-    from vmq.broker import Broker
+    from vmq.ports import BrokerView
 
 #: Seconds between two signs of life, by which a watcher that is gone is noticed.
 _ALIVE: Final = 5.0
@@ -25,7 +25,7 @@ class TraceClient(Struct, frozen=True, forbid_unknown_fields=True):
     rate: Annotated[int, Meta(ge=1, le=10_000)] = 100
 
 
-async def stream(request: web.Request, broker: "Broker") -> web.StreamResponse:
+async def stream(request: web.Request, broker: "BrokerView") -> web.StreamResponse:
     """Streams lines of text until the watcher goes, or the broker stops."""
     try:
         wanted = msgspec.convert(dict(request.query), TraceClient, strict=False)

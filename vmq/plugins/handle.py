@@ -21,7 +21,7 @@ from vmq_hooks import BridgeSession, Message, SubscriberId
 from vmq_hooks import Metric as SeenMetric
 from vmq_hooks.labels import MAX_SAMPLES, OTHERS, Labels, check_labels, check_name
 
-from vmq import __version__
+from vmq.version import __version__
 
 P = ParamSpec("P")
 R = TypeVar("R")

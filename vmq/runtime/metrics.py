@@ -11,12 +11,12 @@ command line and JSON use the names as they stand here.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Literal, NamedTuple
 
-from vmq import __version__, is_compiled
 from vmq.core.context import Core
 from vmq.core.registry import Registry
 from vmq.runtime import process
 from vmq.runtime.histogram import Histogram
 from vmq.store.store import Store
+from vmq.version import __version__, is_compiled
 
 Kind = Literal["counter", "gauge", "histogram"]
 Labels = tuple[tuple[str, str], ...]

@@ -8,13 +8,13 @@ from vmq.runtime.client_ids import new_client_id
 from vmq.runtime.errors import StartError
 
 if TYPE_CHECKING:
-    from vmq.broker import Broker
     from vmq.http.server import HttpListener
+    from vmq.ports import BrokerView
     from vmq.streams.serving.listener import FlightListener
 
 
 async def listen(
-    broker: "Broker", name: str, options: ListenerOptions
+    broker: "BrokerView", name: str, options: ListenerOptions
 ) -> "Listener | HttpListener | FlightListener":
     """Opens a listener of a broker that has all of its other parts.
 
@@ -30,7 +30,7 @@ async def listen(
     return await _mqtt(broker, name, options)
 
 
-async def _mqtt(broker: "Broker", name: str, options: ListenerOptions) -> Listener:
+async def _mqtt(broker: "BrokerView", name: str, options: ListenerOptions) -> Listener:
     assert broker.connections is not None, "the broker is not started"
     listener = Listener(
         name,
@@ -53,7 +53,7 @@ async def _mqtt(broker: "Broker", name: str, options: ListenerOptions) -> Listen
     return listener
 
 
-async def _http(broker: "Broker", name: str, options: ListenerOptions) -> "HttpListener":
+async def _http(broker: "BrokerView", name: str, options: ListenerOptions) -> "HttpListener":
     # Late: the library is large, and not everybody has such a listener.
     from vmq.http.app import make_app
     from vmq.http.server import open_http
@@ -63,7 +63,7 @@ async def _http(broker: "Broker", name: str, options: ListenerOptions) -> "HttpL
     return await open_http(name, options, app, counters, backlog)
 
 
-async def _flight(broker: "Broker", name: str, options: ListenerOptions) -> "FlightListener":
+async def _flight(broker: "BrokerView", name: str, options: ListenerOptions) -> "FlightListener":
     streams = broker.streaming
     if streams is None and broker.clustering is not None:
         streams = broker.open_streams()  # the other nodes may have some

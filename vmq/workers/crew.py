@@ -10,7 +10,7 @@ from vmq.workers.asking import Client, UnreachableError
 from vmq.workers.process import Worker
 
 if TYPE_CHECKING:
-    from vmq.workers.supervisor import Supervisor
+    from vmq.workers.roles import SupervisorView
 
 Row = TypeVar("Row")
 
@@ -32,7 +32,7 @@ def rows_in(raw: msgspec.Raw, row: type[Row]) -> list[Row]:
 class Crew:
     """Who may be asked, and asks."""
 
-    def __init__(self, supervisor: "Supervisor", client: Client) -> None:
+    def __init__(self, supervisor: "SupervisorView", client: Client) -> None:
         self._supervisor = supervisor
         self._client = client
 

@@ -22,13 +22,13 @@ from vmq.workers.views import Views
 from vmq.workers.ways import Ways
 
 if TYPE_CHECKING:
-    from vmq.workers.supervisor import Supervisor
+    from vmq.workers.roles import SupervisorView
 
 
 class Face:
     """Answers for the workers of a supervisor."""
 
-    def __init__(self, supervisor: "Supervisor") -> None:
+    def __init__(self, supervisor: "SupervisorView") -> None:
         self._supervisor = supervisor
         self._counters = Counters()
         folder = Path(supervisor.config.broker.data_dir)

@@ -20,8 +20,7 @@ from vmq.workers import figures
 from vmq.workers.crew import BY_NAME, Crew, rows_in
 
 if TYPE_CHECKING:
-    from vmq.workers.face import Face
-    from vmq.workers.supervisor import Supervisor
+    from vmq.workers.roles import FrontView, SupervisorView
 
 Done = Result | msgspec.Raw
 
@@ -29,7 +28,7 @@ Done = Result | msgspec.Raw
 class Here:
     """Operations by their names."""
 
-    def __init__(self, supervisor: "Supervisor", face: "Face", crew: Crew) -> None:
+    def __init__(self, supervisor: "SupervisorView", face: "FrontView", crew: Crew) -> None:
         self._supervisor = supervisor
         self._face = face
         self._crew = crew

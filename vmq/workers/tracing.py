@@ -9,7 +9,7 @@ from vmq.admin.errors import RefusedError
 from vmq.workers.asking import Client, UnreachableError
 
 if TYPE_CHECKING:
-    from vmq.workers.supervisor import Supervisor
+    from vmq.workers.roles import SupervisorView
 
 #: Lines that wait for a watcher, who is behind then; more have to wait in the workers.
 _LINES: Final = 1000
@@ -20,7 +20,7 @@ _PAUSE: Final = 1.0
 class Traces:
     """Follows clients in all workers at once."""
 
-    def __init__(self, supervisor: "Supervisor", client: Client) -> None:
+    def __init__(self, supervisor: "SupervisorView", client: Client) -> None:
         self._supervisor = supervisor
         self._client = client
 

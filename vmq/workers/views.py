@@ -20,7 +20,7 @@ from vmq.workers import figures
 from vmq.workers.asking import Client, UnreachableError
 
 if TYPE_CHECKING:
-    from vmq.workers.supervisor import Supervisor
+    from vmq.workers.roles import SupervisorView
 
 #: Who is meant by figures that are no worker's.
 SUPERVISOR: Final = "supervisor"
@@ -29,7 +29,7 @@ SUPERVISOR: Final = "supervisor"
 class Views:
     """The figures of all workers, asked for anew each time."""
 
-    def __init__(self, supervisor: "Supervisor", client: Client, counters: Counters) -> None:
+    def __init__(self, supervisor: "SupervisorView", client: Client, counters: Counters) -> None:
         self._supervisor = supervisor
         self._client = client
         self._counters = counters

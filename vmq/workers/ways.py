@@ -14,8 +14,7 @@ from vmq.workers.crew import BY_NAME, Crew, rows_in
 from vmq.workers.here import Done, Here
 
 if TYPE_CHECKING:
-    from vmq.workers.face import Face
-    from vmq.workers.supervisor import Supervisor
+    from vmq.workers.roles import FrontView, SupervisorView
 
 Row = TypeVar("Row")
 
@@ -79,7 +78,7 @@ WAYS: Final[Mapping[str, Way]] = {
 class Ways:
     """Does operations on the workers of a supervisor."""
 
-    def __init__(self, supervisor: "Supervisor", face: "Face") -> None:
+    def __init__(self, supervisor: "SupervisorView", face: "FrontView") -> None:
         self._crew = crew = Crew(supervisor, face.client)
         self._here = Here(supervisor, face, crew)
 

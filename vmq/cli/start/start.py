@@ -1,7 +1,6 @@
 """`vmq start`: a broker in the foreground."""
 
 import asyncio
-import gc
 import logging
 import os
 import resource
@@ -9,17 +8,17 @@ import signal
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vmq import __version__, is_compiled
+from vmq.cli.start.foreground import on_signal, say_ready, settle_memory
 from vmq.cli.terminal import settings
-from vmq.cli.terminal.console import FAILURE, CliError
+from vmq.cli.terminal.console import CliError
 from vmq.cli.terminal.settings import ConfigOption, DataDirOption
 from vmq.runtime.process import keep_files_private, keep_freed_memory
 from vmq.runtime.scheduling import take_short_turns
+from vmq.version import __version__, is_compiled
 
 if TYPE_CHECKING:
     from vmq_hooks import Plugin
@@ -244,56 +243,6 @@ def _on_requests(running: "Running") -> None:
         loop.add_signal_handler(number, handle)
 
 
-def say_ready(addresses: list[str]) -> None:
-    """Tell whoever started us that every listener accepts, and where."""
-    try:
-        print(f"vmq ready: {' '.join(addresses)}", flush=True)
-    except OSError:
-        logger.debug("nobody reads stdout")
-
-
-def on_signal(stop: Callable[[], None], at_once: Callable[[], None] | None = None) -> None:
-    """Have the first SIGTERM or SIGINT call `stop`, and a second one end the process; before that, call `at_once`."""
-    loop = asyncio.get_running_loop()
-    has_come = False
-
-    def first(number: int) -> None:
-        logger.info("stopping signal=%s (again: at once)", signal.Signals(number).name)
-        stop()
-
-    def handle(number: int, _frame: FrameType | None) -> None:
-        # Not a handler of the loop: a stop that keeps the loop busy is what the second signal is for. Nothing else may
-        # happen here, in the middle of whatever the process is at.
-        nonlocal has_come
-        if has_come:
-            if at_once is not None:
-                at_once()
-            os._exit(FAILURE)
-        has_come = True
-        loop.call_soon_threadsafe(first, number)
-
-    for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, handle)
-
-
-async def unless(stopping: asyncio.Event, starting: Coroutine[Any, Any, None]) -> bool:
-    """Do what a start takes, unless the stop comes first; returns whether it is done.
-
-    It is cancelled then, and has to end what it had begun.
-    """
-    work = asyncio.create_task(starting)
-    interrupted = asyncio.create_task(stopping.wait())
-    await asyncio.wait([work, interrupted], return_when=asyncio.FIRST_COMPLETED)
-    interrupted.cancel()
-    if not work.done():
-        work.cancel()
-    try:
-        await work
-    except asyncio.CancelledError:
-        return False
-    return True
-
-
 def serves_streams(config: "Config") -> bool:
     """Whether programs read streams of a broker, which compute beside it."""
     return any(each.endpoint.is_flight for each in config.listeners.values())
@@ -306,19 +255,6 @@ def settle(config: "Config", keeps_memory: bool = False) -> None:
         take_short_turns()
     if keeps_memory or config.cluster.listen:
         keep_freed_memory()
-
-
-def settle_memory() -> None:
-    """Tune the garbage collector for a process that lives long and holds much.
-
-    Reference counts free nearly all garbage of the broker, so collections find little and cost a walk over what lives:
-    with 100,000 connections, hundreds of milliseconds in which nobody is served. Frozen, what the start has made is
-    never walked again; with higher thresholds, young objects are walked once in 50,000 allocations (not 700), and all
-    of them a thousand times more rarely.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
 
 
 def raise_file_limit() -> None:

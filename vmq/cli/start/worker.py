@@ -12,18 +12,13 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from vmq import __version__, is_compiled
+from vmq.cli.start.foreground import on_signal, unless
 from vmq.cli.start.running import Running
 from vmq.cli.start.service import Notifier
-from vmq.cli.start.start import (
-    on_signal,
-    open_log,
-    raise_file_limit,
-    settle,
-    unless,
-)
+from vmq.cli.start.start import open_log, raise_file_limit, settle
 from vmq.cli.terminal.console import FAILURE, CliError
 from vmq.runtime.process import keep_files_private
+from vmq.version import __version__, is_compiled
 
 if TYPE_CHECKING:
     from vmq.broker import Broker

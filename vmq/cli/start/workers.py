@@ -7,11 +7,11 @@ import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from vmq import __version__, is_compiled
+from vmq.cli.start.foreground import on_signal, say_ready, settle_memory, unless
 from vmq.cli.start.running import Running
 from vmq.cli.start.service import Notifier
-from vmq.cli.start.start import on_signal, say_ready, settle_memory, unless
 from vmq.cli.terminal.console import USAGE, CliError
+from vmq.version import __version__, is_compiled
 
 if TYPE_CHECKING:
     from vmq.cli.start.logs import Log

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from vmq.clustering.delivery.outboxes import Lanes
 from vmq.clustering.directory.directory import Directory
-from vmq.clustering.directory.initial_sync import LOOK, has_heard
+from vmq.clustering.directory.heard import LOOK, has_heard
 from vmq.clustering.directory.reconcile import Reconciler
 from vmq.clustering.hinted_handoff.redirect import Inheritance
 from vmq.clustering.messages.codec import VERSIONS

@@ -24,7 +24,7 @@ from vmq.streams.log.errors import StreamError
 
 if TYPE_CHECKING:
     from vmq.clustering.streams.remote_partitions import ClusterPlaces
-    from vmq.clustering.streams.service import Streams
+    from vmq.clustering.streams.view import StreamsView
     from vmq.streams.catalog import Stream
     from vmq.streams.log.partition import Partition
 
@@ -46,7 +46,7 @@ class Handover:
     """The rows of one node on their way out."""
 
     def __init__(
-        self, streams: "Streams", owners: Owners, places: "ClusterPlaces", holding: Holding
+        self, streams: "StreamsView", owners: Owners, places: "ClusterPlaces", holding: Holding
     ) -> None:
         self._streams = streams
         self._owners = owners

@@ -21,7 +21,7 @@ from vmq.core.context import Core
 from vmq.core.output import Output, Wait
 
 if TYPE_CHECKING:
-    from vmq.clustering.streams.routed_appender import Tap
+    from vmq.streams.catalog import Stream
 
 log = logging.getLogger("vmq.cluster")
 
@@ -39,10 +39,20 @@ _ENVELOPE: Final = 200
 Key = tuple[str, int]
 
 
+class Appends(Protocol):
+    """Where messages that waited go on."""
+
+    @property
+    def stream(self) -> "Stream": ...
+
+    def place(self, message: "Waiting") -> int:
+        """Gives a message to its partition; returns the commit that its acknowledgement waits for."""
+
+
 class Waiting(NamedTuple):
     """Messages of one client and topic that wait, and the acknowledgement that does."""
 
-    tap: "Tap"
+    tap: "Appends"
     topic: bytes
     payloads: list[bytes]
     qos: int
@@ -108,7 +118,7 @@ class Holding:
 
     def keep(
         self,
-        tap: "Tap",
+        tap: "Appends",
         partition: int,
         topic: bytes,
         payloads: list[bytes],

@@ -22,7 +22,7 @@ from vmq.streams.logs import COLUMNS, page_of
 from vmq.streams.places import Page, PageQuery
 
 if TYPE_CHECKING:
-    from vmq.clustering.streams.service import Streams
+    from vmq.clustering.streams.view import StreamsView
 
 log = logging.getLogger("vmq.cluster")
 
@@ -41,7 +41,7 @@ _DECODER: Final = msgspec.msgpack.Decoder(list[Message])
 class Pages:
     """The pages that this node asks for, and those that others ask of it. Made in the event loop."""
 
-    def __init__(self, streams: "Streams", lanes: Lanes) -> None:
+    def __init__(self, streams: "StreamsView", lanes: Lanes) -> None:
         self._streams = streams
         self._lanes = lanes
         self._loop = asyncio.get_running_loop()

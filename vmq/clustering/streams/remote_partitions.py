@@ -24,7 +24,7 @@ from vmq.streams.places import Extent, Page, PageQuery
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from vmq.clustering.streams.service import Streams
+    from vmq.clustering.streams.view import StreamsView
     from vmq.streams.catalog import Stream
 
 log = logging.getLogger("vmq.cluster")
@@ -40,7 +40,7 @@ Found = dict[int, tuple[int, int, int]]
 class ClusterPlaces:
     """The partitions of all nodes. Made in the event loop."""
 
-    def __init__(self, streams: "Streams", lanes: Lanes) -> None:
+    def __init__(self, streams: "StreamsView", lanes: Lanes) -> None:
         self._streams = streams
         self._lanes = lanes
         self._loop = asyncio.get_running_loop()

@@ -26,7 +26,7 @@ from vmq.clustering.messages.streams import (
     PageFound,
     Rows,
 )
-from vmq.clustering.stream_damage import StreamDamage
+from vmq.clustering.streams.damage import StreamDamage
 from vmq.clustering.streams.definitions import Definitions
 from vmq.clustering.streams.hold import Holding
 from vmq.clustering.streams.metadata import STREAMS, chosen, merge, parts_of

@@ -15,7 +15,7 @@ from vmq_hooks.verdicts import Refuse
 
 from vmq.clustering.delivery.outboxes import Lanes
 from vmq.clustering.directory.directory import Directory
-from vmq.clustering.directory.initial_sync import has_heard
+from vmq.clustering.directory.heard import has_heard
 from vmq.clustering.directory.records import Record
 from vmq.clustering.directory.rendezvous import ranked
 from vmq.clustering.messages.replication import IsWhence

@@ -31,7 +31,7 @@ EARLY: Final = 1 << 20
 
 
 class Taking:
-    """The message that is handed to the streams, if it is to be known again after a crash (`vmq.receipts`)."""
+    """What is handed to the streams, if it is to be known again after a crash (`vmq.streams.serving.receipts`)."""
 
     def __init__(self) -> None:
         #: Its receipt; "": it has none.

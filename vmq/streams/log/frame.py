@@ -12,8 +12,8 @@ CRC-32C covers the whole message, its length prefix and flatbuffer included, wit
 the checksum itself. So a flipped bit is found wherever it is, and no flatbuffer has to be trusted
 or even parsed to find out.
 
-A batch with messages of QoS 2 that would be known again after a crash names the last of them (`vmq.receipts`),
-under a key of its own:
+A batch with messages of QoS 2 that are to be known again after a crash names the last of them, under a key of its own
+(`vmq.streams.serving.receipts`):
 
     receipt: receipt=...
 """

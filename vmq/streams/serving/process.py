@@ -1,4 +1,4 @@
-"""The process behind a Flight listener (`vmq.streams.flight.front`): started, listened to, and started again when it dies.
+"""The process behind a Flight listener (`vmq.streams.flight.front`): starts it, and replaces it when it dies.
 
 A thread sees to that: starting a process takes a while, and none of it is the event loop's business. The process
 ends with this one, however that ends: it sees the end of its input.

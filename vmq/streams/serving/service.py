@@ -16,7 +16,6 @@ from vmq.core.context import Core
 from vmq.core.hook_sites import Hooks
 from vmq.core.registry import Registry
 from vmq.persistence.group_commit import Committer
-from vmq.receipts import Receipts
 from vmq.runtime.metrics import Family, Sample
 from vmq.streams.catalog import Catalog, Stream
 from vmq.streams.damaged import ADVICE
@@ -25,6 +24,7 @@ from vmq.streams.log.errors import StreamError
 from vmq.streams.log.staging import Staging
 from vmq.streams.serving.access import BrokerAccess
 from vmq.streams.serving.listener import FlightListener
+from vmq.streams.serving.receipts import Receipts
 from vmq.streams.serving.sinks import Sinks
 
 log = logging.getLogger("vmq.streams")

@@ -34,9 +34,9 @@ from tests.vmq.streamed import config_in, payloads_of, streams_of
 from vmq.broker import Broker
 from vmq.config.options import Config
 from vmq.persistence.group_commit import Committer
-from vmq.receipts import RECEIPTS
 from vmq.store.lines import scan
 from vmq.streams.log.partition import Partition
+from vmq.streams.serving.receipts import RECEIPTS
 from vmq.streams.stored import StoredStream, export_parquet, find_folder
 
 PATIENCE = 30.0

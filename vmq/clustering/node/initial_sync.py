@@ -6,19 +6,15 @@ newer ones; and what clients published would miss whoever subscribed elsewhere.
 
 import asyncio
 import logging
-from collections.abc import Mapping, Set
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from vmq_cluster.exchange import ASKED_AT_ONCE
-from vmq_cluster.node import ClusterNode
+from vmq.clustering.directory.heard import LOOK, has_heard
 
 if TYPE_CHECKING:
     from vmq.clustering.node.node import Clustering
 
 log = logging.getLogger("vmq.cluster")
-
-#: Seconds between two looks whether other nodes have answered.
-LOOK: Final = 0.05
 
 
 async def catch_up(clustering: "Clustering", siblings: Mapping[str, str]) -> bool:
@@ -46,18 +42,6 @@ async def catch_up(clustering: "Clustering", siblings: Mapping[str, str]) -> boo
             return False
         await asyncio.sleep(LOOK)
     return True
-
-
-def has_heard(node: ClusterNode, siblings: Set[str]) -> bool:
-    """Whether a node knows what others know: those named, or as many as are asked at once of those that are up."""
-    machine = node.machine
-    heard = machine.exchange.complete
-    # Of many only some are asked at once; what they know, the others have told them.
-    if not siblings:
-        up = set(node.up)
-        alone = not machine.membership.others and not machine.contacts
-        return alone or (bool(up) and len(heard & up) >= min(len(up), ASKED_AT_ONCE))
-    return siblings <= set(node.up) and len(heard & siblings) >= min(len(siblings), ASKED_AT_ONCE)
 
 
 async def _tell_who_is_silent(clustering: "Clustering", seconds: float) -> None:

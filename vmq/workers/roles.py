@@ -1,0 +1,59 @@
+"""What the parts of a supervisor know of it and of its front, which stand above them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from vmq.config.settable import Settable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from vmq.admin.keys import ApiKeys
+    from vmq.http.report import FamilyReport
+    from vmq.http.server import HttpListener
+    from vmq.runtime.open_listeners import OpenListeners
+    from vmq.workers.asking import Client
+    from vmq.workers.plan import Plan
+    from vmq.workers.process import Worker
+
+
+class Figures(Protocol):
+    """The metrics of all workers as one."""
+
+    async def families(self) -> dict[str, list[FamilyReport]]: ...
+
+
+class FrontView(Protocol):
+    """The listeners of HTTP that answer for all workers, as `vmq.workers.face.Face` has them."""
+
+    @property
+    def client(self) -> Client: ...
+    @property
+    def keys(self) -> ApiKeys: ...
+    @property
+    def views(self) -> Figures: ...
+    @property
+    def listeners(self) -> OpenListeners[HttpListener]: ...
+
+    async def open_listener(self, name: str) -> None: ...
+    async def close_listener(self, name: str) -> None: ...
+
+
+class SupervisorView(Settable, Protocol):
+    """The workers of one start, as `vmq.workers.supervisor.Supervisor` has them."""
+
+    @property
+    def face(self) -> FrontView: ...
+    @property
+    def on_left(self) -> Callable[[], None] | None: ...
+    @property
+    def plan(self) -> Plan: ...
+    @property
+    def workers(self) -> Mapping[int, Worker]: ...
+    @property
+    def serving(self) -> list[Worker]: ...
+    @property
+    def addresses(self) -> list[str]: ...
+
+    async def delivered(self) -> None: ...
