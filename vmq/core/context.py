@@ -214,6 +214,9 @@ class Core:
         self.clock = clock
         #: Seconds since 1970, for what must mean the same after a restart.
         self.wall_clock = wall_clock
+        #: When the commit of which number began to gather what waits, in milliseconds by `wall_clock`.
+        self.gathers_since: int = 0
+        self.gathers: int = 0
         #: choose(n) is a random number from 0 to n - 1.
         self.choose = choose
         #: What was done so far, in messages for one queue or nodes of the trie that were visited, so that a pass knows
@@ -309,6 +312,16 @@ class Core:
         """Logs and counts what a hook raised; the caller says what happens instead."""
         self.counters.hook_errors += 1
         log.error("hook %s failed", name, exc_info=error)
+
+    def waits_since(self, store: Store) -> int:
+        """Since when that waits which the store takes now, in milliseconds.
+
+        The clock is read once a commit, unless one may gather for long.
+        """
+        if self.gathers != store.number or store.acknowledge_early:
+            self.gathers = store.number
+            self.gathers_since = int(self.wall_clock() * 1000)
+        return self.gathers_since
 
     def end_memory_alarm(self) -> None:
         """There is memory: whoever waited for it is read again."""

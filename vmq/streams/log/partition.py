@@ -112,7 +112,7 @@ class Partition:
         self.gone = False
         self.closed = False
         self.is_copy = (folder / COPY).exists()
-        #: Sealed segments in which damage was found since the start.
+        #: Segments in which damage was found since the start.
         self.flaws: dict[Path, DamagedError] = {}
         #: Readers see offsets below `end`, and bytes of the active segment below `visible`.
         self.end = 0
@@ -120,6 +120,17 @@ class Partition:
         self.active = self._recover()
         self.shown = self.active.index.mark()
         self.publish()
+
+    def note(self, damage: DamagedError) -> None:
+        """Damage was found in a segment. The log tells it once, the broker for as long as the file is there."""
+        if damage.path not in self.flaws:
+            self.flaws[damage.path] = damage
+            log.error(
+                "stream=%s partition=%d: readers are refused from there on: %s",
+                self.stream,
+                self.number,
+                damage,
+            )
 
     def set_options(self, options: StreamOptions) -> None:
         """Takes over other options, for what is written from now on."""

@@ -46,7 +46,8 @@ def open_streaming(
 
     try:
         own_folder(folder)
-        return Streaming(core, registry, folder, config.streams, committer)
+        scrub_rate = config.broker.stream_scrub_rate
+        return Streaming(core, registry, folder, config.streams, scrub_rate, committer)
     except StreamError as error:
         raise StartError(str(error)) from error
     except OSError as error:

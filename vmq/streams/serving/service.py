@@ -38,6 +38,7 @@ class Streaming:
         registry: the topic tree.
         folder: where the streams lie.
         declared: those that the configuration names.
+        scrub_rate: see `Catalog`.
         committer: writes the core's store; None: there is none.
 
     Raises:
@@ -51,6 +52,7 @@ class Streaming:
         registry: Registry,
         folder: Path,
         declared: Mapping[str, StreamOptions],
+        scrub_rate: int,
         committer: Committer | None = None,
     ) -> None:
         self.core = core
@@ -60,7 +62,7 @@ class Streaming:
         self.commits.on_committed = self.on_committed
         self.commits.on_pressure = self.on_pressure
         self.commits.on_failure = self.on_failure
-        self.catalog = Catalog(folder, declared, self.commits)
+        self.catalog = Catalog(folder, declared, self.commits, scrub_rate=scrub_rate)
         self.catalog.on_change = self.forget_routes
         core.find_taps = self.catalog.appenders
         if committer is not None and core.store is not None:
