@@ -1,4 +1,8 @@
-"""A flipped byte in the last segment of one partition: that partition is refused, and everything else is served."""
+"""Flipped bytes in segments of streams.
+
+In the last one of a partition: that partition is refused, and everything else is served. In an earlier one: it is told
+before a reader meets it.
+"""
 
 from __future__ import annotations
 
@@ -89,3 +93,59 @@ def test_one_flipped_byte_stops_one_partition(fresh_broker: BrokerFactory, tmp_p
     broker = fresh_broker(LISTEN, tmp_path, ENV)
     assert health(broker) == (200, {"status": "ok", "reasons": []})
     assert all(publish(broker, topic) for topic in topics)
+
+
+# --- sealed segments
+
+
+def flip(path: Path) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 8
+    path.write_bytes(raw)
+
+
+def sealed_segments(broker: BrokerProcess, data: Path) -> list[Path]:
+    """Fills the first two segments of a partition; each message is most of one, so nothing is to be merged."""
+    with Wire.connect_tcp(broker.tcp) as wire:
+        wire.connect("publisher")
+        for number in range(3):
+            wire.send(publish_packet("kept/0", bytes(60_000), qos=1, packet_id=number + 1))
+            assert wire.recv_packet().type == PUBACK
+    *sealed, _ = sorted((data / "streams" / "kept" / "0").glob("*.arrows"))
+    assert len(sealed) == 2
+    return sealed
+
+
+SEALED = {**ENV, "VMQ_STREAMS__KEPT__PARTITIONS": "1", "VMQ_STREAMS__KEPT__COMPRESSION": "none"}
+SEALED["VMQ_STREAMS__KEPT__SEGMENT_BYTES"] = "65536"
+
+
+def test_a_flipped_byte_in_a_sealed_segment_is_told_though_nobody_reads_it(
+    fresh_broker: BrokerFactory, tmp_path: Path
+) -> None:
+    broker = fresh_broker(LISTEN, tmp_path, SEALED)
+    hurt, _ = sealed_segments(broker, tmp_path)
+    assert broker.terminate() == 0
+    flip(hurt)
+    broker = fresh_broker(LISTEN, tmp_path, SEALED)
+    broker.wait_log(f"error stream=kept partition=0: readers are refused from there on: {hurt}")
+    status, found = health(broker)
+    assert (status, found["status"]) == (200, "degraded")
+    (reason,) = found["reasons"]
+    assert reason.startswith(f"readers of a segment are refused from there on: {hurt} is damaged")
+    assert publish(broker, "kept/0")
+
+
+def test_what_verify_finds_is_told_by_the_broker_that_runs(
+    fresh_broker: BrokerFactory, tmp_path: Path
+) -> None:
+    env = {**SEALED, "VMQ_BROKER__STREAM_SCRUB_RATE": "0"}
+    broker = fresh_broker(LISTEN, tmp_path, env)
+    _, hurt = sealed_segments(broker, tmp_path)
+    flip(hurt)
+    assert health(broker)[1]["status"] == "ok"
+    verified = run(tmp_path, "verify")
+    assert verified.returncode == 1
+    assert f"{hurt} is damaged at byte" in verified.stderr
+    broker.wait_log(f"error stream=kept partition=0: readers are refused from there on: {hurt}")
+    assert health(broker)[1]["status"] == "degraded"

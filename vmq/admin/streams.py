@@ -167,6 +167,18 @@ def delete_stream(broker: "BrokerView", name: str) -> StreamRow:
         raise RefusedError(str(error)) from error
 
 
+def scrub_stream(broker: "BrokerView", name: str) -> StreamRow:
+    """Has what this process has of a stream looked at before all others; `Broker.health` tells what is found.
+
+    Raises:
+        NotFoundError: there is none of this name.
+    """
+    catalog = _catalog(broker, name)
+    from vmq.streams import admin
+
+    return _row(broker, admin.scrub_stream(catalog, name))
+
+
 def _catalog(broker: "BrokerView", name: str) -> "Catalog":
     """The catalog that has a stream."""
     known = [] if broker.streaming is None else sorted(broker.streaming.catalog.streams)

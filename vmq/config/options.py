@@ -83,6 +83,15 @@ class BrokerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             extra={"accepts": f'"auto", a whole number, 1 to {MOST_WORKERS}'},
         ),
     ] = 1
+    stream_scrub_rate: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1 << 40,
+            description="Bytes a second at which each process reads the sealed segments of its streams again, once "
+            "a day at most, so that damage is in /health before a reader meets it; 0 = not.",
+        ),
+    ] = 4_194_304
 
 
 class LogOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -205,9 +205,9 @@ class Queue(Waiting):
         if self.durable:
             delivery.seq = self.next_seq
             self.next_seq += 1
-            delivery.since = int(self.core.wall_clock() * 1000)
             store = self.core.store
             assert store is not None
+            delivery.since = self.core.waits_since(store)
             store.put_waiting(self.session, delivery)
         elif self.options.max_age > 0:
             delivery.since = int(self.core.wall_clock() * 1000)

@@ -611,6 +611,16 @@ OPERATIONS: Final = (
         lambda context, wanted: streams.delete_stream(context.broker, wanted.name),
     ),
     Operation(
+        "scrub_stream",
+        "POST",
+        "/stream/scrub",
+        "Have the sealed segments of a stream read again, so that damage is in /health",
+        OneStream,
+        streams.StreamRow,
+        lambda context, wanted: streams.scrub_stream(context.broker, wanted.name),
+        local=True,
+    ),
+    Operation(
         "list_metrics",
         "GET",
         "/metrics",

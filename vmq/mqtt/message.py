@@ -86,9 +86,9 @@ class Delivery:
     `order` its place among those that are sent (0: it has none there), `packet_id` is 0 until it is
     sent. `released` means that PUBREC came and PUBREL was sent: the message itself is no longer needed then.
     `ref` is the number of the message's record, if its stored entry names one instead of holding the message.
-    `weight` is what it has on disk, in bytes: its entry, and the message's record. `since` is when it began to
-    wait there, in milliseconds of wall clock time (0: it did not). `group` is the shared subscription that chose
-    this subscriber ("" if none did). `sent_at` is kept only when `retry_interval` is on.
+    `key` is that of its stored entry, `weight` what it has on disk, in bytes: its entry, and the message's record.
+    `since` is when it began to wait there, in milliseconds of wall clock time (0: it did not). `group` is the shared
+    subscription that chose this subscriber ("" if none did). `sent_at` is kept only when `retry_interval` is on.
     """
 
     def __init__(self, message: Message, qos: int, retain: bool, group: str) -> None:
@@ -99,6 +99,7 @@ class Delivery:
         self.seq: int = 0
         self.order: int = 0
         self.ref: int = 0
+        self.key = b""
         self.weight: int = 0
         self.since: int = 0
         self.packet_id: int = 0

@@ -29,6 +29,9 @@ class Sizes:
     def __init__(self) -> None:
         self.total: int = 0
         self.sessions: dict[bytes, Size] = {}
+        #: The session that was counted last: a pass mostly counts for one many times.
+        self.last = b""
+        self.last_size = Size(0, -1)
         #: What the store has of the total.
         self.noted_total: int = 0
 
@@ -39,15 +42,22 @@ class Sizes:
 
     def count(self, session: bytes, change: i64) -> bool:
         """A session has so much more; whether that is to be noted."""
-        found = self.sessions.get(session)
-        if found is None:
-            self.sessions[session] = found = Size(0, -1)
+        if session is not self.last:
+            self.look_up(session)
+        found = self.last_size
         size: i64 = found.size + change
         if size < 0:  # noqa: PLR1730 - compiled, max() would box both
             size = 0  # it was off after a crash
         found.size = size
         drift: i64 = size - found.noted
         return drift > DRIFT or drift < -DRIFT
+
+    def look_up(self, session: bytes) -> None:
+        found = self.sessions.get(session)
+        if found is None:
+            self.sessions[session] = found = Size(0, -1)
+        self.last = session
+        self.last_size = found
 
     def note(self, session: bytes) -> int:
         """The store has what a session has now, which is returned."""
@@ -58,8 +68,10 @@ class Sizes:
     def known(self, session: bytes, size: i64) -> None:
         """The store says what a session has."""
         self.sessions[session] = Size(size, size)
+        self.last = b""
 
     def forget(self, session: bytes) -> bool:
         """A session is over; whether anything is noted of it."""
         found = self.sessions.pop(session, None)
+        self.last = b""
         return found is not None and found.noted >= 0

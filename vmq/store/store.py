@@ -22,6 +22,9 @@ Records, by the first byte of their key (integers are big-endian, so that keys s
     g session               -> where it begins, what is deleted     session ended, records to delete; see `end_session`
     b                       -> bytes (8)                            what the messages of all sessions have
     b session               -> bytes (8)                            what those of one have, about
+    y life number           -> receipts: what streams may lack of QoS 2 (`vmq.streams.serving.receipts`)
+    y                       ->                                      receipts are kept
+    z session packet id     -> names of the streams that lack that message; empty: all may
     p query                 -> batch (8), messages published of it (8)      a sink's batch under way
     l                       -> random name of this store (8), life of the broker as a node (8)
     l alone                 ->                                      the broker ran without other nodes since
@@ -56,6 +59,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
+from vmq.mqtt.encoder import PACKET_IDS
 from vmq.mqtt.message import NO_MESSAGE, Delivery, Message, Sourced
 from vmq.store.damage import ADVICE, Damage
 from vmq.store.lines import LINES, LineIndex, is_end, line_ends, scan_line
@@ -78,6 +82,9 @@ FLAG_NOTE: Final = 64
 #: Bytes behind an entry with `FLAG_NOTE`.
 NOTE: Final = 10
 
+#: The first byte of an entry, by its flags.
+HEADS: Final[list[bytes]] = [bytes((flags,)) for flags in range(256)]
+
 #: A larger payload gets a record of its own: a queue entry is rewritten when it is sent.
 INLINE_PAYLOAD: Final = 1024
 
@@ -95,7 +102,7 @@ class StoreError(Exception):
 
 def encode_message(topic: bytes, payload: bytes) -> bytes:
     """Topic length (2), topic, payload."""
-    return len(topic).to_bytes(2, "big") + topic + payload
+    return b"%b%b%b" % (PACKET_IDS[len(topic)], topic, payload)
 
 
 def decode_message(raw: bytes, start: int, qos: int) -> Message:
@@ -156,6 +163,16 @@ def split_group(raw: bytes) -> tuple[bytes, str]:
 def record_size(message: Message) -> int:
     """The length of a message's record."""
     return 2 + len(message.topic) + len(message.payload)
+
+
+def waiting_key(session: bytes, seq: int) -> bytes:
+    """The key of the entry at a place of the stored queue."""
+    return b"q%b%b" % (session, seq.to_bytes(8, "big"))
+
+
+def inflight_key(session: bytes, order: int) -> bytes:
+    """The key of the entry of what was sent as number `order`."""
+    return b"i%b%b" % (session, order.to_bytes(8, "big"))
 
 
 def scope_of(mountpoint: str) -> str:
@@ -238,6 +255,11 @@ class Store:
         self.next_message: int = 1
         self.next_session: int = 1
         self.sizes = Sizes()
+        #: The note that was written last, and of what: a message's entries follow each other, and what waits for one
+        #: commit waits since one time.
+        self.note = bytes(NOTE)
+        self.noted_since: int = 0
+        self.noted_size: int = 0
         #: What messages may have on disk, in bytes (0: any number); the disk is short of room; see
         #: `vmq.resources.disk`.
         self.max_total: int = 0
@@ -450,13 +472,16 @@ class Store:
     def hold(self, message: Message) -> int:
         """One more queue entry names the message's record, which is written at the first."""
         ref = message.ref
-        # A retained message may come back after its record was deleted.
-        if ref and (ref in self.counts or self.has_message(ref)):
-            count = self.count_of(ref)
-            if count == 0:  # it was to go with this commit
-                self.sizes.total += record_size(message)
-            self.counts[ref] = count + 1
-            return ref
+        if ref:
+            count = self.counts.get(ref)
+            # A retained message may come back after its record was deleted.
+            if count is None and self.has_message(ref):
+                count = self.count_of(ref)
+            if count is not None:
+                if count == 0:  # it was to go with this commit
+                    self.sizes.total += record_size(message)
+                self.counts[ref] = count + 1
+                return ref
         message.ref = ref = self.next_message
         self.next_message = ref + 1
         self.counts[ref] = 1
@@ -504,13 +529,31 @@ class Store:
             tail = name + len(name).to_bytes(2, "big")
         if delivery.ref:
             flags |= FLAG_REF | FLAG_NOTE
-            tail += delivery.since.to_bytes(6, "big") + record_size(message).to_bytes(4, "big")
-            return bytes((flags, pid >> 8, pid & 255)) + delivery.ref.to_bytes(8, "big") + tail
+            note = self.note_of(delivery.since, record_size(message))
+            ref = delivery.ref.to_bytes(8, "big")
+            return b"%b%b%b%b%b" % (HEADS[flags], PACKET_IDS[pid], ref, tail, note)
+        topic = message.topic
+        note = b""
         if delivery.since:
             flags |= FLAG_NOTE
-            tail += delivery.since.to_bytes(6, "big") + b"\0\0\0\0"
-        head = bytes((flags, pid >> 8, pid & 255))
-        return head + encode_message(message.topic, message.payload) + tail
+            note = self.note_of(delivery.since, 0)
+        return b"%b%b%b%b%b%b%b" % (
+            HEADS[flags],
+            PACKET_IDS[pid],
+            PACKET_IDS[len(topic)],
+            topic,
+            message.payload,
+            tail,
+            note,
+        )
+
+    def note_of(self, since: int, size: int) -> bytes:
+        """What ends an entry with `FLAG_NOTE`; `size` is that of the message's record."""
+        if since != self.noted_since or size != self.noted_size:
+            self.noted_since = since
+            self.noted_size = size
+            self.note = since.to_bytes(6, "big") + size.to_bytes(4, "big")
+        return self.note
 
     def read_entry(self, raw: bytes) -> Delivery | None:
         """The delivery of an entry; None if its message is gone, which only a damaged store shows."""
@@ -550,6 +593,7 @@ class Store:
         self.sizes.total += weight
         if delivery.ref:
             weight += record_size(delivery.message)
+        delivery.key = key
         delivery.weight = weight
         self.count(session, weight)
         self.put(key, raw)
@@ -597,12 +641,12 @@ class Store:
         message = delivery.message
         if message.share or len(message.payload) > INLINE_PAYLOAD:
             delivery.ref = self.hold(message)
-        self.put_entry(b"q" + session + delivery.seq.to_bytes(8, "big"), session, delivery)
+        self.put_entry(waiting_key(session, delivery.seq), session, delivery)
 
     def put_inflight(self, session: bytes, delivery: Delivery) -> None:
         """A delivery is sent under its packet id, as number `order`; it may have waited before."""
         if delivery.seq:
-            self.delete(b"q" + session + delivery.seq.to_bytes(8, "big"))
+            self.delete(delivery.key or waiting_key(session, delivery.seq))
             self.discount(session, delivery, False)
             delivery.seq = 0
             delivery.since = 0
@@ -610,16 +654,16 @@ class Store:
             message = delivery.message
             if message.share or len(message.payload) > INLINE_PAYLOAD:
                 delivery.ref = self.hold(message)
-        self.put_entry(b"i" + session + delivery.order.to_bytes(8, "big"), session, delivery)
+        self.put_entry(inflight_key(session, delivery.order), session, delivery)
 
     def remove_waiting(self, session: bytes, delivery: Delivery) -> None:
         """A delivery leaves the stored queue unsent."""
-        self.delete(b"q" + session + delivery.seq.to_bytes(8, "big"))
+        self.delete(delivery.key or waiting_key(session, delivery.seq))
         self.discount(session, delivery, True)
 
     def remove_inflight(self, session: bytes, delivery: Delivery) -> None:
         """A delivery was acknowledged."""
-        self.delete(b"i" + session + delivery.order.to_bytes(8, "big"))
+        self.delete(delivery.key or inflight_key(session, delivery.order))
         self.discount(session, delivery, True)
 
     def put_released(self, session: bytes, delivery: Delivery, order: int) -> None:
@@ -629,18 +673,20 @@ class Store:
         delivery.released = True
         delivery.order = order
         delivery.ref = 0
-        self.put_entry(b"i" + session + order.to_bytes(8, "big"), session, delivery)
+        self.put_entry(inflight_key(session, order), session, delivery)
 
     def load_waiting(self, session: bytes, seq: int) -> Delivery | None:
         """The delivery at one place of the stored queue; None if there is none."""
+        key = waiting_key(session, seq)
         try:
-            raw = self.get(b"q" + session + seq.to_bytes(8, "big"))
+            raw = self.get(key)
             delivery = None if raw is None else self.read_entry(raw)
         except StoreError:
             self.refused.add(session)
             raise
         if delivery is not None:
             delivery.seq = seq
+            delivery.key = key
         return delivery
 
     def load_inflight(self, session: bytes, first: int = 1) -> list[Delivery]:
@@ -655,6 +701,7 @@ class Store:
                 raise
             if delivery is not None:
                 delivery.order = int.from_bytes(key[9:], "big")
+                delivery.key = key
                 found.append(delivery)
         return found
 

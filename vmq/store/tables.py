@@ -15,6 +15,11 @@ from typing import Final, NamedTuple
 
 from vmq.store.files import KEY_TAIL, Fields, Table, masked_crc
 
+#: Behind a key of an index that no record has: the highest sequence number, which no write gets.
+SHORTENED: Final = b"\x01" + b"\xff" * 7
+#: More bytes of this value than any key of the store has in a row: what they end sorts behind all that begin like it.
+HIGHEST: Final = b"\xff" * 32
+
 FOOTER: Final = 48
 MAGIC: Final = (0xDB4775248B80FB57).to_bytes(8, "little")
 #: Behind a block: how it is compressed (1), and its checksum (4).
@@ -67,11 +72,25 @@ def blocks_of(raw: bytes, table: Table) -> Iterator[Block]:
         first = table.first
         for key, value in entries(contents(raw, start, size)):
             handle = Fields(value)
-            last = key[:-KEY_TAIL]
+            last, behind = around(key)
             yield Block(handle.number(), handle.number(), first, min(last, table.last))
-            first = last + b"\0"  # the next that sorts behind it
+            first = behind
     except (IndexError, ValueError, struct.error):
         raise TableError from None
+
+
+def around(key: bytes) -> tuple[bytes, bytes]:
+    """The last key that the block in front of a key of the index may have, and the first that the one behind it may.
+
+    Such a key is the last of the block in front, or a shorter one between the two: as far as both are the same, and one
+    byte, which is above that of the block in front by one and below that of the block behind
+    (util/comparator.cc, FindShortestSeparator). So neither block has a key that begins like it.
+    """
+    found = key[:-KEY_TAIL]
+    if key[-KEY_TAIL:] != SHORTENED:
+        return found, found + b"\0"  # the next that sorts behind it
+    same, byte = found[:-1], found[-1]
+    return same + bytes((byte - 1,)) + HIGHEST, same + bytes((min(byte + 1, 255),))
 
 
 def is_sound(raw: bytes, offset: int, size: int) -> bool:

@@ -66,6 +66,18 @@ def delete_stream(catalog: Catalog, name: str) -> dict[str, Any]:
     return deleted
 
 
+def scrub_stream(catalog: Catalog, name: str) -> dict[str, Any]:
+    """Has the partitions of a stream looked at for damage before all others; returns its row.
+
+    Raises:
+        StreamError: there is none of this name.
+    """
+    stream = catalog.get(name)
+    for partition in stream.partitions:
+        catalog.scrubber.ask(partition)
+    return row(stream)
+
+
 def row(stream: Stream) -> dict[str, Any]:
     """A stream in a list. `gathered` counts since the broker's start, as do the losses."""
     return {

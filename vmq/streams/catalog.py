@@ -29,6 +29,7 @@ from vmq.streams.log.cursor import Log
 from vmq.streams.log.errors import StreamError, UnknownPartitionError, UnknownStreamError
 from vmq.streams.log.partition import Partition, sync_folder
 from vmq.streams.log.retention import Janitor
+from vmq.streams.log.scrub import RATE, Scrubber
 from vmq.streams.places import Places
 
 log = logging.getLogger("vmq.streams")
@@ -135,6 +136,7 @@ class Catalog:
         declared: those that the configuration names.
         commits: their commits; the catalog starts and feeds its writer.
         clock: seconds since 1970.
+        scrub_rate: bytes a second at which sealed segments are read again; 0: they are not.
 
     Raises:
         StreamError: another process uses the folder, or a definition cannot be used.
@@ -147,6 +149,7 @@ class Catalog:
         declared: Mapping[str, StreamOptions],
         commits: Commits,
         clock: Callable[[], float] = time.time,
+        scrub_rate: int = RATE,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
@@ -165,6 +168,7 @@ class Catalog:
             self._close_files()
             raise
         self.janitor = Janitor(self.all_partitions)
+        self.scrubber = Scrubber(self.all_partitions, scrub_rate)
         commits.writer.partitions = self.all_partitions
         commits.writer.tidy = self.janitor.wanted.set
 
@@ -198,14 +202,16 @@ class Catalog:
         return self.streams[name]
 
     def start(self) -> None:
-        """Starts the threads that write and tidy."""
+        """Starts the threads that write, tidy and look for damage."""
         self.commits.start()
         self.janitor.start()
+        self.scrubber.start()
 
     async def close(self, patience: float = 5.0) -> bool:
         """Writes what is gathered and closes everything; False if that took longer than `patience` seconds."""
         written = await self.commits.close(patience)
-        await self.commits.loop.run_in_executor(None, self.janitor.stop)
+        for thread in (self.janitor, self.scrubber):
+            await self.commits.loop.run_in_executor(None, thread.stop)
         self._close_files()
         return written
 

@@ -51,6 +51,9 @@ class RestingLog:
         self.visible = self.active.index.size
         self.end = self.active.index.end
 
+    def note(self, damage: DamagedError) -> None:
+        """Who reads it tells what he meets."""
+
     @property
     def earliest(self) -> int:
         """The first offset that is there."""

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -44,6 +45,7 @@ class Here:
             "disable_plugin": lambda wanted: self._plugin("disable_plugin", wanted, False),
             "reload_plugin": lambda wanted: self._plugin("reload_plugin", wanted, None),
             "list_streams": self._list_streams,
+            "scrub_stream": self._scrub_stream,
             "list_metrics": self._list_metrics,
             "list_options": lambda wanted: Listing(
                 options.OptionRow, options.list_options(supervisor), wanted
@@ -204,6 +206,14 @@ class Here:
                 found = rows.get(row.stream)
                 rows[row.stream] = row if found is None else _sum(found, row)
         return Listing(StreamRow, [rows[name] for name in sorted(rows)], wanted)
+
+    async def _scrub_stream(self, wanted: Any) -> StreamRow:
+        operation = BY_NAME["scrub_stream"]
+        rows = [
+            msgspec.json.decode(await self._crew.ask(each, operation, wanted), type=StreamRow)
+            for each in self._crew.running()
+        ]
+        return reduce(_sum, rows)
 
     # --- figures and options
 

@@ -62,6 +62,7 @@ WAYS: Final[Mapping[str, Way]] = {
     "show_stream": Way.ANY,
     "create_stream": Way.ANY,
     "delete_stream": Way.ANY,
+    "scrub_stream": Way.HERE,
     "list_metrics": Way.HERE,
     "list_options": Way.HERE,
     "set_option": Way.HERE,

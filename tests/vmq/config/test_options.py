@@ -47,7 +47,7 @@ LISTENER_DEFAULTS: dict[str, object] = {
 
 def test_the_defaults_are_those_that_the_documentation_promises() -> None:
     assert msgspec.to_builtins(Config()) == {
-        "broker": {"data_dir": "data", "workers": 1},
+        "broker": {"data_dir": "data", "workers": 1, "stream_scrub_rate": 4_194_304},
         "log": {
             "level": "info",
             "format": "text",

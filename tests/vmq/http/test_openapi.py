@@ -96,6 +96,8 @@ QUESTIONS: list[tuple[str, str, dict[str, Any]]] = [
     ("POST", "/stream", {"name": "bad", "filters": ["t/#/x"]}),
     ("GET", "/streams", {}),
     ("GET", "/stream", {"name": "temp"}),
+    ("POST", "/stream/scrub", {"name": "temp"}),
+    ("POST", "/stream/scrub", {"name": "none"}),
     ("DELETE", "/stream", {"name": "temp"}),
     ("DELETE", "/stream", {"name": "temp"}),
     ("DELETE", "/queue", {"client_id": "me"}),

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
-from tests.vmq.support import House, publish_numbers, read_on, subscribed, take_numbers
+from tests.vmq.support import WALL_START, House, publish_numbers, read_on, subscribed, take_numbers
 from vmq.resources.aging import sweep
 
 
@@ -103,3 +104,24 @@ def test_a_message_that_is_gone_does_not_keep_the_rest(durable: House) -> None:
     publish_numbers(durable, 600)
     look(durable)
     assert durable.queue("s").waiting() == 1
+
+
+@pytest.mark.parametrize("durability", ("os", "memory"))
+def test_the_clock_is_read_once_a_commit_that_cannot_gather_for_long(
+    tmp_path: Path, durability: str
+) -> None:
+    house = House(tmp_path / "store", durability=durability)
+    subscribed(house, clean=False).lose()
+    house.settle()
+    house.patient = True
+    for number in (1, 2):
+        publish_numbers(house, number)
+        house.wall_clock.advance(5)
+    house.settle()
+    publish_numbers(house, 3)
+    queue, store = house.queue("s"), house.store
+    assert store is not None
+    found = [store.load_waiting(queue.session, seq) for seq in (1, 2, 3)]
+    since = [each.since / 1000 - WALL_START for each in found if each is not None]
+    assert since == ([0, 5, 10] if durability == "memory" else [0, 0, 10])
+    house.close()

@@ -116,3 +116,17 @@ def test_a_size_is_never_below_nothing() -> None:
     assert not sizes.count(SESSION, -5)
     assert sizes.of(SESSION) == 0
     assert sizes.count(SESSION, DRIFT + 1)
+
+
+def test_a_session_that_comes_again_counts_from_nothing() -> None:
+    sizes = Sizes()
+    sizes.count(SESSION, 5)
+    assert not sizes.forget(SESSION)
+    sizes.count(SESSION, 7)
+    assert sizes.of(SESSION) == 7
+    sizes.known(SESSION, 100)
+    sizes.count(SESSION, 7)
+    assert sizes.of(SESSION) == 107
+    sizes.count(OTHER, 1)
+    sizes.count(bytes(bytearray(SESSION)), 3)  # equal, and not the same object
+    assert (sizes.of(SESSION), sizes.of(OTHER)) == (110, 1)

@@ -15,8 +15,18 @@ import plyvel
 import pyarrow as pa
 import pytest
 
-from vmq.store.files import Table, read_version
-from vmq.store.tables import TableError, bad_blocks, blank, blocks_of, unsnappy
+from vmq.store.damage import Damage, Lost
+from vmq.store.files import KEY_TAIL, Table, read_version
+from vmq.store.lines import END
+from vmq.store.tables import (
+    TableError,
+    bad_blocks,
+    blank,
+    blocks_of,
+    contents,
+    entries,
+    unsnappy,
+)
 
 RECORDS = 2000
 
@@ -114,6 +124,33 @@ def test_a_table_whose_index_is_damaged_is_blanked_whole(folder: Path, back: int
     blank(path, block)
     assert path.stat().st_size == len(raw)
     assert read_all(folder) == {}
+
+
+def test_a_block_is_not_thought_to_have_keys_that_lie_between_it_and_the_next(memory: Path) -> None:
+    """Records of the sessions with odd numbers would be in other tables."""
+    folder = memory / "sparse"
+    keys = [
+        b"q" + session.to_bytes(8, "big") + seq.to_bytes(8, "big")
+        for session in range(2, 400, 2)
+        for seq in range(1, 30)
+    ] + [b"q" + session.to_bytes(8, "big") + END for session in range(2, 400, 2)]
+    with closing(plyvel.DB(str(folder), create_if_missing=True)) as db:
+        for index, key in enumerate(sorted(keys)):
+            db.put(key, value(index))
+    plyvel.DB(str(folder), compression=None).close()
+    path, table = the_table(folder)
+    raw = path.read_bytes()
+    between = 0
+    for block in blocks_of(raw, table):
+        inside = [key[:-KEY_TAIL] for key, _ in entries(contents(raw, block.offset, block.size))]
+        assert block.first <= inside[0]
+        assert inside[-1] <= block.last
+        low, high = (int.from_bytes(key[1:9], "big") for key in (inside[0], inside[-1]))
+        damage = Damage([Lost(path.name, block.first, block.last)])
+        assert damage.numbers == [(low, high)]
+        between += inside[0][9:] == (1).to_bytes(8, "big")
+        assert not damage.touches(b"r")
+    assert between > 5  # blocks that begin with a session, as those before end with one
 
 
 def test_an_open_database_reads_what_was_blanked(folder: Path) -> None:

@@ -166,8 +166,9 @@ def verify(
 ) -> int:
     """Read every byte of a stream, or of all, and report what is wrong.
 
-    Changes nothing. Exits with 1 if there are problems, or if other nodes of a
-    cluster have some of it and --local was not given.
+    Changes nothing; a broker that runs has a look, too, and tells of damage in
+    /health. Exits with 1 if there are problems, or if other nodes of a cluster
+    have some of it and --local was not given.
 
     \b
     Examples:
@@ -194,7 +195,12 @@ def verify(
             error(clean(problem))
     for each in missing:
         error(f"{each}: not looked at; verify it there, or say --local")
-    if missing or any(report.problems for report in reports):
+    wrong = sorted({report.stream for report in reports if report.problems})
+    broker = AdminClient(config, data_dir)
+    if wrong and broker.finds_broker():
+        for each in wrong:
+            broker.post("/stream/scrub", name=each)
+    if missing or wrong:
         return FAILURE
     print("ok")
     return 0

@@ -97,6 +97,8 @@ class Log(Extent, Protocol):
     def visible(self) -> int: ...
     @property
     def damage(self) -> DamagedError | None: ...
+    def note(self, damage: DamagedError) -> None:
+        """Damage was met in a segment."""
 
 
 class Place:
@@ -177,7 +179,7 @@ class Cursor:
         try:
             packed = read_packed(place.fd, header, self.position, limit, self.first)
         except FlawError as flaw:
-            raise flaw.damage(place.path) from None
+            raise self._damaged(flaw, place) from None
         self.began, self.position = self.position, packed.next
         self.first = self.offset = packed.offset + packed.rows
         return packed
@@ -188,7 +190,7 @@ class Cursor:
         try:
             return unpack(packed, self.began, fields)
         except FlawError as flaw:
-            raise flaw.damage(self.place.path) from None
+            raise self._damaged(flaw, self.place) from None
 
     def limits(self, place: Place) -> tuple[int, int]:
         """How far the open segment may be read: position and offset."""
@@ -219,14 +221,28 @@ class Cursor:
                 place = Place(fd, sealed.path, Index(0, 0), growing=False)
         self.place = place
         if sealed is not None:
-            # Else a merged copy takes its place just now, or saving the index failed.
-            place.index = load(
-                index_path(sealed.path), sealed.base, sealed.size - len(END)
-            ) or examine(place.fd, sealed.path, sealed.base, partition.header)
+            place.index = self._index(place, sealed)
             found = place.index.find(self.offset)
         assert found is not None
         self.position, self.first = found
         return place
+
+    def _index(self, place: Place, sealed: Sealed) -> Index:
+        """The index of a sealed segment: as it was saved, or made anew."""
+        saved = load(index_path(sealed.path), sealed.base, sealed.size - len(END))
+        if saved is not None:
+            return saved
+        # A merged copy takes its place just now, or saving the index failed.
+        try:
+            return examine(place.fd, sealed.path, sealed.base, self.partition.header)
+        except DamagedError as damage:
+            self.partition.note(damage)
+            raise
+
+    def _damaged(self, flaw: FlawError, place: Place) -> DamagedError:
+        damage = flaw.damage(place.path)
+        self.partition.note(damage)
+        return damage
 
     def _out_of_range(self) -> OutOfRangeError:
         partition = self.partition
@@ -373,5 +389,7 @@ def offset_at(partition: Log, time: int) -> int:
                     first = pc.index(pc.greater_equal(times, time), value=True)
                     return frame.offset + int(first.as_py())
         except FlawError as flaw:
-            raise flaw.damage(place.path) from None
+            damage = flaw.damage(place.path)
+            partition.note(damage)
+            raise damage from None
     return end

@@ -2,6 +2,7 @@
 
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from vmq.streams.log.errors import DamagedError
@@ -39,7 +40,7 @@ def recover_active(path: Path, base: int, header: Header, trusted: int | None) -
         index = Index(base, start)
         try:
             for _, frame in walk(fd, start, size, base):
-                index.add(frame.offset, frame.rows, frame.size, frame.time)
+                index.add(frame.offset, frame.rows, frame.size, frame.time, frame.receipt)
         except FlawError as flaw:
             if not is_torn(fd, flaw, size, trusted):
                 raise flaw.damage(path) from None
@@ -89,8 +90,12 @@ def recover_sealed(path: Path, base: int, header: Header) -> Index:
     return index
 
 
-def examine(fd: int, path: Path, base: int, header: Header) -> Index:
+def examine(
+    fd: int, path: Path, base: int, header: Header, pace: Callable[[int], None] | None = None
+) -> Index:
     """Reads a sealed segment from end to end and makes its index.
+
+    `pace` is called behind each batch, with its bytes.
 
     Raises:
         DamagedError: it is not whole.
@@ -102,7 +107,9 @@ def examine(fd: int, path: Path, base: int, header: Header) -> Index:
     index = Index(base, start)
     try:
         for _, frame in walk(fd, start, size, base):
-            index.add(frame.offset, frame.rows, frame.size, frame.time)
+            index.add(frame.offset, frame.rows, frame.size, frame.time, frame.receipt)
+            if pace is not None:
+                pace(frame.size)
     except FlawError as flaw:
         raise flaw.damage(path) from None
     if os.pread(fd, len(END) + 1, index.size) != END:

@@ -53,8 +53,8 @@ class Janitor:
                     merge(partition, partition.unmerged.pop())
                 if not (self.stopping or partition.gone):
                     join(partition)
+            except DamagedError as damage:
+                partition.note(damage)
             except (OSError, StreamError) as error:
-                if isinstance(error, DamagedError):
-                    partition.flaws[error.path] = error
                 # The segment stays as it is, and is taken up again after the next start.
                 log.error("cannot tidy %s: %s", partition.folder, error)
