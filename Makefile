@@ -229,17 +229,18 @@ databases:
 		if [ -d /run/systemd/system ]; then $(SUDO) systemctl disable --quiet --now redis-server postgresql; fi; \
 	fi
 
-# $(1) name, $(2) VMQ_PURE, $(3) tests: build a wheel from a copy of the sources, install it into an environment of its own and
-# run tests that were copied to a temporary folder, from where the repository cannot be imported.
+# $(1) name, $(2) VMQ_PURE, $(3) tests: build an sdist from a copy of the sources and a wheel from the sdist, as `pip install`
+# does: in an environment of nothing but what pyproject.toml asks for. Then install it into an environment of its own and run
+# tests that were copied to a temporary folder, from where the repository cannot be imported.
 define suite_of_wheel
-	@$(MAKE) --silent $(VENV)/.runtime
+	@[ -n "$(PYTHON)" ] || { echo "no Python found: vmq needs 3.11, 3.12 or 3.13"; exit 1; }
 	@echo "==> test-$(1): building the wheel (VMQ_PURE=$(2))"
 	@rm -rf build/$(1) && mkdir -p build/$(1)/source
 	@tar --create --exclude='*.so' --exclude=__pycache__ $(PACKAGE) | tar --extract --directory build/$(1)/source
-	@cd build/$(1)/source && VMQ_PURE=$(2) ../../../$(BIN)/python -m pip wheel -qq --disable-pip-version-check \
-		--no-build-isolation --no-deps --wheel-dir .. . > ../build.log 2>&1 || { cat ../build.log; exit 1; }
+	@$(PYTHON) -m venv build/$(1)/venv && build/$(1)/venv/bin/python $(PIP_INSTALL) build
+	@VMQ_PURE=$(2) build/$(1)/venv/bin/python -m build --outdir build/$(1) build/$(1)/source > build/$(1)/build.log 2>&1 \
+		|| { cat build/$(1)/build.log; exit 1; }
 	@echo "==> test-$(1): installing it with what its tests need"
-	@$(PYTHON) -m venv build/$(1)/venv
 	@build/$(1)/venv/bin/python $(PIP_INSTALL) "$$(echo build/$(1)/vmq-*.whl)[test]"
 	@echo "==> test-$(1): $(3)"
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT \

@@ -1,9 +1,13 @@
 """Compiles the core with mypyc; VMQ_PURE=1 builds the same files as plain Python."""
 
 import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 # The modules on the path of every message. They use each other's classes natively, which needs one compilation group:
 # one for each package that can be installed alone. Modules that define messages (msgspec.Struct) cannot be compiled.
@@ -70,9 +74,46 @@ COMPILED_CLUSTER = (
 )
 
 
+# The commands of setuptools that compile. Installers ask for metadata first, which takes no mypy; an sdist holds none
+# of the C that it makes.
+COMPILING = {"build", "build_ext", "bdist_wheel", "editable_wheel", "develop", "install"}
+
+# `make check` judges types. Here mypy reads the project alone and nothing that is installed: the same C comes out
+# everywhere, also in the empty environment that pip builds in.
+MYPY_OPTIONS = [
+    "--config-file=",
+    "--no-site-packages",
+    "--ignore-missing-imports",
+    "--follow-imports=silent",
+    "--explicit-package-bases",
+]
+
+# Only PyInit is called from outside: hidden, the other functions call each other directly, in a file and across files.
+# No warnings: nobody can mend generated code, and a compiler of tomorrow warns of more.
+C_OPTIONS = ["-fvisibility=hidden", "-w"]
+
+
+class ParallelBuildExt(build_ext):  # type: ignore[misc]  # setuptools ships no types
+    """Compiles the C files of an extension side by side: the core is one extension, of a file a module."""
+
+    def build_extensions(self) -> None:
+        # Some Pythons hand on where their own library lies: no extension needs it, and a wheel travels.
+        linker = [word for word in self.compiler.linker_so if not word.startswith("-Wl,-rpath")]
+        self.compiler.linker_so = linker
+        compile_files = self.compiler.compile
+
+        def compile_in_parallel(sources: list[str], **options: Any) -> list[str]:
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                made = pool.map(lambda source: compile_files([source], **options), sources)
+                return [path for paths in made for path in paths]
+
+        self.compiler.compile = compile_in_parallel
+        super().build_extensions()
+
+
 def compiled_modules() -> list[Extension]:
     """The extension modules of this build: none in a pure one."""
-    if os.environ.get("VMQ_PURE") == "1":
+    if os.environ.get("VMQ_PURE") == "1" or not COMPILING.intersection(sys.argv):
         return []
     # The shared library of a group becomes vmq/_core__mypyc: inside the package, where an editable install finds it.
     return compile_group("vmq._core", COMPILED) + compile_group(
@@ -85,7 +126,27 @@ def compile_group(name: str, paths: tuple[str, ...]) -> list[Extension]:
     from mypyc.build import mypycify
 
     sources = [path for path in paths if Path(path).is_file()]
-    return mypycify(sources, opt_level="3", debug_level="0", group_name=name) if sources else []
+    if not sources:
+        return []
+    os.environ["MYPYPATH"] = os.pathsep.join(("hooks", "cluster", "plugins"))
+    target = Path("build", name)
+    extensions = mypycify(
+        [*MYPY_OPTIONS, *sources],
+        opt_level="3",
+        debug_level="0",
+        group_name=name,
+        multi_file=True,
+        target_dir=str(target),
+    )
+    for extension in extensions:
+        extension.extra_compile_args = [*extension.extra_compile_args, *C_OPTIONS]
+        # mypyc puts the headers of a group whose name has dots into a folder, and looks for them beside it.
+        extension.include_dirs.append(str(target / name.rpartition(".")[0]))
+    return extensions
 
 
-setup(ext_modules=compiled_modules())
+setup(
+    ext_modules=compiled_modules(),
+    cmdclass={"build_ext": ParallelBuildExt},
+    options={"build_ext": {"parallel": os.cpu_count()}},
+)

@@ -353,7 +353,7 @@ class Broker(Configured):
             return self._streams
         core = self._core
         assert core is not None, "the broker is not started"
-        self._streams = open_streaming(core, self.registry(), self.config)
+        self._streams = open_streaming(core, self.registry(), self.config, self._committer)
         if self.clustering is not None:
             self.clustering.streams.attach(self._streams.catalog)
         return self._streams

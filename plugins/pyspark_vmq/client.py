@@ -97,7 +97,7 @@ class Client:
         yield from self._at_owner(ticket, Client.read_here)
 
     def file(self, ticket: Mapping[str, Any]) -> "Iterator[tuple[Client, dict[str, Any]]]":
-        """Where the rows of a ticket begin, as the node says that has them: once, or never if it tells nobody."""
+        """Where the rows of a ticket lie, as the node says that has them: once, or never if it tells nobody."""
         yield from self._at_owner(ticket, Client.file_here)
 
     def _at_owner(

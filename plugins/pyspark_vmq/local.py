@@ -1,8 +1,8 @@
 """Messages read from the broker's segments where they lie, if that is on this machine, instead of over a socket.
 
-The broker says which file the rows of a ticket begin in, to whom it would also send them, and only to a program that
-knows the machine's boot id. It names device and inode, so no other file is taken for that one, and how far it may be
-read: rows behind that are not published. Whoever has mapped a segment reads it to its end, whatever
+The broker says which file the rows of a ticket begin in and which follow, to whom it would also send them, and only to
+a program that knows the machine's boot id. It names device and inode, so no other file is taken for it, and how
+far each may be read: rows behind that are not published. Whoever has mapped a segment reads it to its end, whatever
 merging and retention do meanwhile. What cannot be had so (no permission, another container, an older broker,
 `local_reads` off, damage) is left to Flight, which also has the right words for what is wrong.
 
@@ -105,10 +105,10 @@ class Files:
         end = self.ticket["end"]
         try:
             while start < end:
-                spot, data = self.segment_at(start)
-                for rows, following in self.rows_in(spot, data, start, min(end, spot.last)):
-                    start = following
-                    yield rows, start
+                for spot, data in self.segments_at(start):
+                    for rows, following in self.rows_in(spot, data, start, min(end, spot.last)):
+                        start = following
+                        yield rows, start
         except (NotHereError, FlawError) as reason:
             log.debug(
                 "stream '%s', partition %d: from offset %d on by Flight, not from files: %s",
@@ -118,27 +118,33 @@ class Files:
                 reason,
             )
 
-    def segment_at(self, start: int) -> tuple[Spot, mmap.mmap]:
-        """Where an offset lies, and that segment as far as it may be read.
+    def segments_at(self, start: int) -> list[tuple[Spot, mmap.mmap]]:
+        """Where an offset lies, and that segment and some behind it as far as they may be read.
+
+        All are mapped at once, before merging and retention go on.
 
         Raises:
-            NotHereError: it is not to be had.
+            NotHereError: the first one is not to be had.
         """
         reason: Exception | None = None
         for _ in range(TRIES):
-            owner, spot = self.ask(start)
+            owner, spots = self.ask(start)
+            found: list[tuple[Spot, mmap.mmap]] = []
             try:
-                return spot, mapped(spot)
+                for spot in spots:
+                    found.append((spot, mapped(spot)))
             except (OSError, ValueError) as error:
                 reason = error
-                # Deleted or merged since the answer? Else it is so each time: in another container.
-                if not isinstance(error, FileNotFoundError):
-                    break
+            if found:
+                return found  # what hinders further ones is found out there
+            # Deleted or merged since the answer? Else it is so each time: in another container.
+            if not isinstance(reason, FileNotFoundError):
+                break
         owner.has_files = False
         raise NotHereError(reason)
 
-    def ask(self, start: int) -> tuple[Client, Spot]:
-        """Where an offset lies, and who says so.
+    def ask(self, start: int) -> tuple[Client, list[Spot]]:
+        """Where an offset lies, with some segments behind that one, and who says so.
 
         Raises:
             NotHereError: nobody does.
@@ -158,7 +164,9 @@ class Files:
         spot = told.get("spot")
         if spot is None or told["end"] < self.ticket["end"]:
             raise NotHereError("the range is not there")
-        return owner, Spot(*(spot[name] for name in Spot._fields))
+        # A broker of an older version names one.
+        spots = [spot, *told.get("further", [])]
+        return owner, [Spot(*(each[name] for name in Spot._fields)) for each in spots]
 
     def rows_in(
         self, spot: Spot, data: mmap.mmap, start: int, end: int

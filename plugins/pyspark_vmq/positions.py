@@ -57,13 +57,18 @@ def at(client: Client, streams: list[str], end: int) -> Offsets:
 
 
 def start_of(client: Client, options: SourceOptions, streams: list[str], default: int) -> Offsets:
-    """Where a new query starts."""
+    """Where a new query starts.
+
+    Raises:
+        DataLossError: messages at offsets that the options name are gone, and `failOnDataLoss` is true.
+    """
     if options.starting_timestamp is not None:
         return {stream: client.at_time(stream, options.starting_timestamp) for stream in streams}
     wanted = default if options.starting is None else options.starting
     if isinstance(wanted, int):
         return at(client, streams, wanted)
-    return resolved(client, "startingOffsets", wanted, streams, EARLIEST)
+    given = resolved(client, "startingOffsets", wanted, streams, EARLIEST)
+    return checked(client, options, given)
 
 
 def end_of(client: Client, options: SourceOptions, streams: list[str]) -> Offsets:

@@ -16,17 +16,20 @@ KEPT: Final = 32 << 20
 
 @cache
 def prepare() -> None:
-    """Sets up the process, the first time that it is called there."""
-    spare_collector()
+    """Sets up a process that reads, the first time that it is called there."""
+    # By far most of what else a read would load further on.
+    import pyarrow.compute  # noqa: F401
+
+    gc.freeze()
     keep_memory()
 
 
+@cache
 def spare_collector() -> None:
-    """Takes what is loaded by now out of the garbage collector's sight.
+    """Takes what is loaded by now out of the garbage collector's sight, the first time that it is called.
 
-    Spark's workers collect garbage after each task, and go through all modules for it: some 30 ms.
+    Spark's Python processes collect garbage after each task, and go through all modules for it: some 30 ms.
     """
-    gc.collect()
     gc.freeze()
 
 

@@ -25,7 +25,7 @@ from pyspark_vmq.offsets import EARLIEST, LATEST, Offsets, from_checkpoint, to_c
 from pyspark_vmq.options import SourceOptions, sink_options, source_options
 from pyspark_vmq.planning import Range, falls_back, limited, ranges_between, tasks_of
 from pyspark_vmq.positions import at, checked, end_of, start_of, streams_to_read
-from pyspark_vmq.process import prepare
+from pyspark_vmq.process import spare_collector
 from pyspark_vmq.reading import Task, read_task
 from pyspark_vmq.schema import DDL, projection
 from pyspark_vmq.writing import BatchWriter, StreamWriter
@@ -49,10 +49,11 @@ class DefaultSource(DataSource):
         return "vmq"
 
     def schema(self) -> str:
+        spare_collector()
         return DDL
 
     def reader(self, schema: "StructType") -> "Reader":
-        prepare()
+        spare_collector()
         return Reader(source_options(self.options, "batch"), projection(schema))
 
     def streamReader(self, schema: "StructType") -> "StreamReader":
@@ -89,7 +90,7 @@ class Reader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         client = client_of(self.options.connection)
         streams = streams_to_read(client, self.options)
-        start = checked(client, self.options, start_of(client, self.options, streams, EARLIEST))
+        start = start_of(client, self.options, streams, EARLIEST)
         return deal(ranges_between(start, end_of(client, self.options, streams)), self.options)
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
@@ -113,9 +114,7 @@ class StreamReader(Carrying, DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def initialOffset(self) -> dict[str, Any]:
         client = self.client()
-        return to_checkpoint(
-            checked(client, self.options, start_of(client, self.options, self.streams, LATEST))
-        )
+        return to_checkpoint(start_of(client, self.options, self.streams, LATEST))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         most = self.options.max_offsets

@@ -117,7 +117,7 @@ class Bridge:
 
                 await relay.run(greet)
         finally:
-            remote.close()
+            await remote.close()
 
     def _open_session(self) -> AbstractAsyncContextManager[BridgeSession]:
         config = self._config

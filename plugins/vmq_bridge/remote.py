@@ -25,6 +25,8 @@ REFUSALS: Final = {
 _PACKET_ID: Final = 0xFFFF
 #: Filters in one SUBSCRIBE.
 _AT_A_TIME: Final = 50
+#: Seconds that the far broker has to take what is unsent when a connection ends.
+_FAREWELL: Final = 1.0
 
 
 class ConnectionRefused(ConnectionError):  # noqa: N818 - what a CONNACK says
@@ -176,11 +178,21 @@ class Remote:
             if not self._heard:
                 raise ConnectionError(f"it has been silent for {self._keepalive} s")
 
-    def close(self) -> None:
-        """Ends the connection in good order, as far as that takes no time."""
+    async def close(self) -> None:
+        """Ends the connection in good order, or in the end without; returns when the socket is closed.
+
+        A far broker that has stalled would keep it, and what it does not take, for ever.
+        """
         if not self._writer.is_closing():
             self._writer.write(packets.DISCONNECT_BYTES)
             self._writer.close()
+        lost = asyncio.ensure_future(self._writer.wait_closed())
+        try:
+            await asyncio.wait({lost}, timeout=_FAREWELL)
+        finally:
+            if not lost.done():
+                self.abort()
+        await asyncio.gather(lost, return_exceptions=True)
 
     def abort(self) -> None:
         """Ends the connection now."""

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -26,21 +27,41 @@ def test_importing_the_package_is_light() -> None:
 IMPORT_ALL = """
 import importlib, pkgutil, sys
 ours = sys.argv[1:]
-for package in map(importlib.import_module, ours):
-    for each in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-        if not each.name.endswith("__main__"):
-            try:
-                importlib.import_module(each.name)
-            except ModuleNotFoundError as error:  # a library that vmq runs without
-                if error.name.split(".")[0] in ours:
-                    raise
+def load(name):
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:  # a library that vmq runs without
+        if error.name.split(".")[0] in ours:
+            raise
+for package in ours:
+    if module := load(package):
+        for each in pkgutil.walk_packages(module.__path__, package + ".", onerror=load):
+            if not each.name.endswith("__main__"):
+                load(each.name)
 """
 
 
-def test_every_module_can_be_imported() -> None:
+def our_packages() -> list[str]:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
-    packages = project["tool"]["importlinter"]["root_packages"]
+    packages: list[str] = project["tool"]["importlinter"]["root_packages"]
     assert "vmq" in packages
+    return packages
+
+
+def test_every_package_says_its_types_and_setuptools_finds_every_folder() -> None:
+    for package in our_packages():
+        spec = find_spec(package)
+        assert spec is not None, package
+        assert spec.origin is not None, package
+        folder = Path(spec.origin).parent
+        assert (folder / "py.typed").is_file()
+        # The rule in pyproject.toml takes folders with an __init__.py.
+        folders = {path.parent for path in folder.rglob("*.py")}
+        assert [each for each in folders if not (each / "__init__.py").is_file()] == []
+
+
+def test_every_module_can_be_imported() -> None:
+    packages = our_packages()
     subprocess.run([sys.executable, "-c", IMPORT_ALL, *packages], check=True, timeout=60)
 
 

@@ -43,8 +43,6 @@ class Subscriber:
         #: Packet ids of QoS 2 messages received and not released [MQTT-4.3.3-2].
         self.received: PacketIds | None = None
         self.received_is_stored = False
-        #: Those of them from before a crash, maybe, of which the streams may not have the message.
-        self.doubtful: PacketIds | None = None
         #: The user whose durable session it is, "" if that is a client without user name; None: nobody knows yet.
         self.owner: str | None = None
 
@@ -64,11 +62,17 @@ class Subscriber:
             store = core.store
             if self.received_is_stored and store is not None:
                 received.update(store.load_received(self.queue.session))
-                if core.find_taps is not None:
-                    self.doubtful = PacketIds()
-                    self.doubtful.update(received)
                 self.received_is_stored = False
         return received
+
+    def known_ids(self, core: Core) -> list[int]:
+        """Those of them whose messages need not come again: no stream lacks them."""
+        received = self.received_ids(core).sorted()
+        receipts = core.receipts
+        if receipts is None:
+            return received
+        session = self.queue.session
+        return [packet_id for packet_id in received if not receipts.lacks(session, packet_id)]
 
 
 class Registry:
@@ -432,8 +436,20 @@ class Registry:
             self.routes.keep(route)
         return route
 
-    def tap(self, route: Route, message: Message, client_id: str) -> int:
+    def tap(
+        self,
+        route: Route,
+        message: Message,
+        client_id: str,
+        names: frozenset[str] | None = None,
+    ) -> int:
         """Hands a message to the streams that keep its topic, before it is handed on.
+
+        Args:
+            route: its topic's.
+            message: the message.
+            client_id: its publisher's.
+            names: of the streams that lack it; None: it is new to all.
 
         Returns:
             The commit of the streams that an acknowledgement has to wait for; 0 if none.
@@ -444,15 +460,18 @@ class Registry:
         self.core.feeds_streams = True
         now = int(self.core.wall_clock() * 1_000_000)
         commit = 0
-        if message.qos and len(route.taps) > 1:
+        taps = route.taps
+        if names is not None:
+            taps = [tap for tap in taps if tap.name in names]
+        if message.qos and len(taps) > 1:
             # All or none: a message that comes again must not be twice in some of the streams. Twice,
             # since making room for one may take away the room of another, though only once.
             for _ in (1, 2):
-                for tap in route.taps:
+                for tap in taps:
                     if not tap.has_room(route.topic, message.payload, client_id):
                         tap.refuse(message.qos, 1)
                         raise StoreError("a stream cannot write")
-        for tap in route.taps:
+        for tap in taps:
             number: int = tap.append(
                 route.topic, message.payload, message.qos, message.retain, client_id, now
             )

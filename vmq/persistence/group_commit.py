@@ -56,6 +56,8 @@ class Committer:
         self.on_stored: Callable[[int], None] | None = None
         #: The last commit that is done.
         self.stored: int = 0
+        #: Called when a commit is done, and when one failed.
+        self.after: list[Callable[[], None]] = []
         #: Called before each fsync, in its thread: what must not be behind the store after a loss of power is synced.
         self.before_sync: list[Callable[[], None]] = []
         #: How long writes took, those that failed included.
@@ -147,6 +149,8 @@ class Committer:
             self.stored = number
             if store.dirty:  # first of all: whatever is told of this one, there is a next
                 self.schedule()
+            for each in self.after:
+                each()
             if self.on_stored is None:
                 core.outbox.release(number)
             else:
@@ -232,6 +236,8 @@ class Committer:
         store.failing = True
         # Set before anybody is cut off: what the ends of their sessions write waits for it, too.
         self.handle = self.loop.call_later(RETRY_AFTER, self.commit)
+        for each in self.after:
+            each()
         core.outbox.fail("the store cannot write [MQTT-4.8.0-2]")
         core.outbox.flush()
 

@@ -20,6 +20,7 @@ from vmq.mqtt.message import Message, Sourced
 from vmq.mqtt.packet_ids import PacketIds
 from vmq.mqtt.packets import LEVEL_3_1, LEVEL_3_1_1, MAX_REMAINING_LENGTH, ProtocolError
 from vmq.protocol.refusals import SPLIT, tell_of_publish, tell_of_split
+from vmq.store.store import StoreError
 
 #: Topics of one session whose verdict is kept; beyond that all are asked about anew.
 KEPT_TOPICS: Final = 1024
@@ -230,14 +231,12 @@ class Publisher:
         return subscriber.received_ids(self.core)
 
     def is_doubtful(self, packet_id: int) -> bool:
-        """Whether the streams may lack a message that sessions have.
-
-        Its id came out of the store at the start. The broker may have ended when the store had
-        committed and the streams had not.
-        """
-        subscriber = self.subscriber
-        assert subscriber is not None
-        return subscriber.doubtful is not None and packet_id in subscriber.doubtful
+        """Whether a stream lacks a message that sessions have: the broker ended between its commits and the store's."""
+        receipts = self.core.receipts
+        if receipts is None:
+            return False
+        lacks: bool = receipts.lacks(self.queue_of().session, packet_id)
+        return lacks
 
     def wait_for_all(self) -> None:
         """The answer to a message sent again waits for what the first one may still wait for."""
@@ -287,7 +286,7 @@ class Publisher:
         if not hooks.in_publish_path:
             if message.qos == 0:
                 if route.taps:
-                    self.tap(self.registry, route, message, 0)
+                    self.tap(self.registry, route, message, 0, 0)
                 self.registry.publish(route, message, self.options.shared_subscription_policy)
                 return
             self.publish_unasked(route, message, packet_id)
@@ -316,7 +315,7 @@ class Publisher:
         qos = message.qos
         store = self.core.store
         if route.taps:
-            self.tap(self.registry, route, message, qos)
+            self.tap(self.registry, route, message, qos, packet_id)
         if qos == 2 and not self.remember(packet_id):
             self.acknowledge(2, packet_id)
             return
@@ -378,7 +377,7 @@ class Publisher:
         What had to be stored is committed before the acknowledgement leaves.
         """
         if route.taps:
-            self.tap(registry, route, message, asked)
+            self.tap(registry, route, message, asked, packet_id)
         if asked == 2 and not self.remember(packet_id):
             self.acknowledge(2, packet_id)
             return
@@ -394,14 +393,31 @@ class Publisher:
         if asked and not self.output.closing:
             self.acknowledge(asked, packet_id)
 
-    def tap(self, registry: Registry, route: Route, message: Message, asked: int) -> None:
+    def tap(
+        self, registry: Registry, route: Route, message: Message, asked: int, packet_id: int
+    ) -> None:
         """Has streams keep the message; an acknowledgement waits until they have it safe.
 
         First of all: what a stream cannot take is not known to anybody, and comes again.
         """
         store = self.core.store
         before = 0 if store is None else store.writes
-        commit = registry.tap(route, message, self.client_id)
+        receipts = self.core.receipts
+        if asked == 2 and receipts is not None and self.queue_of().durable:
+            if store is not None and store.failing:
+                raise StoreError(store.why_refused())  # a crash would leave it to the streams alone
+            came_before = packet_id in self.received_ids()
+            names: frozenset[str] | None = receipts.begin(
+                self.queue_of().session, packet_id, came_before
+            )
+            try:
+                commit = registry.tap(route, message, self.client_id, names)
+            except Exception:
+                receipts.cancel()
+                raise
+            receipts.end()
+        else:
+            commit = registry.tap(route, message, self.client_id)
         if asked and commit > self.output.stream_barrier:
             self.output.stream_barrier = commit
             self.core.tapped = commit
@@ -416,15 +432,14 @@ class Publisher:
         False: it was delivered before the broker's start, and is new to the streams at most.
         """
         received = self.received_ids()
+        queue = self.queue_of()
+        store = self.core.store
         if packet_id in received:
-            subscriber = self.subscriber
-            if subscriber is not None and subscriber.doubtful is not None:
-                subscriber.doubtful.discard(packet_id)
+            if self.core.receipts is not None:
+                self.core.receipts.forget(queue.session, packet_id)
             self.wait_for_all()
             return False
         received.add(packet_id)
-        queue = self.queue_of()
-        store = self.core.store
         if queue.durable and store is not None:
             store.put_received(queue.session, packet_id)
             self.output.barrier = store.barrier()
@@ -455,8 +470,8 @@ class Publisher:
         received = subscriber.received_ids(self.core)
         if packet_id in received:
             received.discard(packet_id)
-            if subscriber.doubtful is not None:
-                subscriber.doubtful.discard(packet_id)
+            if self.core.receipts is not None:
+                self.core.receipts.forget(subscriber.queue.session, packet_id)
             store = self.core.store
             if subscriber.queue.durable and store is not None:
                 store.remove_received(subscriber.queue.session, packet_id)

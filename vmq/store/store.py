@@ -22,6 +22,9 @@ Records, by the first byte of their key (integers are big-endian, so that keys s
     g session               -> where it begins, what is deleted     session ended, records to delete; see `end_session`
     b                       -> bytes (8)                            what the messages of all sessions have
     b session               -> bytes (8)                            what those of one have, about
+    y life number           -> receipts: what streams may lack of QoS 2 (`vmq.streams.serving.receipts`)
+    y                       ->                                      receipts are kept
+    z session packet id     -> names of the streams that lack that message; empty: all may
     p query                 -> batch (8), messages published of it (8)      a sink's batch under way
     l                       -> random name of this store (8), life of the broker as a node (8)
     l alone                 ->                                      the broker ran without other nodes since

@@ -33,7 +33,7 @@ from vmq.store.store import (
 )
 
 #: The first bytes of vmq's keys.
-KINDS: Final = b"abcdefghiklmnopqrstuvwx"
+KINDS: Final = b"abcdefghiklmnopqrstuvwxyz"
 
 #: Every flag that an entry may have, and its QoS.
 ENTRY_FLAGS: Final = 127
@@ -178,6 +178,7 @@ class Walk:
         self.subscriptions()
         self.received()
         self.retained()
+        self.receipts()
         self.progress_of_sinks()
         self.sizes()
         self.lanes()
@@ -342,6 +343,15 @@ class Walk:
         else:
             self.has_session(key, "ends of lines of records")
         return True
+
+    def receipts(self) -> None:
+        """Receipts that streams may lack; a record that says nothing is of no use to anybody."""
+        for key, value in self.records(prefix=b"y"):
+            if len(key) not in (1, 17) or (len(key) == 1) != (value == b""):
+                self.found_malformed("ill-formed receipts", key)
+        for key, value in self.records(prefix=b"z"):
+            if len(key) != 11 or (value and has_flaw(decode_client_id, value.replace(b"\0", b"/"))):
+                self.found_malformed("ill-formed records of what streams lack", key)
 
     def progress_of_sinks(self) -> None:
         for key, value in self.records(prefix=b"p"):
@@ -578,7 +588,7 @@ def show(key: bytes) -> str:
         return f"session {number}, place {int.from_bytes(rest, 'big')}"
     if kind == b"u":
         return f"session {number}, filter {rest.decode(errors='replace')!r}"
-    if kind == b"x" and len(key) == 11:
+    if kind in (b"x", b"z") and len(key) == 11:
         return f"session {number}, packet id {int.from_bytes(rest, 'big')}"
     if kind in (b"m", b"c") and len(key) == 9:
         return f"message {number}"

@@ -120,6 +120,10 @@ class Appender:
         gathering = self.only
         if gathering is None:
             gathering = self.choose(topic, client_id)
+        taking = self.commits.taking
+        if taking.receipt:
+            gathering.receipts.append((len(gathering.topics), taking.receipt))
+            taking.places.append((self.name, self.partition_of(topic, client_id)))
         if headers:
             gathering.headers[len(gathering.topics)] = headers
         gathering.topics.append(topic)

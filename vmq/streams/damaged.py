@@ -7,7 +7,7 @@ What other nodes of a cluster had acknowledged before they heard of it waits bes
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -118,13 +118,19 @@ class DamagedPartition(Partition):
         """Whether a segment is to be sealed: none is."""
         return False
 
-    def append(self, batch: pa.RecordBatch, newest: int) -> None:
+    def append(
+        self, batch: pa.RecordBatch, newest: int, receipts: Sequence[tuple[int, str]] = ()
+    ) -> None:
         """Has rows wait that must not be lost; whoever may be refused is (`vmq.streams.appender`).
 
         Raises:
             OSError: the disk.
         """
-        self.parking.log().append(batch, newest)
+        self.parking.log().append(batch, newest, receipts)
+
+    def last_receipt(self) -> str:
+        """Of none of its messages is it known that it is there."""
+        return ""
 
     def begin_at(self, base: int, is_copy: bool) -> None:
         """It begins and ends where it does."""

@@ -29,6 +29,7 @@ from pyspark_vmq.schema import COLUMNS
 from tests.vmq.streams.flight_support import FACES, Running, act, code_of, serving
 from tests.vmq.streams.support import make, options, put, row
 from tests.vmq.support import RAM
+from vmq.streams.flight import far
 from vmq.streams.flight.far import FarCursor, FarLog, locate
 from vmq.streams.flight.get import batches_of
 from vmq.streams.flight.service import StreamServer
@@ -51,15 +52,18 @@ class Near:
         self.gets = 0
         self.asked: list[int] = []
         self.alter: Callable[[dict[str, Any]], None] = lambda _spot: None
+        self.alter_further: Callable[[dict[str, Any]], None] = lambda _spot: None
 
     def file(self, ticket: Mapping[str, Any]) -> Iterator[tuple[Near, dict[str, Any]]]:
         if self.has_files:
             self.asked.append(ticket["start"])
             with translated():
-                found = locate(self.partition, ticket["start"])
+                found = locate(self.partition, ticket["start"], ticket["end"])
             told = json.loads(msgspec.json.encode(found))
             if told["spot"] is not None:
                 self.alter(told["spot"])
+            for spot in told["further"]:
+                self.alter_further(spot)
             yield self, told
 
     def read(self, ticket: Mapping[str, Any]) -> Iterator[tuple[pa.RecordBatch, dict[str, int]]]:
@@ -200,13 +204,28 @@ def offsets(found: Sequence[pa.RecordBatch]) -> list[int]:
     return [each["offset"] for each in rows(found)]
 
 
-def test_a_segment_is_asked_for_once_and_only_what_is_published_is_read(
+@pytest.mark.parametrize(
+    ("named", "enough", "asked"),
+    [
+        (16, 1 << 20, [3]),
+        (3, 1 << 20, [3, 30]),
+        (1, 1 << 20, [3, 10, 20, 30]),
+        (16, 0, [3, 10, 20, 30]),
+    ],
+)
+def test_some_segments_are_asked_for_at_once_and_only_what_is_published_is_read(
     partition: Partition,
+    monkeypatch: pytest.MonkeyPatch,
+    named: int,
+    enough: int,
+    asked: list[int],
 ) -> None:
+    monkeypatch.setattr(far, "MOST_SPOTS", named)
+    monkeypatch.setattr(far, "MOST_BYTES", enough)
     put(partition, [row(35)], publish=False)
     near = Near(partition)
     assert offsets(list(reading(near, 3, 35))) == list(range(3, 35))
-    assert near.asked == [3, 10, 20, 30]
+    assert near.asked == asked
     assert near.gets == 0
     with pytest.raises(DataLossError, match=r"offset 36 .* accepted: 3 to 35"):
         list(reading(near, 3, 36))
@@ -217,6 +236,7 @@ def test_what_the_retention_takes_under_a_reader_is_read_to_its_end(
     partition: Partition, way: SourceOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local, "BATCH_ROWS", 1)
+    monkeypatch.setattr(far, "MOST_SPOTS", 1)
     for loses in (True, False):
         found = reading(Near(partition), 0, 35, replace(way, fail_on_data_loss=loses))
         first = next(found)
@@ -231,9 +251,76 @@ def test_what_the_retention_takes_under_a_reader_is_read_to_its_end(
         partition.sealed = gone + kept[2:]
 
 
-def test_a_segment_that_is_merged_after_the_answer_is_asked_for_again(
-    partition: Partition,
+def test_what_was_named_is_read_whatever_happens_to_it_meanwhile(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Merged, deleted, written to: all its files are open before the first row comes."""
+    monkeypatch.setattr(local, "BATCH_ROWS", 1)
+    near = Near(partition)
+    found = reading(near, 0, 35)
+    first = next(found)
+    put(partition, [row(35)])
+    while partition.unmerged:
+        assert merge(partition, partition.unmerged.pop())
+    partition.gone = True
+    assert [each.base for each in partition.retain()] == [0, 10, 20]
+    assert offsets([first, *found]) == list(range(35))
+    assert (near.asked, near.gets) == ([0], 0)
+
+
+def test_nothing_is_said_of_segments_behind_the_end_that_is_wanted(partition: Partition) -> None:
+    def named(start: int, until: int | None) -> list[int]:
+        return [each.first for each in locate(partition, start, until).further]
+
+    assert named(3, 35) == [10, 20, 30]
+    assert named(3, 21) == [10, 20]
+    assert named(3, 20) == [10]
+    assert named(3, 10) == named(3, None) == named(33, 35) == named(35, 35) == []
+
+
+@pytest.mark.parametrize("partly", [False, True])
+def test_further_segments_that_cannot_be_had_are_asked_for_where_they_come(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch, partly: bool
+) -> None:
+    """By the broker, which cannot open one, or by the reader, who finds another file."""
+    near = Near(partition)
+    if partly:
+        near.alter_further = lambda spot: spot.update(inode=spot["inode"] + (spot["first"] > 10))
+    else:
+        path = partition.sealed[2].path
+        there = os.open
+
+        def refusing(name: Any, *given: Any) -> int:
+            if name == path and len(near.asked) == 1:
+                raise OSError(24, "Too many open files")
+            return there(name, *given)
+
+        monkeypatch.setattr(os, "open", refusing)
+    assert offsets(list(reading(near, 0, 35))) == list(range(35))
+    assert (near.asked, near.gets, near.has_files) == ([0, 20, 30] if partly else [0, 20], 0, True)
+
+
+def test_a_broker_that_names_one_segment_is_asked_for_each(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of older versions do."""
+    near = Near(partition)
+    there = near.file
+
+    def older(ticket: Mapping[str, Any]) -> Iterator[tuple[Near, dict[str, Any]]]:
+        for owner, told in there(ticket):
+            del told["further"]
+            yield owner, told
+
+    monkeypatch.setattr(near, "file", older)
+    assert offsets(list(reading(near, 0, 35))) == list(range(35))
+    assert (near.asked, near.gets) == ([0, 10, 20, 30], 0)
+
+
+def test_a_segment_that_is_merged_after_the_answer_is_asked_for_again(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(far, "MOST_SPOTS", 1)
     near = Near(partition)
 
     def merged(spot: dict[str, Any]) -> None:

@@ -11,7 +11,15 @@ from typing import Any
 import msgspec
 import pytest
 from vmq_bridge import BridgePlugin, BridgesConfig
-from vmq_bridge.packets import PUBACK, PUBLISH, Packet, answer, publish, read_packet
+from vmq_bridge.packets import (
+    DISCONNECT_BYTES,
+    PUBACK,
+    PUBLISH,
+    Packet,
+    answer,
+    publish,
+    read_packet,
+)
 from vmq_hooks import Message, SubscriberId
 from vmq_hooks.testing import FakeBroker, Published
 
@@ -227,6 +235,34 @@ async def test_a_silent_far_broker_is_left(tmp_path: Path, heard: asyncio.Queue[
     async with far_broker(serve) as port, FakeBroker(tmp_path) as broker:
         await BridgePlugin().start(broker, config(f"mqtt://127.0.0.1:{port}", keepalive=1))
         await heard_line(heard, "it has been silent for 1 s")
+
+
+async def test_a_stalled_far_broker_keeps_no_connection(
+    tmp_path: Path, heard: asyncio.Queue[str]
+) -> None:
+    connections = 0
+    came: asyncio.Queue[bytes] = asyncio.Queue()
+    is_back = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        number = connections
+        await accept(reader, writer)
+        if number == 1:
+            await is_back.wait()  # and reads nothing
+            came.put_nowait(await reader.read())
+        elif number == 2:
+            is_back.set()
+            await reader.read()
+
+    async with far_broker(serve) as port, FakeBroker(tmp_path) as broker:
+        await BridgePlugin().start(broker, config(f"mqtt://127.0.0.1:{port}", keepalive=1))
+        await heard_line(heard, "connected")
+        for _ in range(20):  # more than the system keeps for a connection
+            broker.bridges[OURS].deliver(Message("o/1", bytes(1 << 20), 1))
+        async with asyncio.timeout(TIMEOUT):
+            assert not (await came.get()).endswith(DISCONNECT_BYTES), "which was last in the line"
 
 
 async def test_nothing_is_acknowledged_before_our_broker_has_it(

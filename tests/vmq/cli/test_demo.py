@@ -20,8 +20,8 @@ def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     ("arguments", "said"),
     [
         (("--window", "soon"), "--window: 'soon' is no duration"),
-        (("--devices", "1"), "'--devices': Input should be greater"),
-        (("--seconds", "-1"), "'--seconds': Input should be greater"),
+        (("--devices", "1"), "Invalid value for '--devices'"),
+        (("--seconds", "-1"), "Invalid value for '--seconds'"),
     ],
 )
 def test_wrong_options_are_named(

@@ -132,11 +132,18 @@ def kept(brokers: list[Broker], name: str) -> int:
     return sum(each.end - each.earliest for partitions in found for each in partitions)
 
 
-def strays(broker: Broker, name: str) -> int:
-    """The messages in a node's logs whose partitions are others'."""
-    own = clustering(broker).node.name
-    found = zip(stream(broker, name).partitions, owners(broker, name), strict=True)
-    return sum(each.end - each.earliest for each, owner in found if owner != own)
+def settled(brokers: list[Broker], name: str, count: int) -> bool:
+    """Whether so many messages are in a stream's logs on all nodes, and none is on its way to another node.
+
+    What is on its way is in two logs for a while: the one of them is a copy that no reader is shown.
+    """
+    return kept(brokers, name) >= count and not any(map(is_giving, brokers))
+
+
+def is_giving(broker: Broker) -> bool:
+    """Whether a node gives rows to another, or is about to."""
+    handover = clustering(broker).streams.handover
+    return handover is not None and (handover._task is not None or handover._has_any())
 
 
 TOPICS = [f"x/{number}" for number in range(24)]

@@ -243,7 +243,12 @@ ENTRY = b"\1\0\0\0\1tx"
 DAMAGE = (
     # (records, part of the problem, counts after the repair)
     ([(b"v", None)], "the format record is missing", WHOLE),
-    ([(b"zz", b"")], "records of an unknown kind: 1 (first: key b'zz')", WHOLE),
+    ([(b"~z", b"")], "records of an unknown kind: 1 (first: key b'~z')", WHOLE),
+    ([(b"y" + number(1), b"")], "ill-formed receipts: 1", WHOLE),
+    ([(b"y" + number(1) + number(2), b"")], "ill-formed receipts: 1", WHOLE),
+    ([(b"y", b"x")], "ill-formed receipts: 1", WHOLE),
+    ([(b"zz", b"")], "ill-formed records of what streams lack: 1 (first: key b'zz')", WHOLE),
+    ([(b"z" + number(1) + b"\0\7", b"\xff")], "ill-formed records of what streams lack: 1", WHOLE),
     ([(b"vv", b"")], "records of an unknown kind", WHOLE),
     ([(b"s\xff", number(8) * 2)], "ill-formed session records", WHOLE),
     ([(b"s", number(8) * 2)], "ill-formed session records", WHOLE),

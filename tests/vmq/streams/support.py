@@ -1,5 +1,6 @@
 """Rows, partitions and what a list knows of them: the naive twin of the log."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,13 @@ def batch_of(rows: list[Row]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=STORED)
 
 
-def put(partition: Partition, rows: list[Row], publish: bool = True) -> None:
-    partition.append(batch_of(rows), max(each["timestamp"] for each in rows))
+def put(
+    partition: Partition,
+    rows: list[Row],
+    publish: bool = True,
+    receipts: Sequence[tuple[int, str]] = (),
+) -> None:
+    partition.append(batch_of(rows), max(each["timestamp"] for each in rows), receipts)
     if publish:
         partition.publish()
 

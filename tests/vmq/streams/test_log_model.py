@@ -34,6 +34,7 @@ class LogModel(RuleBasedStateMachine):
         }
         self.partition = make(Path(self.folder.name), self.clock, **self.options)
         self.rows: list[Row] = []
+        self.life = self.receipts = 0
         self.cursors: list[Cursor] = []
 
     def more(self, count: int, topic: str) -> list[Row]:
@@ -47,9 +48,26 @@ class LogModel(RuleBasedStateMachine):
         put(self.partition, rows)
         self.rows += rows
 
+    def receipt(self, number: int) -> str:
+        return f"{self.life:016x}{number:020}"
+
+    @rule(count=st.integers(1, 30))
+    def append_with_receipts(self, count: int) -> None:
+        rows = self.more(count, "a/r")
+        first = self.receipts + 1
+        put(
+            self.partition,
+            rows,
+            True,
+            [(each, self.receipt(first + each)) for each in range(count)],
+        )
+        self.rows += rows
+        self.receipts += count
+
     @rule(count=st.integers(1, 5))
     def append_in_vain(self, count: int) -> None:
-        put(self.partition, self.more(count, "x"), publish=False)
+        given = [(0, self.receipt(self.receipts + 1))]
+        put(self.partition, self.more(count, "x"), False, given)
         self.partition.rollback()
 
     @rule(seconds=st.sampled_from([-5, 1, 3600, 90_000]))
@@ -81,6 +99,10 @@ class LogModel(RuleBasedStateMachine):
         self.close_cursors()
         self.partition.close()
         self.partition = make(Path(self.folder.name), self.clock, **self.options)
+        if self.receipts and self.partition.earliest < self.partition.end:
+            assert self.partition.last_receipt() == self.receipt(self.receipts)
+        self.life += 1
+        self.receipts = 0
 
     def far(self, start: int) -> FarLog:
         """The partition, as another process sees it that begins to read now."""

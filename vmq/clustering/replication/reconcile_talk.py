@@ -134,7 +134,7 @@ class Settling:
         if subscriber is None or origin is None or not self._may_tell(subscriber, origin):
             return found
         session = subscriber.queue.session
-        received = sorted(subscriber.received_ids(self._core))
+        received = subscriber.known_ids(self._core)
         self._ticket += 1
         said = Undone(
             self._ticket, client, found.session, *undone(self._store, session, origin), received

@@ -87,7 +87,10 @@ class Tap:
         number = appender.partition_of(topic, client_id)
         if self._holding.holds(self._name, number):
             given = (topic, [payload], qos, retain, client_id, time)
-            return 0 if self._holding.keep(self, number, *given) else appender.refuse(qos, 1)
+            if not self._holding.keep(self, number, *given):
+                return appender.refuse(qos, 1)
+            appender.commits.taking.held.append(self._name)
+            return 0
         owner = self._places.owner(self._name, number)
         if owner is None:
             return appender.append(topic, payload, qos, retain, client_id, time, headers)

@@ -325,7 +325,7 @@ class Sessions:
         """The ghost's subscriptions, and the QoS 2 packet ids that it received."""
         ghost = self._ghosts[who]
         subscriptions = {name: each.qos for name, each in ghost.subscriptions.items()}
-        return subscriptions, sorted(ghost.received_ids(self._core))
+        return subscriptions, ghost.known_ids(self._core)
 
     def forget_received(self, who: Who) -> None:
         """These packet ids are another node's business now."""

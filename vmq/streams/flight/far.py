@@ -4,10 +4,13 @@ The process that writes says where to read (`locate`), by the rules that its own
 not published are in no answer. Whoever reads opens the file there, and has it open from then on: it may be
 merged or deleted under him. What he cannot do is open it in the moment of the answer, so that names the
 file itself, by device and inode, and another one in its place makes him ask again.
+
+Where devices send one at a time segments are many and small. Who would open many at once is told of those behind the
+first one, too: an answer costs as much time as thousands of rows do.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +23,11 @@ from vmq.streams.log.segment import Header
 
 #: Answers that are out of date when they come, one after the other, before it is given up.
 TRIES: Final = 10
+
+#: Segments that one answer names at most.
+MOST_SPOTS: Final = 16
+#: Bytes of them that are enough: whoever has files open keeps them on the disk.
+MOST_BYTES: Final = 64 << 20
 
 
 class Spot(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,16 +47,25 @@ class Spot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Located(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is of a partition, and where to begin; `spot` is None at its end."""
+    """What there is of a partition, and where to begin; `spot` is None at its end.
+
+    `further`: where to go on behind it, in the order of the segments; perhaps not all.
+    """
 
     start: int
     earliest: int
     end: int
     spot: Spot | None = None
+    further: list[Spot] = []
 
 
-def locate(partition: Log, start: int) -> Located:
+def locate(partition: Log, start: int, until: int | None = None) -> Located:
     """Where an offset of a partition lies.
+
+    Args:
+        partition: the partition.
+        start: the offset.
+        until: up to which offset further segments are wanted, if small ones follow; None = none are.
 
     Raises:
         OutOfRangeError: the partition has no such offset. Its end is one.
@@ -59,20 +76,46 @@ def locate(partition: Log, start: int) -> Located:
         earliest, end = partition.earliest, partition.end
         if start == end:
             return Located(start=start, earliest=earliest, end=end)
-        place = cursor.open()
-        limit, last = cursor.limits(place)
-        file = os.fstat(place.fd)
-        spot = Spot(
-            path=str(place.path.absolute()),
-            device=file.st_dev,
-            inode=file.st_ino,
-            position=cursor.position,
-            first=cursor.first,
-            limit=limit,
-            last=last,
-        )
+        spot = _spot_of(cursor)
+        further = [] if until is None else list(_behind(cursor, spot, until))
+        last = further[-1].last if further else spot.last
         # Rows may have come since: what was found is the truth.
-        return Located(start=start, earliest=earliest, end=max(end, last), spot=spot)
+        return Located(
+            start=start, earliest=earliest, end=max(end, last), spot=spot, further=further
+        )
+
+
+def _spot_of(cursor: Cursor) -> Spot:
+    """Where the offset of a cursor lies."""
+    place = cursor.open()
+    limit, last = cursor.limits(place)
+    file = os.fstat(place.fd)
+    return Spot(
+        path=str(place.path.absolute()),
+        device=file.st_dev,
+        inode=file.st_ino,
+        position=cursor.position,
+        first=cursor.first,
+        limit=limit,
+        last=last,
+    )
+
+
+def _behind(cursor: Cursor, spot: Spot, until: int) -> Iterator[Spot]:
+    """The segments behind one. What is wrong with them concerns who comes there, and asks again."""
+    size = spot.limit
+    until = min(until, cursor.partition.end)
+    for _ in range(1, MOST_SPOTS):
+        if spot.last >= until or size >= MOST_BYTES:
+            return
+        cursor.close()
+        cursor.offset = spot.last
+        try:
+            spot = _spot_of(cursor)
+        except (StreamError, OSError):
+            return
+        size += spot.limit
+        yield spot
 
 
 class FarLog:

@@ -374,9 +374,9 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         return partition, start
 
     def file(self, context: Any, asked: FileQuery) -> Located:
-        """Where the rows of a ticket begin, for a caller that opens the file itself.
+        """Where the rows of a ticket lie, for a caller that opens the files itself.
 
-        It has to run on this machine, and the file's permissions have the last word.
+        It has to run on this machine, and the files' permissions have the last word.
         """
         partition, start = self.begin(context, asked)
         if asked.machine != self.machine:
@@ -384,7 +384,7 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         Projection(asked.columns, asked.filter)  # refuses what a get would refuse
         slot = Slot(self.calls, "reads")
         try:
-            return locate(partition, start)
+            return locate(partition, start, partition.end if asked.end is None else asked.end)
         finally:
             slot.free()
 

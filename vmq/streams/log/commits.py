@@ -30,6 +30,18 @@ STEP: Final = 64 << 10
 EARLY: Final = 1 << 20
 
 
+class Taking:
+    """What is handed to the streams, if it is to be known again after a crash (`vmq.streams.serving.receipts`)."""
+
+    def __init__(self) -> None:
+        #: Its receipt; "": it has none.
+        self.receipt = ""
+        #: The streams that have it in memory, and the numbers of their partitions.
+        self.places: list[tuple[str, int]] = []
+        #: The streams in front of which it waits for their partition's next owner.
+        self.held: list[str] = []
+
+
 class Gatherer(Protocol):
     """An appender, as the commits see it."""
 
@@ -58,6 +70,9 @@ class Commits:
         self.on_committed: Callable[[int], None] = lambda _number: None
         self.on_pressure: Callable[[bool], None] = lambda _on: None
         self.on_failure: Callable[[str | None], None] = lambda _text: None
+        #: Calls what it is given, which hands a commit to the writer, as soon as the commit may be written.
+        self.when_known: Callable[[Callable[[], None]], None] = lambda submit: submit()
+        self.taking = Taking()
         #: The commit that gathers now; the last one that is done.
         self.number = 1
         self.committed = 0
@@ -112,7 +127,8 @@ class Commits:
         number = self.number
         self.number = number + 1
         self.is_writing = True
-        self.writer.submit(Commit(items, partial(self._in_loop, self.finish, number)))
+        commit = Commit(items, partial(self._in_loop, self.finish, number))
+        self.when_known(partial(self.writer.submit, commit))
 
     def finish(self, number: int) -> None:
         """A commit is durable."""

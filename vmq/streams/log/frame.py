@@ -11,6 +11,11 @@ two of them are known only when the message is made: they are written into it af
 CRC-32C covers the whole message, its length prefix and flatbuffer included, with zeros in the place of
 the checksum itself. So a flipped bit is found wherever it is, and no flatbuffer has to be trusted
 or even parsed to find out.
+
+A batch with messages of QoS 2 that are to be known again after a crash names the last of them, under a key of its own
+(`vmq.streams.serving.receipts`):
+
+    receipt: receipt=...
 """
 
 import re
@@ -35,6 +40,7 @@ _MARK: Final = re.compile(
     rb"offset=(\d{20}) rows=(\d{10}) bytes=(\d{12}) time=(\d{20}) body=(\d{12}) crc32c=([0-9a-f]{8})"
 )
 _CRC_LENGTH: Final = 8
+_RECEIPT: Final = re.compile(rb"receipt=([0-9a-f]{16}[0-9]{20})")
 
 
 class BadFrameError(Exception):
@@ -56,6 +62,7 @@ class Frame(NamedTuple):
     body: int
     crc: int
     crc_at: int
+    receipt: str
 
     @property
     def size(self) -> int:
@@ -75,7 +82,12 @@ def write_options(compression: str) -> ipc.IpcWriteOptions:
 
 
 def encode(
-    batch: pa.RecordBatch, offset: int, time: int, schema_size: int, options: ipc.IpcWriteOptions
+    batch: pa.RecordBatch,
+    offset: int,
+    time: int,
+    schema_size: int,
+    options: ipc.IpcWriteOptions,
+    receipt: str = "",
 ) -> tuple[bytes, memoryview]:
     """A batch as the two parts of its message, head and body.
 
@@ -85,11 +97,13 @@ def encode(
         time: the highest timestamp of the rows, in microseconds.
         schema_size: bytes of the serialized schema, which Arrow writes in front and is cut off here.
         options: of `write_options`.
+        receipt: of the last message among them, or before them, that has one; "" if none has.
     """
     sink = pa.BufferOutputStream()
     with ipc.RecordBatchStreamWriter(sink, batch.schema, options=options) as writer:
         mark = _FORM.format(offset, batch.num_rows, batch.nbytes, time, 0, 0)
-        writer.write_batch(batch, custom_metadata={"vmq": mark})
+        custom = {"vmq": mark, "receipt": "receipt=" + receipt} if receipt else {"vmq": mark}
+        writer.write_batch(batch, custom_metadata=custom)
     view = memoryview(sink.getvalue()).cast("B")[schema_size : -len(END)]
     length = 8 + int.from_bytes(view[4:8], "little")
     head, body = bytearray(view[:length]), view[length:]
@@ -137,7 +151,10 @@ def parse(view: memoryview, position: int) -> Frame | None:
     offset, rows, nbytes, time, body = (int(part) for part in mark.groups()[:5])
     if body > LONGEST_BODY:
         raise BadFrameError(f"a message's body cannot have {body} bytes")
-    return Frame(offset, rows, nbytes, time, len(head), body, int(mark[6], 16), mark.start(6))
+    receipt = _RECEIPT.search(head)
+    named = "" if receipt is None else receipt[1].decode()
+    crc, crc_at = int(mark[6], 16), mark.start(6)
+    return Frame(offset, rows, nbytes, time, len(head), body, crc, crc_at, named)
 
 
 def check(view: memoryview, position: int, frame: Frame) -> None:

@@ -26,9 +26,9 @@ _TIME: Final = pa.timestamp("us", tz="UTC")
 
 
 class Gathering:
-    """Columns that grow. `headers` is kept for the rows that have any."""
+    """Columns that grow. `headers` is kept for the rows that have any, `receipts` likewise, in order."""
 
-    __slots__ = ("clients", "flags", "headers", "payloads", "times", "topics")
+    __slots__ = ("clients", "flags", "headers", "payloads", "receipts", "times", "topics")
 
     def __init__(self) -> None:
         self.topics: list[bytes] = []
@@ -37,6 +37,7 @@ class Gathering:
         self.times = array("q")
         self.clients: list[str] = []
         self.headers: dict[int, Headers] = {}
+        self.receipts: list[tuple[int, str]] = []
 
     def add_run(
         self, topic: bytes, payloads: list[bytes], flags: int, client_id: str, time: int

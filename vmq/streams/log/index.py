@@ -30,6 +30,7 @@ class Mark(NamedTuple):
     time: int
     frames: int
     entries: int
+    receipt: str
 
 
 class Index:
@@ -48,13 +49,15 @@ class Index:
         self.time = _NO_TIME
         self.first_time = _NO_TIME
         self.frames = 0
+        #: The last one that a batch names, as far as batches were looked at; it is not saved.
+        self.receipt = ""
         #: The small batches of the segment have been merged.
         self.merged = False
         self.offsets = array("q")
         self.positions = array("q")
         self.times = array("q")
 
-    def add(self, offset: int, rows: int, size: int, time: int) -> None:
+    def add(self, offset: int, rows: int, size: int, time: int, receipt: str = "") -> None:
         """Notes a batch of `size` bytes that begins where the index ended."""
         if not self.positions or self.size - self.positions[-1] >= SPACING:
             # Readers in other threads count `offsets`: those come last.
@@ -67,14 +70,15 @@ class Index:
         self.size += size
         self.end = offset + rows
         self.time = max(self.time, time)
+        self.receipt = receipt or self.receipt
 
     def mark(self) -> Mark:
         """Where the index ends now, for `reset`."""
-        return Mark(self.size, self.end, self.time, self.frames, len(self.offsets))
+        return Mark(self.size, self.end, self.time, self.frames, len(self.offsets), self.receipt)
 
     def reset(self, mark: Mark) -> None:
         """Forgets the batches noted since a mark."""
-        self.size, self.end, self.time, self.frames, entries = mark
+        self.size, self.end, self.time, self.frames, entries, self.receipt = mark
         if not self.frames:
             self.first_time = _NO_TIME
         del self.offsets[entries:], self.times[entries:], self.positions[entries:]

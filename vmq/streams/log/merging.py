@@ -101,12 +101,14 @@ def _copy(partition: Partition, run: Sequence[Sealed], work: Path) -> Index:
     header = partition.header
     merged = Index(run[0].base, len(header.raw))
     merged.merged = True
+    receipt = _last_receipt(header, run)
     with work.open("wb") as file:
         file.write(header.raw)
         for batches in _large(partition, run):
             rows = pa.concat_batches(batches)
             newest = pc.max(rows.column("timestamp").cast(pa.int64())).as_py()
-            head, body = encode(rows, merged.end, newest, len(header.raw), partition.write_options)
+            given = (len(header.raw), partition.write_options, receipt)
+            head, body = encode(rows, merged.end, newest, *given)
             file.write(head)
             file.write(body)
             merged.add(merged.end, rows.num_rows, len(head) + len(body), newest)
@@ -115,6 +117,16 @@ def _copy(partition: Partition, run: Sequence[Sealed], work: Path) -> Index:
         os.fsync(file.fileno())
     assert merged.end == run[-1].end
     return merged
+
+
+def _last_receipt(header: Header, run: Sequence[Sealed]) -> str:
+    """What the batches of a run name last: the copy takes their place in one step, and is never there in part."""
+    for sealed in reversed(run):
+        with sealed.path.open("rb") as source:
+            found = examine(source.fileno(), sealed.path, sealed.base, header).receipt
+        if found:
+            return found
+    return ""
 
 
 def _large(partition: Partition, run: Sequence[Sealed]) -> Iterator[list[pa.RecordBatch]]:

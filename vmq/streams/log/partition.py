@@ -23,7 +23,7 @@ from vmq.streams.log.checkpoint import Checkpoint, CheckpointFile
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.frame import END, encode, write_options
 from vmq.streams.log.index import Index
-from vmq.streams.log.recovery import recover_active, recover_sealed
+from vmq.streams.log.recovery import examine, recover_active, recover_sealed
 from vmq.streams.log.segment import SUFFIX, Header, file_name, index_path
 
 log = logging.getLogger("vmq.streams")
@@ -217,12 +217,15 @@ class Partition:
 
     # Writing: one thread
 
-    def append(self, batch: pa.RecordBatch, newest: int) -> None:
+    def append(
+        self, batch: pa.RecordBatch, newest: int, receipts: Sequence[tuple[int, str]] = ()
+    ) -> None:
         """Writes rows behind the last; nobody sees them before `publish`, which comes before the next call.
 
         Args:
             batch: rows of the stored columns.
             newest: their highest timestamp, in microseconds.
+            receipts: those of the rows that have one, by the row's number, in order.
 
         Raises:
             OSError: the disk, for example when it is full. Call `rollback` then.
@@ -231,11 +234,18 @@ class Partition:
             self.roll()
         schema_size = len(self.header.raw)
         batch = batch.replace_schema_metadata(self.header.schema.metadata)
+        last = done = 0
         for piece in pieces(batch):
             index = self.active.index
-            head, body = encode(piece, index.end, newest, schema_size, self.write_options)
+            # The first batch of a segment names that of the segments before it.
+            receipt = "" if index.frames else index.receipt
+            done += piece.num_rows
+            while last < len(receipts) and receipts[last][0] < done:
+                receipt = receipts[last][1]
+                last += 1
+            head, body = encode(piece, index.end, newest, schema_size, self.write_options, receipt)
             self.active.write((head, body))
-            index.add(index.end, piece.num_rows, len(head) + len(body), newest)
+            index.add(index.end, piece.num_rows, len(head) + len(body), newest, receipt)
 
     def is_due(self, size: int = 0) -> bool:
         """Whether the active segment is to be sealed before more is written."""
@@ -292,6 +302,7 @@ class Partition:
             with suppress(OSError):
                 os.ftruncate(active.fd, size)
             raise
+        fresh.index.receipt = index.receipt
         with suppress(OSError):
             index.save(index_path(active.path))
         sealed = sealed_of(active.path, index)
@@ -381,6 +392,20 @@ class Partition:
     def size(self) -> int:
         """Bytes of the segments."""
         return sum(each.size for each in self.sealed) + self.visible
+
+    def last_receipt(self) -> str:
+        """That of the last message that has one; "" if it is not known of any. For whoever just opened it.
+
+        Raises:
+            DamagedError: the last segment with rows is not what was written.
+            OSError: the disk.
+        """
+        index = self.active.index
+        if index.receipt or index.frames or not self.sealed:
+            return index.receipt
+        last = self.sealed[-1]
+        with last.path.open("rb") as file:
+            return examine(file.fileno(), last.path, last.base, self.header).receipt
 
     def sync_behind(self) -> None:
         """Brings to disk what is shown, where the stream's acks do not ask for it: less is lost with the power."""

@@ -38,6 +38,8 @@ class Item:
         self.keys = keys
         self.newest = 0
         self.left_out = 0
+        #: Of the rows that have one (`Partition.append`).
+        self.receipts = rows.receipts if isinstance(rows, Gathering) else []
         #: Where a copy of a partition begins that these are the first rows of; -1: they go on with what is there.
         self.first = -1
         #: The copy counts for nothing yet.
@@ -48,6 +50,9 @@ class Item:
         if isinstance(self.rows, Gathering):
             self.newest = max(0, self.rows.newest())
             self.rows, self.left_out = self.rows.rows(self.keys)
+            if self.left_out and self.receipts:
+                # Rows have other numbers now; all are there once the last is.
+                self.receipts = [(self.rows.num_rows - 1, self.receipts[-1][1])]
         return self.rows
 
 
@@ -159,7 +164,7 @@ class Writer:
                 if item.first >= 0:
                     partition.begin_at(item.first, item.is_copy)
                 before = partition.active
-                partition.append(item.batch(), item.newest)
+                partition.append(item.batch(), item.newest, item.receipts)
                 sealed += partition.active is not before
             for item in items:
                 if item.partition.options.acks == "fsync":

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from vmq.config.options import Config
 from vmq.core.context import Core
 from vmq.core.registry import Registry
+from vmq.persistence.group_commit import Committer
 from vmq.runtime.errors import StartError
 from vmq.runtime.process import own_folder
 
@@ -31,7 +32,9 @@ def check_libraries() -> None:
         raise StartError(text) from error
 
 
-def open_streaming(core: Core, registry: Registry, config: Config) -> "Streaming":
+def open_streaming(
+    core: Core, registry: Registry, config: Config, committer: Committer | None = None
+) -> "Streaming":
     """Opens the streams of the configuration, and those that only lie in the data directory.
 
     Raises:
@@ -43,7 +46,8 @@ def open_streaming(core: Core, registry: Registry, config: Config) -> "Streaming
 
     try:
         own_folder(folder)
-        return Streaming(core, registry, folder, config.streams, config.broker.stream_scrub_rate)
+        scrub_rate = config.broker.stream_scrub_rate
+        return Streaming(core, registry, folder, config.streams, scrub_rate, committer)
     except StreamError as error:
         raise StartError(str(error)) from error
     except OSError as error:

@@ -15,6 +15,7 @@ from vmq.config.streams import StreamOptions, from_plain
 from vmq.core.context import Core
 from vmq.core.hook_sites import Hooks
 from vmq.core.registry import Registry
+from vmq.persistence.group_commit import Committer
 from vmq.runtime.metrics import Family, Sample
 from vmq.streams.catalog import Catalog, Stream
 from vmq.streams.damaged import ADVICE
@@ -23,6 +24,7 @@ from vmq.streams.log.errors import StreamError
 from vmq.streams.log.staging import Staging
 from vmq.streams.serving.access import BrokerAccess
 from vmq.streams.serving.listener import FlightListener
+from vmq.streams.serving.receipts import Receipts
 from vmq.streams.serving.sinks import Sinks
 
 log = logging.getLogger("vmq.streams")
@@ -37,6 +39,7 @@ class Streaming:
         folder: where the streams lie.
         declared: those that the configuration names.
         scrub_rate: see `Catalog`.
+        committer: writes the core's store; None: there is none.
 
     Raises:
         StreamError: a stream cannot be used: its folder is taken, or its definition is damaged.
@@ -50,17 +53,21 @@ class Streaming:
         folder: Path,
         declared: Mapping[str, StreamOptions],
         scrub_rate: int,
+        committer: Committer | None = None,
     ) -> None:
         self.core = core
         self.registry = registry
         staging = Staging(folder.with_name("sinks"))
         self.commits = Commits(asyncio.get_running_loop())
-        self.commits.on_committed = core.outbox.release_streams
+        self.commits.on_committed = self.on_committed
         self.commits.on_pressure = self.on_pressure
         self.commits.on_failure = self.on_failure
         self.catalog = Catalog(folder, declared, self.commits, scrub_rate=scrub_rate)
         self.catalog.on_change = self.forget_routes
         core.find_taps = self.catalog.appenders
+        if committer is not None and core.store is not None:
+            core.receipts = Receipts(core.store, committer, self.commits)
+            core.receipts.recover(self.catalog.streams)
         self.forget_routes()
         self.catalog.start()
         self.sinks = Sinks(core, registry, staging, self.catalog)
@@ -119,15 +126,26 @@ class Streaming:
                 await self.commits.wait()
         except TimeoutError:
             log.error("stopped with unwritten messages: the streams cannot write")
+        if self.core.receipts is not None:
+            self.core.receipts.tidy()
 
     async def stop(self) -> None:
         """Writes what is gathered and closes the files. No message comes any more."""
         self.core.find_taps = None
+        if self.core.receipts is not None:
+            self.core.receipts.stop()
+            self.core.receipts = None
         await self.catalog.close()
 
     def forget_routes(self) -> None:
         """Other topics belong to streams than before."""
         self.registry.routes.resize(self.core.options.topic_cache)
+
+    def on_committed(self, number: int) -> None:
+        """What waits for a commit may go on."""
+        if self.core.receipts is not None:
+            self.core.receipts.confirm(number)
+        self.core.outbox.release_streams(number)
 
     def on_pressure(self, on: bool) -> None:
         """The disk falls behind, or has caught up: publishers are not read meanwhile."""

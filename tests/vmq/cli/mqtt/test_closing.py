@@ -18,6 +18,7 @@ from tests.support.authority import Authority
 from tests.support.wire import DISCONNECT, PUBLISH, ConnectionEnded, Packet, Wire
 from tests.vmq.cli.fake_broker import FakeBroker
 from tests.vmq.cli.program import Finished, here
+from vmq.cli.mqtt import client, transport
 from vmq.cli.mqtt.client import Client
 from vmq.cli.mqtt.options import Connection
 from vmq.cli.mqtt.target import Scheme, Target
@@ -78,8 +79,8 @@ def stage(
 
 
 def set_close_timeout(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    for module in ("client", "transport"):
-        monkeypatch.setattr(f"vmq.cli.{module}.CLOSE_TIMEOUT", seconds, raising=False)
+    for module in (client, transport):
+        monkeypatch.setattr(module, "CLOSE_TIMEOUT", seconds)
 
 
 def take_one(broker: FakeBroker) -> None:
@@ -107,7 +108,7 @@ def test_whoever_is_refused_leaves_a_server_that_does_not_close(stage: Stage) ->
 
 
 def test_a_timeout_leaves_no_connection_open(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vmq.cli.mqtt.client.CONNECT_TIMEOUT", 1.0)
+    monkeypatch.setattr(client, "CONNECT_TIMEOUT", 1.0)
     done = stage.pub(say_nothing)
     assert done.code == 1
     assert "no answer" in done.err
@@ -140,15 +141,14 @@ async def publish(
     connection: Connection, accepting: Future[tuple[Wire, Packet]], pool: ThreadPoolExecutor
 ) -> tuple[int, Future[int]]:
     """Sends until the system takes no more, and leaves the rest to `close`; what comes is counted then."""
-    client = Client(connection)
-    await client.open()
+    sender = Client(connection)
+    await sender.open()
     wire, _ = accepting.result()
-    transport = transport_of(client)
     sent = 0
-    while not transport.get_write_buffer_size():
-        await client.send("t", bytes(1 << 14), 0, retain=False)
+    while not transport_of(sender).get_write_buffer_size():
+        await sender.send("t", bytes(1 << 14), 0, retain=False)
         sent += 1
-    closing = asyncio.create_task(client.close())
+    closing = asyncio.create_task(sender.close())
     await asyncio.wait({closing}, timeout=0.1)
     assert not closing.done(), "nobody has read what is unsent"
     reading = pool.submit(count_messages, wire)
@@ -156,11 +156,11 @@ async def publish(
     return sent, reading
 
 
-def transport_of(client: Client) -> asyncio.WriteTransport:
-    writer = client._handler.writer
+def transport_of(sender: Client) -> asyncio.WriteTransport:
+    writer = sender._handler.writer
     stream = writer._protocol if hasattr(writer, "_protocol") else writer._writer
-    transport: asyncio.WriteTransport = stream.transport
-    return transport
+    found: asyncio.WriteTransport = stream.transport
+    return found
 
 
 def count_messages(wire: Wire) -> int:

@@ -25,7 +25,7 @@ from tests.vmq.clustering.stream_nodes import (
     offsets,
     owners,
     read,
-    strays,
+    settled,
     stream,
     total,
     with_streams,
@@ -163,14 +163,7 @@ async def test_a_message_may_come_before_the_news_of_its_stream(
             await until(lambda: knows(b, "fresh") and kept([b], "fresh") > 0)
         late._look_again()
         await until(lambda: agree(a, b, streams=["fresh"]))
-        # What comes to the wrong one is in both logs for a moment: all is to be in its place in one look.
-        await until(
-            lambda: (
-                not strays(a, "fresh")
-                and not strays(b, "fresh")
-                and kept([a, b], "fresh") == len(TOPICS)
-            )
-        )
+        await until(lambda: settled([a, b], "fresh", len(TOPICS)))
         assert await total([a, b], "fresh") == sorted(f"m {each}".encode() for each in TOPICS)
 
 

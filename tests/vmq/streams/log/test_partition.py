@@ -24,7 +24,7 @@ from tests.vmq.streams.support import (
 )
 from vmq.streams.log.partition import BATCH_BYTES, BATCH_ROWS, MANY, SMALL, Partition, pieces
 from vmq.streams.log.schema import STORED
-from vmq.streams.log.segment import index_path
+from vmq.streams.log.segment import index_path, walk
 
 DAY = 86_400
 
@@ -223,6 +223,24 @@ class FullDisk:
         part = data[: self.room]
         self.room -= len(part)
         return self.write(fd, part, offset)
+
+
+def test_the_parts_of_a_large_batch_name_their_own_last_receipts(tmp_path: Path) -> None:
+    """Of a batch that was torn between two of them a receipt must not say more than is there."""
+    partition = make(tmp_path)
+    rows = [row(number, payload=bytes(1 << 20)) for number in range(10)]
+    given = [(number, f"{1:016x}{number + 1:020}") for number in (0, 5, 9)]
+    put(partition, rows, True, given)
+    with partition.active.path.open("rb") as file:
+        start = partition.header.size_in(file.fileno())
+        assert start is not None
+        frames = [each.frame for each in walk(file.fileno(), start, partition.visible, 0)]
+    partition.close()
+    assert len(frames) > 2
+    for frame in frames:
+        known = [receipt for number, receipt in given if number < frame.end]
+        assert frame.receipt in ("", known[-1])
+    assert frames[-1].receipt == given[-1][1]
 
 
 def test_a_full_disk_corrupts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

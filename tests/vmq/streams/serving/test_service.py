@@ -191,32 +191,6 @@ def test_a_message_that_comes_again_waits_for_the_first_ones_commit(
         assert tap.payloads() == [b"x"]
 
 
-def test_what_only_the_store_had_at_a_crash_reaches_the_stream_when_it_comes_again(
-    tap: Tap, tmp_path: Path
-) -> None:
-    with stored_house(tmp_path) as stored:
-        reader = stored.client("reader", clean=False)
-        reader.subscribe(("s/#", 2))
-        client = stored.client("c", clean=False)
-        tapped(stored, tap)
-        client.send(publish_packet("s/a", b"x", qos=2, packet_id=7))
-        stored.commit()  # the stream's never comes
-        stored.restart()
-        after = Tap()
-        tapped(stored, after)
-        again = durable(stored, "c")
-        for _ in (1, 2):
-            again.send(publish_packet("s/a", b"x", qos=2, packet_id=7, dup=True))
-        stored.commit()
-        assert again.take() == []
-        stored.core.outbox.release_streams(1)
-        assert [each.type for each in again.take()] == [PUBREC, PUBREC]
-        assert after.payloads() == [b"x"]
-        stored.patient = False
-        reader = stored.client("reader", clean=False)
-        assert reader.payloads() == [b"x"], "once, though it came again"
-
-
 # --- messages that a stream cannot take
 
 
