@@ -199,7 +199,7 @@ def run_store(command: str, data: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("percent", (50, 60, 70, 80, 90))
+@pytest.mark.parametrize("percent", range(50, 91, size(40, 10)))
 def test_a_manifest_that_was_cut_costs_nothing(made: Made, percent: int) -> None:
     """As the operator does it: start, check, repair, start."""
     data = made.copy()

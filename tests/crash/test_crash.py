@@ -25,11 +25,11 @@ def play(plan: Plan, data_dir: Path, course: type[Campaign] = Campaign) -> Campa
     return campaign
 
 
-def test_killed_twenty_times(tmp_path: Path) -> None:
+def test_killed_again_and_again(tmp_path: Path) -> None:
     """SIGKILL loses nothing acknowledged, repeats nothing at QoS 2 and keeps the order."""
-    campaign = play(Plan(seed=1, strikes=20), tmp_path)
+    campaign = play(Plan(seed=1, strikes=10), tmp_path)
     history = campaign.history
-    assert len(history.acknowledged) > 500
+    assert len(history.acknowledged) > 250
     assert all(history.got.values())
     assert campaign.keeper.checks > 2
     # The kills met work under way: without them nothing would have been sent twice.

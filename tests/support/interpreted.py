@@ -1,7 +1,8 @@
 """Prints the tests that are worth running interpreted as well: those of what is compiled.
 
 mypyc changes what integers, classes and exceptions do; the other modules are the same code in both runs. A file of
-tests counts if it stands where the compiled modules' tests stand, and imports one of them or bears its name.
+tests counts if it stands where the compiled modules' tests stand, or above them all, and imports one of them or bears
+its name.
 """
 
 import ast
@@ -31,7 +32,7 @@ def imported(source: str) -> Iterator[str]:
 def interpreted() -> Iterator[Path]:
     """The files of tests that are run interpreted."""
     modules = compiled()
-    folders = {"/".join(module.split(".")[1:-1]) for module in modules}
+    folders = {"", *("/".join(module.split(".")[1:-1]) for module in modules)}
     names = {module.rpartition(".")[2] for module in modules}
     for path in sorted(TESTS.rglob("test_*.py")):
         if path.parent.relative_to(TESTS).as_posix().removeprefix(".") in folders and (

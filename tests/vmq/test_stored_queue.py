@@ -362,7 +362,7 @@ def test_a_queue_against_a_model(
     Play(path, seed, options).run(300)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("lifo", (False, True))
 @pytest.mark.parametrize("oldest", (False, True))
 def test_a_queue_of_heavy_messages_against_a_model(

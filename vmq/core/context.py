@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
+from mypy_extensions import i64
+
 from vmq.core.hook_sites import Hooks, Pending
 from vmq.core.losses import Losses
 from vmq.core.output import Outbox, Output
@@ -221,14 +223,14 @@ class Core:
         self.choose = choose
         #: What was done so far, in messages for one queue or nodes of the trie that were visited, so that a pass knows
         #: when it did enough.
-        self.work: int = 0
+        self.work: i64 = 0
         #: Set by the memory watch: no new clients, and publishers pause.
         self.memory_is_high = False
         #: Resident bytes above which it is; 0 is no limit.
         self.memory_limit: int = 0
         #: Bytes that came or were kept since memory was measured, and how many may until it is measured again.
-        self.memory_grown: int = 0
-        self.memory_room: int = NO_LIMIT
+        self.memory_grown: i64 = 0
+        self.memory_room: i64 = NO_LIMIT
         self.measure_memory: Callable[[], None] = nothing
         #: Set by the cluster node while a member cannot be reached.
         self.cluster_is_split = False

@@ -8,6 +8,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -86,10 +87,13 @@ def add_api(
     for operation in served:
         handler = _handler(operation, do, is_audited)
         app.router.add_route(operation.method, PREFIX + operation.path, _guarded(handler, keys))
-    document = msgspec.json.encode(describe(served, PREFIX, with_keys=not trusted))
+
+    @cache
+    def document() -> bytes:
+        return msgspec.json.encode(describe(served, PREFIX, with_keys=not trusted))
 
     async def openapi(_request: web.Request) -> web.Response:
-        return _json(document)
+        return _json(document())
 
     methods: dict[str, list[str]] = {f"{PREFIX}/openapi.json": ["GET"]}
     for each in served:

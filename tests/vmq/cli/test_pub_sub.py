@@ -62,7 +62,7 @@ def pub_program(
 @pytest.mark.parametrize("qos", ["0", "1", "2"])
 def test_a_message_gets_there(either: list[str], topic: str, qos: str) -> None:
     with subscribed(*either, "-t", topic, "-q", qos, "-C", "1") as sub:
-        pub_program(either, topic, "-q", qos, "-m", "hello")
+        pub(either, topic, "-q", qos, "-m", "hello")
         done = sub.finish()
     assert (done.code, done.out) == (0, b"hello\n")
 
@@ -81,7 +81,7 @@ def test_a_large_file_gets_there_whole(
     path = tmp_path / "large"
     path.write_bytes(os.urandom(3_000_000))
     with subscribed(*either, "-t", topic, "-q", qos, "-C", "1", "-N") as sub:
-        pub_program(either, topic, "-q", qos, "-f", str(path))
+        pub(either, topic, "-q", qos, "-f", str(path))
         assert sub.finish().out == path.read_bytes()
 
 

@@ -5,44 +5,52 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import subprocess
-import sys
+from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import urlsplit
+
+import pytest
 
 from tests.conftest import BrokerFactory
 from tests.support.broker_process import BrokerProcess
 from tests.support.streams import connect_tcp
 from tests.support.until import until
 from tests.support.wire import TIMEOUT
+from tests.vmq.cli.program import here
 from vmq.config.options import ListenerOptions
 from vmq.core.context import Counters
 from vmq.http.guard import Guards
 
 
-def web(fresh_broker: BrokerFactory, folder: Path, options: str) -> BrokerProcess:
-    """A broker whose HTTP listener has these options."""
+def arguments(folder: Path, options: str) -> tuple[str, str]:
+    """Those of a broker whose HTTP listener has these options."""
     config = folder / "vmq.toml"
     config.write_text(
         '[listeners.tcp]\nurl = "tcp://127.0.0.1:0"\n'
         f'[listeners.web]\nurl = "http://127.0.0.1:0"\n{options}\n'
     )
-    return fresh_broker(listen=(), args=("--config", str(config)))
+    return "--config", str(config)
 
 
-def test_whoever_says_nothing_is_closed(fresh_broker: BrokerFactory, tmp_path: Path) -> None:
-    broker = web(fresh_broker, tmp_path, "http_request_timeout = 0.3")
-    with connect_tcp(broker.http) as sock, contextlib.suppress(ConnectionError):
+@pytest.fixture(scope="module")
+def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker that does not wait long for a request."""
+    args = arguments(tmp_path_factory.mktemp("hasty"), "http_request_timeout = 0.3")
+    with BrokerProcess.start((), args=args) as broker:
+        yield broker
+
+
+def test_whoever_says_nothing_is_closed(hasty: BrokerProcess) -> None:
+    with connect_tcp(hasty.http) as sock, contextlib.suppress(ConnectionError):
         assert sock.recv(1) == b""
-    broker.wait_log("refused listener=web peer=127.*no request within http_request_timeout")
+    hasty.wait_log("refused listener=web peer=127.*no request within http_request_timeout")
 
 
-def test_whoever_has_asked_may_ask_again_later(fresh_broker: BrokerFactory, tmp_path: Path) -> None:
+def test_whoever_has_asked_may_ask_again_later(hasty: BrokerProcess) -> None:
     """The time is that of the first head: a connection that was of use stays for the next."""
-    broker = web(fresh_broker, tmp_path, "http_request_timeout = 0.3")
-    connection = HTTPConnection(urlsplit(broker.http).netloc, timeout=60)
-    with contextlib.closing(connection), connect_tcp(broker.http) as silent:
+    connection = HTTPConnection(urlsplit(hasty.http).netloc, timeout=60)
+    with contextlib.closing(connection), connect_tcp(hasty.http) as silent:
         connection.request("GET", "/health/ping")
         assert connection.getresponse().read()
         local = connection.sock.getsockname()
@@ -78,15 +86,14 @@ async def test_a_request_that_came_in_time_is_read_although_the_loop_was_late() 
 
 
 def key_of(broker: BrokerProcess) -> str:
-    made = ["-m", "vmq", "api-key", "create", "--data-dir", str(broker.data_dir), "--json"]
-    told = subprocess.run([sys.executable, *made], check=True, capture_output=True, text=True)
-    return str(json.loads(told.stdout)["key"])
+    told = here("api-key", "create", "--data-dir", str(broker.data_dir), "--json")
+    return str(json.loads(told.out)["key"])
 
 
 def test_a_body_that_is_nested_without_end_is_refused(
     fresh_broker: BrokerFactory, tmp_path: Path
 ) -> None:
-    broker = web(fresh_broker, tmp_path, "")
+    broker = fresh_broker(listen=(), args=arguments(tmp_path, ""))
     body = b'{"name": ' + b"[" * 500_000
     with connect_tcp(broker.http) as sock:
         sock.sendall(
@@ -99,12 +106,9 @@ def test_a_body_that_is_nested_without_end_is_refused(
     assert b"nested too deep" in answer
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(
-    fresh_broker: BrokerFactory, tmp_path: Path
-) -> None:
-    broker = web(fresh_broker, tmp_path, "http_request_timeout = 0.3")
-    key = key_of(broker)
-    with connect_tcp(broker.http) as sock:
+def test_a_body_that_does_not_come_is_not_waited_for(hasty: BrokerProcess) -> None:
+    key = key_of(hasty)
+    with connect_tcp(hasty.http) as sock:
         sock.sendall(
             b"POST /api/v1/listener/stop HTTP/1.1\r\nHost: localhost\r\nx-api-key: %s\r\n"
             b"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{" % key.encode()
@@ -115,7 +119,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(
 def test_one_connection_more_than_allowed_is_closed_at_once(
     fresh_broker: BrokerFactory, tmp_path: Path
 ) -> None:
-    broker = web(fresh_broker, tmp_path, "max_connections = 1")
+    broker = fresh_broker(listen=(), args=arguments(tmp_path, "max_connections = 1"))
     with connect_tcp(broker.http) as first:
         with connect_tcp(broker.http) as second, contextlib.suppress(ConnectionError):
             assert second.recv(1) == b""

@@ -99,7 +99,7 @@ def test_the_event_loop_does_not_close_a_descriptor_twice(
             port = int(broker.addresses[0].rpartition(":")[2])
             for _ in range(3):
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
-                writer.write(b"\xff")
+                writer.write(b"\xff\x00")
                 assert await reader.read() == b""
                 writer.close()
                 await writer.wait_closed()
