@@ -22,7 +22,7 @@ from vmq_spark.conf import conf_of
 from vmq_spark.errors import PipelineError, UnreadyError
 from vmq_spark.flow import Flow
 from vmq_spark.options import check
-from vmq_spark.progress import Tracker, is_final, reason
+from vmq_spark.progress import Tracker, is_final, may_pass, reason
 from vmq_spark.settings import Settings
 from vmq_spark.status import Progress
 
@@ -177,7 +177,7 @@ class Driver:
             if error is not None:
                 raise QueryError(name, error)
             if not self.settings.is_once:
-                raise QueryError(name, "has ended by itself")
+                raise QueryError(name, f"has ended by itself: {query.status['message']}")
 
     def _report(self) -> None:
         queries = {
@@ -191,7 +191,7 @@ def _analysis(name: str, error: Exception) -> Exception:
     """A query that Spark does not accept will not be accepted the next time either."""
     from pyspark.errors import AnalysisException
 
-    if isinstance(error, AnalysisException):
+    if isinstance(error, AnalysisException) and not may_pass(error):
         return PipelineError(f"query {name}: {reason(error)}")
     return QueryError(name, error)
 
@@ -208,7 +208,8 @@ def build(loaded: pipeline.Pipeline, flow: Flow, options: dict[str, Any]) -> Non
     except (PipelineError, UnreadyError):
         raise
     except Exception as error:
-        raise PipelineError(f"cannot be built: {type(error).__name__}: {reason(error)}") from error
+        told = f"cannot be built: {type(error).__name__}: {reason(error)}"
+        raise UnreadyError(told) if may_pass(error) else PipelineError(told) from error
     if not flow.queries:
         raise PipelineError("it declares no query")
 

@@ -12,6 +12,14 @@ LONGEST_ERROR: Final = 1000
 OURS: Final = ("pyspark_vmq.errors.", "vmq: ")
 #: What a line begins with that only says which call of Java failed.
 OF_PY4J: Final = "An error occurred while calling "
+#: What an error says when a process that a query needs was gone: a worker of Spark's, or the broker.
+GONE: Final = (
+    "pyspark_vmq.errors.Unavailable",
+    "Python worker exited unexpectedly",
+    "Python worker failed to connect back",
+)
+#: What Spark says of a query that has failed and had planned no batch yet.
+NOT_BEGUN: Final = "Current State: INITIALIZING"
 
 
 class Tracker:
@@ -87,7 +95,15 @@ def reason(error: BaseException | str) -> str:
         # "pyspark_vmq.errors.OptionError: vmq: option ..." says the same with less.
         if said.startswith(prefix):
             said = said[said.find("vmq: ") + len("vmq: ") :] if "vmq: " in said else said
-    return said[:LONGEST_ERROR]
+    said = said[:LONGEST_ERROR]
+    return said + " (before its first batch)" if NOT_BEGUN in lines else said
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether something was gone that the next driver may have: its JVM, a worker of Spark's, or the broker."""
+    # By name: whoever has no pyspark has no py4j to import.
+    is_jvm = isinstance(error, ConnectionError) or type(error).__name__ == "Py4JNetworkError"
+    return not is_final(error) and (is_jvm or any(each in str(error) for each in GONE))
 
 
 def is_final(error: BaseException | str) -> bool:

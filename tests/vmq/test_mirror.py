@@ -194,6 +194,7 @@ ELSEWHERE = {
 
 #: Test files that mirror no module, and why.
 NO_MIRROR = {
+    "cli/test_imports.py": "what whole commands load",
     "cli/mqtt/test_closing.py": "how the commands end: client, transport and program together",
     "test_mirror.py": "the rule itself",
     "clustering/test_directories.py": "directories of several nodes over a network that splits",

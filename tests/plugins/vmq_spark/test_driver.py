@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
+from pyspark.errors import AnalysisException
 from vmq_spark import status
-from vmq_spark.driver import FAILED, HOPELESS
-from vmq_spark.pipeline import find
+from vmq_spark.driver import FAILED, HOPELESS, Driver, QueryError, build
+from vmq_spark.errors import PipelineError, UnreadyError
+from vmq_spark.flow import Flow
+from vmq_spark.pipeline import Pipeline, find
+from vmq_spark.settings import Settings
 
 from tests.spark.support import executors_environment
 from tests.support.ports import lasting_port
@@ -180,3 +188,107 @@ def test_a_stop_does_not_wait_for_a_broker_that_is_away(tmp_path: Path) -> None:
             process.stdin.close()
             assert process.wait(60) == 0  # who hangs is killed
             asking.close()
+
+
+# --- queries that end while they come up
+
+
+class Query:
+    """A query that has ended, as Spark has it."""
+
+    isActive = False  # noqa: N815 - Spark's name
+    recentProgress: tuple[Mapping[str, object], ...] = ()  # noqa: N815
+
+    def __init__(self, error: Exception | None) -> None:
+        self.error = error
+        self.status = {"message": "Initializing sources"}
+
+    def exception(self) -> Exception | None:
+        return self.error
+
+
+EARLY = """\
+[STREAM_FAILED] Query [id = 1] terminated with exception: gone
+=== Streaming Query ===
+Current State: INITIALIZING
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (
+            RuntimeError(EARLY),
+            FAILED,
+            "query q: [STREAM_FAILED] Query [id = 1] terminated with exception: gone (before its first batch)",
+        ),
+        (None, FAILED, "query q: has ended by itself: Initializing sources"),
+        (RuntimeError("pyspark_vmq.errors.OptionError: vmq: no"), HOPELESS, "query q: no"),
+    ],
+)
+def test_a_query_that_ends_while_it_comes_up_ends_the_driver_with_its_reason(
+    tmp_path: Path, error: Exception | None, code: int, said: str
+) -> None:
+    with pytest.raises(QueryError) as caught:
+        run(tmp_path, lambda: Query(error))
+    assert (caught.value.code, str(caught.value)) == (code, said)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("[X] Python worker exited unexpectedly (crashed)", QueryError),
+        ("[UNRESOLVED_COLUMN] There is no column `x`.", PipelineError),
+    ],
+)
+def test_a_query_that_spark_does_not_accept_is_hopeless_unless_a_worker_was_gone(
+    tmp_path: Path, text: str, kind: type[Exception]
+) -> None:
+    def refuse() -> Query:
+        raise AnalysisException(text)
+
+    with pytest.raises(kind, match=f"query q: {re.escape(text)}"):
+        run(tmp_path, refuse)
+
+
+def run(folder: Path, start: Callable[[], Query]) -> None:
+    """One life of a driver with one query."""
+
+    class Writer:
+        def queryName(self, _name: str) -> Writer:  # noqa: N802 - Spark's names
+            return self
+
+        def option(self, _name: str, _value: str) -> Writer:
+            return self
+
+        def trigger(self, **_when: str) -> Writer:
+            return self
+
+        def start(self) -> Query:
+            return start()
+
+    def declare(flow: Any) -> None:
+        flow.queries["q"] = Writer()
+
+    settings = msgspec.convert(settings_of(folder, find("sensors"), {}), Settings)
+    life = Driver(settings, threading.Event())
+    life.run_in(lambda: None, Pipeline("", {}, declare), {})  # type: ignore[arg-type,return-value]  # it needs no Spark
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ConnectionRefusedError(111, "Connection refused"), UnreadyError),
+        (RuntimeError("Python worker exited unexpectedly (crashed)"), UnreadyError),
+        (RuntimeError("no such column"), PipelineError),
+    ],
+)
+def test_a_pipeline_whose_spark_is_gone_while_it_is_built_is_built_again(
+    error: Exception, kind: type[Exception]
+) -> None:
+    def fail(_flow: object) -> None:
+        raise error
+
+    flow = Flow(lambda: None, {}, "out")  # type: ignore[arg-type,return-value]  # it needs no Spark
+    with pytest.raises(kind, match=f"cannot be built: {type(error).__name__}"):
+        build(Pipeline("", {}, fail), flow, {})

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from vmq_spark.progress import LONGEST_ERROR, Tracker, is_final, lag_of, reason
+from vmq_spark.progress import LONGEST_ERROR, Tracker, is_final, lag_of, may_pass, reason
 
 
 def report(
@@ -85,6 +85,41 @@ pyspark_vmq.errors.OptionError: vmq: option 'topic': 'a/#/b' is no MQTT topic fi
 JVM stacktrace:
 org.apache.spark
 """
+
+
+def test_a_query_that_failed_before_its_first_batch_says_so() -> None:
+    early = (
+        "[STREAM_FAILED] Query [id = 1] terminated with exception: null\n=== Streaming Query ===\n"
+    )
+    said = "[STREAM_FAILED] Query [id = 1] terminated with exception: null"
+    assert reason(early + "Current State: ACTIVE\n") == said
+    assert reason(early + "Current State: INITIALIZING\n") == said + " (before its first batch)"
+
+
+class Py4JNetworkError(Exception):
+    """As py4j's."""
+
+
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        (ConnectionRefusedError(111, "Connection refused"), True),
+        (Py4JNetworkError("Answer from Java side is empty"), True),
+        (
+            RuntimeError("o1.load\n: SparkException: Python worker exited unexpectedly (crashed)"),
+            True,
+        ),
+        (RuntimeError("[X] Failed\npyspark_vmq.errors.Unavailable: vmq: no answer"), True),
+        (
+            RuntimeError("pyspark_vmq.errors.OptionError: x\nPython worker exited unexpectedly"),
+            False,
+        ),
+        (RuntimeError("[UNRESOLVED_COLUMN] There is no column `x`."), False),
+        (FileNotFoundError(2, "No such file"), False),
+    ],
+)
+def test_what_is_gone_may_be_there_for_the_next_driver(error: Exception, passes: bool) -> None:
+    assert may_pass(error) is passes
 
 
 def test_an_error_is_told_in_one_line() -> None:

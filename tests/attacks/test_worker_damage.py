@@ -1,0 +1,180 @@
+"""What one of several workers has on disk is damaged: the whole tells which, and the others serve."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from contextlib import closing, suppress
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+
+import plyvel
+
+from tests.conftest import BrokerFactory
+from tests.support.wire import PUBACK, ConnectionEnded, Wire, publish_packet
+from tests.vmq.workers.several import ARGS, LISTEN, Several, reach
+
+CLIENTS = 8
+MESSAGES = 40
+
+STREAM = {
+    "VMQ_STREAMS__KEPT__FILTERS": '["kept/#"]',
+    "VMQ_STREAMS__KEPT__PARTITIONS": "6",
+    "VMQ_STREAMS__KEPT__KEY": '"topic"',
+}
+
+
+def start(factory: BrokerFactory, data: Path, env: dict[str, str] | None = None) -> Several:
+    return Several(factory((LISTEN[0], LISTEN[2]), data, env, ARGS))
+
+
+def degraded(several: Several) -> list[str]:
+    """What is wrong, while all that is new is served."""
+    status, found = several.get("/health")
+    assert (status, found["status"]) == (200, "degraded")
+    assert several.get("/health/ready") == (200, {"status": "ok", "reasons": []})
+    # A machine that is busy with other things may keep an event loop waiting.
+    return [each for each in found["reasons"] if "event loop" not in each]
+
+
+# --- the message store
+
+
+def payload(client: int, number: int) -> bytes:
+    """Bytes that are not compressed, and can be found in the files."""
+    return random.Random(client * 1000 + number).randbytes(150)
+
+
+def flip_in_a_table(store: Path, wanted: bytes) -> None:
+    """Flips bits where a payload lies; what is in the log comes to a table before."""
+    with closing(plyvel.DB(str(store))):
+        pass
+    for path in store.glob("*.ldb"):
+        raw = bytearray(path.read_bytes())
+        if (at := raw.find(wanted)) >= 0:
+            raw[at + 40] ^= 16
+            path.write_bytes(raw)
+            return
+    raise AssertionError("the payload is in no table")
+
+
+def drain(several: Several, client: str) -> list[bytes]:
+    """What waits for a client, whichever worker it comes to."""
+    with Wire.connect_tcp(several.broker.tcp) as wire:
+        wire.connect(client, clean=False)
+        found: list[bytes] = []
+        while len(found) < MESSAGES:
+            received = wire.expect_publish()
+            wire.acknowledge(received)
+            found.append(received.payload)
+        return found
+
+
+def test_a_damaged_table_of_one_worker_refuses_its_sessions_alone(
+    fresh_broker: BrokerFactory, tmp_path: Path
+) -> None:
+    several = start(fresh_broker, tmp_path)
+    for client in range(CLIENTS):
+        with several.client_on(2, f"dev-{client}", clean=False) as wire:
+            wire.subscribe((f"to/{client}", 1))
+    with several.client_on(2, "publisher") as wire:
+        for client in range(CLIENTS):
+            for number in range(MESSAGES):
+                wire.send(
+                    publish_packet(f"to/{client}", payload(client, number), qos=1, packet_id=1)
+                )
+                assert wire.recv_packet().type == PUBACK
+    assert several.broker.terminate() == 0
+    hurt = 5
+    flip_in_a_table(tmp_path / "workers" / "2" / "store", payload(hurt, MESSAGES // 2))
+
+    several = start(fresh_broker, tmp_path)
+    # Damage is found where it is met: an operator looks at the queue, if nobody was faster.
+    with suppress(HTTPException):  # its answer ends there
+        several.ask_worker(2, "GET", "/queue", client_id=f"dev-{hurt}")
+    reach(lambda: any(f"dev-{hurt}" in each for each in several.get("/health")[1]["reasons"]))
+    reasons = degraded(several)
+    assert all(each.startswith("worker 2: the store is damaged: ") for each in reasons)
+    assert all("vmq store repair" in each for each in reasons)
+    named = {client for client in range(CLIENTS) if f"dev-{client}" in reasons[0]}
+    assert len(named) <= 2  # a block has a part of one line, or of two
+    for number in (1, 2):
+        several.client_on(number, f"new-{number}", clean=False).close()
+    for client in set(range(CLIENTS)) - named:
+        found = drain(several, f"dev-{client}")
+        assert found == [payload(client, number) for number in range(MESSAGES)]
+    assert degraded(several) == reasons
+    assert several.broker.is_running()
+
+
+# --- streams
+
+
+def publish(several: Several, worker: int, topic: str) -> bool:
+    """Whether a message of QoS 1 is acknowledged; if not, its publisher is cut off."""
+    with several.client_on(worker, f"publisher-{worker}") as wire:
+        wire.send(publish_packet(topic, b"payload", qos=1, packet_id=1))
+        try:
+            return wire.recv_packet().type == PUBACK
+        except ConnectionEnded:
+            return False
+
+
+def repair(data: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "vmq", "stream", "repair", "--data-dir", str(data)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def owners(several: Several) -> list[dict[str, Any]]:
+    _, found = several.api("GET", "/stream", name="kept")
+    partitions: list[dict[str, Any]] = found["partitions"]
+    return partitions
+
+
+def flip_in_a_partition(folder: Path) -> int:
+    """Flips a bit of a partition that has messages; returns its number."""
+    for number in range(6):
+        path = max((folder / str(number)).glob("*.arrows"))
+        raw = bytearray(path.read_bytes())
+        if b"payload" in raw:
+            raw[-9] ^= 8
+            path.write_bytes(raw)
+            return number
+    raise AssertionError("no partition has messages")
+
+
+def test_a_damaged_partition_of_one_worker_is_refused_by_all_and_the_others_are_served(
+    fresh_broker: BrokerFactory, tmp_path: Path
+) -> None:
+    env = {**STREAM, "VMQ_STREAMS__KEPT__COMPRESSION": "none"}
+    several = start(fresh_broker, tmp_path, env)
+    reach(lambda: {each["owner"] for each in owners(several)} == {"n-1", "n-2"})
+    topics = [f"kept/{number}" for number in range(16)]
+    assert all(publish(several, 1, topic) for topic in topics)
+    reach(lambda: sum((each["end"] or 0) for each in owners(several)) == len(topics))
+    assert several.broker.terminate() == 0
+    number = flip_in_a_partition(tmp_path / "workers" / "2" / "streams" / "kept")
+
+    several = start(fresh_broker, tmp_path, env)
+    text = f"partition {number} of stream 'kept' is damaged"
+    reach(lambda: len(degraded(several)) == 2)
+    first, second = sorted(degraded(several))
+    assert first.startswith(f"worker 1: {text} on node 'n-2' and refused: ")
+    assert second.startswith(f"worker 2: {text} and refused: ")
+    answers = [[publish(several, worker, topic) for topic in topics] for worker in (1, 2)]
+    assert answers[0] == answers[1]
+    assert 0 < answers[0].count(False) < len(topics)
+    assert publish(several, 2, "not/kept")
+    assert several.broker.terminate() == 0
+
+    assert "damaged-1" in repair(tmp_path).stdout
+    several = start(fresh_broker, tmp_path, env)
+    assert not any("damaged" in each for each in several.get("/health")[1]["reasons"])
+    assert all(publish(several, worker, topic) for worker in (1, 2) for topic in topics)

@@ -1,0 +1,74 @@
+"""What a command loads: libraries that it has no use for cost each call of it their time and memory."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.support.broker_process import BrokerProcess
+from tests.support.ports import lasting_port
+
+#: What no command needs to start. (typer.rich_utils loads rich, for help.)
+NEVER: Final = {"pydantic", "pyarrow", "pyspark", "duckdb", "cryptography"}
+#: The libraries of a broker, which no client needs.
+BROKER: Final = {"aiohttp", "aiozmq", "plyvel", "pluggy", "prometheus_client", "uvloop", "zmq"}
+HELP: Final = {"rich", "markdown_it", "pygments"}
+CLIENT: Final = {"amqtt", "websockets"}
+
+_IMPORTED: Final = re.compile(r"^import time:.*\| +(\S+)$", re.MULTILINE)
+
+
+def packages_in(log: str) -> set[str]:
+    """The packages at the top that an interpreter loaded, by what -X importtime wrote."""
+    return {name.partition(".")[0] for name in _IMPORTED.findall(log)}
+
+
+def loaded_by(*arguments: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "vmq", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    packages = packages_in(done.stderr)
+    assert {"vmq", "typer"} <= packages, done.stderr
+    return packages
+
+
+def test_the_version_takes_the_command_line_only() -> None:
+    needless = NEVER | BROKER | HELP | CLIENT | {"asyncio", "msgspec", "ssl"}
+    assert not loaded_by("--version") & needless
+
+
+@pytest.mark.parametrize("command", ["session", "queue", "retain", "listener", "plugin", "ban"])
+def test_commands_that_ask_a_broker_take_no_libraries_of_it(command: str, tmp_path: Path) -> None:
+    loaded = loaded_by(command, "list", "--data-dir", str(tmp_path))
+    assert "http" in loaded
+    assert not loaded & (NEVER | BROKER | HELP | CLIENT | {"asyncio"})
+
+
+@pytest.mark.parametrize("command", ["pub", "sub"])
+def test_mqtt_clients_take_the_client_only(command: str) -> None:
+    message = ("-m", "x") if command == "pub" else ()
+    loaded = loaded_by(command, "-p", str(lasting_port()), "-t", "x", *message)
+    assert "amqtt" in loaded
+    assert not loaded & (NEVER | BROKER | HELP)
+
+
+@pytest.mark.parametrize("command", ["pub", "sub", "bench", "start"])
+def test_help_takes_no_more_than_it_prints(command: str) -> None:
+    assert not loaded_by(command, "--help") & (NEVER | BROKER | CLIENT)
+
+
+def test_a_broker_without_cluster_and_streams_loads_no_library_of_theirs() -> None:
+    listen = ["tcp://127.0.0.1:0", "http://127.0.0.1:0"]
+    with BrokerProcess.start(listen, env={"PYTHONPROFILEIMPORTTIME": "1"}) as broker:
+        broker.wait_log(r"\bstarted version=")
+        broker.terminate()
+        loaded = packages_in(broker.stderr_text())
+    assert {"aiohttp", "plyvel"} <= loaded
+    assert not loaded & (NEVER | HELP | {"amqtt", "aiozmq", "zmq", "argon2"})
