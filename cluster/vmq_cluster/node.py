@@ -12,10 +12,11 @@ end. Everything that happens is told by the effects of `vmq_cluster.effects`, to
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import Any, Final, TypeVar
 
 from vmq_cluster.clocks import Dot, NodeClock
@@ -65,6 +66,19 @@ def _wall() -> int:
     return time.time_ns() // 1_000_000
 
 
+@dataclass
+class Surroundings:
+    """What a node has of its machine: a simulator brings its own."""
+
+    #: Makes the link, with the arguments of `Link`.
+    link: Callable[..., Link] = Link
+    random: Random = field(default_factory=Random)
+    #: Milliseconds since 1970.
+    wall: Callable[[], int] = _wall
+    #: What tells boots of the machine apart.
+    boot: bytes = field(default_factory=this_boot)
+
+
 class ClusterNode:
     """One node. Its methods are called on the loop that `start` was called on."""
 
@@ -77,10 +91,12 @@ class ClusterNode:
         advertise: str = "",
         options: Options | None = None,
         versions: Versions = Versions(),  # noqa: B008 - it is immutable
+        world: "Surroundings | None" = None,
     ) -> None:
         """`advertise` is where the others reach this node, if that is not where it listens.
 
-        `versions` are those of all that is said between nodes, by the application too.
+        `versions` are those of all that is said between nodes, by the application too; `world` is what the node sees of
+        the machine, if that is not this one.
 
         Raises:
             ClusterError: the key is none.
@@ -92,7 +108,8 @@ class ClusterNode:
         self._options = Options() if options is None else options
         shortest, longest = _PATIENCE
         patience = min(max(self._options.heartbeat_timeout, shortest), longest)
-        self._link = Link(self._receive, self._on_nonsense, key, patience, versions.speaks)
+        self._world = world = Surroundings() if world is None else world
+        self._link = world.link(self._receive, self._on_nonsense, key, patience, versions.speaks)
         self._versions = versions
         self._machine: Machine | None = None
         self._callbacks: dict[type, list[Callable[[Any], None]]] = {}
@@ -123,9 +140,9 @@ class ClusterNode:
                 self._advertise or _checked(address),
                 self._storage,
                 self._options,
-                random.Random(),
-                _wall,
-                this_boot(),
+                self._world.random,
+                self._world.wall,
+                self._world.boot,
                 self._versions,
             )
             self._machine.channels.holds = self._holds

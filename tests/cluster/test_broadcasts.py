@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.cluster.sim import OPTIONS
+from tests.simulator.machines import OPTIONS
 from vmq_cluster.broadcasts import MAX_ORIGINS, Broadcasts
 from vmq_cluster.effects import Delivered, Outbox
 

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.sim import OPTIONS, Network, Sim, over_seeds
+from tests.simulator.machines import OPTIONS, Sim
+from tests.simulator.network import Network
+from tests.simulator.seeds import over_seeds
 from vmq_cluster.channels import OVERHEAD, Channels
 from vmq_cluster.effects import Acknowledged, Arrived, Outbox, Overflow
 from vmq_cluster.errors import ClusterError

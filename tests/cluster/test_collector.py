@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from tests.cluster.chaos import deletions, entries, is_quiet
-from tests.cluster.sim import Sim, over_seeds
+from tests.simulator.chaos import deletions, entries, is_quiet
+from tests.simulator.machines import Sim
+from tests.simulator.seeds import over_seeds
 from vmq_cluster.messages import AnyMessage, Gossip
 
 

@@ -10,7 +10,8 @@ from random import Random
 
 import pytest
 
-from tests.cluster.sim import OPTIONS, TICK, Sim, over_seeds
+from tests.simulator.machines import OPTIONS, TICK, Sim
+from tests.simulator.seeds import over_seeds
 from vmq_cluster.detector import Detector
 from vmq_cluster.effects import Outbox, PeerDown, PeerUp, Renewed
 
@@ -36,8 +37,8 @@ def pauses(random: Random, end: float, longest: float, between: float) -> Pauses
 def plan(sim: Sim, name: str, when: Pauses) -> None:
     """From now on."""
     for begin, end in when:
-        sim._later(begin, sim.pause, name)
-        sim._later(end, sim.resume, name)
+        sim.later(begin, sim.pause, name)
+        sim.later(end, sim.resume, name)
 
 
 def awake(when: Pauses, time: float) -> float:

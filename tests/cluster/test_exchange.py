@@ -7,8 +7,18 @@ from functools import partial
 
 import pytest
 
-from tests.cluster.chaos import History, check_agreement, deletions, entries, is_quiet, live, values
-from tests.cluster.sim import OPTIONS, Network, Sim, over_seeds
+from tests.simulator.chaos import (
+    History,
+    check_agreement,
+    deletions,
+    entries,
+    is_quiet,
+    live,
+    values,
+)
+from tests.simulator.machines import OPTIONS, Sim
+from tests.simulator.network import Network
+from tests.simulator.seeds import over_seeds
 from vmq_cluster.effects import Misbehaved
 from vmq_cluster.messages import (
     AnyMessage,

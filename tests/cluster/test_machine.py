@@ -8,7 +8,8 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.cluster.sim import Sim, over_seeds
+from tests.simulator.machines import Sim
+from tests.simulator.seeds import over_seeds
 from vmq_cluster.clocks import MAX_COUNTER, MAX_NUMBER
 from vmq_cluster.effects import Misbehaved, Transmit
 from vmq_cluster.messages import (

@@ -10,7 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cluster.sim import EPOCH, OPTIONS, Network, Sim, over_seeds
+from tests.simulator.clock import EPOCH
+from tests.simulator.machines import OPTIONS, Sim
+from tests.simulator.network import Network
+from tests.simulator.seeds import over_seeds
 from vmq_cluster.effects import (
     Contact,
     Excluded,

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.cluster.sim import Sim
+from tests.simulator.machines import Sim
 from tests.support.walked import WalkedDb
 from vmq_cluster.clocks import NodeClock
 from vmq_cluster.effects import Changed, ClockAhead, Misbehaved, Renewed

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.cluster.sim import OPTIONS, TICK, Network, Sim, over_seeds
+from tests.simulator.machines import OPTIONS, TICK, Sim
+from tests.simulator.network import Network
+from tests.simulator.seeds import over_seeds
 from vmq_cluster.effects import Delivered, Misbehaved, Outbox
 from vmq_cluster.errors import MalformedError
 from vmq_cluster.messages import Frame, Gossip, Graft, IHave, MessageId, Prune

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tests.cluster.sim import OPTIONS, Sim, over_seeds
+from tests.simulator.machines import OPTIONS, Sim
+from tests.simulator.seeds import over_seeds
 from vmq_cluster.effects import Outbox, PeerDown, PeerUp, Refused
 from vmq_cluster.errors import FormatError, MalformedError
 from vmq_cluster.messages import FORMAT, MAX_MEMBERS, Frame, Heartbeat, decode

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
-from tests.vmq.clustering.replica_sim import MemoryDb
+from tests.simulator.disk import Database
 from vmq.clustering.delivery.outbox_storage import outgoing_key
 from vmq.clustering.directory.directory import Follower
 from vmq.clustering.directory.records import Record
@@ -62,7 +62,7 @@ class Keeper:
     def __init__(self, world: World, name: str) -> None:
         self.world = world
         self.name = name
-        self.db = MemoryDb()
+        self.db = Database()
         self.start()
 
     def start(self) -> None:

@@ -7,11 +7,12 @@ what they had not committed.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from tests.simulator.disk import Database
 from vmq.clustering.messages.base import Message
 from vmq.clustering.messages.replication import (
     Ask,
@@ -59,65 +60,6 @@ _DECODER: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
 )
 
 
-class MemoryDb:
-    """What `vmq.store.store` uses of plyvel."""
-
-    def __init__(self) -> None:
-        self.records: dict[bytes, bytes] = {}
-        self.changes: dict[bytes, bytes | None] = {}
-
-    def get(self, key: bytes, verify_checksums: bool = False) -> bytes | None:
-        return self.records.get(key)
-
-    def iterator(
-        self,
-        prefix: bytes = b"",
-        start: bytes = b"",
-        stop: bytes | None = None,
-        include_stop: bool = False,
-        reverse: bool = False,
-        verify_checksums: bool = False,
-    ) -> Iterator[tuple[bytes, bytes]]:
-        found = [
-            key
-            for key in self.records
-            if key.startswith(prefix)
-            and key >= start
-            and (stop is None or key < stop or (include_stop and key == stop))
-        ]
-        for key in sorted(found, reverse=reverse):
-            yield key, self.records[key]
-
-    def raw_iterator(self, verify_checksums: bool = False) -> MemoryDb:
-        return self
-
-    def seek(self, key: bytes) -> None:
-        pass
-
-    def valid(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        pass
-
-    def write_batch(self, sync: bool = False) -> MemoryDb:
-        self.changes = {}
-        return self
-
-    def put(self, key: bytes, value: bytes) -> None:
-        self.changes[key] = value
-
-    def delete(self, key: bytes) -> None:
-        self.changes[key] = None
-
-    def write(self) -> None:
-        for key, value in self.changes.items():
-            if value is None:
-                self.records.pop(key, None)
-            else:
-                self.records[key] = value
-
-
 class Session:
     """A session as its owner has it in memory."""
 
@@ -132,7 +74,7 @@ class Session:
 class Node:
     """One broker, alive; `World.start` makes another of its database."""
 
-    def __init__(self, world: World, name: str, db: MemoryDb, life: int) -> None:
+    def __init__(self, world: World, name: str, db: Database, life: int) -> None:
         self.world = world
         self.name = name
         self.db = db
@@ -311,7 +253,7 @@ class World:
         self.write_failures = 0.0
         self.loss = 0.0
         self.lives = 0
-        self.dbs = {name: MemoryDb() for name in names}
+        self.dbs = {name: Database() for name in names}
         self.nodes: dict[str, Node] = {}
         self.cut: set[frozenset[str]] = set()
         #: Nodes that do nothing in the background.
@@ -335,7 +277,7 @@ class World:
     def join(self, name: str) -> None:
         """One more member."""
         self.names = [*self.names, name]
-        self.dbs[name] = MemoryDb()
+        self.dbs[name] = Database()
         for node in self.nodes.values():
             node.replicas.set_members([each for each in self.names if each != node.name], self.now)
         self.start(name)

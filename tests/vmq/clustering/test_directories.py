@@ -9,7 +9,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast
 
-from tests.cluster.sim import EPOCH, Network, Node, Sim, over_seeds
+from tests.simulator.clock import EPOCH
+from tests.simulator.machines import Node, Sim
+from tests.simulator.network import Network
+from tests.simulator.seeds import over_seeds
 from tests.vmq.support import House
 from vmq.clustering.directory.directory import Directory
 from vmq.clustering.directory.pieces import PIECE

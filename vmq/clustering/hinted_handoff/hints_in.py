@@ -129,6 +129,16 @@ class Safekeeping:
         if any(source[0] == peer for source in self._kept):
             self._unsure.add(peer)
 
+    def doubt(self, store_of: Callable[[str], int]) -> None:
+        """Asks origins that have other stores now: one that lost its disk may be back before anybody missed it.
+
+        Args:
+            store_of: the name of the store that a node has as far as is known, 0 if it is not.
+        """
+        for origin, store in self._kept:
+            if store_of(origin) not in (0, store) and (origin, store) not in self._lost:
+                self._unsure.add(origin)
+
     def on_settled(self, origin: str, message: Settled) -> None:
         self._unsure.discard(origin)
         source = (origin, message.store)

@@ -92,6 +92,7 @@ class Keeping:
             self.deposits.tick(now)
         if not node.is_running or not node.machine.membership.belongs:
             return False  # of those who took this one out nobody is gone
+        self.safekeeping.doubt(lambda origin: self._lanes.known(origin).name)
         return self.safekeeping.step(node.members, node.up, now)
 
     def _on_ask_taken(self, peer: str, message: AskTaken) -> None:

@@ -42,7 +42,7 @@ from vmq_cluster.effects import (
 )
 from vmq_cluster.errors import ClusterError
 from vmq_cluster.leveldb import LevelStorage
-from vmq_cluster.node import ClusterNode
+from vmq_cluster.node import ClusterNode, Surroundings
 from vmq_cluster.options import Options
 
 if TYPE_CHECKING:
@@ -68,6 +68,8 @@ class Clustering:
         find_registry: the topic tree of a mountpoint, made when first asked for.
         open_catalog: opens the streams of a broker that has none; raises RuntimeError where it cannot.
         banning: the broker's bans.
+        open_storage: opens what the node keeps in its folder.
+        world: what the node sees of its machine, if that is not this one.
     """
 
     def __init__(
@@ -80,7 +82,11 @@ class Clustering:
         find_registry: Callable[[str], Registry],
         open_catalog: "Callable[[], Catalog]",
         banning: Banning | None = None,
+        open_storage: Callable[[Path], LevelStorage] = LevelStorage,
+        world: Surroundings | None = None,
     ) -> None:
+        self._open_storage = open_storage
+        self._world = world
         self.options = options
         self._folder = folder
         self._core = core
@@ -129,7 +135,7 @@ class Clustering:
             None if options.key_file is None else read_key(Path(options.key_file))
         )
         refuse_damaged(self._folder)
-        self._storage = LevelStorage(self._folder)
+        self._storage = self._open_storage(self._folder)
         node: ClusterNode | None = None
         try:
             node = ClusterNode(
@@ -146,6 +152,7 @@ class Clustering:
                     channel_bytes=sys.maxsize,
                 ),
                 versions=VERSIONS,
+                world=self._world,
             )
             self._listen_to(node)
             self._lanes = lanes = Lanes(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tests.vmq.clustering.replica_sim import MemoryDb
+from tests.simulator.disk import Database
 from vmq.clustering.hinted_handoff.hints_in import KEPT, Safekeeping
 from vmq.clustering.messages.publishes import RETAIN as RETAINED
 from vmq.clustering.messages.publishes import Publish
@@ -32,7 +32,7 @@ class Keeper:
 
     def __init__(self, name: str = "c") -> None:
         self.name = name
-        self.db = MemoryDb()
+        self.db = Database()
         self.given: list[tuple[str, bytes]] = []
         self.shared: list[bytes] = []
         self.told: list[tuple[str, Given]] = []
@@ -120,6 +120,21 @@ def test_an_origin_that_comes_up_is_asked_what_it_needs_until_it_says_so() -> No
     keeper.go_on(ALL, ALL, 1.0)
     assert len(keeper.asked) == 3
     assert len(keeper.it) == 1
+
+
+def test_an_origin_that_has_another_store_is_asked_though_nobody_missed_it() -> None:
+    keeper = Keeper()
+    keeper.deposit(1, "s")
+    for store in (0, 1):
+        keeper.it.doubt(lambda _, store=store: store)  # type: ignore[misc]
+        keeper.go_on(ALL, ALL)
+    assert keeper.asked == []
+    keeper.it.doubt(lambda _: 2)
+    keeper.go_on(ALL, ALL, 1.0)
+    assert keeper.asked == [("a", AskTaken("a", 1))]
+    keeper.it.on_settled("a", Settled(2, []))
+    keeper.go_on(ALL, ALL)
+    assert keeper.given == [("s", b"1")]
 
 
 def test_who_should_give_it_and_does_not_is_not_waited_for() -> None:

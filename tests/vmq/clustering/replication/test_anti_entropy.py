@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.vmq.clustering.replica_sim import MemoryDb
+from tests.simulator.disk import Database
 from vmq.clustering.messages.records import RECORDS
 from vmq.clustering.replication.anti_entropy import (
     RANGE,
@@ -31,11 +31,11 @@ def place(kind: str, number: int) -> bytes:
 
 
 def store_of(session: bytes, records: dict[bytes, bytes]) -> Store:
-    db = MemoryDb()
+    db = Database()
     for other in (session[:-1] + b"\0", session[:-1] + b"\xff"):
-        db.records[b"q" + other + b"\1" * 8] = b"none of this session"
+        db.put(b"q" + other + b"\1" * 8, b"none of this session")
     for at, value in records.items():
-        db.records[key_at(session, at)] = value
+        db.put(key_at(session, at), value)
     return Store(db, "os", lambda: None)
 
 
@@ -115,7 +115,7 @@ def test_the_text_of_a_message_counts_and_not_its_number() -> None:
         store = store_of(
             OWNER, {place("q", 1): bytes((1 | FLAG_REF, 0, 0)) + number.to_bytes(8, "big")}
         )
-        store.db.records[b"m" + number.to_bytes(8, "big")] = text
+        store.db.put(b"m" + number.to_bytes(8, "big"), text)
         [found], _, _ = sums_behind(store, OWNER, b"", 10)
         return found.digest
 

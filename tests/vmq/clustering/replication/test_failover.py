@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.vmq.clustering.replica_sim import MemoryDb, Node, World
+from tests.simulator.disk import Database
+from tests.vmq.clustering.replica_sim import Node, World
 from vmq.clustering.replication.failover import Adoption, Sweep
 from vmq.clustering.replication.follower import Copies, Copy
 from vmq.clustering.replication.headers import Head
@@ -104,7 +105,7 @@ def test_an_answer_that_is_lost_does_not_lose_a_session() -> None:
 
 
 def test_copies_that_somebody_else_owns_go_after_a_while() -> None:
-    store = Store(MemoryDb(), "os", lambda: None)
+    store = Store(Database(), "os", lambda: None)
     purged: list[bytes] = []
     copies = Copies(store, lambda *_: True, purged.append)
     owner = {"mine": "a", "gone": "b"}

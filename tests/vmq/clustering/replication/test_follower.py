@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.simulator.disk import Database
 from tests.support.stored import records_of
-from tests.vmq.clustering.replica_sim import MemoryDb
 from vmq.clustering.messages.replication import (
     Begin,
     Changes,
@@ -26,8 +26,8 @@ S1, S2 = bytes(7) + b"\1", bytes(7) + b"\2"
 class Keeper:
     """A node that keeps copies of `o`'s sessions."""
 
-    def __init__(self, db: MemoryDb | None = None) -> None:
-        self.db = db or MemoryDb()
+    def __init__(self, db: Database | None = None) -> None:
+        self.db = db or Database()
         self.store = Store(self.db, "os", lambda: None)
         self.said: list[Any] = []
         self.purged: list[bytes] = []

@@ -1,19 +1,14 @@
-"""A cluster in one thread: nodes under a virtual clock, on a network that loses, repeats, delays and reorders frames.
-
-Everything follows from a seed: the same one gives the same run. A test over seeds is wrapped in `over_seeds`; when
-it fails, it names the seed, and `VMQ_SIM_SEED=that pytest ...` runs that one alone. `VMQ_SIM_FACTOR=20` runs twenty
-times as many seeds.
-"""
+"""Nodes of `vmq_cluster` alone, by hundreds: machines under the virtual clock, on the simulated network."""
 
 from __future__ import annotations
 
-import heapq
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from tests.simulator.clock import EPOCH, LOOK, Clock
+from tests.simulator.network import Network
 from vmq_cluster.effects import Contact, Effect, Transmit
 from vmq_cluster.machine import Machine
 from vmq_cluster.messages import AnyMessage, Frame, decode, encode
@@ -21,11 +16,8 @@ from vmq_cluster.options import Options
 from vmq_cluster.storage import MemoryStorage
 from vmq_cluster.versions import Versions
 
-#: The wall clock at the beginning, in milliseconds.
-EPOCH = 1_700_000_000_000
-
 #: How often a node is ticked. The options below are quick enough for a test to be short, and no quicker than ticks.
-TICK = 0.25
+TICK = LOOK
 OPTIONS = Options(
     heartbeat_interval=1.0,
     heartbeat_timeout=4.0,
@@ -37,42 +29,6 @@ OPTIONS = Options(
     sync_entries=10,
     resend_timeout=1.0,
 )
-
-
-def over_seeds(count: int) -> Callable[[Callable[[int], None]], Callable[[], None]]:
-    """Runs a test for so many seeds, or for the one that the environment names."""
-
-    def wrap(test: Callable[[int], None]) -> Callable[[], None]:
-        def run() -> None:
-            chosen = os.environ.get("VMQ_SIM_SEED")
-            factor = int(os.environ.get("VMQ_SIM_FACTOR", "1"))
-            for seed in [int(chosen)] if chosen else range(count * factor):
-                try:
-                    test(seed)
-                except BaseException as error:
-                    error.add_note(f"replay it with VMQ_SIM_SEED={seed}")
-                    raise
-
-        run.__name__ = test.__name__
-        run.__doc__ = test.__doc__
-        run.__module__ = test.__module__
-        return run
-
-    return wrap
-
-
-@dataclass
-class Network:
-    """What happens to a frame: probabilities, and delays in seconds."""
-
-    loss: float = 0.0
-    duplicate: float = 0.0
-    shortest: float = 0.001
-    longest: float = 0.02
-    #: Frames from one node to another stay in order, as on a real link.
-    ordered: bool = False
-    #: Ways (from, to) that nothing passes.
-    cuts: set[tuple[str, str]] = field(default_factory=set)
 
 
 @dataclass
@@ -97,22 +53,19 @@ class Node:
         return [effect for effect in self.effects if isinstance(effect, kind)]
 
 
-class Sim:
+class Sim(Clock):
     """Nodes, their clock, and the network between them."""
 
     def __init__(
         self, seed: int, options: Options = OPTIONS, network: Network | None = None
     ) -> None:
+        super().__init__()
         self.random = Random(seed)
         self.options = options
         self.network = Network() if network is None else network
-        self.now = 0.0
         self.nodes: dict[str, Node] = {}
         #: Encodes and decodes every frame, as the link does. Some seeds do, for it takes time.
         self.wire = seed % 10 == 0
-        self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
-        self._order = 0
-        self._arrivals: dict[tuple[str, str], float] = {}
         #: Messages that were sent, by kind.
         self.sent: dict[type, int] = {}
         self.trace: Callable[[str, str, AnyMessage], None] | None = None
@@ -168,7 +121,7 @@ class Sim:
         assert machine is not None, f"{name} does not run"
         return machine
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Machine]:
         """The nodes that run."""
         return (node.machine for node in self.nodes.values() if node.machine is not None)
 
@@ -206,7 +159,7 @@ class Sim:
             self._tick(node, node.machine)
         for sender, frame in unread:
             delay = self.random.uniform(0, self.network.longest)
-            self._later(delay, self._arrive, sender, name, frame)
+            self.later(delay, self._arrive, sender, name, frame)
 
     def restart(self, name: str, wipe: bool = False) -> Machine:
         """A node that does not run starts again, on its disk or on an empty one."""
@@ -227,39 +180,15 @@ class Sim:
             node.name, node.name, node.storage, self.options, random, wall, boot, node.versions
         )
         self._carry_out(node, machine.start(self.now))
-        self._later(self.random.uniform(0, TICK), self._tick, node, machine)
+        self.later(self.random.uniform(0, TICK), self._tick, node, machine)
         return machine
-
-    # --- time
-
-    def run(self, seconds: float) -> None:
-        """Lets time pass."""
-        end = self.now + seconds
-        while self._events and self._events[0][0] <= end:
-            self._step()
-        self.now = end
-
-    def until(self, condition: Callable[[], bool], limit: float) -> None:
-        """Lets time pass until something is so; looks once a tick, and fails after so many seconds."""
-        end = self.now + limit
-        while not condition():
-            assert self.now < end, f"not so after {limit} s"
-            self.run(TICK)
-
-    def _step(self) -> None:
-        self.now, _, what, arguments = heapq.heappop(self._events)
-        what(*arguments)
-
-    def _later(self, delay: float, what: Callable[..., None], *arguments: Any) -> None:
-        self._order += 1
-        heapq.heappush(self._events, (self.now + delay, self._order, what, arguments))
 
     def _tick(self, node: Node, machine: Machine) -> None:
         if node.machine is machine and node.unread is not None:
             node.is_late = True
         elif node.machine is machine:
             self._carry_out(node, machine.tick(self.now))
-            self._later(TICK, self._tick, node, machine)
+            self.later(TICK, self._tick, node, machine)
 
     # --- the network
 
@@ -277,17 +206,8 @@ class Sim:
             self.sent[type(message)] = self.sent.get(type(message), 0) + 1
             if self.trace is not None:
                 self.trace(sender, receiver, message)
-        network, random = self.network, self.random
-        copies = 1 + (network.duplicate > 0 and random.random() < network.duplicate)
-        for _ in range(copies):
-            if network.loss > 0 and random.random() < network.loss:
-                continue
-            delay = random.uniform(network.shortest, network.longest)
-            if network.ordered:
-                arrival = max(self.now + delay, self._arrivals.get((sender, receiver), 0.0))
-                self._arrivals[sender, receiver] = arrival
-                delay = arrival - self.now
-            self._later(delay, self._arrive, sender, receiver, frame)
+        for delay in self.network.delays(self.random, self.now, sender, receiver):
+            self.later(delay, self._arrive, sender, receiver, frame)
 
     def _arrive(self, sender: str, receiver: str, frame: Frame) -> None:
         node = self.nodes.get(receiver)
@@ -302,13 +222,8 @@ class Sim:
 
     def split(self, *sides: list[str]) -> None:
         """Nothing passes between these sides any more."""
-        for one in sides:
-            for other in sides:
-                if one is not other:
-                    self.network.cuts |= {(a, b) for a in one for b in other}
+        self.network.split(*sides)
 
     def heal(self) -> None:
         """Everything passes, and arrives."""
-        self.network.cuts.clear()
-        self.network.loss = 0.0
-        self.network.duplicate = 0.0
+        self.network.heal()

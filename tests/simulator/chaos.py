@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from random import Random
 
-from tests.cluster.sim import Sim
+from tests.simulator.machines import Sim
 from vmq_cluster.clocks import Dot
 from vmq_cluster.entries import Entry
 from vmq_cluster.machine import Machine

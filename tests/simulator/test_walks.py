@@ -1,0 +1,117 @@
+"""Whatever befalls a cluster at random, its clients get what they were promised."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.simulator.seeds import each_seed
+from tests.simulator.walk import NAMES, Walk
+from tests.simulator.world import World
+
+SEEDS = 40
+#: Who does not confirm copies is waited for until it is down.
+PATIENT: dict[str, Any] = {"replica_timeout": 60.0}
+#: No copies, and nobody takes a node for dead.
+ALONE: dict[str, Any] = {"replicas": 1, "adopt_after": 3600.0}
+
+
+def world_of(seed: int, least: int = 2, most: int = 5, **options: Any) -> World:
+    """So many nodes, some seeds with disks that take time."""
+    names = NAMES[: least + seed % (most - least + 1)]
+    durability = "os" if seed % 3 else "fsync"
+    world = World(seed, *names, durability=durability, **options)
+    world.loop.slowest_thread = 0.05
+    return world
+
+
+@pytest.mark.parametrize("others", [False, True])
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_client_that_goes_from_node_to_node_gets_everything_once_and_in_order(
+    others: bool, replicas: int
+) -> None:
+    for seed in each_seed(SEEDS):
+        with seed, world_of(seed.number, replicas=replicas) as world:
+            walk = Walk(world, others=others)
+            walk.go(100, moves=world.random.choice([0.02, 0.1, 0.3]))
+            walk.end()
+            world.oracle.check(order=True)
+
+
+@pytest.mark.parametrize("others", [False, True])
+@pytest.mark.parametrize("crashes", [0.0, 0.012])
+def test_splits_and_crashes_lose_nothing_repeat_nothing_and_leave_one_owner(
+    others: bool, crashes: float
+) -> None:
+    for seed in each_seed(SEEDS):
+        with seed, world_of(seed.number, **ALONE) as world:
+            walk = Walk(world, others=others)
+            walk.go(120, split=0.02, mend=0.02, kill=crashes, revive=3 * crashes)
+            walk.end()
+            world.oracle.check()
+
+
+def test_who_changes_sides_once_in_a_long_split_gets_everything_once() -> None:
+    for seed in each_seed(SEEDS):
+        with seed, world_of(seed.number, **ALONE) as world:
+            walk = Walk(world, others=True)
+            walk.go(30, moves=0.0)
+            walk.split()
+            walk.go(30, moves=0.0)
+            walk.move()
+            walk.go(30, moves=0.0)
+            walk.mend()
+            walk.go(30, moves=0.0)
+            walk.end()
+            world.oracle.check()
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_nodes_that_join_while_a_session_moves_lose_nothing_of_what_they_route(
+    others: bool,
+) -> None:
+    for seed in each_seed(SEEDS):
+        with seed, world_of(seed.number, most=3, replicas=1 + seed.number % 2) as world:
+            walk = Walk(world, others=others)
+            for _ in range(3):
+                walk.go(25, moves=0.15)
+                walk.join()
+            walk.go(25, moves=0.15)
+            walk.end()
+            world.oracle.check(order=True)
+
+
+def test_what_was_acknowledged_survives_a_disk_at_a_time() -> None:
+    """Nodes die with their disks, one after the other; each time all copies are there again before the next."""
+    for seed in each_seed(SEEDS):
+        with seed, world_of(seed.number, 3, replicas=2, **PATIENT) as world:
+            walk = Walk(world, others=False)
+            for _ in range(2):
+                walk.go(30, moves=0.0)
+                walk.lose(1)
+                walk.go(20, moves=0.0)
+                world.settle()
+                walk.move()
+            walk.end()
+            world.oracle.check(once=False)
+
+
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_what_waits_for_a_node_that_is_down_survives_the_publishers_disk(replicas: int) -> None:
+    """Hinted handoff: as long as one that keeps it stays, it comes when the sessions' node is back."""
+    for seed in each_seed(SEEDS):
+        with (
+            seed,
+            world_of(seed.number, 4, replicas=replicas, **PATIENT, adopt_after=3600.0) as world,
+        ):
+            walk = Walk(world, others=False)
+            world.kill("a")
+            walk.go(40, moves=0.0)
+            world.until(world.has_noticed)
+            walk.go(20, moves=0.0)
+            walk.lose(1, "bcdef")
+            world.until(lambda: world["b"].broker is None or world["b"].is_open)
+            walk.go(20, moves=0.0)
+            walk.end()
+            world.oracle.check(once=False)
