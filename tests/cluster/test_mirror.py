@@ -13,7 +13,6 @@ ELSEWHERE = {
     "effects.py": "has no behaviour",
     "errors.py": "has no behaviour",
     "leveldb.py": "test_storage.py: beside the one in memory",
-    "order.py": "test_channels.py and test_sim.py: frames that come twice or late",
     "rollcall.py": "test_membership.py: how nodes meet and part",
     "sockets.py": "test_link.py: the sockets of the link",
     "records.py": "test_metadata.py: seen in what is stored",
@@ -23,7 +22,6 @@ ELSEWHERE = {
 NO_MIRROR = {
     "test_mirror.py": "the rule itself",
     "test_reconnecting.py": "link.py: connections that die without a word",
-    "test_sim.py": "the simulator",
 }
 
 
