@@ -24,7 +24,7 @@ from vmq.config.configured import Configured
 from vmq.config.core import options_of
 from vmq.config.options import Config, ListenerOptions, value_of
 from vmq.config.overrides import LiveConfig
-from vmq.config.session import SessionOptions
+from vmq.config.session import SessionOverrides
 from vmq.core.context import Core
 from vmq.core.hook_sites import Hooks
 from vmq.core.registry import Registry
@@ -280,7 +280,7 @@ class Broker(Configured):
         store = core.store
         assert store is not None
         core.find_registry = self.registry
-        self._session_options = SessionOptions(core.options)
+        self._session_options = SessionOverrides(core.options)
         core.own_options = self._session_options.of
         core.recheck = Lapsed(self._spawn).put
         self.connections = Connections(

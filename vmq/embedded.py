@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
-from vmq.core.context import Options
+from vmq.core.context import CoreOptions
 from vmq.core.hook_sites import Hooks
 from vmq.core.registry import Registry
 from vmq.mqtt import encoder
@@ -70,7 +70,7 @@ class LocalClient:
         *,
         clean: bool = True,
         bridge: bool = False,
-        options: Options | None = None,
+        options: CoreOptions | None = None,
     ) -> None:
         """`limit` messages are held for a slow reader; `closed` is told of the end.
 

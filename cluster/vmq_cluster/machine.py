@@ -20,11 +20,9 @@ from typing import TYPE_CHECKING, Final
 from vmq_cluster.broadcasts import Broadcasts
 from vmq_cluster.channels import Channels
 from vmq_cluster.clocks import FAR_AHEAD, HybridClock
-from vmq_cluster.collector import Collector
 from vmq_cluster.detector import Detector
 from vmq_cluster.effects import Contact, Effect, Misbehaved, Outbox, Renewed, Transmit
 from vmq_cluster.errors import ClusterError, MalformedError
-from vmq_cluster.exchange import Exchange
 from vmq_cluster.identity import Identity
 from vmq_cluster.membership import Membership
 from vmq_cluster.messages import (
@@ -45,14 +43,16 @@ from vmq_cluster.messages import (
     SyncRequest,
     Unreliable,
 )
-from vmq_cluster.metadata import STREAM as METADATA
-from vmq_cluster.metadata import Metadata
+from vmq_cluster.metadata.collector import Collector
+from vmq_cluster.metadata.exchange import Exchange
+from vmq_cluster.metadata.metadata import STREAM as METADATA
+from vmq_cluster.metadata.metadata import Metadata
+from vmq_cluster.metadata.versions import Dialects, Versions
 from vmq_cluster.options import Options
 from vmq_cluster.order import FrameOrder
 from vmq_cluster.plumtree import Plumtree, Stream
 from vmq_cluster.rollcall import RollCall
 from vmq_cluster.storage import Storage, Transaction
-from vmq_cluster.versions import Dialects, Versions
 
 if TYPE_CHECKING:
     from random import Random

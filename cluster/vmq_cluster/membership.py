@@ -9,7 +9,7 @@ it the later status, in that the later version. So all nodes agree once they hav
 
 No incarnation comes back from the last three. A node that learns that it expired goes on under a new incarnation at
 once, for nobody wanted it away; one that was removed stays out until it is told to join. What was deleted since
-does not return with it: see `vmq_cluster.exchange`.
+does not return with it: see `vmq_cluster.metadata.exchange`.
 
 Changes are pushed to everybody by the node that makes them; heartbeats carry a digest of all records, and nodes
 whose digests differ send each other all they know.

@@ -118,7 +118,7 @@ class Prune(Message, tag=13):
 
 
 class WireEntry(Struct, array_like=True, frozen=True):
-    """What a node holds under a key: see `vmq_cluster.entries`."""
+    """What a node holds under a key: see `vmq_cluster.metadata.entries`."""
 
     key: Key
     siblings: Annotated[list[WireSibling], Meta(max_length=MAX_MEMBERS)]
@@ -126,7 +126,7 @@ class WireEntry(Struct, array_like=True, frozen=True):
 
 
 class SyncRequest(Message, tag=20):
-    """Send me what I lack: see `vmq_cluster.exchange`."""
+    """Send me what I lack: see `vmq_cluster.metadata.exchange`."""
 
     id: Positive
     incarnation: Positive
@@ -207,7 +207,7 @@ class Frame(Struct, array_like=True, frozen=True):
     #: Which frame of this life to this receiver.
     number: Positive
     messages: Annotated[list[AnyMessage], Meta(max_length=MAX_MESSAGES)]
-    #: See `vmq_cluster.versions`.
+    #: See `vmq_cluster.metadata.versions`.
     speaks: Number = 1
     reads: Number = 1
 

@@ -34,14 +34,14 @@ from vmq_cluster.effects import (
     Refused,
     Transmit,
 )
-from vmq_cluster.entries import Merge
 from vmq_cluster.errors import ClusterError, StorageError
 from vmq_cluster.link import Link
 from vmq_cluster.machine import Machine
 from vmq_cluster.messages import Frame
+from vmq_cluster.metadata.entries import Merge
+from vmq_cluster.metadata.versions import Versions
 from vmq_cluster.options import Options
 from vmq_cluster.storage import Storage
-from vmq_cluster.versions import Versions
 
 log = logging.getLogger("vmq.cluster")
 

@@ -18,7 +18,7 @@ from vmq.config.streams import StreamOptions
 from vmq.streams.appender import Appender
 from vmq.streams.catalog import Catalog
 from vmq.streams.log.commits import Commits
-from vmq.streams.log.cursor import Reader
+from vmq.streams.log.cursor import LogReader
 
 TOPICS = [b"plant/%d/line/%d/temp" % (number % 10, number) for number in range(100)]
 PAYLOAD = b"x" * 64
@@ -73,7 +73,7 @@ async def read(folder: Path, messages: int) -> float:
     catalog.start()
     began = time.process_time()
     partitions = catalog.get("s").partitions
-    rows = sum(chunk.rows.num_rows for each in partitions for chunk in Reader(each).read(0))
+    rows = sum(chunk.rows.num_rows for each in partitions for chunk in LogReader(each).read(0))
     took = time.process_time() - began
     assert rows == messages
     await catalog.close()

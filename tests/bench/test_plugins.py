@@ -14,7 +14,7 @@ from vmq_hooks import Accept, Cache, Next
 from tests.bench.test_session import PACKETS, PAYLOAD, pass_of, scene
 from tests.support.wire import puback_packet, publish_packet
 from vmq.plugins.chains import VerdictChain
-from vmq.plugins.guard import Guard
+from vmq.plugins.guard import PluginGuard
 from vmq.plugins.steps import VerdictStep
 
 GIVEN = ("username", "subscriber_id", "message")
@@ -36,7 +36,7 @@ def chain(count: int, *, kept: bool) -> VerdictChain:
         return Accept(cache=CACHE) if kept else True
 
     steps = [
-        VerdictStep("auth_on_publish", Guard(f"p{number}"), function, ("message",), GIVEN)
+        VerdictStep("auth_on_publish", PluginGuard(f"p{number}"), function, ("message",), GIVEN)
         for number, function in enumerate([ask_on] * (count - 1) + [accept])
     ]
     return VerdictChain("auth_on_publish", steps, time.monotonic)

@@ -19,9 +19,9 @@ from tests.support.ports import lasting_port
 from vmq_cluster.addresses import generate_key
 from vmq_cluster.effects import Acknowledged, Arrived, Changed, Delivered, PeerDown, PeerUp, Refused
 from vmq_cluster.errors import ClusterError, StorageError
+from vmq_cluster.metadata.versions import Versions
 from vmq_cluster.node import ClusterNode, this_boot
 from vmq_cluster.storage import Batch, MemoryStorage
-from vmq_cluster.versions import Versions
 
 LOOPBACK = "tcp://127.0.0.1:0"
 KEY = generate_key()

@@ -16,7 +16,7 @@ from typing import Final
 
 from tests.support.wire import connect_packet
 from tests.vmq.support import RAM, Client, House, MemoryTransport
-from vmq.core.context import Options
+from vmq.core.context import CoreOptions
 
 #: An id that no input names: its client may not be taken over.
 BYSTANDER: Final = "bystander-4c1f0a9e"
@@ -143,10 +143,10 @@ class Peer:
         self.client.take()
 
 
-def options_of(byte: int) -> Callable[[Options], None]:
+def options_of(byte: int) -> Callable[[CoreOptions], None]:
     """The options that the first byte of an input chooses."""
 
-    def change(options: Options) -> None:
+    def change(options: CoreOptions) -> None:
         options.max_inflight_messages = 1 if byte & ONE_INFLIGHT else 3
         options.max_online_messages = 5
         options.max_offline_messages = 4
@@ -189,7 +189,7 @@ def run(data: bytes, prepare: Callable[[House], None] = lambda _house: None) -> 
         AssertionError: it sent what no server may send, or touched the bystander.
     """
     chosen = options_of(data[0] if data else 0)
-    options = Options()
+    options = CoreOptions()
     chosen(options)
     with ExitStack() as stack:
         stack.enter_context(no_defects_logged())
@@ -229,7 +229,7 @@ def play(house: House, data: bytes, limits: Limits, prepare: Callable[[House], N
 class Limits:
     """What the queues of an input may hold."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: CoreOptions) -> None:
         self.inflight = options.max_inflight_messages
         self.waiting = max(options.max_online_messages, options.max_offline_messages)
         if options.pause_publisher:

@@ -7,9 +7,9 @@ from random import Random
 
 from tests.simulator.machines import Sim
 from vmq_cluster.clocks import Dot
-from vmq_cluster.entries import Entry
 from vmq_cluster.machine import Machine
-from vmq_cluster.records import DELETED
+from vmq_cluster.metadata.entries import Entry
+from vmq_cluster.metadata.records import DELETED
 from vmq_cluster.storage import after_prefix
 
 PREFIX = "p"

@@ -12,9 +12,9 @@ from tests.simulator.network import Network
 from vmq_cluster.effects import Contact, Effect, Transmit
 from vmq_cluster.machine import Machine
 from vmq_cluster.messages import AnyMessage, Frame, decode, encode
+from vmq_cluster.metadata.versions import Versions
 from vmq_cluster.options import Options
 from vmq_cluster.storage import MemoryStorage
-from vmq_cluster.versions import Versions
 
 #: How often a node is ticked. The options below are quick enough for a test to be short, and no quicker than ticks.
 TICK = LOOK

@@ -11,7 +11,7 @@ from typing import Any
 
 import plyvel
 
-from vmq.core.context import Core, Options
+from vmq.core.context import Core, CoreOptions
 from vmq.core.registry import Registry
 from vmq.persistence.group_commit import Committer
 from vmq.protocol.connection import Connection
@@ -142,7 +142,7 @@ class Stage:
         self.committer = Committer(flush_interval)
         self.store = Store(self.db, durability, self.committer.schedule)
         self.core = Core(
-            Options(), self.store, time.monotonic, time.time, random.Random(1).randrange
+            CoreOptions(), self.store, time.monotonic, time.time, random.Random(1).randrange
         )
         self.registry = Registry(self.core, lambda queue: None, lambda session: None)
         self.committer.attach(self.core, self.store, self.db.reopen)

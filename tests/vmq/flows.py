@@ -36,7 +36,7 @@ from tests.support.wire import (
     unsubscribe_packet,
 )
 from tests.vmq.support import RAM, Client, House
-from vmq.core.context import Options
+from vmq.core.context import CoreOptions
 from vmq.core.waiting import size_of
 from vmq.mqtt.topics import matches
 
@@ -78,7 +78,7 @@ class ModelQueue:
     the larger of the two limits holds until they are loaded.
     """
 
-    def __init__(self, options: Options, durable: bool, draining: Callable[[], bool]) -> None:
+    def __init__(self, options: CoreOptions, durable: bool, draining: Callable[[], bool]) -> None:
         self.options = options
         self.durable = durable
         self.draining = draining
@@ -270,7 +270,7 @@ class FlowMachine(RuleBasedStateMachine):
             # the midst of a step: too fine for the reference.
             offline = online
 
-        def change(options: Options) -> None:
+        def change(options: CoreOptions) -> None:
             options.max_inflight_messages = window
             options.max_online_messages = online
             options.max_offline_messages = offline

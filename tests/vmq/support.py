@@ -35,7 +35,7 @@ from tests.support.wire import (
     subscribe_packet,
     unsubscribe_packet,
 )
-from vmq.core.context import Core, Options
+from vmq.core.context import Core, CoreOptions
 from vmq.core.queue import Queue
 from vmq.core.registry import Registry
 from vmq.mqtt.message import Message
@@ -355,11 +355,11 @@ class House:
         path: Path | None = None,
         *,
         durability: str = "os",
-        change: Callable[[Options], None] | None = None,
+        change: Callable[[CoreOptions], None] | None = None,
     ) -> None:
         self.path = path
         self.durability = durability
-        self.options = Options()
+        self.options = CoreOptions()
         if change is not None:
             change(self.options)
         self.clock = Clock(MONOTONIC_START)

@@ -13,7 +13,7 @@ import pytest
 from tests.support.wire import PUBLISH, PUBREL
 from tests.vmq.support import split_packets
 from tests.vmq.test_store_model import check_sizes, commit
-from vmq.core.context import Core, Options
+from vmq.core.context import Core, CoreOptions
 from vmq.core.output import Output
 from vmq.core.queue import Queue
 from vmq.core.waiting import PENDING_BYTES, PENDING_IN_MEMORY
@@ -44,9 +44,9 @@ class Line:
     """One durable session's queue over a real store, and a client that acknowledges as told."""
 
     def __init__(
-        self, store: Store, stored: StoredSession | None = None, options: Options | None = None
+        self, store: Store, stored: StoredSession | None = None, options: CoreOptions | None = None
     ) -> None:
-        self.options = options if options is not None else Options()
+        self.options = options if options is not None else CoreOptions()
         self.store = store
         self.core = Core(self.options, store, lambda: 1.0, lambda: 1.0, lambda count: 0)
         self.woken = False
@@ -107,7 +107,7 @@ HEAVY = (1 << 20) // 3
 class Model:
     """What a queue with these options has to do."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: CoreOptions) -> None:
         self.options = options
         self.online = False
         self.waiting: list[tuple[bytes, int]] = []
@@ -170,7 +170,7 @@ class Model:
 class Play:
     """A queue over a real store and its model, through one random history."""
 
-    def __init__(self, path: Path, seed: int, options: Options, heavy: float = 0.0) -> None:
+    def __init__(self, path: Path, seed: int, options: CoreOptions, heavy: float = 0.0) -> None:
         self.heavy = heavy
         self.rng = random.Random(seed)
         self.path = path
@@ -274,8 +274,8 @@ class Play:
         self.line.store.db.close()
 
 
-def options_of(*, window: int, limit: int, lifo: bool, oldest: bool, step: int) -> Options:
-    options = Options()
+def options_of(*, window: int, limit: int, lifo: bool, oldest: bool, step: int) -> CoreOptions:
+    options = CoreOptions()
     options.max_inflight_messages = window
     options.max_online_messages = options.max_offline_messages = limit
     options.lifo = lifo

@@ -96,7 +96,7 @@ def _rows(broker: "BrokerView", node: "ClusterNode") -> Iterator[MemberRow]:
         offline = None if tally.durable else 0
         if is_self:
             offline = sum(len(each.offline) for each in broker.registries.values())
-        messages, size = clustering.lanes.waiting_for(name)
+        messages, size = clustering.outboxes.waiting_for(name)
         sessions = tally.clean + tally.durable
         yield MemberRow(
             node=name,

@@ -51,7 +51,7 @@ class _Stored(KeyRow, frozen=True, kw_only=True):
     sha256: str
 
 
-class _File(Struct, frozen=True):
+class _KeyFile(Struct, frozen=True):
     keys: list[_Stored]
 
 
@@ -118,7 +118,7 @@ class ApiKeys:
         stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
         if stamp != self._stamp:
             try:
-                self._keys = msgspec.json.decode(self.path.read_bytes(), type=_File).keys
+                self._keys = msgspec.json.decode(self.path.read_bytes(), type=_KeyFile).keys
             except (OSError, msgspec.MsgspecError) as error:
                 raise RefusedError(f"the API keys cannot be read: {self.path}: {error}") from None
             self._stamp = stamp
@@ -127,7 +127,7 @@ class ApiKeys:
     def _save(self, keys: list[_Stored]) -> None:
         """Replaces the file as a whole; it is readable by its owner only from its first byte on."""
         fresh = self.path.with_suffix(".new")
-        data = msgspec.json.format(msgspec.json.encode(_File(keys)), indent=2)
+        data = msgspec.json.format(msgspec.json.encode(_KeyFile(keys)), indent=2)
         try:
             fresh.unlink(missing_ok=True)
             handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from vmq.bench.control import Control, Interrupted
 from vmq.bench.load.address import Address
-from vmq.bench.load.options import APPLICABLE, BenchError, Options, Scenario, options_for
-from vmq.bench.peers import Peer, RunningPeer
+from vmq.bench.load.options import APPLICABLE, BenchError, LoadOptions, Scenario, options_for
+from vmq.bench.peers import BenchPeer, RunningPeer
 from vmq.bench.result import Latency, Result
 from vmq.bench.scenarios import run
 
@@ -37,10 +37,10 @@ class Load:
     """A scenario at a QoS, as `--scenarios` names it: pair, pair:1."""
 
     name: str
-    options: Options
+    options: LoadOptions
 
 
-class Row(Struct, omit_defaults=True):
+class ComparisonRow(Struct, omit_defaults=True):
     """A scenario on a broker."""
 
     scenario: str
@@ -64,7 +64,7 @@ class Comparison(Struct):
 
     brokers: dict[str, str]  # name: version
     not_found: list[str]
-    rows: list[Row]
+    rows: list[ComparisonRow]
     is_complete: bool = True
 
     @property
@@ -82,7 +82,7 @@ def loads_for(names: Sequence[str], given: dict[str, int | float]) -> list[Load]
     return [Load(name, _options(name, given)) for name in names]
 
 
-def _options(name: str, given: dict[str, int | float]) -> Options:
+def _options(name: str, given: dict[str, int | float]) -> LoadOptions:
     text, _, qos = name.partition(":")
     if text not in list(Scenario):
         raise ValueError(f"no scenario {text!r}; there are {', '.join(Scenario)}")
@@ -98,7 +98,7 @@ def _options(name: str, given: dict[str, int | float]) -> Options:
 
 def compare(
     loads: Sequence[Load],
-    peers: Sequence[Peer],
+    peers: Sequence[BenchPeer],
     not_found: Sequence[str],
     runs: int,
     control: Control,
@@ -108,7 +108,7 @@ def compare(
 
     `told` hears what is measured now. After the wish to stop, what was measured until then is returned.
     """
-    rows: dict[tuple[str, str], Row] = {}
+    rows: dict[tuple[str, str], ComparisonRow] = {}
     found = Comparison({peer.name: peer.version for peer in peers}, list(not_found), [])
     try:
         for load in loads:
@@ -117,7 +117,7 @@ def compare(
                     control.check()
                     row = rows.get((load.name, peer.name))
                     if row is None:
-                        row = rows[load.name, peer.name] = Row(load.name, peer.name)
+                        row = rows[load.name, peer.name] = ComparisonRow(load.name, peer.name)
                         found.rows.append(row)
                     told(
                         f"{load.name} on {peer.name}" + (f", run {number + 1}" if runs > 1 else "")
@@ -133,7 +133,7 @@ def compare(
     return found
 
 
-def _measure(row: Row, load: Load, peer: Peer, control: Control) -> None:
+def _measure(row: ComparisonRow, load: Load, peer: BenchPeer, control: Control) -> None:
     """One run on a fresh process."""
     if row.problem:
         return  # it would only take its time to fail again
@@ -147,7 +147,7 @@ def _measure(row: Row, load: Load, peer: Peer, control: Control) -> None:
     row.runs.append(result)
 
 
-def _summarise(row: Row) -> None:
+def _summarise(row: ComparisonRow) -> None:
     """The medians of the runs."""
     if not row.runs:
         return
@@ -186,7 +186,7 @@ def _cpu(result: Result) -> float | None:
     return broker.cpu_us_per_message or broker.cpu_us_per_connection
 
 
-def _relate(row: Row, reference: Row | None) -> None:
+def _relate(row: ComparisonRow, reference: ComparisonRow | None) -> None:
     if reference is None or row is reference:
         return
     if row.rate and reference.rate:

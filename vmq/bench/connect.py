@@ -3,8 +3,8 @@
 from time import monotonic_ns
 from typing import Final
 
-from vmq.bench.load.client import Client
-from vmq.bench.load.histogram import Histogram
+from vmq.bench.load.client import LoadClient
+from vmq.bench.load.histogram import LatencyHistogram
 from vmq.bench.result import Connects, Latency, Result
 from vmq.bench.stage import Deadline, Meter, Stage, need_files
 
@@ -18,7 +18,7 @@ class Crowd:
     def __init__(self, stage: Stage, count: int, concurrency: int) -> None:
         need_files(count + len(stage.clients))
         self.concurrency = concurrency
-        self.latency = Histogram()
+        self.latency = LatencyHistogram()
         self.clients = [Visitor(self, stage, index) for index in range(count)]
         stage.clients += self.clients
         self._opened = self._came = self._failed = 0
@@ -74,7 +74,7 @@ class Crowd:
         )
 
 
-class Visitor(Client):
+class Visitor(LoadClient):
     """One of a crowd."""
 
     def __init__(self, crowd: Crowd, stage: Stage, index: int) -> None:

@@ -5,10 +5,10 @@ from time import monotonic_ns
 from typing import Final
 
 from vmq.bench.load.checks import Faults
-from vmq.bench.load.histogram import Histogram
+from vmq.bench.load.histogram import LatencyHistogram
 from vmq.bench.load.options import MAX_COUNT
-from vmq.bench.load.publisher import Publisher, Schedule
-from vmq.bench.load.subscriber import Subscriber
+from vmq.bench.load.publisher import LoadPublisher, Schedule
+from vmq.bench.load.subscriber import LoadSubscriber
 from vmq.bench.result import Latency, Result
 from vmq.bench.stage import Deadline, Meter, Stage
 
@@ -27,15 +27,15 @@ class Flow:
     def __init__(
         self,
         stage: Stage,
-        publishers: Sequence[Publisher],
-        subscribers: Sequence[Subscriber],
-        latency: Histogram,
+        publishers: Sequence[LoadPublisher],
+        subscribers: Sequence[LoadSubscriber],
+        latency: LatencyHistogram,
     ) -> None:
         self.stage = stage
         self.publishers = publishers
         self.subscribers = subscribers
         self.latency = latency
-        self.lateness = Histogram()
+        self.lateness = LatencyHistogram()
         self.end = "complete"
         self.meter: Meter | None = None
         self._schedule: Schedule | None = None

@@ -36,7 +36,7 @@ _PROBE: Final = b"\x10\x11\x00\x04MQTT\x04\x02\x00\x3c\x00\x05probe"
 
 
 @dataclass(frozen=True)
-class Peer:
+class BenchPeer:
     """A broker that is installed here; `command` writes its configuration and returns the command line."""
 
     name: str
@@ -45,7 +45,7 @@ class Peer:
     env: Mapping[str, str] = field(default_factory=dict)
 
 
-def find_peers(names: Sequence[str]) -> tuple[list[Peer], list[str]]:
+def find_peers(names: Sequence[str]) -> tuple[list[BenchPeer], list[str]]:
     """Those of the named brokers that are installed, and the names of those that are not.
 
     Raises:
@@ -63,7 +63,7 @@ def known_peers() -> list[str]:
     return list(_FINDERS)
 
 
-def _find_vmq() -> Peer:
+def _find_vmq() -> BenchPeer:
     def command(folder: Path, port: int) -> list[str]:
         # -P, and the path of this very package: whatever the current folder holds.
         return [
@@ -79,10 +79,10 @@ def _find_vmq() -> Peer:
         "VMQ_QUEUE__MAX_ONLINE_MESSAGES": "-1",
     }
     kind = "compiled" if version.is_compiled() else "interpreted"
-    return Peer("vmq", f"{version.__version__} {kind}", command, env)
+    return BenchPeer("vmq", f"{version.__version__} {kind}", command, env)
 
 
-def _find_mosquitto() -> Peer | None:
+def _find_mosquitto() -> BenchPeer | None:
     program = _which("mosquitto")
     if program is None:
         return None
@@ -102,10 +102,10 @@ def _find_mosquitto() -> Peer | None:
             lines.append("user root")  # another user could not read the folder
         return [program, "-c", _write(folder / "mosquitto.conf", lines)]
 
-    return Peer("mosquitto", _version(program, "-h"), command)
+    return BenchPeer("mosquitto", _version(program, "-h"), command)
 
 
-def _find_nats() -> Peer | None:
+def _find_nats() -> BenchPeer | None:
     program = _which("nats-server")
     if program is None:
         return None
@@ -119,10 +119,10 @@ def _find_nats() -> Peer | None:
         ]
         return [program, "-c", _write(folder / "nats.conf", lines)]
 
-    return Peer("nats-server", _version(program, "--version"), command)
+    return BenchPeer("nats-server", _version(program, "--version"), command)
 
 
-def _find_amqtt() -> Peer | None:
+def _find_amqtt() -> BenchPeer | None:
     try:
         version = importlib.metadata.version("amqtt")
     except importlib.metadata.PackageNotFoundError:
@@ -141,10 +141,10 @@ def _find_amqtt() -> Peer | None:
         module = "amqtt.scripts.broker_script"
         return [sys.executable, "-P", "-m", module, "-c", _write(folder / "amqtt.yaml", lines)]
 
-    return Peer("amqtt", version, command)
+    return BenchPeer("amqtt", version, command)
 
 
-_FINDERS: Final[dict[str, Callable[[], Peer | None]]] = {
+_FINDERS: Final[dict[str, Callable[[], BenchPeer | None]]] = {
     "vmq": _find_vmq,
     "mosquitto": _find_mosquitto,
     "nats-server": _find_nats,
@@ -178,7 +178,7 @@ def _version(program: str, option: str) -> str:
 class RunningPeer:
     """A broker of our own; a context manager that ends the process and removes its folder, whatever happens."""
 
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, peer: BenchPeer) -> None:
         self.peer = peer
         self._folder: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from vmq.bench.compare import Comparison, Row
+from vmq.bench.compare import Comparison, ComparisonRow
 from vmq.bench.result import BrokerCost, Latency, Result
 
 COMPARE_HEADERS = (
@@ -99,7 +99,7 @@ def compare_rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
         scenario = row.scenario
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: ComparisonRow) -> tuple[str, ...]:
     if not row.rate:
         return (row.broker, *("-",) * 7, row.problem or "-")
     return (

@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from vmq.bench.load.checks import Faults
-from vmq.bench.load.histogram import Histogram
+from vmq.bench.load.histogram import LatencyHistogram
 from vmq.bench.load.usage import Usage
 
 
@@ -18,7 +18,7 @@ class Latency(Struct):
     max: float
 
     @classmethod
-    def of(cls, histogram: Histogram) -> "Latency | None":
+    def of(cls, histogram: LatencyHistogram) -> "Latency | None":
         """The quantiles; None if nothing was counted."""
         if not histogram.count:
             return None

@@ -6,7 +6,7 @@ from typing import Final
 
 from vmq.bench.load.acks import LENGTH, PUBACK, PUBCOMP, PUBREC, PUBREL, AckLine, run_of
 from vmq.bench.load.checks import Faults
-from vmq.bench.load.client import Client
+from vmq.bench.load.client import LoadClient
 from vmq.bench.load.frames import HEADER, packet_id_of
 from vmq.bench.load.options import BenchError
 from vmq.bench.result import Result
@@ -19,7 +19,7 @@ _STEP: Final = 0.02
 _LINGER: Final = 0.2
 
 
-class Store:
+class RetainedLoad:
     """The retained messages: what each topic is to hold."""
 
     def __init__(self, stage: Stage) -> None:
@@ -48,10 +48,10 @@ class Store:
         }
 
 
-class Keeper(Client):
+class Keeper(LoadClient):
     """Publishes what is to be retained, and says when the broker has taken all of it."""
 
-    def __init__(self, stage: Stage, index: int, store: Store) -> None:
+    def __init__(self, stage: Stage, index: int, store: RetainedLoad) -> None:
         super().__init__(stage.loop, stage.endpoint, stage.client_id("k", index))
         self.count = stage.options.count
         self.sent = 0
@@ -92,10 +92,10 @@ class Keeper(Client):
             super().on_packet(head, packet, body)
 
 
-class Collector(Client):
+class Collector(LoadClient):
     """The new subscriber: each retained message is to come once, in whatever order."""
 
-    def __init__(self, stage: Stage, store: Store) -> None:
+    def __init__(self, stage: Stage, store: RetainedLoad) -> None:
         super().__init__(stage.loop, stage.endpoint, stage.client_id("s", 0))
         self.faults = Faults()
         self.missing = store.expected()
@@ -152,7 +152,7 @@ class Collector(Client):
 def run_retained(stage: Stage) -> Result:
     """Stores, subscribes, and clears what was stored."""
     options = stage.options
-    store = Store(stage)
+    store = RetainedLoad(stage)
     result = stage.new_result()
     before = stage.usage()
     begun = monotonic_ns()
@@ -172,7 +172,7 @@ def run_retained(stage: Stage) -> Result:
     return result
 
 
-def keep(stage: Stage, store: Store, index: int) -> None:
+def keep(stage: Stage, store: RetainedLoad, index: int) -> None:
     """Has the broker retain everything (`index` 0) or clears it (1)."""
     keeper = Keeper(stage, index, store)
     stage.connect([keeper])
@@ -195,7 +195,7 @@ def keep(stage: Stage, store: Store, index: int) -> None:
             raise BenchError(f"the broker took {keeper.sent} retained messages, then no more")
 
 
-def collect(stage: Stage, store: Store, result: Result) -> None:
+def collect(stage: Stage, store: RetainedLoad, result: Result) -> None:
     """Subscribes, and waits for everything that is retained."""
     options = stage.options
     collector = Collector(stage, store)

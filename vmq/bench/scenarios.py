@@ -6,7 +6,7 @@ from typing import Final
 from vmq.bench.connect import run_connect
 from vmq.bench.control import Control
 from vmq.bench.load.loop import quiet_memory
-from vmq.bench.load.options import Options, Scenario
+from vmq.bench.load.options import LoadOptions, Scenario
 from vmq.bench.result import Result
 from vmq.bench.retained import run_retained
 from vmq.bench.stage import SETTLE, Stage
@@ -15,7 +15,7 @@ from vmq.bench.wildcard import run_wildcard
 from vmq.bench.wiring import set_up_flow
 
 
-def run(options: Options, control: Control | None = None) -> Result:
+def run(options: LoadOptions, control: Control | None = None) -> Result:
     """Makes one measurement.
 
     Raises:

@@ -9,10 +9,10 @@ from types import TracebackType
 from typing import Final, Self
 
 from vmq.bench.control import Control
-from vmq.bench.load.client import Client
+from vmq.bench.load.client import LoadClient
 from vmq.bench.load.loop import BUFFER, Loop
-from vmq.bench.load.options import BenchError, Options
-from vmq.bench.load.transport import Endpoint
+from vmq.bench.load.options import BenchError, LoadOptions
+from vmq.bench.load.transport import LoadEndpoint
 from vmq.bench.load.usage import Usage, resident, usage_of
 from vmq.bench.result import BrokerCost, LoaderCost, Result
 
@@ -28,12 +28,12 @@ _SPARE: Final = 64
 class Stage:
     """The surroundings of one measurement; a context manager that closes every connection."""
 
-    def __init__(self, options: Options, control: Control) -> None:
+    def __init__(self, options: LoadOptions, control: Control) -> None:
         self.options = options
         self.control = control
         self.loop = Loop(max(BUFFER, 4 * options.size))
-        self.endpoint = Endpoint(options.address, options.ca, options.insecure)
-        self.clients: list[Client] = []
+        self.endpoint = LoadEndpoint(options.address, options.ca, options.insecure)
+        self.clients: list[LoadClient] = []
         #: Of topics and client ids, so that two measurements of one broker do not meet.
         self.prefix = f"bench-{secrets.token_hex(2)}"
 
@@ -54,7 +54,7 @@ class Stage:
         """A client id of this measurement."""
         return f"{self.prefix}-{role}{index}"
 
-    def connect(self, clients: Sequence[Client]) -> None:
+    def connect(self, clients: Sequence[LoadClient]) -> None:
         """Connects all of them. Raises BenchError unless all succeed."""
         need_files(len(clients) + len(self.clients))
         self.clients += clients
@@ -76,7 +76,7 @@ class Stage:
             loop.step(0.02)
             self.control.check()
 
-    def subscribe(self, pairs: Sequence[tuple[Client, str]], qos: int) -> None:
+    def subscribe(self, pairs: Sequence[tuple[LoadClient, str]], qos: int) -> None:
         """Has each client subscribe to a filter. Raises BenchError unless all of it is granted."""
         for client, topic_filter in pairs:
             client.subscribe(topic_filter, qos=qos)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from time import monotonic_ns
 from typing import Final
 
-from vmq.bench.load.client import Client
+from vmq.bench.load.client import LoadClient
 from vmq.bench.load.options import BenchError
 from vmq.bench.result import Result
 from vmq.bench.stage import SETTLE, Deadline, Stage
@@ -22,7 +22,7 @@ def run_wildcard(stage: Stage) -> Result:
     options = stage.options
     flow = set_up_flow(stage)
     holders = [
-        Client(stage.loop, stage.endpoint, stage.client_id("w", index))
+        LoadClient(stage.loop, stage.endpoint, stage.client_id("w", index))
         for index in range(options.clients)
     ]
     stage.connect(holders)
@@ -42,7 +42,7 @@ def run_wildcard(stage: Stage) -> Result:
     return result
 
 
-def hold_filters(stage: Stage, holders: Sequence[Client]) -> None:
+def hold_filters(stage: Stage, holders: Sequence[LoadClient]) -> None:
     """Subscribes until all filters are confirmed."""
     total = stage.options.wild_subs
     begun = 0

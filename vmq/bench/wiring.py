@@ -1,22 +1,22 @@
 """Who publishes what to whom."""
 
 from vmq.bench.flow import Flow
-from vmq.bench.load.frames import Frames, block_size
-from vmq.bench.load.histogram import Histogram
+from vmq.bench.load.frames import LoadFrames, block_size
+from vmq.bench.load.histogram import LatencyHistogram
 from vmq.bench.load.options import Scenario
-from vmq.bench.load.publisher import Publisher
-from vmq.bench.load.subscriber import Subscriber
+from vmq.bench.load.publisher import LoadPublisher
+from vmq.bench.load.subscriber import LoadSubscriber
 from vmq.bench.stage import Stage
 
 
 def set_up_flow(stage: Stage) -> Flow:
     """Connects publishers and subscribers: each to each, or publisher i to subscriber i if there are as many."""
     options = stage.options
-    latency = Histogram()
+    latency = LatencyHistogram()
     publishers = make_publishers(stage)
     is_paired = options.scenario not in {Scenario.FAN_IN, Scenario.FAN_OUT}
     subscribers = [
-        Subscriber(
+        LoadSubscriber(
             stage.loop,
             stage.endpoint,
             stage.client_id("s", index),
@@ -42,17 +42,19 @@ def topic_of(stage: Stage, index: int) -> str:
     return f"{stage.prefix}/p{index:0{width}}/d/t"
 
 
-def make_publishers(stage: Stage) -> list[Publisher]:
+def make_publishers(stage: Stage) -> list[LoadPublisher]:
     """The publishers, with their messages."""
     options = stage.options
     length = len(topic_of(stage, 0)) + options.size + 8
     per_block = block_size(length, options.pubs)
     return [
-        Publisher(
+        LoadPublisher(
             stage.loop,
             stage.endpoint,
             stage.client_id("p", index),
-            Frames(topic_of(stage, index).encode(), index, options.size, options.qos, per_block),
+            LoadFrames(
+                topic_of(stage, index).encode(), index, options.size, options.qos, per_block
+            ),
         )
         for index in range(options.pubs)
     ]

@@ -20,7 +20,7 @@ from vmq.cli.terminal.console import FAILURE, CliError, UsageError
 
 if TYPE_CHECKING:
     from vmq.cli.demo_devices import Field
-    from vmq.cli.demo_screen import State
+    from vmq.cli.demo_screen import DemoState
 
 #: What the broker is told. Every port is a free one, on loopback.
 CONFIG: Final = """\
@@ -124,7 +124,7 @@ class Demo:
         self.broker: subprocess.Popen[bytes] | None = None
         self.pipeline: subprocess.Popen[bytes] | None = None
         self.field: Field | None = None
-        self.state: State | None = None
+        self.state: DemoState | None = None
 
     def run(self, stopping: threading.Event, seconds: float | None) -> int:
         """Runs until `stopping` is set, or for so long after the first results.
@@ -133,17 +133,17 @@ class Demo:
             CliError: one of the parts failed.
         """
         from vmq.bench.load.address import parse_address
-        from vmq.bench.load.transport import Endpoint
+        from vmq.bench.load.transport import LoadEndpoint
         from vmq.cli.demo_devices import Field
-        from vmq.cli.demo_screen import Averages, Screen, State
+        from vmq.cli.demo_screen import Averages, DemoState, Screen
 
         urls = self._start_broker()
         mqtt = urls["tcp"]
         print(f"vmq demo: {mqtt} {urls['grpc']} {urls['http']}", flush=True)
         self._start_pipeline(urls["grpc"])
-        self.field = Field(Endpoint(parse_address(mqtt)), self.devices)
+        self.field = Field(LoadEndpoint(parse_address(mqtt)), self.devices)
         averages = Averages(self._pipeline_folder() / "tables" / "averages")
-        self.state = State(averages, mqtt, urls["http"], averages.table.parent)
+        self.state = DemoState(averages, mqtt, urls["http"], averages.table.parent)
         end: float | None = None
         with Screen(self.state) as screen:
             while not stopping.is_set() and (end is None or monotonic() < end):

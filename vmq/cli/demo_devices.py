@@ -9,9 +9,9 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Final
 
-from vmq.bench.load.client import Client
+from vmq.bench.load.client import LoadClient
 from vmq.bench.load.loop import Loop
-from vmq.bench.load.transport import Endpoint
+from vmq.bench.load.transport import LoadEndpoint
 from vmq.bench.stage import need_files
 from vmq.mqtt import encoder
 
@@ -32,10 +32,12 @@ _PUBLISH: Final = 3
 _PUBACK: Final = 0x40
 
 
-class Device(Client):
+class Device(LoadClient):
     """One device: a site, a name, and a temperature of its own."""
 
-    def __init__(self, loop: Loop, endpoint: Endpoint, index: int, chance: random.Random) -> None:
+    def __init__(
+        self, loop: Loop, endpoint: LoadEndpoint, index: int, chance: random.Random
+    ) -> None:
         site, number = divmod(index, DEVICES_A_SITE)
         super().__init__(loop, endpoint, f"device-{index}")
         self.topic = f"sensors/site-{site:02d}/device-{number:02d}/temp".encode()
@@ -74,10 +76,10 @@ class Alert:
     end: str
 
 
-class Watch(Client):
+class Watch(LoadClient):
     """Subscribes to the alerts."""
 
-    def __init__(self, loop: Loop, endpoint: Endpoint) -> None:
+    def __init__(self, loop: Loop, endpoint: LoadEndpoint) -> None:
         super().__init__(loop, endpoint, "watch")
         self.count = 0
         self.last: deque[Alert] = deque(maxlen=KEPT)
@@ -106,7 +108,7 @@ class Field:
         seed: what the devices do is the same for the same seed, but for the time.
     """
 
-    def __init__(self, endpoint: Endpoint, count: int, seed: int = 1) -> None:
+    def __init__(self, endpoint: LoadEndpoint, count: int, seed: int = 1) -> None:
         need_files(count)
         self.loop = Loop()
         self.chance = random.Random(seed)

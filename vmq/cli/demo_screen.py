@@ -80,7 +80,7 @@ class Averages:
 
 
 @dataclass
-class State:
+class DemoState:
     """All that is shown."""
 
     averages: Averages
@@ -108,7 +108,7 @@ class State:
 class Screen:
     """Shows the state; a context manager that leaves the terminal as it was."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: DemoState) -> None:
         self.state = state
         self.live: Live | None = None
         self._said = ""
@@ -162,7 +162,7 @@ def _times(averages: Averages) -> str:
     return " to ".join(each.astimezone().strftime("%H:%M:%S") for each in ends if each is not None)
 
 
-def drawn(state: State) -> "Group":
+def drawn(state: DemoState) -> "Group":
     """The screen of this moment."""
     from rich import box
     from rich.console import Group

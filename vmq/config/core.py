@@ -1,12 +1,12 @@
 """The core's options out of the configuration."""
 
 from vmq.config.options import Config
-from vmq.core.context import Options
+from vmq.core.context import CoreOptions
 
 
-def options_of(config: Config, options: Options | None = None) -> Options:
+def options_of(config: Config, options: CoreOptions | None = None) -> CoreOptions:
     """The core's options out of the configuration; those given, if any, take them over."""
-    options = Options() if options is None else options
+    options = CoreOptions() if options is None else options
     session, queue = config.session, config.queue
     options.check_retain_source = config.auth.check_retain_source
     options.refusal_code = config.auth.refusal_code

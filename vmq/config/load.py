@@ -12,7 +12,7 @@ from vmq.config.plugins import UNWRITTEN, shown_options
 from vmq.config.sources import DEFAULT, Sources, sections
 
 
-class Loaded(Struct, frozen=True):
+class LoadedConfig(Struct, frozen=True):
     """A checked configuration and where each of its values comes from."""
 
     config: Config
@@ -99,7 +99,7 @@ def load(
     path: Path | None = None,
     environ: Mapping[str, str] | None = None,
     overrides: Mapping[str, object] | None = None,
-) -> Loaded:
+) -> LoadedConfig:
     """Read the configuration: defaults, then a TOML file, the environment, the command line; later wins.
 
     Args:
@@ -119,7 +119,7 @@ def load(
     sources.add_overrides(overrides or {})
     config, origins = sources.resolve()
     check(config, lambda key: origins.get(key) or sources.source_of(key))
-    return Loaded(config, origins)
+    return LoadedConfig(config, origins)
 
 
 def changed(config: Config, key: str, text: str) -> Config:

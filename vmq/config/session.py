@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from vmq_hooks.modifiers import RegisterModifiers
 
-from vmq.core.context import Options
+from vmq.core.context import CoreOptions
 
 #: Different sets that follow the broker's options. Those of sessions beyond that stay as they were made.
 LIMIT: Final = 4096
@@ -31,15 +31,15 @@ _OPTIONS: Final = {
 Changes = tuple[tuple[str, Any], ...]
 
 
-class SessionOptions:
+class SessionOverrides:
     """Makes and keeps the sets, on top of the broker's options."""
 
-    def __init__(self, base: Options) -> None:
+    def __init__(self, base: CoreOptions) -> None:
         self._base = base
         self._names = [name for name in dir(base) if not name.startswith("_")]
-        self._made: dict[Changes, Options] = {}
+        self._made: dict[Changes, CoreOptions] = {}
 
-    def of(self, modifiers: RegisterModifiers) -> Options:
+    def of(self, modifiers: RegisterModifiers) -> CoreOptions:
         """The options of a session with these modifiers: the broker's own if they change none."""
         changes = changes_of(modifiers)
         if not changes:
@@ -48,7 +48,7 @@ class SessionOptions:
         if found is None:
             if len(self._made) >= LIMIT:
                 self._made.clear()
-            self._made[changes] = found = Options()
+            self._made[changes] = found = CoreOptions()
             self._fill(found, changes)
         return found
 
@@ -57,7 +57,7 @@ class SessionOptions:
         for changes, options in self._made.items():
             self._fill(options, changes)
 
-    def _fill(self, options: Options, changes: Changes) -> None:
+    def _fill(self, options: CoreOptions, changes: Changes) -> None:
         for name in self._names:
             setattr(options, name, getattr(self._base, name))
         for name, value in changes:

@@ -27,7 +27,7 @@ ENDED: Final = 2
 NO_LIMIT: Final = 1 << 60
 
 
-class Options:
+class CoreOptions:
     """The core's settings, in the units that the code uses; names are those of config/reference.toml."""
 
     def __init__(self) -> None:
@@ -197,7 +197,7 @@ class Core:
 
     def __init__(
         self,
-        options: Options,
+        options: CoreOptions,
         store: Store | None,
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
@@ -295,7 +295,7 @@ class Core:
         #: Has the subscriptions of (registry, subscriber) authorised anew, soon.
         self.recheck: Callable[[Any, Any], None] | None = None
         #: The options of sessions for which a plugin changed some.
-        self.own_options: Callable[[Any], Options] | None = None
+        self.own_options: Callable[[Any], CoreOptions] | None = None
         #: Wills about which plugins are being asked.
         self.awaited_wills: int = 0
         #: The connection whose bytes are handled in this pass, for a full queue to pause.

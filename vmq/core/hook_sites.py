@@ -3,7 +3,7 @@
 Names, meanings and arguments are those of `vmq_hooks.specs`. What stands behind a site never raises:
 whoever sets it sees to that. A plain site is called for its information. An `auth_` site answers
 
-- None: accepted as it is; `Kept` if that holds for a while;
+- None: accepted as it is; `AcceptedUntil` if that holds for a while;
 - modifiers, or a list of subscriptions: accepted with these changes;
 - `Refuse`: refused, with the reason for the log;
 - `Pending`: the verdict is still to come.
@@ -20,7 +20,7 @@ from vmq_hooks.verdicts import Refuse
 Answer = Any
 
 
-class Kept:
+class AcceptedUntil:
     """Accepted as it is, until a time by the core's clock.
 
     So is every publish of the session that is alike in topic, QoS and RETAIN.

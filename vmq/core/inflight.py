@@ -10,7 +10,7 @@ from vmq_hooks.types import Message as SeenMessage
 from vmq_hooks.types import SubscriberId
 from vmq_hooks.verdicts import Refuse
 
-from vmq.core.context import Core, Options
+from vmq.core.context import Core, CoreOptions
 from vmq.core.output import Output
 from vmq.mqtt.encoder import PACKET_IDS, PUBREL_HEAD, publish
 from vmq.mqtt.message import NO_MESSAGE, Delivery, Message
@@ -30,7 +30,7 @@ class Sender:
         self.core = core
         self.session = session
         #: The broker's options, or what a plugin made of them for this session.
-        self.options: Options = core.options
+        self.options: CoreOptions = core.options
         #: What plugins are told of the subscriber besides its client id.
         self.mountpoint = ""
         self.username: str | None = None

@@ -11,7 +11,7 @@ from vmq.mqtt.message import Message
 FILTERS_A_STEP: Final = 256
 
 
-class Leaving:
+class EndingSubscriptions:
     """The end of one session's subscriptions. What they match meanwhile goes to nobody."""
 
     def __init__(

@@ -6,7 +6,7 @@ from typing import Final
 MOST: Final = 10_000
 
 
-class Lost:
+class ClientLosses:
     """What one client lost for one reason; an empty client id stands for all that are not told apart."""
 
     def __init__(self, mountpoint: str, client_id: str, reason: str) -> None:
@@ -21,7 +21,7 @@ class Losses:
     """What was lost since it was told last."""
 
     def __init__(self) -> None:
-        self.by_key: dict[tuple[str, str, str], Lost] = {}
+        self.by_key: dict[tuple[str, str, str], ClientLosses] = {}
 
     def add(self, mountpoint: str, client_id: str, reason: str, size: int) -> None:
         """A client lost a message with a payload of so many bytes."""
@@ -32,12 +32,12 @@ class Losses:
                 key = ("", "", reason)
                 lost = self.by_key.get(key)
             if lost is None:
-                lost = Lost(key[0], key[1], reason)
+                lost = ClientLosses(key[0], key[1], reason)
                 self.by_key[key] = lost
         lost.messages += 1
         lost.bytes += size
 
-    def take(self) -> list[Lost]:
+    def take(self) -> list[ClientLosses]:
         """All of it, who lost most messages first; from here on it counts as told."""
         found = sorted(self.by_key.values(), key=lambda each: -each.messages)
         self.by_key.clear()

@@ -10,7 +10,7 @@ from vmq.core.output import Outbox, Output
 from vmq.store.store import Store
 
 
-class Checkpoint(Output):
+class OnCommit(Output):
     """An output of actions instead of bytes: each leaves with the acknowledgements of the commit that it waits for.
 
     A commit that fails is tried again with what it held, and the actions wait on: unlike a client, who is cut off and

@@ -11,7 +11,7 @@ from typing import Final
 from vmq_hooks.types import SubscriberId
 
 from vmq.core.context import CHANGED, CLAIMED, ENDED, Core
-from vmq.core.leaving import Leaving
+from vmq.core.leaving import EndingSubscriptions
 from vmq.core.limits import Flapping
 from vmq.core.output import Output
 from vmq.core.queue import Queue
@@ -316,7 +316,7 @@ class Registry:
         client_id = subscriber.client_id
         queue = subscriber.queue
         filters = list(subscriber.subscriptions)
-        leaving = Leaving(self.core, self.trie, self.routes, queue, filters)
+        leaving = EndingSubscriptions(self.core, self.trie, self.routes, queue, filters)
         subscriber.subscriptions = {}
         self.offline.pop(client_id, None)
         self.core.counters.queue_teardown += 1

@@ -22,7 +22,7 @@ from vmq.http.auditing import audited, key_at_work, name_of
 from vmq.http.keys import BODY_TIMEOUT
 from vmq.http.openapi import Failure, describe
 from vmq.http.operations import OPERATIONS, Context, Operation, Result
-from vmq.http.stream_tail import Tails
+from vmq.http.stream_tail import StreamTails
 from vmq.http.trace import stream
 from vmq.runtime.audit import tell_of_key
 
@@ -59,7 +59,7 @@ def add_routes(app: web.Application, broker: "BrokerView", *, trusted: bool = Fa
     async def traced(request: web.Request) -> web.StreamResponse:
         return await stream(request, broker)
 
-    tails = Tails(broker)
+    tails = StreamTails(broker)
     app.on_shutdown.append(tails.stop)
     live: dict[str, Handler] = {"/trace": traced, "/stream/tail": tails.serve}
     # A worker is asked by its supervisor, who was asked by somebody.

@@ -33,10 +33,10 @@ class Guards:
         self.limit = options.max_connections
         self.counters = counters
         #: By transport, which is what a request knows of its connection.
-        self.present: dict[object, Guard] = {}
+        self.present: dict[object, HttpGuard] = {}
 
     def __call__(self) -> asyncio.Protocol:
-        return Guard(self, self.make())
+        return HttpGuard(self, self.make())
 
     def refuse(self, transport: Any, reason: str) -> None:
         peer = peer_of(transport.get_extra_info("peername"))
@@ -53,7 +53,7 @@ class Guards:
         return response
 
 
-class Guard(asyncio.Protocol):
+class HttpGuard(asyncio.Protocol):
     """One connection: hands everything on to the library's protocol."""
 
     def __init__(self, guards: Guards, inner: asyncio.Protocol) -> None:

@@ -45,7 +45,7 @@ class ListenerReport(Struct, array_like=True):
     connections: int
 
 
-class Report(Struct):
+class BrokerReport(Struct):
     """A broker's figures, and what `/health` and `/status.json` say of it."""
 
     families: list[FamilyReport]
@@ -54,9 +54,9 @@ class Report(Struct):
     status: dict[str, Any]
 
 
-def report_of(broker: "BrokerView") -> Report:
+def report_of(broker: "BrokerView") -> BrokerReport:
     """The figures of a broker that runs."""
-    return Report(
+    return BrokerReport(
         [_family(each) for each in broker.metrics.families()],
         broker.condition(),
         reports_of(broker.listeners),

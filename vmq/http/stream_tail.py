@@ -18,12 +18,12 @@ from aiohttp import web
 
 from vmq.admin.errors import AdminError, RefusedError
 from vmq.admin.streams import find_stream
-from vmq.streams.log.message import Ended, Message, Notice, TailQuery
+from vmq.streams.log.message import Ended, Notice, StreamMessage, TailQuery
 
 if TYPE_CHECKING:
     from vmq.ports import BrokerView
     from vmq.streams.catalog import Stream
-    from vmq.streams.places import Places
+    from vmq.streams.places import PartitionPlaces
     from vmq.streams.tail import Tail
 
 log = logging.getLogger("vmq.http")
@@ -44,7 +44,7 @@ _ALIVE: Final = 10
 _SILENCE: Final = 3.0
 
 
-class Tails:
+class StreamTails:
     """Everybody who reads streams this way."""
 
     def __init__(self, broker: "BrokerView") -> None:
@@ -74,7 +74,7 @@ class Tails:
             self.running -= 1
             worker.shutdown(wait=False)
 
-    def places(self) -> "Places | None":
+    def places(self) -> "PartitionPlaces | None":
         """Where partitions are that other nodes own."""
         streaming = self._broker.streaming
         return None if streaming is None else streaming.catalog.places
@@ -94,7 +94,7 @@ class _Call:
 
     def __init__(
         self,
-        tails: Tails,
+        tails: StreamTails,
         request: web.Request,
         stream: "Stream",
         query: TailQuery,
@@ -171,7 +171,7 @@ class _Call:
         return await asyncio.get_running_loop().run_in_executor(self.worker, work)
 
 
-def _lines(messages: Iterator[Message]) -> bytes:
+def _lines(messages: Iterator[StreamMessage]) -> bytes:
     """Some of the messages, a line each; empty once there are no more."""
     lines: list[bytes] = []
     size = 0
@@ -183,5 +183,5 @@ def _lines(messages: Iterator[Message]) -> bytes:
     return b"".join(lines)
 
 
-def _line(thing: Message | Notice | Ended) -> bytes:
+def _line(thing: StreamMessage | Notice | Ended) -> bytes:
     return msgspec.json.encode(thing) + b"\n"

@@ -6,7 +6,7 @@ from typing import Final
 LONGEST_HEADER: Final = 14
 
 
-class Frames:
+class FrameCounter:
     """Counts frames in a stream that arrives in chunks of any size; what is in them is another's business."""
 
     def __init__(self) -> None:

@@ -254,7 +254,7 @@ class Listener:
         """
         if self._context is None:
             return self.inside(address, peer, None)
-        entry = Entry(self, address, peer)
+        entry = TlsEntry(self, address, peer)
         return Tls(self._context, entry, self.options.use_identity_as_username)
 
     def inside(self, address: Any, peer: str, identity: str | None) -> Any:
@@ -399,7 +399,7 @@ class Arrival:
             self.refuse("connection lost before its PROXY header", True)
 
 
-class Entry:
+class TlsEntry:
     """What a TLS connection needs of its listener."""
 
     __slots__ = ("address", "listener", "network", "peer")

@@ -18,7 +18,7 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from vmq.listeners import addresses
-from vmq.listeners.frames import Frames
+from vmq.listeners.frames import FrameCounter
 from vmq.listeners.origins import Origins
 from vmq.listeners.trust import Networks, forwarded_peer
 from vmq.protocol.connection import Connection
@@ -101,7 +101,7 @@ class WebSocket:
             logger=log,
         )
         self.failed = False
-        self.frames = Frames()
+        self.frames = FrameCounter()
         #: The end of what came of the request; None once it is whole.
         self.request: bytes | None = b""
         self.request_size = 0

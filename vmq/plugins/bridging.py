@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from vmq_hooks import BridgeMessage, Message, Subscription
 
-from vmq.core.context import Options
+from vmq.core.context import CoreOptions
 from vmq.core.registry import Registry
 from vmq.embedded import LocalClient, ReceivedMessage
 from vmq.mqtt import encoder
@@ -25,7 +25,7 @@ class BridgeClient(LocalClient):
         client_id: str,
         limit: int,
         closed: Callable[[LocalClient], None],
-        options: Options | None,
+        options: CoreOptions | None,
     ) -> None:
         #: Messages that are done with: their PUBREL is answered at once.
         self._finishing: set[int] = set()

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from vmq_hooks import Accept, Cache, Next, Refuse, Subscription
 
-from vmq.core.hook_sites import Kept, Pending
+from vmq.core.hook_sites import AcceptedUntil, Pending
 from vmq.plugins.kept import FOREVER, MISSING, KeptVerdicts, together
-from vmq.plugins.lanes import Lanes
-from vmq.plugins.steps import AnswerStep, Step, VerdictStep
+from vmq.plugins.lanes import NoticeQueues
+from vmq.plugins.steps import AnswerStep, ChainStep, VerdictStep
 
 #: Verdict tasks that run; a task that nobody holds may vanish.
 _RUNNING: Final[set["asyncio.Task[None]"]] = set()
@@ -27,7 +27,7 @@ _RUNNING: Final[set["asyncio.Task[None]"]] = set()
 class NoticeChain:
     """Tells every plugin."""
 
-    def __init__(self, steps: Sequence[tuple[Step, Lanes]]) -> None:
+    def __init__(self, steps: Sequence[tuple[ChainStep, NoticeQueues]]) -> None:
         self._steps = tuple(steps)
 
     def __call__(self, *arguments: Any) -> None:
@@ -135,7 +135,7 @@ class VerdictChain:
         until = self.kept.until(holds)
         if until:
             if answer is None and self._lapses:
-                answer = Kept(until)
+                answer = AcceptedUntil(until)
             elif isinstance(answer, Granted):
                 answer.until = until
             if isinstance(answer, Refuse):

@@ -10,7 +10,7 @@ from vmq.config.options import Config
 from vmq.config.plugins import PluginOptions, own_config, own_problem, value_at
 from vmq.config.sources import ConfigError
 from vmq.config.streams import StreamOptions, check_name, from_plain
-from vmq.plugins.guard import Guard
+from vmq.plugins.guard import PluginGuard
 from vmq.plugins.implementations import steps_of
 from vmq.plugins.loading import LoadError, load
 
@@ -113,7 +113,7 @@ class Checked:
     def _check(self, name: str, options: PluginOptions, broker: CheckingBroker) -> None:
         try:
             plugin, own = prepare(name, options)
-            steps = steps_of(name, plugin, Guard(name))
+            steps = steps_of(name, plugin, PluginGuard(name))
             check(name, options, plugin, own, broker)
         except (LoadError, ConfigError) as error:
             self.problems += str(error).splitlines()

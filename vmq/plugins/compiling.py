@@ -7,8 +7,8 @@ from vmq_hooks.specs import CHAINS
 
 from vmq.core.hook_sites import Hooks
 from vmq.plugins.chains import NoticeChain, OnlyChain, RewriteChain, VerdictChain
-from vmq.plugins.lanes import Lanes
-from vmq.plugins.steps import AnswerStep, Step, VerdictStep
+from vmq.plugins.lanes import NoticeQueues
+from vmq.plugins.steps import AnswerStep, ChainStep, VerdictStep
 
 _REWRITES: Final = ("on_unsubscribe", "on_deliver")
 _REGISTER: Final = ("auth_on_register",)
@@ -19,15 +19,15 @@ class Member(Protocol):
     """What a chain needs of a loaded plugin."""
 
     name: str
-    steps: dict[str, Step]
-    lanes: Lanes
+    steps: dict[str, ChainStep]
+    lanes: NoticeQueues
 
 
 M = TypeVar("M", bound=Member)
 Wrap = Callable[[str, Any], Any]
 
 
-class Selection:
+class PluginSelection:
     """The plugins that decide for the clients of one listener; None: all, by priority."""
 
     def __init__(
@@ -60,7 +60,7 @@ def first(members: Sequence[Member], hook: str) -> OnlyChain | None:
 
 
 def compile_into(
-    selection: Selection, members: Sequence[Member], clock: Callable[[], float], wrap: Wrap
+    selection: PluginSelection, members: Sequence[Member], clock: Callable[[], float], wrap: Wrap
 ) -> list[VerdictChain]:
     """Sets every site of a selection's hooks; returns the chains that keep verdicts."""
     chains: list[VerdictChain] = []
@@ -106,7 +106,7 @@ def deciding(names: Sequence[str] | None, members: Sequence[M], hook: str) -> li
 
 
 def _verdicts(
-    selection: Selection, members: Sequence[Member], hook: str, clock: Callable[[], float]
+    selection: PluginSelection, members: Sequence[Member], hook: str, clock: Callable[[], float]
 ) -> VerdictChain | None:
     chosen = deciding(selection.names_for(hook), members, hook)
     if chosen is None:

@@ -19,7 +19,7 @@ REMEMBER: Final = 100_000
 Key = TypeVar("Key", bytes, str)
 
 
-class Failed:
+class FailureCount:
     """How often, and when last."""
 
     __slots__ = ("at", "count")
@@ -29,25 +29,25 @@ class Failed:
         self.at = 0.0
 
 
-class Table(Generic[Key]):
+class FailureTable(Generic[Key]):
     """Failures by key; the older half is forgotten when there are too many."""
 
     def __init__(self, remember: int) -> None:
         self._half = max(1, remember // 2)
-        self._young: dict[Key, Failed] = {}
-        self._old: dict[Key, Failed] = {}
+        self._young: dict[Key, FailureCount] = {}
+        self._old: dict[Key, FailureCount] = {}
 
     def __len__(self) -> int:
         return len(self._young) + len(self._old)
 
-    def find(self, key: Key, now: float) -> Failed | None:
+    def find(self, key: Key, now: float) -> FailureCount | None:
         """What is remembered of a key."""
         found = self._young.get(key) or self._old.get(key)
         return None if found is None or now - found.at > FORGET else found
 
     def count(self, key: Key, now: float) -> None:
         """One more."""
-        found = self.find(key, now) or Failed()
+        found = self.find(key, now) or FailureCount()
         found.count += 1
         found.at = now
         self._old.pop(key, None)
@@ -66,8 +66,8 @@ class Failures:
     """Wrong passwords of the last minutes."""
 
     def __init__(self, remember: int = REMEMBER) -> None:
-        self.pairs: Table[bytes] = Table(remember)
-        self.networks: Table[str] = Table(remember)
+        self.pairs: FailureTable[bytes] = FailureTable(remember)
+        self.networks: FailureTable[str] = FailureTable(remember)
 
     def delay(self, network: str, user: str | None, longest: float, now: float) -> float:
         """Seconds until a password of this user from this network is to be looked at."""

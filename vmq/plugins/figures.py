@@ -7,7 +7,7 @@ from typing import Final
 from vmq_hooks.breaker import State
 from vmq_hooks.labels import MAX_SAMPLES, check_labels
 
-from vmq.plugins.guard import Guard
+from vmq.plugins.guard import PluginGuard
 from vmq.plugins.handle import PluginCounters, PluginGauge
 from vmq.runtime.metrics import Family, Sample
 
@@ -23,7 +23,7 @@ BY_HOOK: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def families(
-    guards: Mapping[str, Guard],
+    guards: Mapping[str, PluginGuard],
     counters: Mapping[str, PluginCounters],
     gauges: Iterable[tuple[str, PluginGauge]] = (),
 ) -> Iterator[Family]:
@@ -57,7 +57,9 @@ def families(
     yield from _gauges(gauges)
 
 
-def _each(guards: Mapping[str, Guard], value: Callable[[Guard], int]) -> tuple[Sample, ...]:
+def _each(
+    guards: Mapping[str, PluginGuard], value: Callable[[PluginGuard], int]
+) -> tuple[Sample, ...]:
     return tuple(Sample((("plugin", name),), value(guard)) for name, guard in guards.items())
 
 

@@ -19,7 +19,7 @@ log = logging.getLogger("vmq.plugins")
 QUIET: Final = 5.0
 
 
-class Guard(Breaker):
+class PluginGuard(Breaker):
     """One plugin's failures, and its circuit breaker: while that is open, calls are answered without asking.
 
     Args:
@@ -111,7 +111,7 @@ class Guard(Breaker):
             self._idle = asyncio.get_running_loop().create_future()
             await self._idle
 
-    def inherit(self, other: "Guard") -> None:
+    def inherit(self, other: "PluginGuard") -> None:
         """Goes on with the counts of the guard of the plugin's code of before."""
         self.errors, self.timeouts = other.errors, other.timeouts
         self.skipped, self.dropped = other.skipped, other.dropped

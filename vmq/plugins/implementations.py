@@ -12,9 +12,9 @@ from vmq_hooks.answers import READERS
 from vmq_hooks.plugin import PROJECT
 from vmq_hooks.specs import CHAINS, Specs
 
-from vmq.plugins.guard import Guard
+from vmq.plugins.guard import PluginGuard
 from vmq.plugins.loading import LoadError
-from vmq.plugins.steps import AnswerStep, Step, VerdictStep
+from vmq.plugins.steps import AnswerStep, ChainStep, VerdictStep
 
 
 def arguments_of(hook: str) -> tuple[str, ...]:
@@ -23,7 +23,7 @@ def arguments_of(hook: str) -> tuple[str, ...]:
     return names[1:]
 
 
-def steps_of(name: str, plugin: Plugin, guard: Guard) -> dict[str, Step]:
+def steps_of(name: str, plugin: Plugin, guard: PluginGuard) -> dict[str, ChainStep]:
     """The plugin's steps by hook.
 
     Raises:
@@ -36,7 +36,7 @@ def steps_of(name: str, plugin: Plugin, guard: Guard) -> dict[str, Step]:
         manager.check_pending()
     except pluggy.PluginValidationError as error:
         raise LoadError(f"plugin {name}: {error}{_hint(plugin)}") from None
-    steps: dict[str, Step] = {}
+    steps: dict[str, ChainStep] = {}
     for caller in manager.get_hookcallers(plugin) or ():
         for found in caller.get_hookimpls():
             _check(name, caller.name, found)
@@ -77,10 +77,10 @@ def _check(name: str, hook: str, found: pluggy.HookImpl) -> None:
         )
 
 
-def _step(hook: str, guard: Guard, found: pluggy.HookImpl) -> Step:
+def _step(hook: str, guard: PluginGuard, found: pluggy.HookImpl) -> ChainStep:
     given = arguments_of(hook)
     if hook in READERS:
         return AnswerStep(hook, guard, found.function, found.argnames, given, READERS[hook])
     if CHAINS[hook] == "all_till_ok":
         return VerdictStep(hook, guard, found.function, found.argnames, given)
-    return Step(hook, guard, found.function, found.argnames, given)
+    return ChainStep(hook, guard, found.function, found.argnames, given)

@@ -11,26 +11,26 @@ from typing import Any, Final
 
 from vmq_hooks import SubscriberId
 
-from vmq.plugins.guard import Guard
-from vmq.plugins.steps import Step
+from vmq.plugins.guard import PluginGuard
+from vmq.plugins.steps import ChainStep
 
 #: Notices of one plugin that may wait.
 LIMIT: Final = 10_000
 
-Notice = tuple[Step, tuple[Any, ...]]
+Notice = tuple[ChainStep, tuple[Any, ...]]
 
 
-class Lanes:
+class NoticeQueues:
     """The async notices of one plugin."""
 
-    def __init__(self, guard: Guard, limit: int = LIMIT) -> None:
+    def __init__(self, guard: PluginGuard, limit: int = LIMIT) -> None:
         self._guard = guard
         self._limit = limit
         self._waiting = 0
         self._lanes: dict[object, deque[Notice]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def put(self, step: Step, arguments: tuple[Any, ...]) -> None:
+    def put(self, step: ChainStep, arguments: tuple[Any, ...]) -> None:
         """Has a step called soon, after what came before for the same client."""
         if self._waiting >= self._limit:
             self._guard.overflowed(step.hook)
@@ -56,7 +56,7 @@ class Lanes:
             self._waiting -= len(lane)
             del self._lanes[key]
 
-    async def _tell(self, step: Step, arguments: tuple[Any, ...]) -> None:
+    async def _tell(self, step: ChainStep, arguments: tuple[Any, ...]) -> None:
         guard = self._guard
         if step.is_open():
             return

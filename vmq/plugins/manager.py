@@ -23,11 +23,11 @@ from vmq.config.sources import ConfigError
 from vmq.core.hook_sites import Hooks
 from vmq.plugins.chains import VerdictChain, settled
 from vmq.plugins.checking import CheckingBroker, check, folder_of, prepare
-from vmq.plugins.compiling import Selection, Wrap, compile_into, first, notices
-from vmq.plugins.guard import Guard
+from vmq.plugins.compiling import PluginSelection, Wrap, compile_into, first, notices
+from vmq.plugins.guard import PluginGuard
 from vmq.plugins.handle import Handle, Host, PluginCounters, PluginGauge
 from vmq.plugins.implementations import steps_of
-from vmq.plugins.lanes import Lanes
+from vmq.plugins.lanes import NoticeQueues
 from vmq.plugins.loading import LoadError, forget, installed, source_of
 from vmq.plugins.places import is_within, said, where_it_waits, where_raised
 from vmq.plugins.protection import lost, told, unguarded
@@ -45,15 +45,17 @@ class PluginError(Exception):
     """A change of plugins that was not made; the text is for the operator."""
 
 
-class Loaded:
+class LoadedPlugin:
     """A plugin that serves."""
 
-    def __init__(self, name: str, options: PluginOptions, plugin: Plugin, guard: Guard) -> None:
+    def __init__(
+        self, name: str, options: PluginOptions, plugin: Plugin, guard: PluginGuard
+    ) -> None:
         self.name = name
         self.options = options
         self.plugin = plugin
         self.guard = guard
-        self.lanes = Lanes(guard)
+        self.lanes = NoticeQueues(guard)
         self.steps = steps_of(name, plugin, guard)
         #: The file of its code, or the folder.
         self.source = source_of(type(plugin))
@@ -99,16 +101,16 @@ class Plugins:
         self.sections = dict(config.plugins)
         self._streams = config.streams
         self._prepared = dict(prepared or {})
-        self.loaded: dict[str, Loaded] = {}
+        self.loaded: dict[str, LoadedPlugin] = {}
         self._host = host
         self._clock = clock
         self._lock = asyncio.Lock()
-        default = Selection()
+        default = PluginSelection()
         default.hooks = hooks
         self._selections = [default]
         self._chains: list[VerdictChain] = []
         self._counters: dict[str, PluginCounters] = {}
-        self._guards: dict[str, Guard] = {}
+        self._guards: dict[str, PluginGuard] = {}
         #: Plugins that were handed over as objects.
         self._given: dict[str, Plugin] = {}
         self._over = over
@@ -121,7 +123,7 @@ class Plugins:
         for each in self._selections:
             if (each.auth, each.authz) == (auth, authz):
                 return each.hooks
-        selection = Selection(auth, authz)
+        selection = PluginSelection(auth, authz)
         self._selections.append(selection)
         self._compile()
         return selection.hooks
@@ -153,7 +155,7 @@ class Plugins:
         for selection in self._selections:
             self._chains += compile_into(selection, members, self._clock, self._wrapped)
 
-    def in_order(self) -> list[Loaded]:
+    def in_order(self) -> list[LoadedPlugin]:
         """The running plugins as chains ask them."""
         places = {name: place for place, name in enumerate(self.sections)}
         return sorted(
@@ -261,7 +263,7 @@ class Plugins:
             log.info("plugin reloaded name=%s", name)
             return opened
 
-    async def _refuse_lost(self, old: Loaded, new: Loaded) -> None:
+    async def _refuse_lost(self, old: LoadedPlugin, new: LoadedPlugin) -> None:
         """Refuses new code that serves an auth hook no more: by a misspelt name, most often."""
         missing = lost(old.steps, new.steps)
         if missing:
@@ -330,14 +332,14 @@ class Plugins:
         handles = [each.handle for each in self.in_order() if each.handle is not None]
         await asyncio.gather(*(each.reread() for each in handles))
 
-    def _running(self, name: str) -> Loaded:
+    def _running(self, name: str) -> LoadedPlugin:
         found = self.loaded.get(name)
         if found is None:
             known = ", ".join(self.loaded) or "none"
             raise PluginError(f"plugin {name!r} does not run (running: {known})")
         return found
 
-    async def _bring_up(self, name: str) -> Loaded:
+    async def _bring_up(self, name: str) -> LoadedPlugin:
         options = self.sections.get(name)
         if options is None and name in installed():
             self.sections[name] = options = PluginOptions()
@@ -348,7 +350,7 @@ class Plugins:
             plugin, config = self._prepared.pop(name)
         else:
             plugin, config = await self._prepare(name, options)
-        guard = Guard(
+        guard = PluginGuard(
             name,
             options.deadline,
             options.breaker_failures,
@@ -358,7 +360,7 @@ class Plugins:
         if options.on_deliver_failure == "withhold":
             guard.failed_delivery = Refuse(f"plugin {name} fails")
         try:
-            loaded = Loaded(name, options, plugin, guard)
+            loaded = LoadedPlugin(name, options, plugin, guard)
         except LoadError as error:
             raise PluginError(str(error)) from error
         if name in self._guards:
@@ -388,7 +390,7 @@ class Plugins:
             return given, own_config(name, options, given.Config)
         return prepare(name, options)
 
-    async def _start(self, loaded: Loaded, config: Any) -> None:
+    async def _start(self, loaded: LoadedPlugin, config: Any) -> None:
         counters = self._counters.setdefault(loaded.name, PluginCounters())
         loaded.handle = handle = Handle(
             loaded.name,
@@ -413,7 +415,7 @@ class Plugins:
             where = where_raised(error, loaded.source)
             raise PluginError(f"plugin {loaded.name} cannot start: {what}{where}") from error
 
-    async def _patiently(self, loaded: Loaded, started: Awaitable[None]) -> None:
+    async def _patiently(self, loaded: LoadedPlugin, started: Awaitable[None]) -> None:
         """Waits for a plugin's start, and tells after a while where it hangs."""
 
         def tell() -> None:
@@ -430,7 +432,7 @@ class Plugins:
         finally:
             timer.cancel()
 
-    async def _retire(self, old: Loaded) -> None:
+    async def _retire(self, old: LoadedPlugin) -> None:
         """Lets a plugin answer what it was asked, then stops it. What fails is logged."""
         try:
             # Each verdict has its deadline, but for those that wait for their turn: `stop` answers them.
@@ -473,7 +475,7 @@ class Plugins:
         ]
         return rows
 
-    def _status(self, name: str, options: PluginOptions, loaded: Loaded | None) -> Status:
+    def _status(self, name: str, options: PluginOptions, loaded: LoadedPlugin | None) -> Status:
         guard = self._guards.get(name)
         return Status(
             name=name,
@@ -487,7 +489,7 @@ class Plugins:
         )
 
     @property
-    def guards(self) -> Mapping[str, Guard]:
+    def guards(self) -> Mapping[str, PluginGuard]:
         """Every plugin's guard, those of stopped ones too."""
         return self._guards
 

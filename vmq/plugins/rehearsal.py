@@ -15,7 +15,7 @@ from vmq.plugins.compiling import deciding
 from vmq.plugins.steps import VerdictStep
 
 if TYPE_CHECKING:
-    from vmq.plugins.manager import Loaded, Plugins
+    from vmq.plugins.manager import LoadedPlugin, Plugins
 
 log = logging.getLogger("vmq.plugins")
 
@@ -53,7 +53,7 @@ async def rehearse(
     return found
 
 
-async def _ask(member: "Loaded", question: Question) -> Said:
+async def _ask(member: "LoadedPlugin", question: Question) -> Said:
     step = member.steps[question.hook]
     assert isinstance(step, VerdictStep)
     arguments = _arguments(question)
@@ -81,7 +81,7 @@ def _of_one(verdict: Verdict) -> Verdict:
     return verdict
 
 
-async def _explained(member: "Loaded", question: Question, verdict: Verdict) -> Explanation:
+async def _explained(member: "LoadedPlugin", question: Question, verdict: Verdict) -> Explanation:
     """What the plugin says to it, or what can be said without it."""
     try:
         found = member.plugin.explain(question, verdict)

@@ -10,7 +10,7 @@ from vmq_hooks import Refuse
 from vmq_hooks.answers import ACCEPT, NEXT, AnswerError, Verdict, read_verdict
 from vmq_hooks.deadline import LIMIT
 
-from vmq.plugins.guard import Guard
+from vmq.plugins.guard import PluginGuard
 
 #: Where auth_on_subscribe has the list of what the client wants.
 _WANTED: Final = 2
@@ -29,13 +29,13 @@ def adapted(
     return lambda *arguments: function(*[arguments[place] for place in places])
 
 
-class Step:
+class ChainStep:
     """A plugin's place in a chain."""
 
     def __init__(
         self,
         hook: str,
-        guard: Guard,
+        guard: PluginGuard,
         function: Callable[..., Any],
         taken: Sequence[str],
         given: Sequence[str],
@@ -53,7 +53,7 @@ class Step:
         return guard.failures > 0 and not guard.lets_through(self.hook)
 
 
-class VerdictStep(Step):
+class VerdictStep(ChainStep):
     """A place in a chain of an auth hook. Whatever fails is a refusal that says: not now."""
 
     def ask(self, arguments: tuple[Any, ...]) -> Any:
@@ -117,13 +117,13 @@ class VerdictStep(Step):
         return Refuse(f"plugin {self.guard.plugin} failed in {self.hook}", unavailable=True)
 
 
-class AnswerStep(Step):
+class AnswerStep(ChainStep):
     """A place in a chain whose answer is no verdict: a change, or what was asked for."""
 
     def __init__(
         self,
         hook: str,
-        guard: Guard,
+        guard: PluginGuard,
         function: Callable[..., Any],
         taken: Sequence[str],
         given: Sequence[str],

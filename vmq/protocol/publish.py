@@ -8,8 +8,8 @@ from vmq_hooks.types import Message as SeenMessage
 from vmq_hooks.types import SubscriberId
 from vmq_hooks.verdicts import Refuse
 
-from vmq.core.context import Options
-from vmq.core.hook_sites import Answer, Hooks, Kept, Pending
+from vmq.core.context import CoreOptions
+from vmq.core.hook_sites import AcceptedUntil, Answer, Hooks, Pending
 from vmq.core.output import Output
 from vmq.core.queue import Queue
 from vmq.core.registry import Registry, Subscriber, payloads_of
@@ -42,7 +42,7 @@ class Publisher:
         #: The hooks for clients of this listener.
         self.hooks: Hooks = registry.core.hooks
         #: The broker's options, or what a plugin made of them for this session.
-        self.options: Options = registry.core.options
+        self.options: CoreOptions = registry.core.options
         self.seen_id: SubscriberId | None = None
         #: Topics that may be published to without asking, by QoS and RETAIN; of one generation of the hooks.
         self.kept: list[set[bytes]] = []
@@ -354,7 +354,7 @@ class Publisher:
             elif asked:
                 self.acknowledge(asked, packet_id)
             return
-        if isinstance(answer, Kept):
+        if isinstance(answer, AcceptedUntil):
             if generation == self.hooks.generation:
                 kind = message.qos << 1 | (1 if message.retain else 0)
                 self.keep(route, kind, answer.until)

@@ -10,7 +10,7 @@ from vmq_hooks.types import Message as SeenMessage
 from vmq_hooks.types import SubscriberId
 from vmq_hooks.verdicts import Refuse
 
-from vmq.core.hook_sites import Answer, Kept, Pending
+from vmq.core.hook_sites import AcceptedUntil, Answer, Pending
 from vmq.core.registry import Registry, Subscriber
 from vmq.mqtt.message import Message, Sourced
 
@@ -119,7 +119,7 @@ class Check:
         if isinstance(answer, Refuse):
             self.registry.core.counters.retain_withheld += 1
             return
-        if isinstance(answer, Kept):
+        if isinstance(answer, AcceptedUntil):
             message.judged = generation
             message.judged_until = answer.until
         self.allowed.append(message)

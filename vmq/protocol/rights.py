@@ -9,7 +9,7 @@ from typing import Final
 from vmq_hooks.types import REFUSED_QOS, Subscription
 from vmq_hooks.verdicts import Refuse
 
-from vmq.core.hook_sites import Answer, Hooks, Kept
+from vmq.core.hook_sites import AcceptedUntil, Answer, Hooks
 from vmq.core.registry import Registry, Subscriber
 
 log = logging.getLogger("vmq.session")
@@ -25,7 +25,7 @@ def wanted_of(subscriber: Subscriber) -> list[Subscription]:
 
 def lapse_of(answer: Answer) -> float:
     """Until when a verdict on subscriptions holds, by the core's clock; 0: it says nothing of that."""
-    if isinstance(answer, Kept):
+    if isinstance(answer, AcceptedUntil):
         return answer.until
     until: float = getattr(answer, "until", 0.0) if isinstance(answer, list) else 0.0
     return until

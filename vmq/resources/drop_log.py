@@ -5,7 +5,7 @@ import logging
 from typing import Final
 
 from vmq.core.context import Core
-from vmq.core.losses import Lost
+from vmq.core.losses import ClientLosses
 
 log = logging.getLogger("vmq.queue")
 
@@ -58,7 +58,7 @@ class DropLog:
                 sum(each.bytes for each in rest),
             )
 
-    def tell_of(self, lost: Lost) -> None:
+    def tell_of(self, lost: ClientLosses) -> None:
         """One line."""
         # A session that is on its way to another node has a NUL in front: see `Registry.detach`.
         name = lost.client_id.lstrip("\0") or "(others)"

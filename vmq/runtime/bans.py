@@ -45,7 +45,7 @@ class Ban(Struct, frozen=True):
         return f"banned by {self.kind} {self.value}{because} (vmq ban)"
 
 
-class _File(Struct, frozen=True):
+class _BanFile(Struct, frozen=True):
     bans: list[Ban]
 
 
@@ -85,7 +85,7 @@ class Bans:
         found: list[Ban] = []
         if stamp is not None:
             try:
-                found = msgspec.json.decode(self.path.read_bytes(), type=_File).bans
+                found = msgspec.json.decode(self.path.read_bytes(), type=_BanFile).bans
                 found = [
                     msgspec.structs.replace(each, value=checked(each.kind, each.value))
                     for each in found
@@ -194,7 +194,7 @@ class Bans:
     def _save(self, bans: list[Ban]) -> None:
         """Replaces the file as a whole."""
         fresh = self.path.with_suffix(".new")
-        data = msgspec.json.format(msgspec.json.encode(_File(bans)), indent=2)
+        data = msgspec.json.format(msgspec.json.encode(_BanFile(bans)), indent=2)
         try:
             fresh.unlink(missing_ok=True)
             handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

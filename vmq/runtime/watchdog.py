@@ -37,7 +37,7 @@ _THREAD: Final = re.compile(r"^(?:Current thread|Thread) 0x([0-9a-f]+)")
 _FRAME: Final = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
 
 
-class Place(NamedTuple):
+class CodePlace(NamedTuple):
     """A line of code that is being executed."""
 
     file: str
@@ -53,7 +53,7 @@ class Blame(NamedTuple):
 
     plugin: str
     hook: str
-    place: Place
+    place: CodePlace
 
 
 class Watchdog:
@@ -148,14 +148,14 @@ class Watchdog:
                 "process was stopped for=%.1fs: by a signal, a suspended machine or other processes",
                 seconds,
             )
-            places: list[Place] = []
+            places: list[CodePlace] = []
         else:
             places = self._dumped()
         if places:
             self._say(places, f"for={seconds:.1f}s by code that keeps the interpreter to itself")
             self._told = True
 
-    def _dumped(self) -> list[Place]:
+    def _dumped(self) -> list[CodePlace]:
         """What faulthandler wrote of the loop's thread last, the innermost first; and forgets it."""
         if self._dump is None:
             return []
@@ -165,7 +165,7 @@ class Watchdog:
         self._dump.truncate()
         return places_in(text, self._loop_thread)
 
-    def _say(self, places: list[Place], how: str) -> None:
+    def _say(self, places: list[CodePlace], how: str) -> None:
         blame = blame_of(places, self._owner)
         if blame.plugin:
             self._blocked(blame.plugin)
@@ -181,12 +181,12 @@ class Watchdog:
         )
 
 
-def blame_of(places: Iterable[Place], owner: Callable[[str], str | None]) -> Blame:
+def blame_of(places: Iterable[CodePlace], owner: Callable[[str], str | None]) -> Blame:
     """Whose code it is that runs, given the places of a stack, the innermost first.
 
     The plugin that was called last, and the innermost line of its own: what it calls is its affair.
     """
-    first: Place | None = None
+    first: CodePlace | None = None
     found: Blame | None = None
     for place in places:
         first = first or place
@@ -202,18 +202,18 @@ def blame_of(places: Iterable[Place], owner: Callable[[str], str | None]) -> Bla
     return found or Blame("", "", first)
 
 
-def places_of(frame: FrameType | None, base: FrameType | None) -> list[Place]:
+def places_of(frame: FrameType | None, base: FrameType | None) -> list[CodePlace]:
     """The places of a stack above the frame that runs the loop, the innermost first."""
     places = []
     while frame is not None and frame is not base:
-        places.append(Place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+        places.append(CodePlace(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
         frame = frame.f_back
     return places
 
 
-def places_in(text: str, thread: int) -> list[Place]:
+def places_in(text: str, thread: int) -> list[CodePlace]:
     """The places of one thread in what faulthandler wrote, of the last time that it is in there."""
-    places: list[Place] = []
+    places: list[CodePlace] = []
     is_there = False
     for line in text.splitlines():
         head = _THREAD.match(line)
@@ -222,5 +222,5 @@ def places_in(text: str, thread: int) -> list[Place]:
             places = [] if is_there else places
         found = _FRAME.match(line)
         if is_there and found is not None:
-            places.append(Place(found[1], int(found[2]), found[3]))
+            places.append(CodePlace(found[1], int(found[2]), found[3]))
     return places

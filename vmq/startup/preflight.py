@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec import UNSET
 
 from vmq.admin.paths import socket_of
-from vmq.config.load import Loaded
+from vmq.config.load import LoadedConfig
 from vmq.config.options import Config, ListenerOptions
 from vmq.config.sources import DEFAULT, ConfigError, Problem
 from vmq.config.text import SECRETS
@@ -32,7 +32,7 @@ class Preflight:
         loaded: the configuration, and where its values come from.
     """
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: LoadedConfig) -> None:
         self._loaded = loaded
         self._config = config = loaded.config
         self.warnings: list[str] = []

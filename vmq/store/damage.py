@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from vmq.store.files import FlawError, is_table, read_version
+from vmq.store.files import StoreFlawError, is_table, read_version
 from vmq.store.lines import END, LINES
 from vmq.store.tables import Block, bad_blocks, blank
 
@@ -30,7 +30,7 @@ TRIES: Final = 3
 OF_NODES: Final = b"adefklnotw"
 
 
-class Lost(NamedTuple):
+class LostKeys(NamedTuple):
     """Keys that a damaged block of a table may have had, both ends included.
 
     It had none of sessions and messages that began later: their numbers are from `sessions` and `messages` on; 0: that
@@ -54,14 +54,14 @@ class Lost(NamedTuple):
 class Damage:
     """The keys of a store that cannot be read."""
 
-    def __init__(self, lost: Iterable[Lost] = ()) -> None:
-        self.lost: list[Lost] = []
+    def __init__(self, lost: Iterable[LostKeys] = ()) -> None:
+        self.lost: list[LostKeys] = []
         #: Numbers of sessions, from one to another, of whose lines something may be lost.
         self.numbers: list[tuple[int, int]] = []
         for each in lost:
             self.add(each)
 
-    def add(self, lost: Lost) -> None:
+    def add(self, lost: LostKeys) -> None:
         """More of it cannot be read."""
         self.lost.append(lost)
         for kind in LINES:
@@ -138,7 +138,7 @@ class Isolation:
                 return self._survey()
             except FileNotFoundError:
                 continue  # LevelDB has merged it with others meanwhile
-            except FlawError:
+            except StoreFlawError:
                 break
         return []  # more is wrong than this can help
 
@@ -172,7 +172,8 @@ class Isolation:
             OSError: the disk.
         """
         fresh = [
-            Lost(path.name, block.first, block.last, sessions, messages) for path, block in found
+            LostKeys(path.name, block.first, block.last, sessions, messages)
+            for path, block in found
         ]
         if not fresh or (self.is_node and Damage(fresh).concerns_nodes()):
             return None
@@ -204,7 +205,7 @@ def load(folder: Path) -> Damage:
     except FileNotFoundError:
         return Damage()
     return Damage(
-        Lost(
+        LostKeys(
             each["table"],
             bytes.fromhex(each["first"]),
             bytes.fromhex(each["last"]),

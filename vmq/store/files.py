@@ -34,11 +34,11 @@ PREVIOUS_LOG: Final = 9
 KEY_TAIL: Final = 8
 
 
-class FlawError(Exception):
+class StoreFlawError(Exception):
     """Files are missing or not what LevelDB wrote; the text says which."""
 
 
-class Table(NamedTuple):
+class LiveTable(NamedTuple):
     """A table that belongs to the database: its size in bytes, its first and its last key."""
 
     size: int
@@ -50,7 +50,7 @@ class Version:
     """What a MANIFEST says: the tables by their numbers, and from which log on logs count."""
 
     def __init__(self) -> None:
-        self.tables: dict[int, Table] = {}
+        self.tables: dict[int, LiveTable] = {}
         self.log: int = 0
 
 
@@ -72,19 +72,19 @@ def check_whole(folder: Path) -> None:
     if not version.tables and not version.log:
         # Only a process that died while it made the database leaves it so, before there was anything in it.
         if tables or any(each.stat().st_size for each in logs):
-            raise FlawError("its MANIFEST is that of an empty database, and there are files")
+            raise StoreFlawError("its MANIFEST is that of an empty database, and there are files")
         return
     missing = sorted(number for number in version.tables if number not in tables)
     if missing:
         more = f" and {len(missing) - 1} more tables are" if missing[1:] else " is"
-        raise FlawError(f"its file {missing[0]:06}.ldb{more} missing")
+        raise StoreFlawError(f"its file {missing[0]:06}.ldb{more} missing")
     for number, table in sorted(version.tables.items()):
         size = tables[number].stat().st_size
         if size != table.size:
-            raise FlawError(f"its file {tables[number].name} has {size} bytes of {table.size}")
+            raise StoreFlawError(f"its file {tables[number].name} has {size} bytes of {table.size}")
     # A repair leaves a database without logs.
     if version.log and not any(each.stem == f"{version.log:06}" for each in logs):
-        raise FlawError(f"its log file is missing: {version.log:06}.log")
+        raise StoreFlawError(f"its log file is missing: {version.log:06}.log")
 
 
 def read_version(folder: Path) -> Version:
@@ -96,23 +96,23 @@ def read_version(folder: Path) -> Version:
     try:
         current = (folder / "CURRENT").read_bytes()
     except FileNotFoundError:
-        raise FlawError("its file CURRENT is missing") from None
+        raise StoreFlawError("its file CURRENT is missing") from None
     name = current.rstrip(b"\n").decode(errors="replace")
     if not current.endswith(b"\n") or not is_manifest(name):
-        raise FlawError("its file CURRENT does not name a MANIFEST")
+        raise StoreFlawError("its file CURRENT does not name a MANIFEST")
     try:
         raw = (folder / name).read_bytes()
     except FileNotFoundError:
-        raise FlawError(f"its file {name} is missing") from None
+        raise StoreFlawError(f"its file {name} is missing") from None
     version = Version()
     has_end = False
     for record in records(raw, name):
         try:
             has_end |= apply(record, version)
         except (IndexError, ValueError):
-            raise FlawError(f"its file {name} cannot be read") from None
+            raise StoreFlawError(f"its file {name} cannot be read") from None
     if not has_end:
-        raise FlawError(f"its file {name} is cut")
+        raise StoreFlawError(f"its file {name} is cut")
     return version
 
 
@@ -150,7 +150,7 @@ def records(raw: bytes, name: str) -> Iterator[bytes]:
                 or kind not in (FULL, FIRST, MIDDLE, LAST)
                 or masked_crc(block[at + 6 : end]) != int.from_bytes(block[at : at + 4], "little")
             ):
-                raise FlawError(f"its file {name} is damaged at byte {start + at}")
+                raise StoreFlawError(f"its file {name} is damaged at byte {start + at}")
             if kind in (FULL, FIRST):
                 parts = [block[body:end]]
             elif parts:
@@ -215,7 +215,7 @@ def apply(record: bytes, version: Version) -> bool:
             fields.number()
             number, size = fields.number(), fields.number()
             first, last = fields.text(), fields.text()
-            version.tables[number] = Table(size, first[:-KEY_TAIL], last[:-KEY_TAIL])
+            version.tables[number] = LiveTable(size, first[:-KEY_TAIL], last[:-KEY_TAIL])
         else:
             raise ValueError(kind)
     return has_log

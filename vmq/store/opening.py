@@ -10,7 +10,7 @@ import plyvel
 
 from vmq.mqtt.message import Message
 from vmq.store.damage import Damage, load
-from vmq.store.files import FlawError, check_whole, is_manifest, is_table
+from vmq.store.files import StoreFlawError, check_whole, is_manifest, is_table
 from vmq.store.lines import check_end, is_end, line_ends, places, scan
 from vmq.store.store import (
     FORMAT,
@@ -103,7 +103,7 @@ def check_files(path: Path, create: bool) -> None:
         return
     try:
         check_whole(path)
-    except FlawError as flaw:
+    except StoreFlawError as flaw:
         # Its files change under whoever looks while somebody writes.
         if is_locked(path):
             raise in_use(path) from None

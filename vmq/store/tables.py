@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from vmq.store.files import KEY_TAIL, Fields, Table, masked_crc
+from vmq.store.files import KEY_TAIL, Fields, LiveTable, masked_crc
 
 #: Behind a key of an index that no record has: the highest sequence number, which no write gets.
 SHORTENED: Final = b"\x01" + b"\xff" * 7
@@ -42,7 +42,7 @@ class TableError(Exception):
     """Footer or index of a table are not what was written."""
 
 
-def bad_blocks(path: Path, table: Table) -> list[Block]:
+def bad_blocks(path: Path, table: LiveTable) -> list[Block]:
     """The blocks of a table that are not what was written; all of it as one if that cannot be told.
 
     Raises:
@@ -55,7 +55,7 @@ def bad_blocks(path: Path, table: Table) -> list[Block]:
         return [Block(0, len(raw), table.first, table.last)]
 
 
-def blocks_of(raw: bytes, table: Table) -> Iterator[Block]:
+def blocks_of(raw: bytes, table: LiveTable) -> Iterator[Block]:
     """The data blocks of a table, by its index.
 
     Raises:

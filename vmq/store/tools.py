@@ -29,15 +29,15 @@ from vmq.store.opening import (
 from vmq.store.orphans import FILE as ORPHANS
 from vmq.store.orphans import Orphans
 from vmq.store.store import StoreError
-from vmq.store.walk import Report, Walk, show
+from vmq.store.walk import StoreReport, Walk, show
 
-__all__ = ["Progress", "Report", "check", "repair"]
+__all__ = ["Progress", "StoreReport", "check", "repair"]
 
 #: Called now and then with what is done ("copying", "mending"), how much of it is done, and how much there is.
 Progress = Callable[[str, int, int], None]
 
 
-def check(path: Path, progress: Progress | None = None) -> Report:
+def check(path: Path, progress: Progress | None = None) -> StoreReport:
     """Reads every record of a store and reports what it holds and what is wrong with it.
 
     Where that cannot be read whole, the counts are those of what a repair would save.
@@ -61,7 +61,7 @@ def check(path: Path, progress: Progress | None = None) -> Report:
         return found.report
 
 
-def repair(path: Path, progress: Progress | None = None) -> Report:
+def repair(path: Path, progress: Progress | None = None) -> StoreReport:
     """Mends a store; what cannot be read is lost. The old store is kept beside the new one.
 
     Args:
@@ -92,7 +92,7 @@ def repair(path: Path, progress: Progress | None = None) -> Report:
     return report
 
 
-def mend(work: Path, found: "Examined", progress: Progress | None) -> Report:
+def mend(work: Path, found: "Examined", progress: Progress | None) -> StoreReport:
     """Mends a copy; the report tells what is in it then, its notes what was done.
 
     Raises:
@@ -279,7 +279,7 @@ def mend_records(folder: Path, progress: Progress | None) -> list[str]:
 class Examined:
     """A report, and whether LevelDB could read everything."""
 
-    def __init__(self, report: Report, readable: bool) -> None:
+    def __init__(self, report: StoreReport, readable: bool) -> None:
         self.report = report
         self.readable = readable
 
@@ -289,7 +289,7 @@ def examine(folder: Path) -> Examined:
     try:
         db = open_leveldb(folder, create=False)
     except StoreDamagedError as error:
-        report = Report()
+        report = StoreReport()
         report.problems.append(f"the database cannot be opened: {error.reason}")
         return Examined(report, False)
     with closing(db):

@@ -48,7 +48,7 @@ STEP: Final = 1000
 Progress = Callable[[int, int], None]
 
 
-class Report:
+class StoreReport:
     """What a store holds and what is wrong with it.
 
     `problems` are those that are there now: after a repair, those that remain. `notes` say what a
@@ -133,7 +133,7 @@ class Walk:
         self.db = db
         self.folder = folder
         self.mend = mend
-        self.report = Report()
+        self.report = StoreReport()
         #: What is wrong -> how often, and where it was seen first.
         self.tallies: dict[str, tuple[int, str]] = {}
         #: There is a record that no broker has written.

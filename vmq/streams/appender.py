@@ -26,7 +26,7 @@ ROW: Final = 100
 _MOST_KEYS: Final = 65_536
 
 
-class Way(Enum):
+class AppendWay(Enum):
     """Where a message for a stream goes at the moment."""
 
     #: Into a log of this broker.
@@ -193,9 +193,9 @@ class Appender:
         """The stream's."""
         return self.partitions[0].stream
 
-    def way(self, _topic: bytes, _client_id: str) -> Way:
+    def way(self, _topic: bytes, _client_id: str) -> AppendWay:
         """Where a message goes."""
-        return Way.HERE
+        return AppendWay.HERE
 
     def refuse(self, qos: int, count: int) -> int:
         """Counts messages that are not taken."""

@@ -25,12 +25,12 @@ from vmq.mqtt.topics import matches
 from vmq.streams.appender import Appender
 from vmq.streams.damaged import open_partition
 from vmq.streams.log.commits import Commits
-from vmq.streams.log.cursor import Log
+from vmq.streams.log.cursor import PartitionLog
 from vmq.streams.log.errors import StreamError, UnknownPartitionError, UnknownStreamError
 from vmq.streams.log.partition import Partition, sync_folder
 from vmq.streams.log.retention import Janitor
 from vmq.streams.log.scrub import RATE, Scrubber
-from vmq.streams.places import Places
+from vmq.streams.places import PartitionPlaces
 
 log = logging.getLogger("vmq.streams")
 
@@ -94,7 +94,7 @@ class Stream:
             with self.news:
                 self.news.notify_all()
 
-    def wait(self, after: Sequence[tuple[Log, int]], timeout: float) -> bool:
+    def wait(self, after: Sequence[tuple[PartitionLog, int]], timeout: float) -> bool:
         """Waits until one of some partitions ends behind an offset; False if none does in time."""
         with self.news:
             self.watchers += 1
@@ -159,7 +159,7 @@ class Catalog:
         #: Told of the name of a stream that was made, changed or deleted here.
         self.on_definition: Callable[[str], None] = lambda _name: None
         #: Where partitions are that other nodes own; None without a cluster.
-        self.places: Places | None = None
+        self.places: PartitionPlaces | None = None
         self.streams: dict[str, Stream] = {}
         self.lock = lock_folder(folder)
         try:

@@ -16,18 +16,18 @@ from typing import Final
 import pyarrow.compute as pc
 
 from vmq.streams.catalog import Stream
-from vmq.streams.log.cursor import Reader
+from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.errors import StreamError
 from vmq.streams.log.partition import Partition
 from vmq.streams.log.staging import Marks
-from vmq.streams.places import Places
+from vmq.streams.places import PartitionPlaces
 
 _COLUMNS: Final = ("topic", "payload", "client_id")
 
 _Row = tuple[bytes, bytes]
 
 
-def marks_of(streams: Mapping[str, Stream], places: Places | None) -> Marks:
+def marks_of(streams: Mapping[str, Stream], places: PartitionPlaces | None) -> Marks:
     """Where each partition of this node ends.
 
     What is behind the end of another node's would not be of the batch alone, should it come here.
@@ -82,7 +82,7 @@ def rows_behind(partition: Partition, mark: int, client_id: str) -> Iterator[_Ro
     if start > partition.end:
         return  # the stream was made anew
     try:
-        for chunk in Reader(partition, _COLUMNS).read(start):
+        for chunk in LogReader(partition, _COLUMNS).read(start):
             rows = chunk.rows.filter(pc.equal(chunk.rows.column("client_id"), client_id))
             topics = rows.column("topic").to_pylist()
             for topic, payload in zip(topics, rows.column("payload").to_pylist(), strict=True):

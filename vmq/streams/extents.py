@@ -7,7 +7,7 @@ from vmq.streams.catalog import Catalog, Stream
 from vmq.streams.log.cursor import offset_at
 from vmq.streams.log.errors import AwayError
 from vmq.streams.log.partition import Partition
-from vmq.streams.places import Extent
+from vmq.streams.places import PartitionExtent
 
 T = TypeVar("T")
 
@@ -24,10 +24,10 @@ class Extents:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
 
-    def known(self, stream: Stream, patience: float = _SHORT) -> dict[int, Extent | None]:
+    def known(self, stream: Stream, patience: float = _SHORT) -> dict[int, PartitionExtent | None]:
         """What each partition holds; None where its owner does not answer."""
         numbers = range(len(stream.partitions))
-        found: dict[int, Extent | None] = dict.fromkeys(numbers)
+        found: dict[int, PartitionExtent | None] = dict.fromkeys(numbers)
         elsewhere = False
         for number, partition in enumerate(stream.partitions):
             if self._owner(stream, number) is None:
@@ -39,7 +39,7 @@ class Extents:
             found |= {number: each for number, each in answered.items() if number in found}
         return found
 
-    def of_all(self, stream: Stream) -> list[Extent]:
+    def of_all(self, stream: Stream) -> list[PartitionExtent]:
         """What each partition holds.
 
         Raises:
@@ -84,6 +84,6 @@ class Extents:
         return None if places is None else places.owner(stream.name, number)
 
 
-def extent_of(partition: Partition) -> Extent:
+def extent_of(partition: Partition) -> PartitionExtent:
     """What a partition of this node holds."""
-    return Extent(partition.earliest, partition.end, partition.size)
+    return PartitionExtent(partition.earliest, partition.end, partition.size)

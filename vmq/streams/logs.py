@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from vmq.streams.catalog import Stream
 from vmq.streams.extents import LOOK
-from vmq.streams.log.cursor import Log, Reader, offset_at
+from vmq.streams.log.cursor import LogReader, PartitionLog, offset_at
 from vmq.streams.log.errors import AwayError, OutOfRangeError, StreamError, UnknownPartitionError
-from vmq.streams.log.message import Message
-from vmq.streams.places import Page, PageQuery, Places
+from vmq.streams.log.message import StreamMessage
+from vmq.streams.places import Page, PageQuery, PartitionPlaces
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ COLUMNS: Final = (
 )
 
 
-class Span(NamedTuple):
+class OffsetSpan(NamedTuple):
     """The offsets of a partition: from `earliest` up to `end`."""
 
     earliest: int
@@ -59,13 +59,15 @@ class Logs(Protocol):
     def owner(self, number: int) -> str:
         """The node that has one; empty: this one."""
 
-    def spans(self, numbers: Collection[int], patience: float) -> Mapping[int, Span]:
+    def spans(self, numbers: Collection[int], patience: float) -> Mapping[int, OffsetSpan]:
         """What some of them hold; without those whose owners do not answer in so many seconds."""
 
     def at_time(self, numbers: Collection[int], time: int, patience: float) -> Mapping[int, int]:
         """The first offset of some of them that is not older than a time (microseconds); likewise."""
 
-    def last(self, number: int, span: Span, count: int, topics: str | None) -> "Iterator[Moment]":
+    def last(
+        self, number: int, span: OffsetSpan, count: int, topics: str | None
+    ) -> "Iterator[Moment]":
         """When and where the last `count` messages of one are, the last one first.
 
         Raises:
@@ -91,10 +93,10 @@ Moment = tuple[int, int]
 class LogsHere:
     """Those that this process has."""
 
-    def __init__(self, logs: Sequence[Log]) -> None:
+    def __init__(self, logs: Sequence[PartitionLog]) -> None:
         self._logs = logs
         #: By topic filter and partition.
-        self._readers: dict[tuple[str | None, int], Reader] = {}
+        self._readers: dict[tuple[str | None, int], LogReader] = {}
 
     def count(self) -> int:
         return len(self._logs)
@@ -102,12 +104,12 @@ class LogsHere:
     def owner(self, _number: int) -> str:
         return ""
 
-    def span(self, number: int) -> Span:
+    def span(self, number: int) -> OffsetSpan:
         """What one of them holds."""
         log = self._logs[number]
-        return Span(log.earliest, log.end)
+        return OffsetSpan(log.earliest, log.end)
 
-    def spans(self, numbers: Collection[int], _patience: float) -> dict[int, Span]:
+    def spans(self, numbers: Collection[int], _patience: float) -> dict[int, OffsetSpan]:
         return {number: self.span(number) for number in numbers}
 
     def time_of(self, number: int, time: int) -> int:
@@ -117,13 +119,15 @@ class LogsHere:
     def at_time(self, numbers: Collection[int], time: int, _patience: float) -> dict[int, int]:
         return {number: self.time_of(number, time) for number in numbers}
 
-    def last(self, number: int, span: Span, count: int, topics: str | None) -> Iterator[Moment]:
+    def last(
+        self, number: int, span: OffsetSpan, count: int, topics: str | None
+    ) -> Iterator[Moment]:
         return last_of(self._logs[number], span.end, count, topics)
 
     def page(self, number: int, wanted: PageQuery) -> Page:
         reader = self._readers.get((wanted.filter, number))
         if reader is None:
-            reader = Reader(self._logs[number], COLUMNS, wanted.filter)
+            reader = LogReader(self._logs[number], COLUMNS, wanted.filter)
             self._readers[wanted.filter, number] = reader
         return page_of(reader, wanted)
 
@@ -139,7 +143,7 @@ class LogsAnywhere:
         places: where partitions are that other nodes own; None: without a cluster there are none.
     """
 
-    def __init__(self, stream: Stream, places: Places | None) -> None:
+    def __init__(self, stream: Stream, places: PartitionPlaces | None) -> None:
         self._stream = stream
         self._places = places
         self._here = LogsHere(stream.partitions)
@@ -151,12 +155,12 @@ class LogsAnywhere:
         places = self._places
         return (None if places is None else places.owner(self._stream.name, number)) or ""
 
-    def spans(self, numbers: Collection[int], patience: float) -> dict[int, Span]:
+    def spans(self, numbers: Collection[int], patience: float) -> dict[int, OffsetSpan]:
         found, elsewhere = self._ours(numbers, self._here.span)
         if elsewhere and self._places is not None:
             asked = self._places.extents(self._stream.name, patience, elsewhere)
             found |= {
-                number: Span(asked[number].earliest, asked[number].end)
+                number: OffsetSpan(asked[number].earliest, asked[number].end)
                 for number in elsewhere & asked.keys()
             }
         return found
@@ -183,7 +187,9 @@ class LogsAnywhere:
                 elsewhere.add(number)
         return found, elsewhere
 
-    def last(self, number: int, span: Span, count: int, topics: str | None) -> Iterator[Moment]:
+    def last(
+        self, number: int, span: OffsetSpan, count: int, topics: str | None
+    ) -> Iterator[Moment]:
         if not self.owner(number):
             found = list(self._here.last(number, span, count, topics))
             if not self.owner(number):
@@ -191,7 +197,7 @@ class LogsAnywhere:
         return self._last_elsewhere(number, span, count, topics)
 
     def _last_elsewhere(
-        self, number: int, span: Span, count: int, topics: str | None
+        self, number: int, span: OffsetSpan, count: int, topics: str | None
     ) -> Iterator[Moment]:
         end = span.end
         for look in looks(count, topics):
@@ -266,7 +272,7 @@ def within_reach(wanted: PageQuery) -> PageQuery:
     )
 
 
-def page_of(reader: Reader, wanted: PageQuery) -> Page:
+def page_of(reader: LogReader, wanted: PageQuery) -> Page:
     """Some messages of a partition of this process; see `Logs.page`.
 
     Raises:
@@ -280,8 +286,8 @@ def page_of(reader: Reader, wanted: PageQuery) -> Page:
         return Page([], error.earliest)  # the retention was faster
 
 
-def _page(reader: Reader, wanted: PageQuery) -> Page:
-    page: list[Message] = []
+def _page(reader: LogReader, wanted: PageQuery) -> Page:
+    page: list[StreamMessage] = []
     size = 0
     end = min(wanted.end, reader.partition.end)
     for chunk in reader.read(wanted.start, end, wanted.rows):
@@ -295,9 +301,9 @@ def _page(reader: Reader, wanted: PageQuery) -> Page:
     return Page(page, end)
 
 
-def _message(partition: int, row: dict[str, Any], most: int) -> Message:
+def _message(partition: int, row: dict[str, Any], most: int) -> StreamMessage:
     payload: bytes = row.pop("payload")
-    return Message(
+    return StreamMessage(
         partition=partition,
         payload=payload[:most] if most else payload,
         size=len(payload),
@@ -305,9 +311,9 @@ def _message(partition: int, row: dict[str, Any], most: int) -> Message:
     )
 
 
-def last_of(log: Log, end: int, count: int, topic_filter: str | None) -> Iterator[Moment]:
+def last_of(log: PartitionLog, end: int, count: int, topic_filter: str | None) -> Iterator[Moment]:
     """Time and offset of the last `count` messages before an offset, the last one first."""
-    reader = Reader(log, ("timestamp", "offset"), topic_filter)
+    reader = LogReader(log, ("timestamp", "offset"), topic_filter)
     for look in looks(count, topic_filter):
         if not count or end <= log.earliest:
             return

@@ -9,10 +9,10 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-from vmq.streams.log.message import Message
+from vmq.streams.log.message import StreamMessage
 
 
-class Extent(NamedTuple):
+class PartitionExtent(NamedTuple):
     """What a partition holds: offsets from `earliest` up to `end`, in so many bytes."""
 
     earliest: int
@@ -23,7 +23,7 @@ class Extent(NamedTuple):
 class Page(NamedTuple):
     """Messages of one partition in order, perhaps none; the next page begins at offset `next`."""
 
-    messages: list[Message]
+    messages: list[StreamMessage]
     next: int
 
 
@@ -41,7 +41,7 @@ class PageQuery(NamedTuple):
     payload_bytes: int = 0
 
 
-class Places(Protocol):
+class PartitionPlaces(Protocol):
     """Where the partitions of streams are."""
 
     def owner(self, stream: str, partition: int) -> str | None:
@@ -59,7 +59,7 @@ class Places(Protocol):
 
     def extents(
         self, stream: str, patience: float, wanted: Collection[int] | None = None
-    ) -> dict[int, Extent]:
+    ) -> dict[int, PartitionExtent]:
         """What the partitions of others hold; without those whose owners do not answer in so many seconds.
 
         `wanted`: those that are waited for; None: all.

@@ -11,12 +11,12 @@ from vmq.streams.log.frame import END
 from vmq.streams.log.index import Index, load
 from vmq.streams.log.partition import CHECKPOINT, Sealed
 from vmq.streams.log.recovery import examine, is_torn
-from vmq.streams.log.segment import FlawError, Header, index_path, walk
+from vmq.streams.log.segment import Header, SegmentFlawError, index_path, walk
 from vmq.streams.stored import StoredPartition
 
 
 @dataclass(frozen=True)
-class Last:
+class LastSegment:
     """The segment that was written to last."""
 
     path: Path
@@ -44,10 +44,10 @@ class RestingLog:
         self.sealed = [_sealed(path, self.header) for path in paths[:-1]]
         if paths:
             index = _examine_last(paths[-1], self.header, noted)
-            self.active = Last(paths[-1], index)
+            self.active = LastSegment(paths[-1], index)
         else:
             base = 0 if noted is None else noted.next_offset
-            self.active = Last(stored.folder, Index(base, 0))
+            self.active = LastSegment(stored.folder, Index(base, 0))
         self.visible = self.active.index.size
         self.end = self.active.index.end
 
@@ -73,7 +73,9 @@ def _sealed(path: Path, header: Header) -> Sealed:
     )
 
 
-def _examine_last(path: Path, header: Header, noted: checkpoint.Checkpoint | None) -> Index:
+def _examine_last(
+    path: Path, header: Header, noted: checkpoint.PartitionCheckpoint | None
+) -> Index:
     """The index of the segment that was written to last, up to where a torn tail would be cut."""
     base = int(path.stem)
     trusted = None if noted is None else noted.trusted(base)
@@ -89,7 +91,7 @@ def _examine_last(path: Path, header: Header, noted: checkpoint.Checkpoint | Non
         try:
             for _, frame in walk(fd, start, size, base):
                 index.add(frame.offset, frame.rows, frame.size, frame.time)
-        except FlawError as flaw:
+        except SegmentFlawError as flaw:
             if not is_torn(fd, flaw, size, trusted):
                 raise flaw.damage(path) from None
     return index

@@ -23,9 +23,9 @@ from vmq.streams.log.partition import CHECKPOINT, COPY
 from vmq.streams.log.recovery import examine, is_torn
 from vmq.streams.log.segment import (
     SUFFIX,
-    FlawError,
+    BatchSpan,
     Header,
-    Span,
+    SegmentFlawError,
     file_name,
     index_path,
     read_span,
@@ -164,7 +164,7 @@ class StoredPartition:
             return expected
         return index.end
 
-    def spans(self, fields: list[int] | None = None) -> Iterator[Span]:
+    def spans(self, fields: list[int] | None = None) -> Iterator[BatchSpan]:
         """All rows, some MiB at a time, to the end of what was noted as written.
 
         Raises:
@@ -180,7 +180,7 @@ class StoredPartition:
                 continue  # the broker joined it with its neighbours, or deleted it: what there is now?
             return
 
-    def _spans_from(self, start: int, fields: list[int] | None) -> Iterator[Span]:
+    def _spans_from(self, start: int, fields: list[int] | None) -> Iterator[BatchSpan]:
         """The rows from an offset on."""
         noted = checkpoint.read(self.folder / CHECKPOINT)
         paths = self.segments()
@@ -195,14 +195,14 @@ class StoredPartition:
                     for span in self._spans(file.fileno(), path, limit, fields):
                         skip = max(0, start - span.offset)
                         if skip < span.rows.num_rows:
-                            yield Span(span.rows.slice(skip), span.offset + skip, span.next)
+                            yield BatchSpan(span.rows.slice(skip), span.offset + skip, span.next)
                             start = span.offset + span.rows.num_rows
-                except FlawError as flaw:
+                except SegmentFlawError as flaw:
                     raise flaw.damage(path) from None
 
     def _spans(
         self, fd: int, path: Path, limit: int | None, fields: list[int] | None
-    ) -> Iterator[Span]:
+    ) -> Iterator[BatchSpan]:
         """The rows of one segment; also those before a flaw, which is raised then."""
         base = offset = int(path.stem)
         position = self.header.size_in(fd)
@@ -274,7 +274,7 @@ class StoredPartition:
                     at = span.next
             except DamagedError as error:
                 report.problems.append(str(error))
-            except FlawError as flaw:
+            except SegmentFlawError as flaw:
                 if is_last and is_torn(fd, flaw, size, trusted):
                     note = f"a torn tail of {size - flaw.position} bytes, cut at the next start"
                     report.notes.append(f"{path}: {note}")

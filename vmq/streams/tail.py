@@ -13,8 +13,8 @@ from typing import Final
 
 from vmq.streams.log.columns import Projection
 from vmq.streams.log.errors import AwayError, OutOfRangeError
-from vmq.streams.log.message import Message, TailQuery
-from vmq.streams.logs import Logs, Span, checked
+from vmq.streams.log.message import StreamMessage, TailQuery
+from vmq.streams.logs import Logs, OffsetSpan, checked
 from vmq.streams.places import PageQuery
 
 #: A page has at most this many messages, and about this many bytes; all partitions share them.
@@ -56,7 +56,7 @@ class Tail:
         begin = starts(logs, self._known(_PATIENCE), query)
         self.next |= {number: begin[number] for number in self.numbers if number in begin}
 
-    def messages(self) -> Iterator[Message]:
+    def messages(self) -> Iterator[StreamMessage]:
         """The messages up to the present ends; once all are taken, call it again to go on from there.
 
         Raises:
@@ -104,7 +104,7 @@ class Tail:
             for node, numbers in by_node.items()
         )
 
-    def _known(self, patience: float) -> Mapping[int, Span]:
+    def _known(self, patience: float) -> Mapping[int, OffsetSpan]:
         """What the wanted partitions hold; notes which of them do not answer."""
         found = self.logs.spans(self.numbers, patience)
         for number in self.numbers:
@@ -114,14 +114,14 @@ class Tail:
                 self.away.setdefault(number, time.monotonic())
         return found
 
-    def _begin_late(self, found: Mapping[int, Span]) -> None:
+    def _begin_late(self, found: Mapping[int, OffsetSpan]) -> None:
         """Those that had not answered before begin with what came since."""
         late = [number for number in found if self.next[number] is None]
         if late:
             asked = self.logs.at_time(late, self.began, _PATIENCE)
             self.next |= {number: asked[number] for number in late if number in asked}
 
-    def _of(self, number: int, end: int) -> Iterator[tuple[int, int, Message]]:
+    def _of(self, number: int, end: int) -> Iterator[tuple[int, int, StreamMessage]]:
         """The messages of one partition, each behind its time and its number."""
         start = self.next[number]
         while start is not None and start < end:
@@ -141,7 +141,7 @@ class Tail:
         self.next[number] = start
 
 
-def starts(logs: Logs, found: Mapping[int, Span], query: TailQuery) -> Mapping[int, int]:
+def starts(logs: Logs, found: Mapping[int, OffsetSpan], query: TailQuery) -> Mapping[int, int]:
     """The offset at which to begin, of each partition that answers; `found`: what they hold.
 
     Raises:
@@ -164,7 +164,7 @@ def starts(logs: Logs, found: Mapping[int, Span], query: TailQuery) -> Mapping[i
 
 
 def before_the_end(
-    logs: Logs, found: Mapping[int, Span], count: int, topic_filter: str | None
+    logs: Logs, found: Mapping[int, OffsetSpan], count: int, topic_filter: str | None
 ) -> dict[int, int]:
     """The offset of each partition at which its part of the last `count` messages of all begins."""
     latest: list[tuple[int, int, int]] = []

@@ -78,7 +78,7 @@ def _publish(head: int, body: bytes, payload_bytes: int) -> str:
     ).rstrip()
 
 
-class Frames:
+class PacketFrames:
     """The frames of one direction of a connection, out of chunks of any size."""
 
     def __init__(self) -> None:

@@ -13,10 +13,10 @@ from typing import Any, Final
 from vmq_hooks import Refuse, SubscriberId
 
 from vmq.core.context import Core
-from vmq.core.hook_sites import Kept, Pending
+from vmq.core.hook_sites import AcceptedUntil, Pending
 from vmq.plugins.manager import Plugins
 from vmq.protocol.connection import Connection
-from vmq.tracing.frames import Frames, client_id_of
+from vmq.tracing.frames import PacketFrames, client_id_of
 
 #: Lines that wait for a slow watcher.
 WAITING: Final = 1000
@@ -74,7 +74,7 @@ class Tracer:
         self._plugins = plugins
         self._traces: list[Trace] = []
         #: Connections that are looked at: their frames so far.
-        self._frames: dict[tuple[Connection, bool], Frames] = {}
+        self._frames: dict[tuple[Connection, bool], PacketFrames] = {}
 
     def start(self, trace: Trace) -> None:
         """Begins to watch.
@@ -115,7 +115,7 @@ class Tracer:
         key = (connection, incoming)
         frames = self._frames.get(key)
         if frames is None:
-            self._frames[key] = frames = Frames()
+            self._frames[key] = frames = PacketFrames()
             rest = connection.session.decoder.rest
             if incoming and rest is not None:
                 data = bytes(rest) + data  # the trace began in the middle of a packet
@@ -166,7 +166,7 @@ def verdict_of(hook: str, answer: Any) -> str:
     if isinstance(answer, Refuse):
         whose = f" by {answer.plugin}" if answer.plugin else ""
         return f'refused{whose} "{answer.reason}"'
-    if isinstance(answer, Kept):
+    if isinstance(answer, AcceptedUntil):
         return "accepted, and kept"
     if answer is None:
         return "accepted" if hook.startswith("auth_") else "called"

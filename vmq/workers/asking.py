@@ -12,7 +12,7 @@ from vmq.admin.errors import AdminError, NotFoundError, RefusedError
 from vmq.admin.paths import socket_of
 from vmq.http import report
 from vmq.http.api import PREFIX
-from vmq.http.report import Report
+from vmq.http.report import BrokerReport
 
 #: Seconds that a worker has to answer, unless said otherwise.
 PATIENCE: Final = 60.0
@@ -32,7 +32,7 @@ class UnreachableError(AdminError):
     status = 503
 
 
-class Client:
+class WorkerClient:
     """Talks to the workers, each of which has its socket in its own folder."""
 
     def __init__(self, folder_of: Callable[[int], Path]) -> None:
@@ -88,7 +88,7 @@ class Client:
         error.status = status
         raise error
 
-    async def report(self, number: int) -> Report:
+    async def report(self, number: int) -> BrokerReport:
         """All figures of a worker.
 
         Raises:
@@ -96,7 +96,7 @@ class Client:
         """
         status, body = await self._request(number, "GET", report.PATH, _QUICK)
         try:
-            return msgspec.msgpack.decode(body, type=Report)
+            return msgspec.msgpack.decode(body, type=BrokerReport)
         except msgspec.DecodeError as error:
             raise UnreachableError(f"worker {number} answers {status}: {error}") from None
 

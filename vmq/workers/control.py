@@ -1,7 +1,7 @@
 """What the supervisor and a worker say to each other, over a pair of sockets that nobody else has.
 
-The worker is told its configuration (`Begin`, later `Follow`) and tells how it fares. Each end notices by the end of
-the stream that the other one is gone: a worker without its supervisor stops.
+The worker is told its configuration (`BeginWorker`, later `Follow`) and tells how it fares. Each end notices by the end
+of the stream that the other one is gone: a worker without its supervisor stops.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ _LONGEST: Final = 64 << 20
 _LENGTH: Final = 4
 
 
-class Settings(Struct, frozen=True):
+class WorkerSettings(Struct, frozen=True):
     """A configuration in force, as it travels: as read, with what was set live, and when each of that was set."""
 
     base: Config
@@ -29,7 +29,7 @@ class Settings(Struct, frozen=True):
     since: dict[str, float]
 
     @classmethod
-    def of(cls, live: LiveConfig) -> "Settings":
+    def of(cls, live: LiveConfig) -> "WorkerSettings":
         """The settings that give this configuration."""
         since = {key: each.since for key, each in live.overrides.items()}
         return cls(live.base, live.config, since)
@@ -43,26 +43,26 @@ class Settings(Struct, frozen=True):
         return LiveConfig(self.base, self.config, overrides)
 
 
-class Begin(Struct, frozen=True, tag=True):
+class BeginWorker(Struct, frozen=True, tag=True):
     """To a worker, first of all: what it is."""
 
-    settings: Settings
+    settings: WorkerSettings
     share: Share
 
 
 class Follow(Struct, frozen=True, tag=True):
     """To a worker that runs: the configuration. `Followed` answers."""
 
-    settings: Settings
+    settings: WorkerSettings
     #: It was read anew, changed or not: so are the files that it names.
     is_read: bool = False
 
 
-class Ready(Struct, frozen=True, tag=True):
+class WorkerReady(Struct, frozen=True, tag=True):
     """From a worker: its listeners accept."""
 
 
-class Failed(Struct, frozen=True, tag=True):
+class WorkerFailed(Struct, frozen=True, tag=True):
     """From a worker: it cannot start, and why; it ends."""
 
     reason: str
@@ -78,7 +78,7 @@ class Alive(Struct, frozen=True, tag=True):
     """From a worker, about once a second: its event loop runs."""
 
 
-Message = Begin | Follow | Ready | Failed | Followed | Alive
+Message = BeginWorker | Follow | WorkerReady | WorkerFailed | Followed | Alive
 
 _decoder: Final[msgspec.msgpack.Decoder[Message]] = msgspec.msgpack.Decoder(Message)
 _encoder: Final = msgspec.msgpack.Encoder()

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from vmq.http.operations import OPERATIONS, Operation
-from vmq.workers.asking import Client, UnreachableError
+from vmq.workers.asking import UnreachableError, WorkerClient
 from vmq.workers.process import Worker
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ Row = TypeVar("Row")
 BY_NAME: Final = {each.name: each for each in OPERATIONS}
 
 
-class Page(Struct, Generic[Row]):
+class WorkerPage(Struct, Generic[Row]):
     """The rows of one worker."""
 
     rows: list[Row]
@@ -26,13 +26,13 @@ class Page(Struct, Generic[Row]):
 
 def rows_in(raw: msgspec.Raw, row: type[Row]) -> list[Row]:
     """The rows of a listing."""
-    return msgspec.json.decode(raw, type=Page[row]).rows  # type: ignore[valid-type]
+    return msgspec.json.decode(raw, type=WorkerPage[row]).rows  # type: ignore[valid-type]
 
 
 class Crew:
     """Who may be asked, and asks."""
 
-    def __init__(self, supervisor: "SupervisorView", client: Client) -> None:
+    def __init__(self, supervisor: "SupervisorView", client: WorkerClient) -> None:
         self._supervisor = supervisor
         self._client = client
 

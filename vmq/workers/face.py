@@ -14,9 +14,9 @@ from vmq.http.app import bare_app
 from vmq.http.server import HttpListener, open_http
 from vmq.runtime.errors import StartError
 from vmq.runtime.open_listeners import OpenListeners
-from vmq.workers.asking import Client
+from vmq.workers.asking import WorkerClient
 from vmq.workers.crew import Crew
-from vmq.workers.tailing import Tails
+from vmq.workers.tailing import WorkerTails
 from vmq.workers.tracing import Traces
 from vmq.workers.views import Views
 from vmq.workers.ways import Ways
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vmq.workers.roles import SupervisorView
 
 
-class Face:
+class Front:
     """Answers for the workers of a supervisor."""
 
     def __init__(self, supervisor: "SupervisorView") -> None:
@@ -33,12 +33,12 @@ class Face:
         self._counters = Counters()
         folder = Path(supervisor.config.broker.data_dir)
         self.keys: ApiKeys = ApiKeys(folder)
-        self.client = Client(supervisor.plan.own_folder)
+        self.client = WorkerClient(supervisor.plan.own_folder)
         self.views = Views(supervisor, self.client, self._counters)
         self.ways = Ways(supervisor, self)
         self._live = {
             "/trace": Traces(supervisor, self.client).stream,
-            "/stream/tail": Tails(Crew(supervisor, self.client), self.client).stream,
+            "/stream/tail": WorkerTails(Crew(supervisor, self.client), self.client).stream,
         }
         self._folder = folder
         self._admin: AdminSocket | None = None

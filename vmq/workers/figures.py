@@ -11,7 +11,7 @@ from prometheus_client.core import HistogramMetricFamily, Metric
 
 from vmq.admin.metrics import MetricRow
 from vmq.http.metrics import buckets_of
-from vmq.http.report import FamilyReport, ListenerReport, Report
+from vmq.http.report import BrokerReport, FamilyReport, ListenerReport
 
 #: Figures that all workers have alike, or of which only the worst counts.
 _GREATEST: Final = frozenset(
@@ -101,7 +101,7 @@ def _merged(parts: list[Mapping[str, Any]], *, greatest: bool) -> dict[str, Any]
     return merged
 
 
-def listeners_of(reports: Iterable[Report]) -> dict[str, ListenerReport]:
+def listeners_of(reports: Iterable[BrokerReport]) -> dict[str, ListenerReport]:
     """The listeners: one accepts if it does in every worker that has it."""
     merged: dict[str, ListenerReport] = {}
     for report in reports:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Done = Result | msgspec.Raw
 
 
-class Here:
+class SupervisorOperations:
     """Operations by their names."""
 
     def __init__(self, supervisor: "SupervisorView", face: "FrontView", crew: Crew) -> None:

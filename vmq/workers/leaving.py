@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from vmq.admin.errors import AdminError
 from vmq.config.options import Config
-from vmq.workers.asking import Client
+from vmq.workers.asking import WorkerClient
 from vmq.workers.plan import Plan
 from vmq.workers.process import Worker
 
@@ -21,7 +21,7 @@ _AGAIN: Final = 30.0
 _PATIENCE: Final = 3600.0
 
 
-async def dissolve(worker: Worker, plan: Plan, config: Config, client: Client) -> None:
+async def dissolve(worker: Worker, plan: Plan, config: Config, client: WorkerClient) -> None:
     """Moves what a worker has to the others, then ends it and removes its folder.
 
     As long as that fails it is tried again; meanwhile the worker stays a member, and its sessions get their messages.
@@ -35,7 +35,7 @@ async def dissolve(worker: Worker, plan: Plan, config: Config, client: Client) -
     log.info("worker gone number=%d", number)
 
 
-async def _has_left(number: int, plan: Plan, config: Config, client: Client) -> bool:
+async def _has_left(number: int, plan: Plan, config: Config, client: WorkerClient) -> bool:
     """Whether the worker has left, and the others have all that it had; if not, it is a member again."""
     try:
         await _until_linked(number, plan, config, client)
@@ -54,7 +54,7 @@ async def _has_left(number: int, plan: Plan, config: Config, client: Client) -> 
     return False
 
 
-async def _until_linked(number: int, plan: Plan, config: Config, client: Client) -> None:
+async def _until_linked(number: int, plan: Plan, config: Config, client: WorkerClient) -> None:
     """Returns when the worker is a member that reaches another one."""
     while True:
         rows: list[dict[str, Any]] = (await client.ask(number, "GET", "/cluster/members"))["rows"]

@@ -14,14 +14,14 @@ from typing import Final
 from vmq.runtime.backoff import Backoff
 from vmq.workers.control import (
     Alive,
-    Begin,
+    BeginWorker,
     Channel,
-    Failed,
     Follow,
     Followed,
     Message,
-    Ready,
-    Settings,
+    WorkerFailed,
+    WorkerReady,
+    WorkerSettings,
 )
 
 log = logging.getLogger("vmq.workers")
@@ -32,7 +32,7 @@ _GRACE: Final = 10.0
 _NOT_FOR_WORKERS: Final = frozenset({"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"})
 
 
-class State(Enum):
+class WorkerState(Enum):
     """Where a worker stands."""
 
     STARTING = "starting"
@@ -57,12 +57,12 @@ class Worker:
     def __init__(
         self,
         number: int,
-        begin: Callable[[], Begin],
+        begin: Callable[[], BeginWorker],
         command: Sequence[str],
         silence: float | None = None,
     ) -> None:
         self.number = number
-        self.state = State.STOPPED
+        self.state = WorkerState.STOPPED
         #: How often it was started again.
         self.restarts = 0
         #: Why it does not run, if it does not.
@@ -89,18 +89,18 @@ class Worker:
     @property
     def is_running(self) -> bool:
         """Whether it serves."""
-        return self.state is State.RUNNING
+        return self.state is WorkerState.RUNNING
 
     @property
     def is_there(self) -> bool:
         """Whether it serves or is about to."""
-        return self.state in (State.STARTING, State.RUNNING)
+        return self.state in (WorkerState.STARTING, WorkerState.RUNNING)
 
     # --- its life
 
     def start(self) -> None:
         """Has it run from now on, until `stop`."""
-        self.state = State.STARTING
+        self.state = WorkerState.STARTING
         self._task = asyncio.get_running_loop().create_task(self._run())
         self._task.add_done_callback(self._told)
 
@@ -127,7 +127,7 @@ class Worker:
         loop = asyncio.get_running_loop()
         while not self._ending.is_set():
             began = loop.time()
-            self.state = State.STARTING
+            self.state = WorkerState.STARTING
             try:
                 code = await self._live()
             except OSError as error:
@@ -139,7 +139,7 @@ class Worker:
             if self._ending.is_set():
                 break
             wait = self._backoff.after(loop.time() - began)
-            self.state = State.WAITING
+            self.state = WorkerState.WAITING
             text = 'worker ended number=%d reason="%s" again_in=%.1f'
             log.error(text, self.number, self.trouble, wait)
             try:
@@ -147,7 +147,7 @@ class Worker:
                     await self._ending.wait()
             except TimeoutError:
                 self.restarts += 1
-        self.state = State.STOPPED
+        self.state = WorkerState.STOPPED
 
     async def _live(self) -> int:
         """One process from its start to its end; returns how it ended."""
@@ -193,11 +193,11 @@ class Worker:
     def _on_message(self, message: Message) -> None:
         self._heard = asyncio.get_running_loop().time()
         match message:
-            case Ready():
-                self.state = State.RUNNING
+            case WorkerReady():
+                self.state = WorkerState.RUNNING
                 self.begun.set()
                 log.info("worker ready number=%d pid=%d", self.number, self.pid)
-            case Failed():
+            case WorkerFailed():
                 self.trouble = message.reason
             case Followed() if self._answers:
                 self._answers.pop(0).set_result(message.refusal)
@@ -213,7 +213,7 @@ class Worker:
 
     # --- what it is told and asked
 
-    async def follow(self, settings: Settings, *, is_read: bool = False) -> str:
+    async def follow(self, settings: WorkerSettings, *, is_read: bool = False) -> str:
         """Has it take over a configuration, `is_read`: with the files that it names; returns why it did not, if so.
 
         Who starts later, starts with it.

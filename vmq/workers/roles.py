@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from vmq.http.report import FamilyReport
     from vmq.http.server import HttpListener
     from vmq.runtime.open_listeners import OpenListeners
-    from vmq.workers.asking import Client
+    from vmq.workers.asking import WorkerClient
     from vmq.workers.plan import Plan
     from vmq.workers.process import Worker
 
@@ -25,10 +25,10 @@ class Figures(Protocol):
 
 
 class FrontView(Protocol):
-    """The listeners of HTTP that answer for all workers, as `vmq.workers.face.Face` has them."""
+    """The listeners of HTTP that answer for all workers, as `vmq.workers.face.Front` has them."""
 
     @property
-    def client(self) -> Client: ...
+    def client(self) -> WorkerClient: ...
     @property
     def keys(self) -> ApiKeys: ...
     @property

@@ -10,8 +10,8 @@ from vmq.config.configured import Configured
 from vmq.config.options import Config
 from vmq.config.overrides import LiveConfig
 from vmq.runtime.errors import StartError
-from vmq.workers.control import Begin, Settings
-from vmq.workers.face import Face
+from vmq.workers.control import BeginWorker, WorkerSettings
+from vmq.workers.face import Front
 from vmq.workers.leaving import dissolve
 from vmq.workers.lock import FolderLock, InUseError
 from vmq.workers.plan import Plan
@@ -54,7 +54,7 @@ class Supervisor(Configured):
         }
         self._ports = Ports()
         self._lock: FolderLock | None = None
-        self.face = Face(self)
+        self.face = Front(self)
         self._tasks: set[asyncio.Task[None]] = set()
         #: The last configuration that is on its way to the workers.
         self._delivery: asyncio.Task[None] | None = None
@@ -158,11 +158,11 @@ class Supervisor(Configured):
         await dissolve(worker, self.plan, self.config, self.face.client)
         del self.workers[worker.number]
 
-    def _beginning(self, number: int) -> Callable[[], Begin]:
-        def begin() -> Begin:
-            settings = Settings.of(self.plan.live_of(number, self.live))
+    def _beginning(self, number: int) -> Callable[[], BeginWorker]:
+        def begin() -> BeginWorker:
+            settings = WorkerSettings.of(self.plan.live_of(number, self.live))
             present = [each.number for each in self.workers.values() if each.is_there]
-            return Begin(settings, self.plan.share(number, self.config, present))
+            return BeginWorker(settings, self.plan.share(number, self.config, present))
 
         return begin
 
@@ -199,7 +199,9 @@ class Supervisor(Configured):
         workers = list(self.workers.values())
         refusals = await asyncio.gather(
             *(
-                each.follow(Settings.of(self.plan.live_of(each.number, live)), is_read=is_read)
+                each.follow(
+                    WorkerSettings.of(self.plan.live_of(each.number, live)), is_read=is_read
+                )
                 for each in workers
             )
         )

@@ -6,16 +6,16 @@ import msgspec
 from aiohttp import web
 
 from vmq.streams.log.message import Ended
-from vmq.workers.asking import Client, UnreachableError
+from vmq.workers.asking import UnreachableError, WorkerClient
 
 if TYPE_CHECKING:
     from vmq.workers.crew import Crew
 
 
-class Tails:
+class WorkerTails:
     """Passes on what a worker tells of streams."""
 
-    def __init__(self, crew: "Crew", client: Client) -> None:
+    def __init__(self, crew: "Crew", client: WorkerClient) -> None:
         self._crew = crew
         self._client = client
 

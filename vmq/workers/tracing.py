@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 
 from vmq.admin.errors import RefusedError
-from vmq.workers.asking import Client, UnreachableError
+from vmq.workers.asking import UnreachableError, WorkerClient
 
 if TYPE_CHECKING:
     from vmq.workers.roles import SupervisorView
@@ -20,7 +20,7 @@ _PAUSE: Final = 1.0
 class Traces:
     """Follows clients in all workers at once."""
 
-    def __init__(self, supervisor: "SupervisorView", client: Client) -> None:
+    def __init__(self, supervisor: "SupervisorView", client: WorkerClient) -> None:
         self._supervisor = supervisor
         self._client = client
 

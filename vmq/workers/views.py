@@ -12,12 +12,12 @@ from prometheus_client.registry import Collector
 
 from vmq.core.context import Counters
 from vmq.http.health import readiness, show_live, verdict
-from vmq.http.report import FamilyReport, Report, reports_of
+from vmq.http.report import BrokerReport, FamilyReport, reports_of
 from vmq.runtime import process
 from vmq.runtime.health import Health, add_listener
 from vmq.runtime.metrics import Sample
 from vmq.workers import figures
-from vmq.workers.asking import Client, UnreachableError
+from vmq.workers.asking import UnreachableError, WorkerClient
 
 if TYPE_CHECKING:
     from vmq.workers.roles import SupervisorView
@@ -29,13 +29,15 @@ SUPERVISOR: Final = "supervisor"
 class Views:
     """The figures of all workers, asked for anew each time."""
 
-    def __init__(self, supervisor: "SupervisorView", client: Client, counters: Counters) -> None:
+    def __init__(
+        self, supervisor: "SupervisorView", client: WorkerClient, counters: Counters
+    ) -> None:
         self._supervisor = supervisor
         self._client = client
         self._counters = counters
         self._started = time.monotonic()
 
-    async def reports(self) -> tuple[dict[int, Report], Health]:
+    async def reports(self) -> tuple[dict[int, BrokerReport], Health]:
         """What the workers that run say, and what is wrong with the others."""
         running = [number for number, each in self._supervisor.workers.items() if each.is_running]
         answers = await asyncio.gather(*(self._report(number) for number in running))
@@ -43,21 +45,21 @@ class Views:
             problem for each in self._supervisor.serving if (problem := each.problem()) is not None
         ]
         health = Health([], away) if running else Health(away, [])
-        reports: dict[int, Report] = {}
+        reports: dict[int, BrokerReport] = {}
         for number, answer in zip(running, answers, strict=True):
-            if isinstance(answer, Report):
+            if isinstance(answer, BrokerReport):
                 reports[number] = answer
             else:
                 health.failing.append(answer)
         return reports, health
 
-    async def _report(self, number: int) -> Report | str:
+    async def _report(self, number: int) -> BrokerReport | str:
         try:
             return await self._client.report(number)
         except UnreachableError as error:
             return str(error)
 
-    async def health(self) -> tuple[dict[int, Report], Health]:
+    async def health(self) -> tuple[dict[int, BrokerReport], Health]:
         """The reports, and what is wrong with the broker.
 
         A worker that does not run has left its listeners to the others; one that does not answer keeps clients waiting.

@@ -11,7 +11,7 @@ from vmq.admin.listing import Listing, Selection
 from vmq.http.operations import Operation
 from vmq.workers.asking import UnreachableError
 from vmq.workers.crew import BY_NAME, Crew, rows_in
-from vmq.workers.here import Done, Here
+from vmq.workers.here import Done, SupervisorOperations
 
 if TYPE_CHECKING:
     from vmq.workers.roles import FrontView, SupervisorView
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Row = TypeVar("Row")
 
 
-class Way(Enum):
+class Dispatch(Enum):
     """Who does an operation."""
 
     #: Every worker lists what it has; the rows become one listing.
@@ -34,45 +34,45 @@ class Way(Enum):
     HERE = auto()
 
 
-WAYS: Final[Mapping[str, Way]] = {
-    "list_sessions": Way.ALL,
-    "show_session": Way.OWNER,
-    "disconnect": Way.OWNER,
-    "unsubscribe": Way.OWNER,
-    "peek": Way.OWNER,
-    "purge": Way.OWNER,
-    "list_retained": Way.ANY,
-    "delete_retained": Way.ANY,
-    "show_retained": Way.ANY,
-    "list_bans": Way.ANY,
-    "add_ban": Way.ANY,
-    "remove_ban": Way.ANY,
-    "list_listeners": Way.HERE,
-    "start_listener": Way.HERE,
-    "stop_listener": Way.HERE,
-    "list_members": Way.ANY,
-    "join_cluster": Way.HERE,
-    "leave_cluster": Way.HERE,
-    "remove_member": Way.HERE,
-    "list_plugins": Way.HERE,
-    "enable_plugin": Way.HERE,
-    "disable_plugin": Way.HERE,
-    "reload_plugin": Way.HERE,
-    "list_streams": Way.HERE,
-    "show_stream": Way.ANY,
-    "create_stream": Way.ANY,
-    "delete_stream": Way.ANY,
-    "scrub_stream": Way.HERE,
-    "list_metrics": Way.HERE,
-    "list_options": Way.HERE,
-    "set_option": Way.HERE,
-    "reset_option": Way.HERE,
-    "why": Way.OWNER_OR_ANY,
-    "why_subscribe": Way.OWNER_OR_ANY,
-    "why_receive": Way.OWNER_OR_ANY,
-    "list_api_keys": Way.HERE,
-    "create_api_key": Way.HERE,
-    "delete_api_key": Way.HERE,
+WAYS: Final[Mapping[str, Dispatch]] = {
+    "list_sessions": Dispatch.ALL,
+    "show_session": Dispatch.OWNER,
+    "disconnect": Dispatch.OWNER,
+    "unsubscribe": Dispatch.OWNER,
+    "peek": Dispatch.OWNER,
+    "purge": Dispatch.OWNER,
+    "list_retained": Dispatch.ANY,
+    "delete_retained": Dispatch.ANY,
+    "show_retained": Dispatch.ANY,
+    "list_bans": Dispatch.ANY,
+    "add_ban": Dispatch.ANY,
+    "remove_ban": Dispatch.ANY,
+    "list_listeners": Dispatch.HERE,
+    "start_listener": Dispatch.HERE,
+    "stop_listener": Dispatch.HERE,
+    "list_members": Dispatch.ANY,
+    "join_cluster": Dispatch.HERE,
+    "leave_cluster": Dispatch.HERE,
+    "remove_member": Dispatch.HERE,
+    "list_plugins": Dispatch.HERE,
+    "enable_plugin": Dispatch.HERE,
+    "disable_plugin": Dispatch.HERE,
+    "reload_plugin": Dispatch.HERE,
+    "list_streams": Dispatch.HERE,
+    "show_stream": Dispatch.ANY,
+    "create_stream": Dispatch.ANY,
+    "delete_stream": Dispatch.ANY,
+    "scrub_stream": Dispatch.HERE,
+    "list_metrics": Dispatch.HERE,
+    "list_options": Dispatch.HERE,
+    "set_option": Dispatch.HERE,
+    "reset_option": Dispatch.HERE,
+    "why": Dispatch.OWNER_OR_ANY,
+    "why_subscribe": Dispatch.OWNER_OR_ANY,
+    "why_receive": Dispatch.OWNER_OR_ANY,
+    "list_api_keys": Dispatch.HERE,
+    "create_api_key": Dispatch.HERE,
+    "delete_api_key": Dispatch.HERE,
 }
 
 
@@ -81,7 +81,7 @@ class Ways:
 
     def __init__(self, supervisor: "SupervisorView", face: "FrontView") -> None:
         self._crew = crew = Crew(supervisor, face.client)
-        self._here = Here(supervisor, face, crew)
+        self._here = SupervisorOperations(supervisor, face, crew)
 
     def do(self, operation: Operation, wanted: Any) -> Done | Awaitable[Done]:
         """Does an operation in the way that the table says.
@@ -90,15 +90,15 @@ class Ways:
             AdminError: it was not done; later, where the answer is awaited.
         """
         match WAYS[operation.name]:
-            case Way.ALL:
+            case Dispatch.ALL:
                 return self._all(operation, wanted)
-            case Way.OWNER:
+            case Dispatch.OWNER:
                 return self._owner(operation, wanted)
-            case Way.OWNER_OR_ANY:
+            case Dispatch.OWNER_OR_ANY:
                 return self._owner_or_any(operation, wanted)
-            case Way.ANY:
+            case Dispatch.ANY:
                 return self._any(operation, wanted)
-            case Way.HERE:
+            case Dispatch.HERE:
                 return self._here.operations[operation.name](wanted)
 
     async def _any(self, operation: Operation, wanted: Any) -> msgspec.Raw:

@@ -34,7 +34,7 @@ from vmq.streams.flight.far import FarCursor, FarLog, locate
 from vmq.streams.flight.get import batches_of
 from vmq.streams.flight.service import StreamServer
 from vmq.streams.flight.tickets import Ticket, decode
-from vmq.streams.log.cursor import Reader
+from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.errors import OutOfRangeError, StreamError
 from vmq.streams.log.merging import merge
 from vmq.streams.log.partition import Partition
@@ -73,7 +73,7 @@ class Near:
         with translated():
             begin = locate(self.partition, start)
             log = FarLog("s", 0, begin, lambda offset: locate(self.partition, offset))
-            reader = Reader(log, wanted.columns, wanted.filter, FarCursor)
+            reader = LogReader(log, wanted.columns, wanted.filter, FarCursor)
             for batch, told in batches_of(reader, wanted, start)[1]:
                 yield batch, json.loads(told.to_pybytes())
 

@@ -55,7 +55,7 @@ async def test_what_each_node_has_and_what_waits_for_it_is_counted(tmp_path: Pat
         assert counts("b") == (2, None, None, 3)
         await b.stop()
         Peer(a.registry(), "publisher").publish("w", b"x" * 1000, qos=1)
-        clustering(a).lanes.before_commit()
+        clustering(a).outboxes.before_commit()
         (row,) = [row for row in cluster.list_members(a) if row.node == "b"]
         assert row.waiting_messages == 1
         assert row.waiting_bytes > 1000

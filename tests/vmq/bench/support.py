@@ -3,42 +3,42 @@
 from __future__ import annotations
 
 from vmq.bench.load.address import Address, parse_address
-from vmq.bench.load.frames import Frames
-from vmq.bench.load.histogram import Histogram
+from vmq.bench.load.frames import LoadFrames
+from vmq.bench.load.histogram import LatencyHistogram
 from vmq.bench.load.loop import Loop
-from vmq.bench.load.options import Options, Scenario, options_for
-from vmq.bench.load.publisher import Publisher
-from vmq.bench.load.subscriber import Subscriber
-from vmq.bench.load.transport import Chunk, Endpoint
+from vmq.bench.load.options import LoadOptions, Scenario, options_for
+from vmq.bench.load.publisher import LoadPublisher
+from vmq.bench.load.subscriber import LoadSubscriber
+from vmq.bench.load.transport import Chunk, LoadEndpoint
 
 HERE = Address("mqtt", "127.0.0.1", 1)
 
 
 def flow_options(
     url: str, scenario: Scenario = Scenario.PAIR, **given: int | float | None
-) -> Options:
+) -> LoadOptions:
     """A small load; what is not given is small too."""
     return options_for(scenario, parse_address(url), given)
 
 
-class SilentPublisher(Publisher):
+class SilentPublisher(LoadPublisher):
     """Keeps what it would write."""
 
     def __init__(self, loop: Loop, index: int, qos: int = 0, size: int = 16) -> None:
         topic = f"bench/p{index}".encode()
-        frames = Frames(topic, index, size, qos, per_block=64)
-        super().__init__(loop, Endpoint(HERE), f"p{index}", frames)
+        frames = LoadFrames(topic, index, size, qos, per_block=64)
+        super().__init__(loop, LoadEndpoint(HERE), f"p{index}", frames)
         self.written = bytearray()
 
     def write(self, data: Chunk) -> None:
         self.written += data
 
 
-class SilentSubscriber(Subscriber):
+class SilentSubscriber(LoadSubscriber):
     """Keeps what it would write; is fed by hand."""
 
-    def __init__(self, loop: Loop, *publishers: Publisher) -> None:
-        super().__init__(loop, Endpoint(HERE), "s0", publishers, Histogram())
+    def __init__(self, loop: Loop, *publishers: LoadPublisher) -> None:
+        super().__init__(loop, LoadEndpoint(HERE), "s0", publishers, LatencyHistogram())
         self.written = bytearray()
         self._kept = b""
 
@@ -59,7 +59,7 @@ class SilentSubscriber(Subscriber):
         return len(self._kept)
 
 
-def sent(publisher: Publisher, count: int) -> None:
+def sent(publisher: LoadPublisher, count: int) -> None:
     """Notes that the publisher has sent its next messages."""
     publisher.sent += count
     publisher.timeline.add(publisher.sent, publisher.loop.now)

@@ -9,7 +9,7 @@ import pytest
 from vmq.bench.compare import (
     DEFAULT,
     Comparison,
-    Row,
+    ComparisonRow,
     _relate,
     _summarise,
     compare,
@@ -17,7 +17,7 @@ from vmq.bench.compare import (
 )
 from vmq.bench.control import Control
 from vmq.bench.load.options import Scenario
-from vmq.bench.peers import Peer, find_peers
+from vmq.bench.peers import BenchPeer, find_peers
 from vmq.bench.result import BrokerCost, Result
 
 
@@ -70,8 +70,8 @@ def result(rate: float, cpu: float, lost: int = 0) -> Result:
 
 
 def test_figures_are_medians_and_ratios_are_to_vmq() -> None:
-    vmq = Row("pair", "vmq", runs=[result(100, 4), result(300, 2), result(200, 3)])
-    other = Row("pair", "other", runs=[result(50, 9), result(50, 9, lost=2)])
+    vmq = ComparisonRow("pair", "vmq", runs=[result(100, 4), result(300, 2), result(200, 3)])
+    other = ComparisonRow("pair", "other", runs=[result(50, 9), result(50, 9, lost=2)])
     for row in (vmq, other):
         _summarise(row)
         _relate(row, vmq)
@@ -85,7 +85,7 @@ def test_figures_are_medians_and_ratios_are_to_vmq() -> None:
 
 
 def test_a_broker_that_cannot_do_it_is_shown_with_the_reason() -> None:
-    frog = Peer("frog", "1", lambda _folder, _port: [sys.executable, "-c", "exit('croak')"])
+    frog = BenchPeer("frog", "1", lambda _folder, _port: [sys.executable, "-c", "exit('croak')"])
     loads = loads_for(["connect"], {"clients": 1})
     comparison = compare(loads, [frog], ["toad"], 2, Control(), lambda _what: None)
     (row,) = comparison.rows

@@ -10,7 +10,7 @@ import pytest
 
 from vmq.bench import peers
 from vmq.bench.load.options import BenchError
-from vmq.bench.peers import Peer, RunningPeer, find_peers, known_peers
+from vmq.bench.peers import BenchPeer, RunningPeer, find_peers, known_peers
 
 
 def test_vmq_and_mosquitto_are_found_with_their_versions() -> None:
@@ -57,7 +57,7 @@ def test_a_broker_that_does_not_start_is_an_error_with_its_last_words() -> None:
         return [sys.executable, "-c", "raise SystemExit('no, thanks')"]
 
     with pytest.raises(BenchError, match="frog ended while starting: no, thanks"):
-        RunningPeer(Peer("frog", "1", command)).__enter__()
+        RunningPeer(BenchPeer("frog", "1", command)).__enter__()
     assert len(folders) == 3
     assert not any(folder.exists() for folder in folders)
 
@@ -73,7 +73,7 @@ while True:
     connection.sendall(bytes((0x20, 2, 0, 0)))
     connection.close()
 """
-    peer = Peer("mule", "1", lambda _folder, port: [sys.executable, "-c", program, str(port)])
+    peer = BenchPeer("mule", "1", lambda _folder, port: [sys.executable, "-c", program, str(port)])
     with RunningPeer(peer) as running:
         process = running._process
         assert process is not None

@@ -1,6 +1,6 @@
 """Tables of results."""
 
-from vmq.bench.compare import Comparison, Row
+from vmq.bench.compare import Comparison, ComparisonRow
 from vmq.bench.report import COMPARE_HEADERS, compare_rows, duration, rows_of
 from vmq.bench.result import BrokerCost, Connects, Latency, LoaderCost, Result
 
@@ -55,9 +55,9 @@ def test_a_storm_shows_the_crowd_and_the_messages_meanwhile() -> None:
 
 def test_a_comparison_names_each_scenario_once() -> None:
     rows = [
-        Row("pair", "vmq", 1000.0, 2.0, 10.0, 2000.0, 0.5, is_sound=True),
-        Row("pair", "mosquitto", 500.0, 8.0, 20.0, 0.0, 0.5, True, 0.5, 4.0),
-        Row("pair:2", "vmq", problem="no such QoS"),
+        ComparisonRow("pair", "vmq", 1000.0, 2.0, 10.0, 2000.0, 0.5, is_sound=True),
+        ComparisonRow("pair", "mosquitto", 500.0, 8.0, 20.0, 0.0, 0.5, True, 0.5, 4.0),
+        ComparisonRow("pair:2", "vmq", problem="no such QoS"),
     ]
     found = list(compare_rows(Comparison({"vmq": "1", "mosquitto": "2"}, [], rows)))
     assert found == [

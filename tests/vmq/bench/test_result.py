@@ -3,7 +3,7 @@
 import pytest
 
 from vmq.bench.load.checks import Faults
-from vmq.bench.load.histogram import Histogram
+from vmq.bench.load.histogram import LatencyHistogram
 from vmq.bench.load.usage import Usage
 from vmq.bench.result import BrokerCost, Connects, Latency, Result
 
@@ -51,7 +51,7 @@ def test_faults_add_up() -> None:
 
 
 def test_latencies_are_microseconds() -> None:
-    histogram = Histogram()
+    histogram = LatencyHistogram()
     assert Latency.of(histogram) is None
     histogram.add(1_000_000, 99)
     histogram.add(50_000_000)

@@ -12,7 +12,7 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.wire import Wire
 from vmq.bench.load.address import parse_address
 from vmq.bench.load.loop import Loop
-from vmq.bench.load.transport import Endpoint
+from vmq.bench.load.transport import LoadEndpoint
 from vmq.cli.demo_devices import FAULTY, PERIOD, Device, Field
 
 
@@ -22,8 +22,8 @@ def broker() -> Iterator[BrokerProcess]:
         yield process
 
 
-def endpoint(broker: BrokerProcess) -> Endpoint:
-    return Endpoint(parse_address("mqtt://{}:{}".format(*broker.tcp)))
+def endpoint(broker: BrokerProcess) -> LoadEndpoint:
+    return LoadEndpoint(parse_address("mqtt://{}:{}".format(*broker.tcp)))
 
 
 def until(field: Field, is_so: Callable[[], bool]) -> None:
@@ -58,7 +58,7 @@ def test_devices_publish_and_alerts_are_seen(broker: BrokerProcess) -> None:
 
 
 def test_a_broker_that_is_gone_is_a_problem(broker: BrokerProcess) -> None:
-    field = Field(Endpoint(parse_address("mqtt://127.0.0.1:1")), 1)
+    field = Field(LoadEndpoint(parse_address("mqtt://127.0.0.1:1")), 1)
     field.step(0.05)
     assert "cannot connect" in field.problem
     field.close()

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from vmq.cli.demo_devices import Alert
-from vmq.cli.demo_screen import Averages, Screen, State, drawn
+from vmq.cli.demo_screen import Averages, DemoState, Screen, drawn
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -41,11 +41,11 @@ def commit(table: Path, batch: int, *rows: dict[str, Any]) -> None:
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> State:
-    return State(Averages(tmp_path / "averages"), "tcp://h:1", "http://h:2", tmp_path)
+def state(tmp_path: Path) -> DemoState:
+    return DemoState(Averages(tmp_path / "averages"), "tcp://h:1", "http://h:2", tmp_path)
 
 
-def test_the_latest_window_is_shown(state: State) -> None:
+def test_the_latest_window_is_shown(state: DemoState) -> None:
     averages = state.averages
     averages.look()
     assert averages.start is None
@@ -65,14 +65,14 @@ def test_the_latest_window_is_shown(state: State) -> None:
     assert (averages.sites["b"].lowest, averages.sites["b"].highest) == (9, 21)
 
 
-def text_of(state: State) -> str:
+def text_of(state: DemoState) -> str:
     console = Console(width=120, record=True, file=None, quiet=False)
     with console.capture() as captured:
         console.print(drawn(state))
     return captured.get()
 
 
-def test_a_terminal_gets_tables(state: State) -> None:
+def test_a_terminal_gets_tables(state: DemoState) -> None:
     assert "Waiting for the first window" in text_of(state)
     commit(state.averages.table, 0, row("north", 0, 20.0))
     state.averages.look()
@@ -85,7 +85,9 @@ def test_a_terminal_gets_tables(state: State) -> None:
     assert "alerts/[bold]x" in shown
 
 
-def test_elsewhere_each_change_is_a_line(state: State, capsys: pytest.CaptureFixture[str]) -> None:
+def test_elsewhere_each_change_is_a_line(
+    state: DemoState, capsys: pytest.CaptureFixture[str]
+) -> None:
     with Screen(state) as screen:
         screen.update()
         screen.update()

@@ -1,6 +1,6 @@
 """A node whose publishes wait for another one, and those who keep them, without a network, a disk or a clock.
 
-The machines are real; lanes are lists that survive what stores survive. Nodes go down and come back, the publishers'
+The machines are real; outboxes are lists that survive what stores survive. Nodes go down and come back, the publishers'
 node starts again, and in the end it is lost for good.
 """
 
@@ -14,13 +14,19 @@ from tests.simulator.disk import Database
 from vmq.clustering.delivery.outbox_storage import outgoing_key
 from vmq.clustering.directory.directory import Follower
 from vmq.clustering.directory.records import Record
-from vmq.clustering.hinted_handoff.hints_in import Safekeeping
-from vmq.clustering.hinted_handoff.hints_out import Deposits
-from vmq.clustering.messages.base import Message
+from vmq.clustering.hinted_handoff.hints_in import HintsIn
+from vmq.clustering.hinted_handoff.hints_out import HintsOut
+from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.codec import HEAD, close, encode_into
-from vmq.clustering.messages.publishes import Publish
-from vmq.clustering.messages.replication import AskTaken, Deposit, Given, IsTaken, Settled
-from vmq.clustering.messages.takeover import Batch
+from vmq.clustering.messages.publishes import RemotePublish
+from vmq.clustering.messages.replication import (
+    AskTaken,
+    HintsHandedOver,
+    HintsNeeded,
+    IsTaken,
+    KeepHints,
+)
+from vmq.clustering.messages.takeover import SessionBatch
 from vmq.store.store import Store
 
 Done = Callable[[bool], None]
@@ -67,18 +73,16 @@ class Keeper:
 
     def start(self) -> None:
         self.store = Store(self.db, "os", lambda: None)
-        self.it = Safekeeping(
-            self.name, self.store, self.give, self.share, self.tell, self.ask, 5.0
-        )
+        self.it = HintsIn(self.name, self.store, self.give, self.share, self.tell, self.ask, 5.0)
 
-    def give(self, batch: Batch) -> None:
+    def give(self, batch: SessionBatch) -> None:
         self.world.given += [int(each.payload) for each in batch.entries]
 
-    def share(self, origin: str, publish: Publish) -> None:
+    def share(self, origin: str, publish: RemotePublish) -> None:
         raise AssertionError("there are no groups")
 
-    def tell(self, peer: str, message: Given) -> None:
-        # Lanes are reliable: it comes as soon as the other is up.
+    def tell(self, peer: str, message: HintsHandedOver) -> None:
+        # Outboxes are reliable: it comes as soon as the other is up.
         self.world.later.append(
             (peer, lambda: self.world.keepers[peer].it.on_given(self.name, message))
         )
@@ -103,9 +107,9 @@ class World:
         self.count = count
         self.keepers = {name: Keeper(self, name) for name in [f"k{at}" for at in range(keepers)]}
         self.is_up = dict.fromkeys([*self.keepers, "o"], True)
-        self.lane = SimLane()
+        self.outbox = SimLane()
         #: Deposits and the like on their way, in order for each keeper.
-        self.mail: dict[str, list[tuple[Message, Done | None]]] = {
+        self.mail: dict[str, list[tuple[NodeMessage, Done | None]]] = {
             name: [] for name in self.keepers
         }
         self.later: list[tuple[str, Callable[[], None]]] = []
@@ -116,7 +120,7 @@ class World:
         self.now = 0.0
         self.start()
 
-    # --- what the machine takes for lanes and directory
+    # --- what the machine takes for outboxes and directory
 
     store_name = 7
     lost: frozenset[str] = frozenset()
@@ -127,9 +131,9 @@ class World:
         return {name for name, is_up in self.is_up.items() if is_up}
 
     def find_lane(self, peer: str) -> Any:
-        return self.lane if peer == "o" else SimLane()
+        return self.outbox if peer == "o" else SimLane()
 
-    def send(self, peer: str, message: Message, done: Done | None = None) -> bool:
+    def send(self, peer: str, message: NodeMessage, done: Done | None = None) -> bool:
         if peer in self.mail:
             self.mail[peer].append((message, done))
         return True
@@ -143,11 +147,11 @@ class World:
     # --- what happens
 
     def start(self) -> None:
-        """A life of the publishers' node: what it had sent on lanes goes on, of who waited nobody knows."""
-        self.lane.waits.clear()
+        """A life of the publishers' node: what it had sent on outboxes goes on, of who waited nobody knows."""
+        self.outbox.waits.clear()
         for name, mail in self.mail.items():
             self.mail[name] = [(message, None) for message, _ in mail]
-        self.deposits = Deposits("p", self.count, 2.0, cast("Any", self), cast("Any", self))
+        self.deposits = HintsOut("p", self.count, 2.0, cast("Any", self), cast("Any", self))
         self.deposits.set_members(self.is_up)
         for peer in sorted(self.up):
             self.deposits.peer_up(peer)
@@ -158,19 +162,19 @@ class World:
         self.number += 1
         key = outgoing_key("o", 1, self.number)
         raw = bytearray(HEAD)
-        encode_into(Publish(b"t", b"%d" % self.number, 1), raw, -1)
-        self.lane.stored[key] = close(raw, (7, 1, self.number), 1)
+        encode_into(RemotePublish(b"t", b"%d" % self.number, 1), raw, -1)
+        self.outbox.stored[key] = close(raw, (7, 1, self.number), 1)
         if self.is_up["o"] or self.deposits.keeps("o"):
-            self.lane.waits.append((key, self.number))
-        elif not self.lane.waits:
-            self.lane.acknowledged.append(self.number)
+            self.outbox.waits.append((key, self.number))
+        elif not self.outbox.waits:
+            self.outbox.acknowledged.append(self.number)
         if not self.is_up["o"]:
             self.deposits.more("o")
 
     def down(self, name: str) -> None:
         self.is_up[name] = False
         if not self.deposits.peer_down(name) and name == "o":
-            self.lane.settle()
+            self.outbox.settle()
 
     def rise(self, name: str) -> None:
         self.is_up[name] = True
@@ -183,9 +187,9 @@ class World:
         for name, keeper in self.keepers.items():
             while self.is_up[name] and self.mail[name] and self.random.random() < 0.7:
                 message, done = self.mail[name].pop(0)
-                if isinstance(message, Deposit):
+                if isinstance(message, KeepHints):
                     keeper.it.on_deposit("p", message)
-                elif isinstance(message, Settled):
+                elif isinstance(message, HintsNeeded):
                     keeper.it.on_settled("p", message)
                 keeper.commit()
                 if done is not None:
@@ -197,15 +201,15 @@ class World:
         self.deposits.tick(self.now)
 
     def deliver(self) -> None:
-        for key, _ in list(self.lane.parcels(b""))[: self.random.randrange(4)]:
+        for key, _ in list(self.outbox.parcels(b""))[: self.random.randrange(4)]:
             number = int.from_bytes(key[-8:], "big")
             if number > self.taken:
                 self.taken = number
                 self.given.append(number)
             if self.random.random() < 0.2:
                 return  # it dies, or the word is lost
-            del self.lane.stored[key]
-            self.lane.settle_up_to(key)
+            del self.outbox.stored[key]
+            self.outbox.settle_up_to(key)
 
     def wipe(self, name: str) -> None:
         """Somebody who keeps things has lost his disk."""

@@ -1,4 +1,4 @@
-"""Brokers without sockets that are nodes of one cluster: houses, with a replicated map and lanes between them.
+"""Brokers without sockets that are nodes of one cluster: houses, with a replicated map and outboxes between them.
 
 What one writes or sends the others get when `settle` is called, in order.
 """
@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from tests.vmq.support import House
-from vmq.clustering.delivery.outboxes import Lanes
+from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.directory.directory import Directory
 from vmq.clustering.directory.reconcile import Reconciler
-from vmq.clustering.routing.retained import Retained
+from vmq.clustering.routing.retained import ClusterRetained
 from vmq.clustering.routing.routing import Routing
 from vmq.core.registry import Registry
 from vmq_cluster.effects import Changed
@@ -101,8 +101,8 @@ class FakeNode:
         return before
 
 
-class FakeLanes(Lanes):
-    """The lanes of a node; what was sent waits for the test. A subclass, for compiled code asks for `Lanes`."""
+class FakeLanes(Outboxes):
+    """The outboxes of a node; what was sent waits for the test. A subclass, for compiled code asks for `Outboxes`."""
 
     def __init__(self) -> None:
         self.handlers: dict[type, Callable[[str, Any], None]] = {}
@@ -141,13 +141,13 @@ class Member:
 
     def start(self) -> None:
         """What `Clustering` does at its start."""
-        self.lanes = FakeLanes()
+        self.outboxes = FakeLanes()
         self.soon: list[Callable[[], None]] = []
         self.node.watchers.clear()
         core = self.house.core
         self.registries = {"": self.house.registry}
         node = cast("Any", self.node)
-        self.routing = Routing(self.name, core, self.registries, self.lanes)
+        self.routing = Routing(self.name, core, self.registries, self.outboxes)
         self.directory = Directory(
             node, self.routing.follow, lambda: int(core.wall_clock() * 1000), self.soon.append
         )
@@ -161,7 +161,9 @@ class Member:
         reconciler.start(was_alone)
         self.directory.on_owner(reconciler.on_owner)
         core.on_subscriber = self.directory.on_subscriber
-        self.retained = Retained(node, core, self.registries, self.find_registry, self.soon.append)
+        self.retained = ClusterRetained(
+            node, core, self.registries, self.find_registry, self.soon.append
+        )
         self.retained.attach(is_first, was_alone)
         if was_alone and store is not None:
             store.forget_alone()
@@ -192,15 +194,15 @@ def settle(*members: Member) -> None:
     while True:
         for each in members:
             each.end_pass()
-        if not any(each.node.written or each.lanes.sent for each in members):
+        if not any(each.node.written or each.outboxes.sent for each in members):
             return
         for each in members:
             written, each.node.written = each.node.written, []
             for other in members:
                 other.node.hear(*(written if other is not each else ()))
         for each in members:
-            sent, each.lanes.sent = each.lanes.sent, []
+            sent, each.outboxes.sent = each.outboxes.sent, []
             for peer, message, _ in sent:
                 [other] = [other for other in members if other.name == peer]
-                other.lanes.handlers[type(message)](each.name, message)
+                other.outboxes.handlers[type(message)](each.name, message)
                 other.house.maybe_settle()

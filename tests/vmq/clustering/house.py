@@ -25,7 +25,7 @@ from tests.support.wire import (
 from tests.vmq.clustering.nodes import address, clustering, config, together
 from tests.vmq.sockets import Peer, peer_of
 from vmq.broker import Broker
-from vmq.clustering.replication.leader import Replicas
+from vmq.clustering.replication.leader import Leader
 from vmq.clustering.replication.service import Replication
 from vmq.config.options import Config, StoreOptions
 from vmq.store.store import Store
@@ -130,7 +130,7 @@ async def nothing() -> None:
     pass
 
 
-def all_active(replicas: Replicas) -> bool:
+def all_active(replicas: Leader) -> bool:
     return all(each.is_active for each in replicas.peers())
 
 

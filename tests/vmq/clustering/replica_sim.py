@@ -13,27 +13,27 @@ from typing import Any
 import msgspec
 
 from tests.simulator.disk import Database
-from vmq.clustering.messages.base import Message
+from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.replication import (
-    Ask,
+    AskCopies,
     Changes,
-    Confirm,
-    Differ,
-    Fetch,
-    Greet,
-    Have,
-    Lost,
-    Missing,
-    Part,
-    Position,
+    ConfirmChanges,
+    CopiesFound,
+    CopyDiffers,
+    CopyLost,
+    CopyPart,
+    FetchCopy,
+    FollowerPosition,
+    GreetFollower,
+    MissingChanges,
+    Provenance,
     StillComparing,
     Undone,
-    Unknown,
-    Whence,
+    UnknownCopies,
 )
-from vmq.clustering.replication.discovery import Searcher
-from vmq.clustering.replication.follower import Copies, Copy
-from vmq.clustering.replication.leader import Replicas
+from vmq.clustering.replication.discovery import CopySearch
+from vmq.clustering.replication.follower import Follower, SessionCopy
+from vmq.clustering.replication.leader import Leader
 from vmq.clustering.replication.promotion import close, promote, whence
 from vmq.clustering.replication.reconcile import done_inflight, done_waiting, take_out, undone
 from vmq.mqtt.message import Delivery
@@ -43,20 +43,20 @@ from vmq.store.opening import stored_sessions
 from vmq.store.store import Store, StoredSession
 
 _DECODER: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(
-    Ask
+    AskCopies
     | Changes
-    | Confirm
-    | Differ
-    | Fetch
-    | Greet
-    | Have
-    | Lost
-    | Missing
-    | Part
-    | Position
+    | ConfirmChanges
+    | CopyDiffers
+    | FetchCopy
+    | GreetFollower
+    | CopiesFound
+    | CopyLost
+    | MissingChanges
+    | CopyPart
+    | FollowerPosition
     | StillComparing
     | Undone
-    | Unknown
+    | UnknownCopies
 )
 
 
@@ -84,9 +84,9 @@ class Node:
         store.next_message = max(highest, default=0) + 1
         stored = stored_sessions(store)
         self.purging: list[bytes] = [key[1:] for key in db.records if key[:1] == b"g"]
-        self.replicas = Replicas(store, life, world.count, 2.0, 10.0, self.send, self.let_go)
-        self.copies = Copies(store, self.send, self.purging.append)
-        self.searcher = Searcher(name, store, self.copies, self.send)
+        self.replicas = Leader(store, life, world.count, 2.0, 10.0, self.send, self.let_go)
+        self.copies = Follower(store, self.send, self.purging.append)
+        self.searcher = CopySearch(name, store, self.copies, self.send)
         self.released = 0
         self.committing = 0
         #: What waits for a commit to be released.
@@ -105,7 +105,7 @@ class Node:
             session.next_order = max(session.next_order, origin.inflight)
         self.sessions[stored.client_id] = session
 
-    def send(self, peer: str, message: Message) -> bool:
+    def send(self, peer: str, message: NodeMessage) -> bool:
         return self.world.send(self.name, peer, message)
 
     def let_go(self, number: int) -> None:
@@ -143,31 +143,31 @@ class Node:
     def receive(self, peer: str, message: Any) -> None:
         now = self.world.now
         match message:
-            case Greet():
+            case GreetFollower():
                 self.copies.on_greet(peer, message)
             case Changes():
                 self.copies.on_changes(peer, message)
-            case Position():
+            case FollowerPosition():
                 self.replicas.on_position(peer, message, now)
-            case Confirm():
+            case ConfirmChanges():
                 self.replicas.on_confirm(peer, message, now)
-            case Missing():
+            case MissingChanges():
                 self.replicas.on_missing(peer, message, now)
-            case Unknown():
+            case UnknownCopies():
                 self.replicas.on_unknown(peer, message, now)
-            case Differ():
+            case CopyDiffers():
                 self.replicas.on_differ(peer, message, now)
             case StillComparing():
                 self.copies.on_still_comparing(peer, message)
-            case Ask():
+            case AskCopies():
                 self.searcher.on_ask(peer, message)
-            case Have():
+            case CopiesFound():
                 self.searcher.on_have(peer, message)
-            case Fetch():
+            case FetchCopy():
                 self.searcher.on_fetch(peer, message)
-            case Part():
+            case CopyPart():
                 self.searcher.on_part(peer, message, now)
-            case Lost():
+            case CopyLost():
                 self.searcher.on_lost(peer, message)
 
     # --- what a broker does with sessions
@@ -312,7 +312,7 @@ class World:
         if one in self.nodes and other in self.nodes:
             self.link(self.nodes[one], self.nodes[other])
 
-    def send(self, sender: str, receiver: str, message: Message) -> bool:
+    def send(self, sender: str, receiver: str, message: NodeMessage) -> bool:
         if receiver not in self.nodes or frozenset((sender, receiver)) in self.cut:
             return False
         if self.random.random() >= self.loss:
@@ -372,7 +372,7 @@ class World:
     def take_over(self, client: str, owner: str, name: str) -> bool:
         """The client of a dead owner comes to another node; whether it finds a copy there."""
         node = self.nodes[name]
-        answers: list[tuple[Copy | None, str]] = []
+        answers: list[tuple[SessionCopy | None, str]] = []
         up = [
             each for each in self.nodes if each != name and frozenset((each, name)) not in self.cut
         ]
@@ -387,7 +387,7 @@ class World:
         node.restore(promote(node.store, node.copies, copy, source, 1))
         return True
 
-    def origin(self, client: str, old: str, new: str) -> Whence | None:
+    def origin(self, client: str, old: str, new: str) -> Provenance | None:
         """What the new owner of a session says of the old one's."""
         known = whence(self.nodes[new].store, self.nodes[new].sessions[client].number)
         mine = (old, self.nodes[old].sessions[client].number)

@@ -1,4 +1,4 @@
-"""Two real brokers that are nodes, through all their lives, with what their lanes brought."""
+"""Two real brokers that are nodes, through all their lives, with what their outboxes brought."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tests.support.until import until
 from tests.vmq.clustering.nodes import clustering, config, together
 from vmq.broker import Broker
 from vmq.clustering.delivery.inbox import M
-from vmq.clustering.delivery.outboxes import Lanes
+from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.messages.codec import count_of
-from vmq.clustering.messages.publishes import Publish
+from vmq.clustering.messages.publishes import RemotePublish
 from vmq.clustering.messages.streams import Append
 from vmq.config.options import StoreOptions
 from vmq.core.context import Core
@@ -28,7 +28,7 @@ from vmq_cluster.node import ClusterNode
 
 
 class Side:
-    """One broker through all its lives, with what its lanes brought."""
+    """One broker through all its lives, with what its outboxes brought."""
 
     def __init__(
         self,
@@ -85,8 +85,8 @@ class Side:
         return clustering(self.running).node
 
     @property
-    def lanes(self) -> Lanes:
-        return clustering(self.running).lanes
+    def outboxes(self) -> Outboxes:
+        return clustering(self.running).outboxes
 
     @property
     def store(self) -> Store:
@@ -113,7 +113,7 @@ class Side:
         """Whether a key has no place behind the name of the peer; places may end in NUL as well."""
         return key.index(b"\0") == len(key) - 1
 
-    def take(self, publish: Publish) -> None:
+    def take(self, publish: RemotePublish) -> None:
         """Handles a message: writes what a retained message would."""
         self.got.append(publish.payload)
         if self.keeps:
@@ -121,7 +121,7 @@ class Side:
         self.trouble()
 
     def send(self, payload: bytes, peer: str = "b") -> bool:
-        return self.lanes.send(peer, Publish(b"t", payload, 1), self.done.append)
+        return self.outboxes.send(peer, RemotePublish(b"t", payload, 1), self.done.append)
 
     def client(self, name: str = "p", clean: bool = True) -> Peer:
         return Peer(self.running.registry(), name, clean=clean)
@@ -149,22 +149,22 @@ class Side:
 BY_NAME: dict[str, Side] = {}
 
 
-class Recording(Lanes):
-    """Lanes whose publishes end in the test, and nowhere else."""
+class Recording(Outboxes):
+    """Outboxes whose publishes end in the test, and nowhere else."""
 
     def __init__(
         self, core: Core, node: ClusterNode, buffer_bytes: int, ack_remote: bool = False
     ) -> None:
         super().__init__(core, node, buffer_bytes, ack_remote)
         side = BY_NAME[node.name]
-        super().on(Publish, lambda _, publish: side.take(publish))
+        super().on(RemotePublish, lambda _, publish: side.take(publish))
 
     def on(
         self, kind: type[M], handle: Callable[[str, M], None], *, for_streams: bool = False
     ) -> None:
         if kind is Append:
             super().on(Append, self.append, for_streams=for_streams)
-        elif kind is not Publish:
+        elif kind is not RemotePublish:
             super().on(kind, handle, for_streams=for_streams)
 
     def append(self, _: str, message: Append) -> None:
@@ -202,5 +202,5 @@ async def rounds(a: Side, b: Side) -> None:
     """Some time in which other things go to and fro."""
     for number in range(5):
         more = len(a.got) + 1
-        assert b.lanes.send_quick(a.name, Publish(b"t", b"%d" % number, 0))
+        assert b.outboxes.send_quick(a.name, RemotePublish(b"t", b"%d" % number, 0))
         await until(partial(a.has_got, more))

@@ -177,4 +177,4 @@ async def leave(broker: Broker) -> None:
     assert await clustering(broker).streams.leave(PATIENCE)
     assert await clustering(broker).leaving.send_rest(PATIENCE)
     await clustering(broker).node.leave(0.2)
-    clustering(broker).lanes.arrivals.open()
+    clustering(broker).outboxes.arrivals.open()

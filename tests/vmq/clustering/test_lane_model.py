@@ -1,6 +1,6 @@
-"""A lane against a naive model of it: whatever is committed, confirmed, rewound, given to others or lost in a crash.
+"""A outbox against a naive model of it: whatever is committed, confirmed, rewound, given to others or lost in a crash.
 
-The model is a list of parcels that nobody has. What is sent, what is looked through and the totals have to be exactly
+The model is a list of batches that nobody has. What is sent, what is looked through and the totals have to be exactly
 that, in every state: also while what was deleted is not committed yet.
 """
 
@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from vmq.clustering.delivery import outbox as lane_module
-from vmq.clustering.delivery.outbox import Entry, Lane
+from vmq.clustering.delivery.outbox import OutboxEntry, PeerOutbox
 from vmq.clustering.delivery.outbox_storage import stored_lanes
 from vmq.clustering.messages.codec import HEAD, decode_parcel, without
-from vmq.clustering.messages.publishes import Publish
+from vmq.clustering.messages.publishes import RemotePublish
 from vmq.store.opening import open_store
 
-#: Parcels by their keys, in order, and of each the payloads with their bytes.
+#: Batches by their keys, in order, and of each the payloads with their bytes.
 Parcels = dict[bytes, list[tuple[bytes, int]]]
 ROOM = 1 << 40
 
@@ -35,7 +35,7 @@ def contents(raw: bytes) -> list[bytes]:
 
 
 class LaneMachine(RuleBasedStateMachine):
-    """One lane with its store, which `vmq.clustering.delivery.outboxes` and the committer would have in their hands."""
+    """One outbox with its store, which `delivery.outboxes` and the committer would have in their hands."""
 
     @initialize()
     def begin(self) -> None:
@@ -56,19 +56,19 @@ class LaneMachine(RuleBasedStateMachine):
         self.store = open_store(self.folder / "store", "os", lambda: None)
         self.life += 1
         self.numbers = count(1)
-        self.sent: deque[Entry] = deque()
+        self.sent: deque[OutboxEntry] = deque()
         self.is_open = False
         self.last_sent = b""
         self.closed_key = b""
-        #: What looks through the lane, and the key of what it has in its hands.
+        #: What looks through the outbox, and the key of what it has in its hands.
         self.search: Iterator[tuple[bytes, bytes]] | None = None
         self.make_lane()
         for peer, last, messages, size in stored_lanes(self.store):
             assert peer == "b"
-            self.lane.restore(last, messages, size)
+            self.outbox.restore(last, messages, size)
 
     def make_lane(self) -> None:
-        self.lane = Lane("b", self.store, lambda: (7, self.life, next(self.numbers)))
+        self.outbox = PeerOutbox("b", self.store, lambda: (7, self.life, next(self.numbers)))
 
     def teardown(self) -> None:
         if hasattr(self, "store"):
@@ -82,15 +82,15 @@ class LaneMachine(RuleBasedStateMachine):
     def add(self, number: int, size: int) -> None:
         for _ in range(number):
             payload = b"%d" % next(self.payloads) + b"x" * size
-            added = self.lane.add(Publish(b"t", payload, 1), ROOM)
+            added = self.outbox.add(RemotePublish(b"t", payload, 1), ROOM)
             assert added > 0
-            self.waits.setdefault(self.lane.key, []).append((payload, added))
+            self.waits.setdefault(self.outbox.key, []).append((payload, added))
 
     @rule()
     def seal(self) -> None:
         """As for a store that acknowledges early."""
-        self.lane.seal()
-        self.lane.safe(self.lane.key)
+        self.outbox.seal()
+        self.outbox.safe(self.outbox.key)
         self.maybe_take()
 
     # --- commits
@@ -98,12 +98,12 @@ class LaneMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.closed is None)
     @rule()
     def begin_commit(self) -> None:
-        self.lane.tidy()
-        self.lane.seal()
-        self.lane.save_total()
+        self.outbox.tidy()
+        self.outbox.seal()
+        self.outbox.save_total()
         self.store.begin_commit()
         self.closed = {key: list(each) for key, each in self.waits.items()}
-        self.closed_key = self.lane.key
+        self.closed_key = self.outbox.key
 
     @precondition(lambda self: self.closed is not None)
     @rule(fails=st.integers(0, 4))
@@ -116,8 +116,8 @@ class LaneMachine(RuleBasedStateMachine):
         self.store.write()
         self.store.end_commit()
         self.durable, self.closed = self.closed, None
-        self.lane.safe(max(self.closed_key, self.lane._safe))
-        self.lane.written(self.closed_key)
+        self.outbox.safe(max(self.closed_key, self.outbox._safe))
+        self.outbox.written(self.closed_key)
         self.maybe_take()
 
     @rule()
@@ -129,7 +129,7 @@ class LaneMachine(RuleBasedStateMachine):
     # --- sending
 
     def maybe_take(self) -> None:
-        for entry in self.lane.take() if self.is_open else ():
+        for entry in self.outbox.take() if self.is_open else ():
             assert entry.key > self.last_sent
             assert entry.key in self.waits, "what is gone is sent"
             assert contents(entry.payload) == [each for each, _ in self.waits[entry.key]]
@@ -137,13 +137,13 @@ class LaneMachine(RuleBasedStateMachine):
             self.last_sent = entry.key
             self.was_sent.add(entry.key)
             self.sent.append(entry)
-        assert self.lane._held <= 500 + 200 + HEAD
+        assert self.outbox._held <= 500 + 200 + HEAD
 
     @rule(number=st.integers(1, 6))
     def confirm(self, number: int) -> None:
         for _ in range(min(number, len(self.sent))):
             entry = self.sent.popleft()
-            self.lane.confirm(entry)
+            self.outbox.confirm(entry)
             del self.waits[entry.key]
         self.maybe_take()
 
@@ -155,11 +155,11 @@ class LaneMachine(RuleBasedStateMachine):
         if not keys:
             return
         last = data.draw(st.sampled_from(keys))
-        if last > self.lane._written and not (self.sent and last <= self.sent[-1].key):
+        if last > self.outbox._written and not (self.sent and last <= self.sent[-1].key):
             return  # what is not on the disk yet it had from what is in memory
-        self.lane.confirm_up_to(last)
+        self.outbox.confirm_up_to(last)
         while self.sent and self.sent[0].key <= last:
-            self.lane.confirm(self.sent.popleft())  # as what comes late
+            self.outbox.confirm(self.sent.popleft())  # as what comes late
         for key in [key for key in self.waits if key <= last]:
             del self.waits[key]
         if not sends_on:
@@ -179,21 +179,21 @@ class LaneMachine(RuleBasedStateMachine):
         if is_lost:
             self.lose()
         else:
-            self.lane.settle()
-            self.lane.rewind()
+            self.outbox.settle()
+            self.outbox.rewind()
             self.forget_sent()
         if comes_back and self.search is None:
             self.open()
 
     def lose(self) -> None:
-        self.lane.lose()
+        self.outbox.lose()
         self.forget_sent()
 
     def forget_sent(self) -> None:
         late = list(self.sent)
         self.sent.clear()
         for entry in late:
-            self.lane.confirm(entry)  # as what comes late
+            self.outbox.confirm(entry)  # as what comes late
         self.is_open = False
         self.last_sent = b""
 
@@ -206,7 +206,7 @@ class LaneMachine(RuleBasedStateMachine):
             self.lose()  # else it goes on with what came since
         self.commit()
         self.commit()
-        self.search = self.lane.stored(b"", self.lane.key)
+        self.search = self.outbox.stored(b"", self.outbox.key)
 
     @precondition(lambda self: self.search is not None)
     @rule(
@@ -220,14 +220,14 @@ class LaneMachine(RuleBasedStateMachine):
             found = next(self.search, None)
             if found is None:
                 self.search = None
-                self.lane.rewind()
+                self.outbox.rewind()
                 if comes_back:
                     self.open()
                 return
             key, raw = found
             assert contents(raw) == [each for each, _ in self.waits[key]]
             left = without(decode_parcel(raw)[0], part) if part else b""
-            self.lane.cut(key, raw, left)
+            self.outbox.cut(key, raw, left)
             self.waits[key] = self.waits[key][part:] if part else []
             if not self.waits[key]:
                 del self.waits[key]
@@ -238,7 +238,7 @@ class LaneMachine(RuleBasedStateMachine):
         """All is given, and the peer no member; it comes back."""
         self.lose()
         self.search = None
-        self.lane.save_total()
+        self.outbox.save_total()
         self.make_lane()
 
     # --- the end of a life
@@ -258,9 +258,9 @@ class LaneMachine(RuleBasedStateMachine):
     def totals_are_what_waits(self) -> None:
         if hasattr(self, "lane"):
             found = [size for parcel in self.waits.values() for _, size in parcel]
-            assert self.lane.messages == len(found)
-            assert self.lane.size == sum(found) + HEAD * len(self.waits)
-            assert self.lane.has_any() or not found
+            assert self.outbox.messages == len(found)
+            assert self.outbox.size == sum(found) + HEAD * len(self.waits)
+            assert self.outbox.has_any() or not found
 
 
 TestLane = LaneMachine.TestCase

@@ -16,7 +16,7 @@ from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.nodes import clustering, config, is_subscribed, together
 from vmq.broker import Broker
 from vmq.clustering.takeover import local_sessions as sessions
-from vmq.clustering.takeover.takeover import Mover
+from vmq.clustering.takeover.takeover import Takeover
 from vmq.config.options import Config, QueueOptions, StoreOptions
 from vmq.core.queue import Queue
 
@@ -71,7 +71,7 @@ class Life:
         return not (machine.outgoing or machine.incoming or machine.claims)
 
 
-def begin_apart(mover: Mover, queue: Queue) -> None:
+def begin_apart(mover: Takeover, queue: Queue) -> None:
     """Nodes happen to choose packet ids that are far from each other's."""
     queue.last_packet_id = ord(mover.name) * 500
 
@@ -113,7 +113,7 @@ async def test_the_old_owner_or_the_new_one_dies_on_the_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: str
 ) -> None:
     monkeypatch.setattr(sessions, "BATCH_ENTRIES", 20)
-    monkeypatch.setattr(Mover, "_begin_anywhere", begin_apart)
+    monkeypatch.setattr(Takeover, "_begin_anywhere", begin_apart)
     async with AsyncExitStack() as stack:
         a, b, c = await stack.enter_async_context(lives(tmp_path))
         device = await stack.enter_async_context(Device("d"))

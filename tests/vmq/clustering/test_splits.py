@@ -15,7 +15,7 @@ from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.house import House, house, publish, store_of, subscribed
 from tests.vmq.clustering.nodes import clustering, is_subscribed, knows
 from vmq.broker import Broker
-from vmq.clustering.messages.replication import IsWhence
+from vmq.clustering.messages.replication import ProvenanceIs
 from vmq.clustering.routing.stale_routes_stored import ELSEWHERE
 from vmq.config.options import QueueOptions
 
@@ -106,7 +106,7 @@ async def test_a_client_that_stays_in_a_long_split_gets_nothing_twice_and_lacks_
         settling = nodes.replication("b").settling
         settle, may_tell = settling.settle, asyncio.Event()
 
-        async def settle_later(*about: Any) -> IsWhence | None:
+        async def settle_later(*about: Any) -> ProvenanceIs | None:
             await may_tell.wait()
             return await settle(*about)
 

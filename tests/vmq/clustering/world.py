@@ -1,7 +1,7 @@
-"""A cluster of machines of `takeover.machine`, driven by one seed: lanes, records, one session, one client.
+"""A cluster of machines of `takeover.machine`, driven by one seed: outboxes, records, one session, one client.
 
-Every lane from a node to another keeps its order and survives crashes; different lanes run at different speeds.
-Records go round by themselves, slower or faster than any lane, and the latest wins. A node publishes to the node that
+Every outbox from a node to another keeps its order and survives crashes; different outboxes run at different speeds.
+Records go round by themselves, slower or faster than any outbox, and the latest wins. A node publishes to the node that
 its own view of the record names; with `others` it publishes to every node, as if each had other subscribers, so that
 only gates and ghosts keep the session from getting a message twice.
 """
@@ -26,12 +26,12 @@ from tests.vmq.clustering.world_node import (
     entry_of,
     mid_of,
 )
-from vmq.clustering.delivery.peers import Known
+from vmq.clustering.delivery.peers import KnownPeer
 from vmq.clustering.directory.records import Record, taken_over
-from vmq.clustering.hinted_handoff.route_intervals import Stretches
-from vmq.clustering.messages.publishes import Publish
-from vmq.clustering.messages.takeover import Batch, Inherited, Mark
-from vmq.clustering.takeover.machine import Moving
+from vmq.clustering.hinted_handoff.route_intervals import RouteIntervals
+from vmq.clustering.messages.publishes import RemotePublish
+from vmq.clustering.messages.takeover import RedirectedPublish, RouteMarker, SessionBatch
+from vmq.clustering.takeover.machine import TakeoverMachine
 
 
 class World:
@@ -48,12 +48,12 @@ class World:
         self.nodes: dict[str, Node] = {}
         for name in names:
             self.nodes[name] = Node(self, name)
-        self.lanes: dict[tuple[str, str], deque[tuple[Any, Any]]] = {
+        self.outboxes: dict[tuple[str, str], deque[tuple[Any, Any]]] = {
             (one, other): deque() for one in names for other in names if one != other
         }
         #: What the sender of a message that has come is to be told, as soon as it hears of that.
         self.confirmations: dict[tuple[str, str], deque[Callable[[bool], None]]] = {
-            lane: deque() for lane in self.lanes
+            outbox: deque() for outbox in self.outboxes
         }
         self.gossip: list[tuple[str, str, Stamped]] = []
         self.cuts: set[frozenset[str]] = set()
@@ -94,7 +94,7 @@ class World:
         )
 
     def run_lane(self, origin: str, target: str) -> None:
-        message, done = self.lanes[origin, target].popleft()
+        message, done = self.outboxes[origin, target].popleft()
         node = self.nodes[target]
         if isinstance(message, Published):
             node.take(origin, message.mid)
@@ -226,10 +226,10 @@ class World:
         node.is_alive = False
         if self.client.current is not None and self.client.current[0] == name:
             self.client.current = None
-        for (origin, _), lane in self.lanes.items():
+        for (origin, _), outbox in self.outboxes.items():
             if origin == name:
-                for index, (message, _done) in enumerate(lane):
-                    lane[index] = (message, None)
+                for index, (message, _done) in enumerate(outbox):
+                    outbox[index] = (message, None)
         for (origin, _), confirmations in self.confirmations.items():
             if origin == name:
                 confirmations.clear()
@@ -247,16 +247,16 @@ class World:
         for session in (*node.sessions.values(), *node.ghosts.values()):
             kept = [*session.inflight.values(), *session.waiting, *(mid for _, mid in session.held)]
             self.lost.update(kept)
-        for (origin, _), lane in self.lanes.items():
+        for (origin, _), outbox in self.outboxes.items():
             if origin == name:
-                for message, _ in lane:
+                for message, _ in outbox:
                     if isinstance(message, Published):
                         self.lost.add(message.mid)
-                    elif isinstance(message, Batch):
+                    elif isinstance(message, SessionBatch):
                         self.lost.update(map(mid_of, message.entries))
-                    elif isinstance(message, Inherited):
+                    elif isinstance(message, RedirectedPublish):
                         self.lost.add(mid_of(message.entry))
-                lane.clear()
+                outbox.clear()
         for (origin, _), confirmations in self.confirmations.items():
             if origin == name:
                 confirmations.clear()
@@ -276,7 +276,7 @@ class World:
         node.view = NOTHING
         node.is_alive = True
         node.reachable = set()
-        node.moving = Moving(node)
+        node.moving = TakeoverMachine(node)
         node.is_restoring = True
         for each in self.nodes.values():
             self.change(each, latest)
@@ -293,11 +293,11 @@ class World:
         self.forget(name)
         del self.nodes[name]
         self.gossip = [each for each in self.gossip if each[1] != name]
-        for (origin, target), lane in self.lanes.items():
+        for (origin, target), outbox in self.outboxes.items():
             if target == name:
-                for message, done in list(lane):
+                for message, done in list(outbox):
                     if done is not None:
-                        lane.remove((message, done))
+                        outbox.remove((message, done))
                         done(False)
                 for done in list(self.confirmations[origin, target]):
                     done(False)
@@ -307,7 +307,7 @@ class World:
                 node.reachable.discard(name)
                 node.moving.peer_down(name, self.now)
             node.moving.peer_gone(name, self.now)
-        self.lanes = {key: lane for key, lane in self.lanes.items() if key[0] != name}
+        self.outboxes = {key: outbox for key, outbox in self.outboxes.items() if key[0] != name}
         self.gone.append(name)
 
     def adopt(self) -> None:
@@ -322,24 +322,24 @@ class World:
         """All know who has the session."""
         for name in self.gone:
             for origin in sorted(self.nodes):
-                self.inherit(origin, name, self.lanes.pop((origin, name)), keeps=False)
+                self.inherit(origin, name, self.outboxes.pop((origin, name)), keeps=False)
         self.gone.clear()
 
     def inherit(self, origin: str, peer: str, waits: Iterable[Any], *, keeps: bool) -> None:
         """A node looks through what waits for a peer."""
-        lane = list(self.lanes[origin, peer] if keeps else waits)
-        stretches = Stretches(peer)
-        for index, (message, _) in enumerate(lane):
-            if isinstance(message, Mark):
+        outbox = list(self.outboxes[origin, peer] if keeps else waits)
+        stretches = RouteIntervals(peer)
+        for index, (message, _) in enumerate(outbox):
+            if isinstance(message, RouteMarker):
                 stretches.on_mark(message, (b"", index))
         moving = self.nodes[origin].moving
-        for index, (message, _) in enumerate(lane):
+        for index, (message, _) in enumerate(outbox):
             if isinstance(message, Published):
                 entry = entry_of(message.mid)
-                publish = Publish(b"t", entry.payload, 2)
-                for clients in stretches.find(publish, (b"", index), Known(1)).values():
-                    moving.receive(origin, Inherited(WHO[0], clients, entry), self.now)
-            elif isinstance(message, Batch | Inherited) and not keeps:
+                publish = RemotePublish(b"t", entry.payload, 2)
+                for clients in stretches.find(publish, (b"", index), KnownPeer(1)).values():
+                    moving.receive(origin, RedirectedPublish(WHO[0], clients, entry), self.now)
+            elif isinstance(message, SessionBatch | RedirectedPublish) and not keeps:
                 moving.receive(origin, message, self.now)
 
     def join(self, name: str) -> None:
@@ -347,9 +347,9 @@ class World:
         node = self.nodes[name] = Node(self, name)
         others = sorted(each for each in self.nodes if each != name)
         for other in others:
-            for lane in ((name, other), (other, name)):
-                self.lanes.setdefault(lane, deque())
-                self.confirmations.setdefault(lane, deque())
+            for outbox in ((name, other), (other, name)):
+                self.outboxes.setdefault(outbox, deque())
+                self.confirmations.setdefault(outbox, deque())
             self.notice(name, other)
             self.notice(other, name)
         self.gossip += [(other, name, self.nodes[other].view) for other in others]
@@ -370,8 +370,8 @@ class World:
     def events(self) -> list[Callable[[], None]]:
         """Everything that may happen next by itself."""
         found: list[Callable[[], None]] = []
-        for (one, other), lane in self.lanes.items():
-            if lane and self.is_open(one, other):
+        for (one, other), outbox in self.outboxes.items():
+            if outbox and self.is_open(one, other):
                 found.append(lambda one=one, other=other: self.run_lane(one, other))  # type: ignore[misc]
             if self.confirmations[one, other] and self.is_open(one, other):
                 found.append(lambda one=one, other=other: self.confirm(one, other))  # type: ignore[misc]

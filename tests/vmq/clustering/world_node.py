@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Set
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vmq.clustering.directory.records import Record, taken_over
-from vmq.clustering.messages.takeover import Entry, Mark, Move, Who
-from vmq.clustering.takeover.machine import Moving
-from vmq.clustering.takeover.port import Kind, Verdict
+from vmq.clustering.messages.takeover import Move, RouteMarker, SessionMessage, Who
+from vmq.clustering.takeover.machine import TakeoverMachine
+from vmq.clustering.takeover.port import BufferVerdict, SessionKind
 
 if TYPE_CHECKING:
     from tests.vmq.clustering.world import World
@@ -36,11 +36,11 @@ class Stamped(NamedTuple):
 NOTHING = Stamped((0, ""), None)
 
 
-def entry_of(mid: Mid, packet_id: int = 0) -> Entry:
-    return Entry(b"t", f"{mid[0]} {mid[1]}".encode(), 2, packet_id)
+def entry_of(mid: Mid, packet_id: int = 0) -> SessionMessage:
+    return SessionMessage(b"t", f"{mid[0]} {mid[1]}".encode(), 2, packet_id)
 
 
-def mid_of(entry: Entry) -> Mid:
+def mid_of(entry: SessionMessage) -> Mid:
     name, number = entry.payload.decode().split()
     return name, int(number)
 
@@ -90,19 +90,19 @@ class Node:
         self.ghosts: dict[Who, Session] = {}
         self.published = 0
         self.refused: list[Any] = []
-        self.moving = Moving(self)
+        self.moving = TakeoverMachine(self)
 
     # --- what the machine asks
 
     def send(self, peer: str, message: Move, done: Callable[[bool], None] | None = None) -> bool:
         if peer not in self.world.nodes:
-            if isinstance(message, Mark) and (self.name, peer) in self.world.lanes:
-                self.world.lanes[self.name, peer].append((message, None))
+            if isinstance(message, RouteMarker) and (self.name, peer) in self.world.outboxes:
+                self.world.outboxes[self.name, peer].append((message, None))
             return done is None
-        if self.world.is_tight and not isinstance(message, Mark):
+        if self.world.is_tight and not isinstance(message, RouteMarker):
             if self.world.random.random() < 0.2:
                 return False
-        self.world.lanes[self.name, peer].append((message, done))
+        self.world.outboxes[self.name, peer].append((message, done))
         return True
 
     def up(self) -> Iterable[str]:
@@ -148,8 +148,8 @@ class Node:
     def is_of_another(self, _who: Who, _record: Record) -> bool:
         return False  # there is one user
 
-    def kind(self, who: Who) -> Kind:
-        return Kind.DURABLE if who in self.sessions else Kind.NONE
+    def kind(self, who: Who) -> SessionKind:
+        return SessionKind.DURABLE if who in self.sessions else SessionKind.NONE
 
     def close_client(self, who: Who) -> None:
         self.sessions[who].client = None
@@ -202,17 +202,17 @@ class Node:
     def forget_received(self, who: Who) -> None:
         self.ghosts[who].received.clear()
 
-    def take_inflight(self, who: Who) -> list[Entry]:
+    def take_inflight(self, who: Who) -> list[SessionMessage]:
         inflight = self.ghosts[who].inflight
         return [entry_of(inflight.pop(key), key) for key in list(inflight)[:2]]
 
-    def take_waiting(self, who: Who) -> list[Entry]:
+    def take_waiting(self, who: Who) -> list[SessionMessage]:
         ghost = self.ghosts[who]
         mids = [ghost.waiting.popleft() for _ in range(min(3, len(ghost.waiting)))]
         ghost.taken += len(mids)
         return [entry_of(mid) for mid in mids]
 
-    def put_back(self, who: Who, entries: list[Entry]) -> None:
+    def put_back(self, who: Who, entries: list[SessionMessage]) -> None:
         ghost = self.ghosts[who]
         inflight = {each.packet_id: mid_of(each) for each in entries if each.packet_id}
         ghost.inflight = {**inflight, **ghost.inflight}
@@ -229,7 +229,7 @@ class Node:
     def receive(self, who: Who, packet_ids: list[int]) -> None:
         self.sessions[who].received.update(packet_ids)
 
-    def add(self, who: Who, entries: list[Entry]) -> None:
+    def add(self, who: Who, entries: list[SessionMessage]) -> None:
         session = self.sessions.get(who) or self.ghosts[who]
         for each in entries:
             if each.packet_id and each.packet_id not in session.inflight:
@@ -280,7 +280,7 @@ class Node:
             if target == self.name:
                 self.take("", mid)
             else:
-                self.world.lanes[self.name, target].append((Published(mid), None))
+                self.world.outboxes[self.name, target].append((Published(mid), None))
         if not self.world.others:
             return
         self.take("", mid) if self.name not in targets else None
@@ -289,12 +289,12 @@ class Node:
         """A message has come to this node: from a client, or from another node."""
         session = self.sessions.get(WHO)
         if session is not None:
-            verdict = self.moving.verdict(WHO, origin) if session.has_gate else Verdict.TAKE
+            verdict = self.moving.verdict(WHO, origin) if session.has_gate else BufferVerdict.TAKE
             if origin in session.elsewhere:
-                verdict = Verdict.DROP
-            if verdict in (Verdict.TAKE, Verdict.TAKE_FROM_LANE):
+                verdict = BufferVerdict.DROP
+            if verdict in (BufferVerdict.TAKE, BufferVerdict.TAKE_FROM_LANE):
                 session.waiting.append(mid)
-            elif verdict is Verdict.HOLD:
+            elif verdict is BufferVerdict.HOLD:
                 session.held.append((origin, mid))
         ghost = self.ghosts.get(WHO)
         if ghost is not None and self.moving.shipping.haunts(WHO, origin):
@@ -303,7 +303,7 @@ class Node:
 
     def restart(self) -> None:
         """Everything in memory is gone; what is stored comes back."""
-        self.moving = Moving(self)
+        self.moving = TakeoverMachine(self)
         for who, ghost in list(self.ghosts.items()):
             assert who not in self.sessions
             self.sessions[who] = ghost

@@ -8,7 +8,7 @@ import pytest
 
 from tests.vmq.refusals import refused
 from vmq.clustering.messages.codec import HEAD, encode
-from vmq.clustering.messages.publishes import Publish
+from vmq.clustering.messages.publishes import RemotePublish
 from vmq.config.cluster import LARGEST_PACKET
 from vmq.config.load import load
 from vmq.config.options import Config
@@ -75,5 +75,5 @@ def test_the_largest_publish_fits_into_a_lane() -> None:
     topic = b"t" * 65_535
     group = "$share/g/" + "t" * 65_000
     payload = bytes(LARGEST_PACKET - len(topic) - 9)
-    publish = Publish(topic, payload, 2, "m" * 255, group, 8)
+    publish = RemotePublish(topic, payload, 2, "m" * 255, group, 8)
     assert len(encode(publish)) + HEAD + 1000 < MAX_PAYLOAD

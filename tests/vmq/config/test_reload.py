@@ -18,7 +18,7 @@ from vmq.config.options import (
 )
 from vmq.config.reference import reference
 from vmq.config.reload import Change, ReloadError, changes, check_live, live_keys
-from vmq.core.context import Options
+from vmq.core.context import CoreOptions
 
 
 def changed(base: Config | None = None, **sections: dict[str, Any]) -> Config:
@@ -93,7 +93,7 @@ def test_the_limits_are_live() -> None:
 # --- a running broker
 
 
-def options(broker: Broker) -> Options:
+def options(broker: Broker) -> CoreOptions:
     assert broker._core is not None
     return broker._core.options
 

@@ -3,7 +3,7 @@
 from tests.vmq.support import House
 from vmq.config.core import options_of
 from vmq.config.options import Config
-from vmq.core.context import Core, Options
+from vmq.core.context import Core, CoreOptions
 
 NAMES = (
     *("max_client_id_size", "max_connect_size", "max_packet_size", "max_control_packet_size"),
@@ -20,13 +20,13 @@ NAMES = (
 
 
 def test_the_core_begins_with_the_defaults_of_the_configuration() -> None:
-    configured, plain = options_of(Config()), Options()
+    configured, plain = options_of(Config()), CoreOptions()
     for name in NAMES:
         assert getattr(configured, name) == getattr(plain, name), name
 
 
 def test_clock_and_choice_are_the_callers() -> None:
-    core = Core(Options(), None, lambda: 7.0, lambda: 8.0, lambda count: count - 1)
+    core = Core(CoreOptions(), None, lambda: 7.0, lambda: 8.0, lambda count: count - 1)
     assert (core.clock(), core.wall_clock(), core.choose(5)) == (7.0, 8.0, 4)
 
 

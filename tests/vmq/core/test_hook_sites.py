@@ -15,7 +15,7 @@ from tests.support.wire import (
 )
 from tests.vmq.hook_sites import SITES, everything, listen
 from tests.vmq.support import Client, House, stored_house
-from vmq.core.context import Options
+from vmq.core.context import CoreOptions
 from vmq.core.hook_sites import Hooks, Pending
 
 
@@ -190,7 +190,7 @@ def test_a_connection_that_is_lost_calls_its_verdict_off() -> None:
 def test_a_message_too_large_for_its_new_qos_is_dropped(
     tmp_path: Path, durable: bool, retained: bool
 ) -> None:
-    def change(options: Options) -> None:
+    def change(options: CoreOptions) -> None:
         options.upgrade_outgoing_qos = True
         # For 268,435,455: "t" with its length, and a payload of 100.
         options.max_outgoing_length = 103

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmq.core.on_commit import Checkpoint
+from vmq.core.on_commit import OnCommit
 from vmq.core.output import Outbox
 from vmq.store.store import Store
 
@@ -16,7 +16,7 @@ class Disk:
     def __init__(self, durability: str = "os") -> None:
         self.outbox = Outbox()
         self.store = Store(None, durability, lambda: None)
-        self.checkpoint = Checkpoint(self.outbox, self.store)
+        self.checkpoint = OnCommit(self.outbox, self.store)
         self.done: list[int] = []
 
     def write(self, number: int) -> None:
@@ -107,7 +107,7 @@ def test_a_failed_commit_is_waited_out(steps: list[str]) -> None:
 
 def test_the_disk_is_waited_for_also_where_nobody_else_waits_for_it() -> None:
     disk = Disk("memory")
-    checkpoint = Checkpoint(disk.outbox, disk.store, on_disk=True)
+    checkpoint = OnCommit(disk.outbox, disk.store, on_disk=True)
     disk.store.put(b"k", b"")
     checkpoint.after(lambda: disk.done.append(1))
     disk.outbox.flush()
@@ -122,5 +122,5 @@ def test_the_disk_is_waited_for_also_where_nobody_else_waits_for_it() -> None:
 def test_who_waits_for_room_is_called() -> None:
     disk = Disk()
     disk.checkpoint.resume()
-    Checkpoint(disk.outbox, disk.store, lambda: disk.done.append(1)).resume()
+    OnCommit(disk.outbox, disk.store, lambda: disk.done.append(1)).resume()
     assert disk.done == [1]

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from tests.conformance.websocket_wire import BINARY, encode_frame
 from tests.vmq.mqtt.strategies import cut
-from vmq.listeners.frames import Frames
+from vmq.listeners.frames import FrameCounter
 
 SIZES = st.sampled_from([0, 1, 125, 126, 127, 65_535, 65_536])
 
@@ -20,7 +20,7 @@ def test_a_piece_completes_so_many_frames_wherever_the_stream_is_cut(
 ) -> None:
     raw = [encode_frame(BINARY, b"x" * size, masked=masked) for size, masked in frames]
     ends = {sum(map(len, raw[: index + 1])) for index in range(len(raw))}
-    cutter = Frames()
+    cutter = FrameCounter()
     seen, done = 0, 0
     for chunk in cut(b"".join(raw), places):
         position = 0
@@ -37,6 +37,6 @@ def test_a_piece_completes_so_many_frames_wherever_the_stream_is_cut(
 
 
 def test_the_size_is_known_with_the_header() -> None:
-    cutter = Frames()
+    cutter = FrameCounter()
     assert cutter.cut(encode_frame(BINARY, b"x" * 70_000)[:14], 0, 1) == 14
     assert (cutter.size, cutter.count) == (70_000, 0)

@@ -15,7 +15,7 @@ from tests.vmq.sockets import peer_of
 from vmq import Broker
 from vmq.config.options import BrokerOptions, Config, ListenerOptions
 from vmq.persistence.damage import DamageReport
-from vmq.store.damage import Damage, Lost
+from vmq.store.damage import Damage, LostKeys
 from vmq.store.store import Store
 
 
@@ -78,7 +78,7 @@ async def test_a_session_in_use_is_cut_off_when_damage_is_found(tmp_path: Path) 
             assert (await peer.packet()).type == CONNACK
         store = broker.registry().core.store
         assert store is not None
-        store.damage = Damage([Lost("1.ldb", q(2, 3), q(2, 4))])
+        store.damage = Damage([LostKeys("1.ldb", q(2, 3), q(2, 4))])
         assert broker._damage is not None
         broker._damage.tell()
         subscribers = broker.registry().subscribers
@@ -96,14 +96,14 @@ def test_what_no_session_is_concerned_of_is_told_too() -> None:
     store = NoStore()
     report = DamageReport(store, {})  # type: ignore[arg-type]
     assert report.reasons() == []
-    store.damage = Damage([Lost("1.ldb", b"rtopic/a", b"s\0mp\0client")])
+    store.damage = Damage([LostKeys("1.ldb", b"rtopic/a", b"s\0mp\0client")])
     topics, clients = report.reasons()[::-1]
     assert "from 'topic/a' to the last are lost" in topics
     assert "from the first to 'client' at mountpoint 'mp' are refused" in clients
-    store.damage = Damage([*store.damage.lost, Lost("1.ldb", b"g", b"g1")])
+    store.damage = Damage([*store.damage.lost, LostKeys("1.ldb", b"g", b"g1")])
     assert len(report.reasons()) == 2
     store = NoStore()
-    store.damage = Damage([Lost("1.ldb", b"g", b"g1")])
+    store.damage = Damage([LostKeys("1.ldb", b"g", b"g1")])
     (reason,) = DamageReport(store, {}).reasons()  # type: ignore[arg-type]
     assert "no session needs" in reason
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from vmq_hooks import Accept, Cache, Message, Next, Refuse, SubscriberId
 from vmq_hooks.answers import read_delivery, read_filters
 
-from vmq.core.hook_sites import Kept
+from vmq.core.hook_sites import AcceptedUntil
 from vmq.plugins.chains import NoticeChain, OnlyChain, RewriteChain, VerdictChain, settled
 from vmq.plugins.compiling import first
-from vmq.plugins.guard import Guard
-from vmq.plugins.lanes import Lanes
-from vmq.plugins.steps import AnswerStep, Step, VerdictStep, adapted
+from vmq.plugins.guard import PluginGuard
+from vmq.plugins.lanes import NoticeQueues
+from vmq.plugins.steps import AnswerStep, ChainStep, VerdictStep, adapted
 
 GIVEN = ("username", "subscriber_id", "message")
 ARGUMENTS = ("u", SubscriberId("c"), Message("t", b"x"))
@@ -67,7 +67,7 @@ def verdict_step(name: str, later: bool, asked: list[str]) -> VerdictStep:
         return plain()
 
     function: Any = coroutine if later else plain
-    return VerdictStep("auth_on_publish", Guard(name, limit=0), function, (), GIVEN)
+    return VerdictStep("auth_on_publish", PluginGuard(name, limit=0), function, (), GIVEN)
 
 
 @given(st.lists(st.tuples(st.sampled_from(sorted(ACTS)), st.booleans()), max_size=5))
@@ -106,12 +106,12 @@ def test_a_chain_is_kept_if_everybody_says_so(later: bool) -> None:
             return plain()
 
         function: Any = coroutine if later else plain
-        return VerdictStep("auth_on_publish", Guard("p"), function, (), GIVEN)
+        return VerdictStep("auth_on_publish", PluginGuard("p"), function, (), GIVEN)
 
     async def run() -> None:
         chain = VerdictChain("auth_on_publish", [step(0), step(1)], lambda: 100.0)
         found = await settled(chain(*ARGUMENTS))
-        assert isinstance(found, Kept)
+        assert isinstance(found, AcceptedUntil)
         assert found.until == 105.0
         assert chain(*ARGUMENTS) is found
         assert calls == [0, 1]
@@ -157,7 +157,7 @@ def test_the_first_rewriter_ends_the_chain_and_failures_change_nothing(
 
         function: Any = coroutine if later else plain
         given_names = ("username", "subscriber_id", "topic_filters")
-        guard = Guard("p", limit=0)
+        guard = PluginGuard("p", limit=0)
         return AnswerStep("on_unsubscribe", guard, function, (), given_names, read_filters)
 
     async def run() -> Any:
@@ -177,9 +177,9 @@ def test_all_tells_everybody_whatever_they_do() -> None:
         told.append(message.topic)
         raise OSError("broken")
 
-    guard = Guard("p")
-    steps = [Step("on_publish", guard, bad, ("message",), GIVEN)] * 2
-    NoticeChain([(step, Lanes(guard)) for step in steps])(*ARGUMENTS)
+    guard = PluginGuard("p")
+    steps = [ChainStep("on_publish", guard, bad, ("message",), GIVEN)] * 2
+    NoticeChain([(step, NoticeQueues(guard)) for step in steps])(*ARGUMENTS)
     assert told == ["t", "t"]
     assert guard.errors == {"on_publish": 2}
 
@@ -203,10 +203,10 @@ def test_a_function_is_given_what_it_takes() -> None:
 class Member:
     """A plugin as far as chains know it."""
 
-    def __init__(self, name: str, steps: dict[str, Step]) -> None:
+    def __init__(self, name: str, steps: dict[str, ChainStep]) -> None:
         self.name = name
         self.steps = steps
-        self.lanes = Lanes(Guard(name))
+        self.lanes = NoticeQueues(PluginGuard(name))
 
 
 #: What a plugin answers to `only` -> what comes of it.
@@ -226,7 +226,7 @@ def test_only_asks_the_first_that_has_the_hook_and_nobody_else(
 ) -> None:
     asked: list[int] = []
 
-    def step(place: int, name: str, later: bool) -> Step:
+    def step(place: int, name: str, later: bool) -> ChainStep:
         def plain() -> Any:
             asked.append(place)
             if name == "raise":
@@ -240,7 +240,7 @@ def test_only_asks_the_first_that_has_the_hook_and_nobody_else(
             return plain()
 
         function: Any = coroutine if later else plain
-        guard = Guard(str(place), limit=0)
+        guard = PluginGuard(str(place), limit=0)
         return AnswerStep("on_unsubscribe", guard, function, (), GIVEN, read_filters)
 
     members = [
@@ -266,7 +266,7 @@ async def test_only_waits_no_longer_than_the_deadline_and_not_at_all_for_an_open
         calls.append("asked")
         await asyncio.Event().wait()
 
-    guard = Guard("p", deadline=0.01, limit=1, pause=60, clock=lambda: 0.0)
+    guard = PluginGuard("p", deadline=0.01, limit=1, pause=60, clock=lambda: 0.0)
     chain = OnlyChain(AnswerStep("h", guard, never, (), (), read_filters))
     assert await settled(chain()) is None
     assert guard.timeouts == {"h": 1}
@@ -284,7 +284,7 @@ def test_a_failing_on_deliver_lets_through_or_keeps_back_as_its_section_says(
             return 5
         raise OSError("away")
 
-    guard = Guard("p", 5.0, 1, 10.0, lambda: 0.0)
+    guard = PluginGuard("p", 5.0, 1, 10.0, lambda: 0.0)
     if withhold:
         guard.failed_delivery = Refuse("plugin p fails")
     chain = RewriteChain([AnswerStep("on_deliver", guard, fails, (), (), read_delivery)])
@@ -299,7 +299,7 @@ def test_on_deliver_may_raise_its_refusal() -> None:
     def refuse() -> None:
         raise refusal
 
-    guard = Guard("p", 5.0, 1, 10.0, lambda: 0.0)
+    guard = PluginGuard("p", 5.0, 1, 10.0, lambda: 0.0)
     chain = RewriteChain([AnswerStep("on_deliver", guard, refuse, (), (), read_delivery)])
     assert chain() is refusal
     assert guard.errors.total() == 0

@@ -8,14 +8,14 @@ import pytest
 from vmq_hooks.labels import MAX_SAMPLES, OTHERS
 
 from vmq.plugins.figures import families
-from vmq.plugins.guard import Guard
+from vmq.plugins.guard import PluginGuard
 from vmq.plugins.handle import PluginCounters, PluginGauge
 from vmq.runtime.metrics import Sample
 
 
 def samples(counters: Mapping[str, PluginCounters], name: str) -> tuple[Sample, ...]:
     """The samples of one counter."""
-    guards = {plugin: Guard(plugin) for plugin in counters}
+    guards = {plugin: PluginGuard(plugin) for plugin in counters}
     return next(each.samples for each in families(guards, counters) if each.name == name)
 
 
@@ -54,6 +54,6 @@ def test_a_gauge_with_bad_labels_or_too_many_is_left_out_and_told(
             yield labels if labels is not None else {"n": str(number)}, 1.0
 
     gauges = [("bad", PluginGauge("p", "Bad.", read)), ("good", PluginGauge("p", "", list))]
-    names = [each.name for each in families({"p": Guard("p")}, {}, gauges)]
+    names = [each.name for each in families({"p": PluginGuard("p")}, {}, gauges)]
     assert "vmq_plugin_bad" not in names
     assert "its gauge bad cannot be read" in caplog.text

@@ -6,15 +6,15 @@ import pytest
 from vmq_hooks.breaker import State
 
 from tests.vmq.support import Clock
-from vmq.plugins.guard import QUIET, Guard
+from vmq.plugins.guard import QUIET, PluginGuard
 
 
-def guard(limit: int = 2, pause: float = 10.0) -> tuple[Guard, Clock]:
+def guard(limit: int = 2, pause: float = 10.0) -> tuple[PluginGuard, Clock]:
     clock = Clock(1_000.0)
-    return Guard("p", 5.0, limit, pause, clock), clock
+    return PluginGuard("p", 5.0, limit, pause, clock), clock
 
 
-def state_of(it: Guard) -> State:
+def state_of(it: PluginGuard) -> State:
     """The state as it is now: a type checker thinks that it stays."""
     return it.state
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from vmq_hooks import SubscriberId
 
-from vmq.plugins.guard import Guard
-from vmq.plugins.lanes import Lanes
-from vmq.plugins.steps import Step
+from vmq.plugins.guard import PluginGuard
+from vmq.plugins.lanes import NoticeQueues
+from vmq.plugins.steps import ChainStep
 
 
 async def test_one_client_waits_and_another_does_not() -> None:
@@ -20,10 +20,10 @@ async def test_one_client_waits_and_another_does_not() -> None:
         await gates[subscriber_id.client_id].wait()
         told.append((subscriber_id.client_id, topic_filters))
 
-    guard = Guard("p")
-    lanes = Lanes(guard)
+    guard = PluginGuard("p")
+    lanes = NoticeQueues(guard)
     names = ("subscriber_id", "topic_filters")
-    step = Step("on_topic_unsubscribed", guard, tell, names, names)
+    step = ChainStep("on_topic_unsubscribed", guard, tell, names, names)
     for client, text in (("a", "1"), ("a", "2"), ("b", "3")):
         lanes.put(step, (SubscriberId(client), [text]))
     gates["b"].set()
@@ -43,9 +43,9 @@ async def test_what_is_too_much_is_left_out_and_what_fails_is_counted() -> None:
         if len(told) == 1:
             raise OSError("broken")
 
-    guard = Guard("p")
-    lanes = Lanes(guard, limit=2)
-    step = Step("on_client_gone", guard, tell, ("subscriber_id",), ("subscriber_id",))
+    guard = PluginGuard("p")
+    lanes = NoticeQueues(guard, limit=2)
+    step = ChainStep("on_client_gone", guard, tell, ("subscriber_id",), ("subscriber_id",))
     for _ in range(3):
         lanes.put(step, (SubscriberId("c"),))
     await lanes.finish(5)
@@ -59,7 +59,9 @@ async def test_a_notice_that_hangs_is_ended() -> None:
     async def hang() -> None:
         await asyncio.Event().wait()
 
-    guard = Guard("p", deadline=60)
-    lanes = Lanes(guard)
-    lanes.put(Step("on_client_gone", guard, hang, (), ("subscriber_id",)), (SubscriberId("c"),))
+    guard = PluginGuard("p", deadline=60)
+    lanes = NoticeQueues(guard)
+    lanes.put(
+        ChainStep("on_client_gone", guard, hang, (), ("subscriber_id",)), (SubscriberId("c"),)
+    )
     await lanes.finish(0.01)

@@ -10,7 +10,7 @@ from textwrap import dedent
 import pytest
 from vmq_hooks import Plugin
 
-from vmq.plugins.guard import Guard
+from vmq.plugins.guard import PluginGuard
 from vmq.plugins.implementations import arguments_of, steps_of
 from vmq.plugins.loading import LoadError, forget, load
 
@@ -121,9 +121,9 @@ def test_hooks_that_there_are_not_are_refused(tmp_path: Path, body: str, why: st
     file.write_text(text, encoding="utf-8")
     plugin = load("mine", file)()
     with pytest.raises(LoadError, match=why):
-        steps_of("mine", plugin, Guard("mine"))
+        steps_of("mine", plugin, PluginGuard("mine"))
 
 
 def test_a_plugin_without_hooks_has_no_steps() -> None:
-    assert steps_of("mine", Plugin(), Guard("mine")) == {}
+    assert steps_of("mine", Plugin(), PluginGuard("mine")) == {}
     assert arguments_of("on_publish") == ("username", "subscriber_id", "message")

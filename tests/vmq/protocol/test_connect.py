@@ -8,7 +8,7 @@ from vmq_hooks import Refuse
 from tests.support.wire import connect_packet
 from tests.vmq.hook_sites import listen
 from tests.vmq.support import Client, House
-from vmq.core.context import Options
+from vmq.core.context import CoreOptions
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def by_password(*arguments: Any) -> Refuse | None:
     return None if arguments[3] == b"right" else Refuse("wrong", bad_credentials=True)
 
 
-def allow_two_connects(options: Options) -> None:
+def allow_two_connects(options: CoreOptions) -> None:
     options.flapping_limit = 2
     options.flapping_window = options.flapping_ban = 60.0
 

@@ -10,7 +10,7 @@ import pytest
 from vmq_hooks import PublishModifiers, Refuse
 
 from tests.vmq.support import Client, House, stored_house
-from vmq.core.hook_sites import Kept, Pending
+from vmq.core.hook_sites import AcceptedUntil, Pending
 from vmq.mqtt.message import Sourced
 from vmq.protocol.retain_source import AT_ONCE, STEP
 
@@ -82,7 +82,7 @@ def test_each_source_is_asked_about_and_what_is_refused_stays(house: House) -> N
 def test_a_verdict_that_may_be_kept_is_kept_until_it_ends_or_the_rules_change(house: House) -> None:
     keep(house)
     judge = Judge(house)
-    judge.answer = lambda _topic: Kept(house.core.clock() + 10)
+    judge.answer = lambda _topic: AcceptedUntil(house.core.clock() + 10)
     for _ in range(2):
         assert len(brought(house)) == 3
     assert len(judge.asked) == 3

@@ -8,7 +8,7 @@ import pytest
 from vmq_hooks import REFUSED_QOS, Refuse, Subscription
 
 from tests.vmq.support import House
-from vmq.core.hook_sites import Answer, Kept
+from vmq.core.hook_sites import AcceptedUntil, Answer
 from vmq.core.registry import Subscriber
 from vmq.plugins.chains import Granted
 from vmq.protocol.rights import lapse_of, take_back, tell_of_lost, wanted_of
@@ -42,7 +42,7 @@ def test_what_is_refused_or_replaced_ends_and_a_lower_qos_is_taken_over(house: H
 
 def test_a_refusal_ends_all_of_them_and_no_change_none(house: House) -> None:
     found = subscriber(house, "a", "b")
-    for accepted in (None, Kept(1.0)):
+    for accepted in (None, AcceptedUntil(1.0)):
         assert take_back(house.registry, found, wanted_of(found), accepted) == []
     assert take_back(house.registry, found, wanted_of(found), Refuse("no")) == ["a", "b"]
     assert found.subscriptions == {}
@@ -53,7 +53,7 @@ def test_until_when_a_verdict_holds() -> None:
     answers: list[Answer] = [None, Refuse("no"), [], granted]
     assert [lapse_of(each) for each in answers] == [0.0] * 4
     granted.until = 5.0
-    assert [lapse_of(each) for each in (Kept(7.0), granted)] == [7.0, 5.0]
+    assert [lapse_of(each) for each in (AcceptedUntil(7.0), granted)] == [7.0, 5.0]
 
 
 def test_what_ended_is_told(house: House, caplog: pytest.LogCaptureFixture) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import plyvel
 import pytest
 
-from vmq.core.context import Core, Counters, Options
+from vmq.core.context import Core, CoreOptions, Counters
 from vmq.core.registry import Registry
 from vmq.runtime.histogram import Histogram
 from vmq.runtime.metrics import COUNTERS, GAUGES, HISTOGRAMS, Metrics
@@ -17,7 +17,7 @@ ALL = {**COUNTERS, **GAUGES, **HISTOGRAMS}
 
 
 def make(store: Store | None = None, connections: Mapping[str, int] | None = None) -> Metrics:
-    core = Core(Options(), store, lambda: 0.0, lambda: 0.0, random.Random(1).randrange)
+    core = Core(CoreOptions(), store, lambda: 0.0, lambda: 0.0, random.Random(1).randrange)
     core.counters.queue_message_drop = 7
     registry = Registry(core, lambda _queue: None, lambda _session: None)
     lags = Histogram()

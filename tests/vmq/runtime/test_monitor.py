@@ -4,12 +4,12 @@ import asyncio
 import random
 from collections.abc import Callable
 
-from vmq.core.context import Core, Options
+from vmq.core.context import Core, CoreOptions
 from vmq.runtime.monitor import RATE_SECONDS, RECENT, Monitor, Rates
 
 
 def core_with(clock: Callable[[], float]) -> Core:
-    return Core(Options(), None, clock, clock, random.Random(1).randrange)
+    return Core(CoreOptions(), None, clock, clock, random.Random(1).randrange)
 
 
 def test_rates_are_means_between_the_oldest_and_the_latest_reading() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import BrokerFactory
 from tests.support.wire import Wire
-from vmq.runtime.watchdog import LATE, Place, Watchdog, blame_of, places_in
+from vmq.runtime.watchdog import LATE, CodePlace, Watchdog, blame_of, places_in
 
 PLUGINS = {"/p/one.py": "one", "/p/two.py": "two"}
 DUMP = """Timeout (0:00:01)!
@@ -29,18 +29,18 @@ LOOP = 0x7F0000000002
 
 def test_a_plugin_is_blamed_for_its_innermost_line_and_by_the_hook_that_it_serves() -> None:
     places = places_in(DUMP, LOOP)
-    assert places[0] == Place("/usr/lib/re.py", 190, "match")
+    assert places[0] == CodePlace("/usr/lib/re.py", 190, "match")
     blame = blame_of(places, PLUGINS.get)
     assert blame == ("one", "on_deliver", ("/p/one.py", 7, "check"))
 
 
 def test_the_plugin_that_was_called_last_is_blamed() -> None:
-    places = [Place("/p/two.py", 5, "helper"), Place("/p/one.py", 3, "on_publish")]
+    places = [CodePlace("/p/two.py", 5, "helper"), CodePlace("/p/one.py", 3, "on_publish")]
     assert blame_of(places, PLUGINS.get) == ("two", "", ("/p/two.py", 5, "helper"))
 
 
 def test_code_that_is_no_plugins_is_nobodys_fault() -> None:
-    places = [Place("/vmq/a.py", 5, "on_deliver"), Place("/vmq/b.py", 3, "run")]
+    places = [CodePlace("/vmq/a.py", 5, "on_deliver"), CodePlace("/vmq/b.py", 3, "run")]
     assert blame_of(places, PLUGINS.get) == ("", "", places[0])
 
 

@@ -15,7 +15,7 @@ from vmq.store.damage import (
     KEPT,
     Damage,
     Isolation,
-    Lost,
+    LostKeys,
     forget,
     load,
     numbers_between,
@@ -53,7 +53,7 @@ def test_the_sessions_of_a_range(
 
 
 def test_what_damage_concerns() -> None:
-    damage = Damage([Lost("1.ldb", q(5, 1), q(5, 9)), Lost("1.ldb", b"sb", b"sd")])
+    damage = Damage([LostKeys("1.ldb", q(5, 1), q(5, 9)), LostKeys("1.ldb", b"sb", b"sd")])
     assert damage.covers(q(5, 3))
     assert not damage.covers(q(5, 10))
     assert damage.covers(b"sc")
@@ -62,11 +62,11 @@ def test_what_damage_concerns() -> None:
     assert damage.touches(b"s")
     assert not damage.touches(b"r")
     assert not damage.concerns_nodes()
-    assert Damage([Lost("1.ldb", b"i", b"m")]).concerns_nodes()
+    assert Damage([LostKeys("1.ldb", b"i", b"m")]).concerns_nodes()
 
 
 def test_what_began_later_is_not_damaged() -> None:
-    damage = Damage([Lost("1.ldb", b"c" + number(3), b"r")])
+    damage = Damage([LostKeys("1.ldb", b"c" + number(3), b"r")])
     assert damage.concerns(number(100))
     assert damage.limit(50, 70)
     assert damage.concerns(number(49))
@@ -81,7 +81,7 @@ def test_what_began_later_is_not_damaged() -> None:
 
 def test_it_is_kept_and_forgotten(tmp_path: Path) -> None:
     assert load(tmp_path).lost == []
-    damage = Damage([Lost("1.ldb", b"a\xff", b"b", 5, 7), Lost("2.ldb", b"b", b"c")])
+    damage = Damage([LostKeys("1.ldb", b"a\xff", b"b", 5, 7), LostKeys("2.ldb", b"b", b"c")])
     save(tmp_path, damage)
     assert load(tmp_path).lost == damage.lost
     (tmp_path / ("1.ldb" + KEPT)).touch()
@@ -172,7 +172,7 @@ def test_a_node_does_not_go_on_without_its_own_records(data: Path) -> None:
     hurt(data, b"k")
     before = {each.name: each.read_bytes() for each in (data / "store").iterdir()}
     damage = Damage(
-        [Lost("x", block.first, block.last) for _, block in isolation_of(data).survey()]
+        [LostKeys("x", block.first, block.last) for _, block in isolation_of(data).survey()]
     )
     assert damage.concerns_nodes()
     assert isolation_of(data, is_node=True).isolate() is None

@@ -15,7 +15,7 @@ from pathlib import Path
 import plyvel
 import pytest
 
-from vmq.store.files import BLOCK, FlawError, check_whole, masked_crc, read_version, records
+from vmq.store.files import BLOCK, StoreFlawError, check_whole, masked_crc, read_version, records
 
 MADE_BY = """
 import os, sys, plyvel, random
@@ -107,7 +107,7 @@ def test_wherever_the_manifest_was_cut_nothing_is_lost(original: Path, memory: P
         os.truncate(manifest(copy), length)
         try:
             check_whole(copy)
-        except FlawError:
+        except StoreFlawError:
             seen += 1
         else:
             assert read_all(copy) == before
@@ -123,7 +123,7 @@ def test_a_flipped_bit_in_the_manifest_is_seen(original: Path, folder: Path) -> 
             raw[:position] + bytes([raw[position] ^ 1 << rng.randrange(8)]) + raw[position + 1 :]
         )
         manifest(folder).write_bytes(flipped)
-        with pytest.raises(FlawError):
+        with pytest.raises(StoreFlawError):
             check_whole(folder)
 
 
@@ -131,10 +131,12 @@ def test_each_missing_table_is_named(original: Path, folder: Path) -> None:
     for each in [folder / each.name for each in tables(original)]:
         raw = each.read_bytes()
         each.unlink()
-        with pytest.raises(FlawError, match=f"its file {each.name} is missing"):
+        with pytest.raises(StoreFlawError, match=f"its file {each.name} is missing"):
             check_whole(folder)
         each.write_bytes(raw[:-1])
-        with pytest.raises(FlawError, match=f"its file {each.name} has {len(raw) - 1} bytes of"):
+        with pytest.raises(
+            StoreFlawError, match=f"its file {each.name} has {len(raw) - 1} bytes of"
+        ):
             check_whole(folder)
         each.write_bytes(raw)
     check_whole(folder)
@@ -144,19 +146,21 @@ def test_missing_tables_are_counted(folder: Path) -> None:
     first, *others = tables(folder)
     for each in (first, *others):
         each.unlink()
-    with pytest.raises(FlawError, match=f"{first.name} and {len(others)} more tables are missing"):
+    with pytest.raises(
+        StoreFlawError, match=f"{first.name} and {len(others)} more tables are missing"
+    ):
         check_whole(folder)
 
 
 def test_other_missing_files_are_named(folder: Path) -> None:
     log = folder / f"{read_version(folder).log:06}.log"
     log.rename(folder / "aside")
-    with pytest.raises(FlawError, match=f"its log file is missing: {log.name}"):
+    with pytest.raises(StoreFlawError, match=f"its log file is missing: {log.name}"):
         check_whole(folder)
     (folder / "aside").rename(log)
     name = manifest(folder).name
     manifest(folder).unlink()
-    with pytest.raises(FlawError, match=f"its file {name} is missing"):
+    with pytest.raises(StoreFlawError, match=f"its file {name} is missing"):
         check_whole(folder)
 
 
@@ -165,7 +169,7 @@ def test_other_missing_files_are_named(folder: Path) -> None:
 )
 def test_a_current_that_names_no_manifest_is_seen(folder: Path, text: bytes) -> None:
     (folder / "CURRENT").write_bytes(text)
-    with pytest.raises(FlawError, match="its file CURRENT does not name a MANIFEST"):
+    with pytest.raises(StoreFlawError, match="its file CURRENT does not name a MANIFEST"):
         check_whole(folder)
 
 
@@ -174,7 +178,7 @@ def test_the_manifest_of_an_empty_database_is_not_believed(folder: Path, tmp_pat
     edit = b"\2\0\3\2\4\0"
     head = masked_crc(b"\1" + edit).to_bytes(4, "little") + bytes((len(edit), 0))
     manifest(folder).write_bytes(head + b"\1" + edit)
-    with pytest.raises(FlawError, match="that of an empty database, and there are files"):
+    with pytest.raises(StoreFlawError, match="that of an empty database, and there are files"):
         check_whole(folder)
 
 
@@ -221,5 +225,5 @@ def test_zeros_and_torn_records_end_a_log() -> None:
 
 @pytest.mark.parametrize("damaged", (framed((9, b"x")), b"abcd" + framed((1, b"x"))[4:]))
 def test_a_damaged_record_is_named(damaged: bytes) -> None:
-    with pytest.raises(FlawError, match="its file x is damaged at byte 10"):
+    with pytest.raises(StoreFlawError, match="its file x is damaged at byte 10"):
         list(records(framed((1, b"one")) + damaged, "x"))

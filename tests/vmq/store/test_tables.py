@@ -15,8 +15,8 @@ import plyvel
 import pyarrow as pa
 import pytest
 
-from vmq.store.damage import Damage, Lost
-from vmq.store.files import KEY_TAIL, Table, read_version
+from vmq.store.damage import Damage, LostKeys
+from vmq.store.files import KEY_TAIL, LiveTable, read_version
 from vmq.store.lines import END
 from vmq.store.tables import (
     TableError,
@@ -61,7 +61,7 @@ def folder(memory: Path, original: Path) -> Path:
     return Path(shutil.copytree(original, memory / "copy"))
 
 
-def the_table(folder: Path) -> tuple[Path, Table]:
+def the_table(folder: Path) -> tuple[Path, LiveTable]:
     ((number, table),) = read_version(folder).tables.items()
     return folder / f"{number:06}.ldb", table
 
@@ -146,7 +146,7 @@ def test_a_block_is_not_thought_to_have_keys_that_lie_between_it_and_the_next(me
         assert block.first <= inside[0]
         assert inside[-1] <= block.last
         low, high = (int.from_bytes(key[1:9], "big") for key in (inside[0], inside[-1]))
-        damage = Damage([Lost(path.name, block.first, block.last)])
+        damage = Damage([LostKeys(path.name, block.first, block.last)])
         assert damage.numbers == [(low, high)]
         between += inside[0][9:] == (1).to_bytes(8, "big")
         assert not damage.touches(b"r")

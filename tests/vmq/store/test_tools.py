@@ -21,7 +21,7 @@ from vmq.store import walk as store_walk
 from vmq.store.lines import END
 from vmq.store.opening import open_store, repair_folder, stored_retained, stored_sessions
 from vmq.store.store import FORMAT, Store, StoreError
-from vmq.store.tools import Report, check, repair
+from vmq.store.tools import StoreReport, check, repair
 from vmq.store.walk import References
 
 LARGE = b"x" * 2000
@@ -103,7 +103,7 @@ def make(data: Path) -> None:
     store.db.close()
 
 
-def counts(report: Report) -> tuple[int, ...]:
+def counts(report: StoreReport) -> tuple[int, ...]:
     return (
         report.sessions,
         report.subscriptions,

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from vmq.config.streams import StreamOptions
-from vmq.streams.log.cursor import Reader
+from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.partition import Partition
 from vmq.streams.log.schema import STORED
 
@@ -75,7 +75,7 @@ def plain(batch: pa.RecordBatch) -> list[Row]:
 
 def read_all(partition: Partition, start: int | None = None, end: int | None = None) -> list[Row]:
     first = partition.earliest if start is None else start
-    return [each for chunk in Reader(partition).read(first, end) for each in plain(chunk.rows)]
+    return [each for chunk in LogReader(partition).read(first, end) for each in plain(chunk.rows)]
 
 
 def payloads(partition: Partition, start: int | None = None) -> list[bytes]:

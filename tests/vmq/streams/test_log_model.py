@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.vmq.streams.support import Clock, Row, make, plain, put, row
 from tests.vmq.support import RAM
 from vmq.streams.flight.far import FarCursor, FarLog, locate
-from vmq.streams.log.cursor import Cursor, Reader, offset_at
+from vmq.streams.log.cursor import Cursor, LogReader, offset_at
 from vmq.streams.log.errors import OutOfRangeError
 from vmq.streams.log.merging import join, merge
 
@@ -144,9 +144,9 @@ class LogModel(RuleBasedStateMachine):
         earliest, latest = self.partition.earliest, self.partition.end
         start, end = sorted(earliest + round(at * (latest - earliest)) for at in (low, high))
         columns = ["offset", "topic", "payload"]
-        reader = Reader(self.partition, columns, "a/#")
+        reader = LogReader(self.partition, columns, "a/#")
         if far:
-            reader = Reader(self.far(start), columns, "a/#", FarCursor)
+            reader = LogReader(self.far(start), columns, "a/#", FarCursor)
         wanted = [
             {"offset": offset, "topic": each["topic"], "payload": each["payload"]}
             for offset, each in enumerate(self.rows[start:end], start)

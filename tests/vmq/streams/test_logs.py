@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from tests.vmq.streams.support import Clock, options, put, read_all, row
 from tests.vmq.support import RAM
 from vmq.mqtt.topics import matches
-from vmq.streams.log.cursor import Reader
+from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.errors import AwayError, StreamError
 from vmq.streams.log.message import TailQuery
 from vmq.streams.log.partition import Partition
-from vmq.streams.logs import COLUMNS, LogsAnywhere, Span, page_of
-from vmq.streams.places import Extent, Page, PageQuery
+from vmq.streams.logs import COLUMNS, LogsAnywhere, OffsetSpan, page_of
+from vmq.streams.places import Page, PageQuery, PartitionExtent
 from vmq.streams.tail import Tail
 
 BEGIN = 1_700_000_000_000_000
@@ -93,10 +93,10 @@ class TwoNodes:
 
     def extents(
         self, _stream: str, _patience: float, _wanted: Collection[int] | None = None
-    ) -> dict[int, Extent]:
+    ) -> dict[int, PartitionExtent]:
         if not self.is_up:
             return {}
-        return {n: Extent(each.earliest, each.end, 0) for n, each in self.there.items()}
+        return {n: PartitionExtent(each.earliest, each.end, 0) for n, each in self.there.items()}
 
     def at_time(
         self, _stream: str, time: int, _patience: float, _wanted: Collection[int] | None = None
@@ -113,7 +113,7 @@ class TwoNodes:
         log = self.there.get(partition)
         if log is None or not self.is_up:
             return None
-        return page_of(Reader(log, COLUMNS, wanted.filter), wanted)
+        return page_of(LogReader(log, COLUMNS, wanted.filter), wanted)
 
     def append(self, *_: Any) -> Future[bool]:
         raise AssertionError("nobody writes")
@@ -295,7 +295,7 @@ def test_what_goes_to_another_node_while_it_is_read_here_is_read_there(
         ("page", lambda logs: len(logs.page(1, PageQuery(0, 1, 9, 9)).messages), 1),
         ("span", lambda logs: logs.spans([1], 1.0)[1].earliest, 0),
         ("time_of", lambda logs: logs.at_time([1], 1, 1.0)[1], 0),
-        ("last", lambda logs: len(list(logs.last(1, Span(0, 1), 1, None))), 1),
+        ("last", lambda logs: len(list(logs.last(1, OffsetSpan(0, 1), 1, None))), 1),
     ):
         with two_nodes([(1, 0)]) as nodes:
             logs = logs_of(nodes)

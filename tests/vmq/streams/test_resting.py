@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.vmq.streams.support import make, payloads, plain, put, rows_from
-from vmq.streams.log.cursor import Reader
+from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.partition import CHECKPOINT
 from vmq.streams.resting import RestingLog
@@ -17,7 +17,7 @@ def resting(folder: Path) -> RestingLog:
 
 
 def numbers(log: RestingLog) -> list[bytes]:
-    chunks = Reader(log).read(log.earliest)
+    chunks = LogReader(log).read(log.earliest)
     return [each["payload"] for chunk in chunks for each in plain(chunk.rows)]
 
 

@@ -11,9 +11,9 @@ from tests.vmq.streams.support import Clock, options, put, row
 from tests.vmq.support import RAM
 from vmq.config.streams import StreamOptions
 from vmq.mqtt.topics import matches
-from vmq.streams.log.cursor import Log
+from vmq.streams.log.cursor import PartitionLog
 from vmq.streams.log.errors import OutOfRangeError, StreamError, UnknownPartitionError
-from vmq.streams.log.message import Message, TailQuery
+from vmq.streams.log.message import StreamMessage, TailQuery
 from vmq.streams.log.partition import Partition
 from vmq.streams.logs import LogsHere
 from vmq.streams.resting import RestingLog
@@ -57,7 +57,7 @@ class Logs:
             each for each in self.all if topic_filter is None or matches(topic_filter, each[3])
         )
 
-    def resting(self) -> list[Log]:
+    def resting(self) -> list[PartitionLog]:
         return [
             RestingLog(StoredPartition(self.folder / str(number), "s", number))
             for number in range(3)
@@ -68,7 +68,7 @@ class Logs:
             each.close()
 
 
-def seen(messages: list[Message]) -> list[tuple[int, int, int, str]]:
+def seen(messages: list[StreamMessage]) -> list[tuple[int, int, int, str]]:
     return [(each.timestamp, each.partition, each.offset, each.topic) for each in messages]
 
 

@@ -14,7 +14,7 @@ from tests.support.wire import (
     subscribe_packet,
     unsubscribe_packet,
 )
-from vmq.tracing.frames import Frames, client_id_of
+from vmq.tracing.frames import PacketFrames, client_id_of
 
 CONNECT = connect_packet("c", username="u", password=b"secret", will=Will("w", b"x"))
 
@@ -38,15 +38,15 @@ CONNECT = connect_packet("c", username="u", password=b"secret", will=Will("w", b
     ),
 )
 def test_a_frame_is_a_line(packet: bytes, text: str) -> None:
-    (line,) = Frames().feed(packet, 3)
+    (line,) = PacketFrames().feed(packet, 3)
     assert line.replace("keep_alive=60", "keep_alive=0") == text
 
 
 @given(st.lists(st.integers(1, 20), max_size=10))
 def test_chunks_of_any_size_are_the_same_frames(sizes: list[int]) -> None:
     stream = CONNECT + publish_packet("a", b"hello") + puback_packet(9)
-    whole = Frames().feed(stream, 10)
-    frames, found, place = Frames(), [], 0
+    whole = PacketFrames().feed(stream, 10)
+    frames, found, place = PacketFrames(), [], 0
     for size in [*sizes, len(stream)]:
         found += frames.feed(stream[place : place + size], 10)
         place += size
@@ -56,7 +56,7 @@ def test_chunks_of_any_size_are_the_same_frames(sizes: list[int]) -> None:
 
 @given(st.binary(max_size=60))
 def test_no_bytes_raise(data: bytes) -> None:
-    Frames().feed(data, 5)
+    PacketFrames().feed(data, 5)
     client_id_of(data)
 
 

@@ -10,14 +10,14 @@ from vmq.config.overrides import LiveConfig
 from vmq.runtime.share import Share
 from vmq.workers.control import (
     Alive,
-    Begin,
+    BeginWorker,
     Channel,
-    Failed,
     Follow,
     Followed,
     Message,
-    Ready,
-    Settings,
+    WorkerFailed,
+    WorkerReady,
+    WorkerSettings,
 )
 
 LIVE = (
@@ -46,10 +46,10 @@ async def pair() -> AsyncIterator[Pair]:
 @pytest.mark.parametrize(
     "message",
     [
-        Begin(Settings.of(LIVE), SHARE),
-        Follow(Settings.of(LIVE)),
-        Ready(),
-        Failed("no room"),
+        BeginWorker(WorkerSettings.of(LIVE), SHARE),
+        Follow(WorkerSettings.of(LIVE)),
+        WorkerReady(),
+        WorkerFailed("no room"),
         Followed("no"),
         Alive(),
     ],
@@ -68,7 +68,7 @@ async def test_messages_arrive_as_they_were_sent(message: Message) -> None:
 
 
 def test_settings_are_the_configuration_in_force_with_what_was_set_live() -> None:
-    assert Settings.of(LIVE).live == LIVE
+    assert WorkerSettings.of(LIVE).live == LIVE
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from vmq.http.report import FamilyReport, HistogramReport, ListenerReport, Report
+from vmq.http.report import BrokerReport, FamilyReport, HistogramReport, ListenerReport
 from vmq.runtime.health import Health
 from vmq.runtime.metrics import Labels, Sample
 from vmq.workers.figures import listeners_of, metrics_of, rows_of, status_of
@@ -98,8 +98,8 @@ def test_the_status_of_all_has_the_form_of_one() -> None:
 
 
 def test_a_listener_accepts_if_it_does_wherever_it_is() -> None:
-    def report(**listeners: ListenerReport) -> Report:
-        return Report([], Health([], []), listeners, {})
+    def report(**listeners: ListenerReport) -> BrokerReport:
+        return BrokerReport([], Health([], []), listeners, {})
 
     merged = listeners_of(
         [

@@ -10,7 +10,7 @@ import pytest
 from vmq.admin.errors import RefusedError
 from vmq.config.options import BrokerOptions, ClusterOptions, Config
 from vmq.workers import leaving
-from vmq.workers.asking import Client, UnreachableError
+from vmq.workers.asking import UnreachableError, WorkerClient
 from vmq.workers.plan import Plan
 from vmq.workers.process import Worker
 
@@ -18,7 +18,7 @@ ALONE = {"node": "n-2", "status": "joined", "is_up": True, "is_self": True}
 OTHER = {"node": "n-1", "status": "joined", "is_up": True, "is_self": False}
 
 
-class Answers(Client):
+class Answers(WorkerClient):
     """Gives the answers to each question in their order, the last one again and again."""
 
     def __init__(self, members: list[Any], left: list[Any], sessions: list[Any]) -> None:

@@ -13,8 +13,8 @@ import pytest
 from vmq.config.options import Config
 from vmq.config.overrides import LiveConfig
 from vmq.runtime.share import Share
-from vmq.workers.control import Begin, Settings
-from vmq.workers.process import State, Worker
+from vmq.workers.control import BeginWorker, WorkerSettings
+from vmq.workers.process import Worker, WorkerState
 
 HEAD = """
 import asyncio, os, signal, socket, sys
@@ -63,8 +63,8 @@ asyncio.run(main())
 )
 TIMEOUT = 60
 
-SETTINGS = Settings.of(LiveConfig.of(Config()))
-BEGIN = Begin(SETTINGS, Share(number=2, listeners=frozenset(), folder="/"))
+SETTINGS = WorkerSettings.of(LiveConfig.of(Config()))
+BEGIN = BeginWorker(SETTINGS, Share(number=2, listeners=frozenset(), folder="/"))
 Make = Callable[..., Worker]
 
 
@@ -95,7 +95,7 @@ async def test_it_runs_until_it_is_stopped(make: Make) -> None:
     assert worker.problem() is None
     assert worker.pid
     await worker.stop()
-    assert worker.state is State.STOPPED
+    assert worker.state is WorkerState.STOPPED
     assert worker.pid == 0
 
 
@@ -104,7 +104,7 @@ async def test_one_that_is_killed_is_started_again(make: Make) -> None:
     await asyncio.wait_for(worker.begun.wait(), TIMEOUT)
     before = worker.pid
     worker.signal(signal.SIGKILL)
-    await reach(lambda: worker.state is State.WAITING)
+    await reach(lambda: worker.state is WorkerState.WAITING)
     assert worker.problem() == "worker 2 is waiting to be started again: killed by SIGKILL"
     await reach(lambda: worker.is_running)
     assert worker.pid != before
@@ -162,12 +162,12 @@ async def test_one_that_hangs_is_ended_and_started_again(make: Make) -> None:
 
 async def test_a_stop_needs_not_wait_for_the_next_start(make: Make) -> None:
     worker = make(FAILS)
-    await reach(lambda: worker.state is State.WAITING)
+    await reach(lambda: worker.state is WorkerState.WAITING)
     await asyncio.wait_for(worker.stop(), TIMEOUT)
-    assert worker.state is State.STOPPED
+    assert worker.state is WorkerState.STOPPED
 
 
 async def test_a_stop_may_come_before_there_is_a_process(make: Make) -> None:
     worker = make(LIVES)
     await asyncio.wait_for(worker.stop(), TIMEOUT)
-    assert worker.state is State.STOPPED
+    assert worker.state is WorkerState.STOPPED

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from vmq.http.operations import OPERATIONS
-from vmq.workers.ways import WAYS, Way
+from vmq.workers.ways import WAYS, Dispatch
 
 
 def test_it_is_said_of_each_operation_who_does_it() -> None:
@@ -14,4 +14,6 @@ def test_what_is_about_one_session_goes_to_its_owner() -> None:
         for each in OPERATIONS
         if {"client_id", "mountpoint"} <= set(each.parameters.__struct_fields__)
     }
-    assert sessions == {name for name, way in WAYS.items() if way in (Way.OWNER, Way.OWNER_OR_ANY)}
+    assert sessions == {
+        name for name, way in WAYS.items() if way in (Dispatch.OWNER, Dispatch.OWNER_OR_ANY)
+    }

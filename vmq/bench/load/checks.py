@@ -8,13 +8,13 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from enum import Enum
 
-from vmq.bench.load.frames import Frames
-from vmq.bench.load.histogram import Histogram
+from vmq.bench.load.frames import LoadFrames
+from vmq.bench.load.histogram import LatencyHistogram
 
 _TRIM: int = 4096
 
 
-class Verdict(Enum):
+class MessageVerdict(Enum):
     """What a message is that came on its own."""
 
     NEW = "new"
@@ -34,15 +34,15 @@ class Faults:
     damaged: int = 0  # a message of ours with other bytes than it was sent with
     foreign: int = 0  # a message that nobody sent here
 
-    def add(self, verdict: Verdict) -> None:
+    def add(self, verdict: MessageVerdict) -> None:
         """Counts one verdict."""
-        if verdict is Verdict.REORDERED:
+        if verdict is MessageVerdict.REORDERED:
             self.reordered += 1
-        elif verdict is Verdict.DUPLICATE:
+        elif verdict is MessageVerdict.DUPLICATE:
             self.duplicates += 1
-        elif verdict is Verdict.DAMAGED:
+        elif verdict is MessageVerdict.DAMAGED:
             self.damaged += 1
-        elif verdict is Verdict.FOREIGN:
+        elif verdict is MessageVerdict.FOREIGN:
             self.foreign += 1
 
 
@@ -73,7 +73,9 @@ class Timeline:
             del self._stamps[:done]
             self._dropped += done
 
-    def observe(self, cursor: int, first: int, end: int, now: int, histogram: Histogram) -> int:
+    def observe(
+        self, cursor: int, first: int, end: int, now: int, histogram: LatencyHistogram
+    ) -> int:
         """Notes that the messages from `first` to before `end` came now.
 
         `cursor` is where the search for them may begin; returns where the next one may.
@@ -90,7 +92,7 @@ class Timeline:
                 index += 1
         return index + self._dropped
 
-    def observe_late(self, sequence: int, now: int, histogram: Histogram) -> None:
+    def observe_late(self, sequence: int, now: int, histogram: LatencyHistogram) -> None:
         """Notes that a single message came out of its turn."""
         index = bisect_right(self._ends, sequence)
         if index < len(self._ends):
@@ -100,7 +102,7 @@ class Timeline:
 class Track:
     """What one subscriber has had from one publisher."""
 
-    def __init__(self, frames: Frames, timeline: Timeline) -> None:
+    def __init__(self, frames: LoadFrames, timeline: Timeline) -> None:
         self.frames = frames
         self.timeline = timeline
         timeline.tracks.append(self)
@@ -144,13 +146,15 @@ class Track:
                 found += step
         return found
 
-    def arrived(self, count: int, now: int, histogram: Histogram) -> None:
+    def arrived(self, count: int, now: int, histogram: LatencyHistogram) -> None:
         """The next `count` messages have come, in order."""
         first = self.next
         self.next = end = first + count
         self.cursor = self.timeline.observe(self.cursor, first, end, now, histogram)
 
-    def place(self, sequence: int, now: int, histogram: Histogram) -> tuple[Verdict, int]:
+    def place(
+        self, sequence: int, now: int, histogram: LatencyHistogram
+    ) -> tuple[MessageVerdict, int]:
         """A message has come that was or was not the next: the verdict, and by how much `next` went on."""
         if sequence >= self.next:
             ahead = sequence + 1 - self.next
@@ -158,11 +162,11 @@ class Track:
                 self.holes.append((self.next, sequence))
                 self.next = sequence
             self.arrived(1, now, histogram)
-            return Verdict.NEW, ahead
+            return MessageVerdict.NEW, ahead
         if not self._fill(sequence):
-            return Verdict.DUPLICATE, 0
+            return MessageVerdict.DUPLICATE, 0
         self.timeline.observe_late(sequence, now, histogram)
-        return Verdict.REORDERED, 0
+        return MessageVerdict.REORDERED, 0
 
     def _fill(self, sequence: int) -> bool:
         """Takes a number out of the holes; False if it is in none of them."""
@@ -187,7 +191,7 @@ class Track:
         return self.next - self.skipped()
 
 
-def judge(packet: bytes, track: Track | None, sent: int) -> tuple[Verdict, int]:
+def judge(packet: bytes, track: Track | None, sent: int) -> tuple[MessageVerdict, int]:
     """What a packet is that is not the next of its track: a verdict, and its number unless it is foreign.
 
     NEW stands for any message with the right bytes; `Track.place` tells whether it had its turn.
@@ -198,10 +202,10 @@ def judge(packet: bytes, track: Track | None, sent: int) -> tuple[Verdict, int]:
         sent: how many messages that publisher has sent.
     """
     if track is None or len(packet) != track.frames.length:
-        return Verdict.FOREIGN, -1
+        return MessageVerdict.FOREIGN, -1
     sequence = track.frames.sequence_of(packet)
     if sequence >= sent:
-        return Verdict.FOREIGN, -1
+        return MessageVerdict.FOREIGN, -1
     if packet != track.frames.one(sequence):
-        return Verdict.DAMAGED, sequence
-    return Verdict.NEW, sequence
+        return MessageVerdict.DAMAGED, sequence
+    return MessageVerdict.NEW, sequence

@@ -7,7 +7,7 @@ from time import monotonic_ns
 from typing import Final
 
 from vmq.bench.load.loop import READ, WRITE, Loop
-from vmq.bench.load.transport import Chunk, Endpoint, TlsSocket, WebSocket
+from vmq.bench.load.transport import Chunk, LoadEndpoint, LoadWebSocket, TlsSocket
 from vmq.mqtt import encoder
 from vmq.mqtt.packets import Connect
 
@@ -22,25 +22,27 @@ _REFUSALS: Final = {
 }
 
 
-class State(Enum):
+class ClientState(Enum):
     """How far a connection is."""
 
     NEW = "new"
     CONNECTING = "connecting"
     SECURING = "in the TLS handshake"
-    UPGRADING = "opening the WebSocket"
+    UPGRADING = "opening the LoadWebSocket"
     GREETING = "waiting for CONNACK"
     UP = "up"
     ENDED = "ended"
 
 
-class Client:
+class LoadClient:
     """A client that subscribes and waits; publishers and subscribers build on it."""
 
-    def __init__(self, loop: Loop, endpoint: Endpoint, client_id: str, crowd: bool = False) -> None:
+    def __init__(
+        self, loop: Loop, endpoint: LoadEndpoint, client_id: str, crowd: bool = False
+    ) -> None:
         self.loop = loop
         self.client_id = client_id
-        self.state = State.NEW
+        self.state = ClientState.NEW
         #: What `state` says, for those who ask at each read: looking up a member of an enum is dear.
         self.is_up = False
         self.is_over = False
@@ -57,7 +59,7 @@ class Client:
         self._descriptor = -1
         self._events = 0
         self._is_tls = endpoint.tls is not None
-        self._websocket: WebSocket | None = None
+        self._websocket: LoadWebSocket | None = None
         #: The beginning of a packet that is not whole yet.
         self._rest = b""
         self._last_id = 0
@@ -75,7 +77,7 @@ class Client:
             return
         self._socket = sock
         self._descriptor = sock.fileno()
-        self.state = State.CONNECTING
+        self.state = ClientState.CONNECTING
         self._events = WRITE
         loop.register(self._descriptor, self._events, self, self._crowd)
 
@@ -90,7 +92,7 @@ class Client:
     def _go_on(self) -> None:
         """The next step of opening."""
         assert self._socket is not None
-        if self.state is State.CONNECTING:
+        if self.state is ClientState.CONNECTING:
             assert isinstance(self._socket, socket.socket)
             code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if code:
@@ -99,7 +101,7 @@ class Client:
             if self._endpoint.tls is None:
                 self._secured()
                 return
-            self.state = State.SECURING
+            self.state = ClientState.SECURING
         try:
             if isinstance(self._socket, socket.socket):
                 # The wrapped socket keeps the descriptor.
@@ -115,12 +117,12 @@ class Client:
         """The byte stream is there; now WebSocket, or MQTT at once."""
         self._await(READ)
         if self._endpoint.address.is_websocket:
-            websocket = WebSocket(self._endpoint.address)
-            self.state = State.UPGRADING
+            websocket = LoadWebSocket(self._endpoint.address)
+            self.state = ClientState.UPGRADING
             self.write(websocket.hello())
             self._websocket = websocket
         else:
-            self.state = State.GREETING
+            self.state = ClientState.GREETING
             self.write(self._connect_packet())
 
     # Sockets
@@ -132,7 +134,7 @@ class Client:
             return
         if self.is_over:
             return
-        if self.state is State.CONNECTING or self.state is State.SECURING:
+        if self.state is ClientState.CONNECTING or self.state is ClientState.SECURING:
             self._go_on()
             return
         if events & READ:
@@ -192,7 +194,7 @@ class Client:
                 return
         self.on_taken()
 
-    def _unwrap(self, websocket: WebSocket, data: bytes) -> None:
+    def _unwrap(self, websocket: LoadWebSocket, data: bytes) -> None:
         """Takes what WebSocket frames hold."""
         was_open = websocket.is_open
         try:
@@ -205,7 +207,7 @@ class Client:
         if not was_open:
             if not websocket.is_open:
                 return
-            self.state = State.GREETING
+            self.state = ClientState.GREETING
             self.write(self._connect_packet())
         room = len(self.loop.buffer)
         while data and not self.is_over:
@@ -259,7 +261,7 @@ class Client:
 
     def take_one(self, buffer: bytearray, at: int, size: int) -> int:
         """Handles the packet at `at`; returns its end, or 0 if it is not whole."""
-        if self.state is State.GREETING and at < size and buffer[at] != _CONNACK:
+        if self.state is ClientState.GREETING and at < size and buffer[at] != _CONNACK:
             self.end("whoever listens there does not speak MQTT")
             return 0
         body = at + 1
@@ -283,12 +285,12 @@ class Client:
 
     def on_packet(self, head: int, packet: bytes, body: int) -> None:
         """A single packet; its body begins at `body`."""
-        if head == _CONNACK and self.state is State.GREETING:
+        if head == _CONNACK and self.state is ClientState.GREETING:
             code = packet[-1]
             if code:
                 self.end(f"refused: {_REFUSALS.get(code, 'CONNACK')} (code {code})")
                 return
-            self.state = State.UP
+            self.state = ClientState.UP
             self.is_up = True
             self.loop.up += 1
             self.on_up()
@@ -337,7 +339,7 @@ class Client:
     def _leave(self) -> None:
         if self.is_up:
             self.loop.up -= 1
-        self.state = State.ENDED
+        self.state = ClientState.ENDED
         self.is_up = False
         self.is_over = True
         self.pending = b""

@@ -45,7 +45,7 @@ def block_size(length: int, publishers: int) -> int:
     return size
 
 
-class Frames:
+class LoadFrames:
     """The PUBLISH packets of one publisher, all of the same length, numbered from 0.
 
     `plain(n)` is block n as a subscriber is to get it, with packet id 0 at QoS 1 and 2; `numbered(n)` is the same with

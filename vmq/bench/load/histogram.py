@@ -8,7 +8,7 @@ _STEPS: Final = 128
 _SIZE: Final = 58 * _STEPS
 
 
-class Histogram:
+class LatencyHistogram:
     """Counts of nanoseconds in log-linear steps."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ _SELECTABLE: Final = 1024
 _CROWD_TURN: Final = 8
 
 
-class Ready(Protocol):
+class SocketReady(Protocol):
     """A connection that the loop tells about its socket."""
 
     def on_ready(self, events: int) -> None:
@@ -60,7 +60,7 @@ class Loop:
         self.first_problem = ""
         self._selector = selectors.DefaultSelector()
         self._crowd = selectors.DefaultSelector()
-        self._crowd_ready: deque[tuple[Ready, int]] = deque()
+        self._crowd_ready: deque[tuple[SocketReady, int]] = deque()
         self._kicked: list[Pumped] = []
         self._selector.register(self._crowd_fd(), READ, None)
 
@@ -78,11 +78,11 @@ class Loop:
         self.protocol_errors += 1
         self.problem(text)
 
-    def register(self, descriptor: int, events: int, client: Ready, crowd: bool) -> None:
+    def register(self, descriptor: int, events: int, client: SocketReady, crowd: bool) -> None:
         """Has the loop call `client.on_ready`."""
         (self._crowd if crowd else self._selector).register(descriptor, events, client)
 
-    def modify(self, descriptor: int, events: int, client: Ready, crowd: bool) -> None:
+    def modify(self, descriptor: int, events: int, client: SocketReady, crowd: bool) -> None:
         """Changes what `client` waits for."""
         (self._crowd if crowd else self._selector).modify(descriptor, events, client)
 

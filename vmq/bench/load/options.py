@@ -35,7 +35,7 @@ class Scenario(StrEnum):
 
 
 @dataclass(frozen=True)
-class Options:
+class LoadOptions:
     """One measurement. The defaults are those of `pair`; `options_for` knows each scenario's."""
 
     scenario: Scenario
@@ -113,7 +113,7 @@ def _durable_credit(scenario: Scenario, pubs: int) -> int:
 
 def options_for(
     scenario: Scenario, address: Address, given: Mapping[str, int | float | None]
-) -> Options:
+) -> LoadOptions:
     """A scenario's defaults with what was given in their place; None is not given.
 
     Raises:
@@ -133,7 +133,7 @@ def options_for(
         values["seconds"] = 120.0
     values.update(chosen)
     if chosen.get("qos") and "credit" in APPLICABLE[scenario] and "credit" not in chosen:
-        values["credit"] = _durable_credit(scenario, int(values.get("pubs", Options.pubs)))
+        values["credit"] = _durable_credit(scenario, int(values.get("pubs", LoadOptions.pubs)))
     if scenario in {Scenario.PAIR, Scenario.PING_PONG, Scenario.WILDCARD, Scenario.STORM}:
-        values["subs"] = values.get("pubs", Options.pubs)
-    return replace(Options(scenario, address), **values)  # type: ignore[arg-type]
+        values["subs"] = values.get("pubs", LoadOptions.pubs)
+    return replace(LoadOptions(scenario, address), **values)  # type: ignore[arg-type]

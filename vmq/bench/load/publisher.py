@@ -4,10 +4,10 @@ from typing import Final
 
 from vmq.bench.load.acks import LENGTH, PUBACK, PUBCOMP, PUBREC, PUBREL, AckLine, run_of
 from vmq.bench.load.checks import Timeline
-from vmq.bench.load.client import Client
-from vmq.bench.load.frames import PACKET_ID_CYCLE, Frames
+from vmq.bench.load.client import LoadClient
+from vmq.bench.load.frames import PACKET_ID_CYCLE, LoadFrames
 from vmq.bench.load.loop import Loop
-from vmq.bench.load.transport import Endpoint
+from vmq.bench.load.transport import LoadEndpoint
 
 #: Bytes of one write, about.
 _BATCH: Final = 64 * 1024
@@ -35,10 +35,12 @@ class Schedule:
         return self.start + int(self.given * self.step)
 
 
-class Publisher(Client):
+class LoadPublisher(LoadClient):
     """Sends its numbered messages as fast as window, credit and schedule allow."""
 
-    def __init__(self, loop: Loop, endpoint: Endpoint, client_id: str, frames: Frames) -> None:
+    def __init__(
+        self, loop: Loop, endpoint: LoadEndpoint, client_id: str, frames: LoadFrames
+    ) -> None:
         super().__init__(loop, endpoint, client_id)
         self.frames = frames
         self.timeline = Timeline()

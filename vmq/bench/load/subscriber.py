@@ -4,40 +4,40 @@ from array import array
 from collections.abc import Iterable
 
 from vmq.bench.load.acks import LENGTH, PUBACK, PUBCOMP, PUBREC, PUBREL, run_of
-from vmq.bench.load.checks import Faults, Track, Verdict, judge
-from vmq.bench.load.client import Client
-from vmq.bench.load.frames import Frames
-from vmq.bench.load.histogram import Histogram
+from vmq.bench.load.checks import Faults, MessageVerdict, Track, judge
+from vmq.bench.load.client import LoadClient
+from vmq.bench.load.frames import LoadFrames
+from vmq.bench.load.histogram import LatencyHistogram
 from vmq.bench.load.loop import Loop
-from vmq.bench.load.publisher import Publisher
-from vmq.bench.load.transport import Endpoint
+from vmq.bench.load.publisher import LoadPublisher
+from vmq.bench.load.transport import LoadEndpoint
 
 _PUBLISH = 3
 _DUP = 8
 _PUBCOMP = bytes((PUBCOMP,))
 
 
-class Subscriber(Client):
+class LoadSubscriber(LoadClient):
     """Checks every message, times it, and acknowledges it."""
 
     def __init__(
         self,
         loop: Loop,
-        endpoint: Endpoint,
+        endpoint: LoadEndpoint,
         client_id: str,
-        publishers: Iterable[Publisher],
-        latency: Histogram,
+        publishers: Iterable[LoadPublisher],
+        latency: LatencyHistogram,
     ) -> None:
         super().__init__(loop, endpoint, client_id)
         self.latency = latency
         self.faults = Faults()
-        self.publishers: dict[int, Publisher] = {}
+        self.publishers: dict[int, LoadPublisher] = {}
         self.tracks: dict[int, Track] = {}
         for each in publishers:
             self.publishers[each.frames.publisher] = each
             self.tracks[each.frames.publisher] = Track(each.frames, each.timeline)
             each.fan += 1
-        frames: Frames = next(iter(self.publishers.values())).frames
+        frames: LoadFrames = next(iter(self.publishers.values())).frames
         #: What the messages of all publishers have in common.
         self._head = frames.head
         self._length = frames.length
@@ -163,7 +163,7 @@ class Subscriber(Client):
         track = None if publisher is None else self.tracks[publisher.frames.publisher]
         verdict, sequence = judge(packet, track, 0 if publisher is None else publisher.sent)
         self.faults.add(verdict)
-        if verdict is Verdict.FOREIGN:
+        if verdict is MessageVerdict.FOREIGN:
             self.loop.problem(f"{self.client_id}: a message that nobody sent here")
         elif track is not None and publisher is not None:
             placed, ahead = track.place(sequence, self.loop.now, self.latency)

@@ -27,7 +27,7 @@ Chunk = bytes | bytearray | memoryview
 Peer = tuple[Any, ...]
 
 
-class Endpoint:
+class LoadEndpoint:
     """A broker's address, resolved once, and what TLS needs there."""
 
     def __init__(self, address: Address, ca: Path | None = None, insecure: bool = False) -> None:
@@ -150,7 +150,7 @@ class TlsSocket:
             self._sock.close()
 
 
-class WebSocket:
+class LoadWebSocket:
     """MQTT's byte stream in the frames of one WebSocket."""
 
     def __init__(self, address: Address) -> None:

@@ -13,7 +13,7 @@ from vmq.cli.terminal.console import FAILURE, CliError, error, is_terminal, tabl
 from vmq.cli.terminal.settings import ConfigOption, DataDirOption
 
 if TYPE_CHECKING:
-    from vmq.store.tools import Progress, Report
+    from vmq.store.tools import Progress, StoreReport
 
 app = typer.Typer(
     help="Check or repair the store of durable sessions. The broker must not be running.",
@@ -74,7 +74,7 @@ def _folder(config: Path | None, data_dir: str | None) -> Path:
     return Path(settings.load(config, overrides).config.broker.data_dir)
 
 
-def _finish(report: "Report", advice: str) -> int:
+def _finish(report: "StoreReport", advice: str) -> int:
     """Print a report; the exit code says whether all is well."""
     counts = ("sessions", "subscriptions", "queued", "inflight", "retained", "messages")
     table(("store", "count"), [(name, str(getattr(report, name))) for name in counts])

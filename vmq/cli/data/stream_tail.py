@@ -20,7 +20,15 @@ from vmq.cli.data.stored_streams import stored_streams
 from vmq.cli.terminal.console import CliError, UsageError, nobody_reads, painted, warning
 from vmq.cli.terminal.rows import clean
 from vmq.cli.terminal.settings import ConfigOption, DataDirOption
-from vmq.streams.log.message import MOST, START_FORMS, Ended, Message, Notice, TailQuery, start_of
+from vmq.streams.log.message import (
+    MOST,
+    START_FORMS,
+    Ended,
+    Notice,
+    StreamMessage,
+    TailQuery,
+    start_of,
+)
 
 #: Seconds of silence after which the broker counts as gone; it gives a sign of life more often.
 _SILENCE: Final = 30.0
@@ -140,16 +148,16 @@ def _print(lines: Iterable[str], *, at_once: bool) -> None:
         raise CliError(f"cannot write: {problem.strerror}") from None
 
 
-def _of_broker(broker: AdminClient, query: TailQuery) -> Iterator[Message]:
+def _of_broker(broker: AdminClient, query: TailQuery) -> Iterator[StreamMessage]:
     """What a running broker tells."""
-    decode = msgspec.json.Decoder(Message | Notice | Ended).decode
+    decode = msgspec.json.Decoder(StreamMessage | Notice | Ended).decode
     fields = urlencode(msgspec.to_builtins(query), errors="surrogateescape")
     try:
         for line in broker.stream(f"/stream/tail?{fields}", _SILENCE):
             if not line:
                 continue  # a sign of life
             told = decode(line)
-            if isinstance(told, Message):
+            if isinstance(told, StreamMessage):
                 yield told
             elif isinstance(told, Notice):
                 warning(clean(told.text))
@@ -163,7 +171,9 @@ def _of_broker(broker: AdminClient, query: TailQuery) -> Iterator[Message]:
     raise CliError("the broker went away")
 
 
-def _of_folder(query: TailQuery, config: Path | None, data_dir: str | None) -> Iterator[Message]:
+def _of_folder(
+    query: TailQuery, config: Path | None, data_dir: str | None
+) -> Iterator[StreamMessage]:
     """What lies in the data folder of a broker that does not run."""
     with stored_streams(config, data_dir) as folder:
         from vmq.streams.log.errors import DamagedError, StreamError, UnknownStreamError
@@ -182,7 +192,7 @@ def _of_folder(query: TailQuery, config: Path | None, data_dir: str | None) -> I
         yield from found.messages()
 
 
-def as_line(message: Message, limit: int) -> str:
+def as_line(message: StreamMessage, limit: int) -> str:
     """A message for people; at most `limit` bytes of its payload, 0 = all."""
     shown = show_payload(message.payload, limit)
     text = clean(shown.text) if shown.encoding == "text" else f"0x{shown.text}"
@@ -193,7 +203,7 @@ def as_line(message: Message, limit: int) -> str:
     return f"{place} {painted(clean(message.topic), _TOPIC)} {text}"
 
 
-def as_object(message: Message) -> str:
+def as_object(message: StreamMessage) -> str:
     """A message for programs."""
     key = None if message.key is None else _text_or_base64(message.key)[0]
     payload, encoding = _text_or_base64(message.payload)
@@ -223,5 +233,5 @@ def _text_or_base64(value: bytes) -> tuple[str, str]:
         return base64.b64encode(value).decode(), "base64"
 
 
-def _time(message: Message) -> datetime:
+def _time(message: StreamMessage) -> datetime:
     return _EPOCH + timedelta(microseconds=message.timestamp)

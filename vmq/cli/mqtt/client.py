@@ -40,7 +40,7 @@ from amqtt.mqtt.pubrel import PubrelPacket
 from amqtt.session import OutgoingApplicationMessage
 
 from vmq.cli.mqtt import trace
-from vmq.cli.mqtt.options import Connection
+from vmq.cli.mqtt.options import ConnectionOptions
 from vmq.cli.mqtt.transport import CLOSE_TIMEOUT, open_streams, reason
 from vmq.cli.terminal.console import CliError
 
@@ -81,7 +81,7 @@ def silence_libraries() -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
-class Client(MQTTClient):  # type: ignore[misc]  # amqtt has no types
+class CommandClient(MQTTClient):  # type: ignore[misc]  # amqtt has no types
     """One connection to a broker.
 
     Args:
@@ -94,7 +94,7 @@ class Client(MQTTClient):  # type: ignore[misc]  # amqtt has no types
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ConnectionOptions,
         on_message: Callable[[PublishPacket], bool] = lambda _packet: True,
         received: set[int] | None = None,
     ) -> None:
@@ -246,7 +246,7 @@ class Client(MQTTClient):  # type: ignore[misc]  # amqtt has no types
 class Handler(ClientProtocolHandler):  # type: ignore[misc]  # amqtt has no types
     """The protocol's flows on one connection."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: CommandClient) -> None:
         # amqtt tells its plugin manager of each packet; this object stands in for it.
         super().__init__(self)
         self.plugins_manager = self

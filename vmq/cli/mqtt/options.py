@@ -10,14 +10,14 @@ from typing import Annotated, Any, Concatenate, Final, ParamSpec
 
 import typer
 
-from vmq.cli.mqtt.target import DEFAULT_PORTS, Scheme, Target, parse_url
+from vmq.cli.mqtt.target import DEFAULT_PORTS, BrokerTarget, Scheme, parse_url
 from vmq.cli.mqtt.tls import TlsFiles
 from vmq.cli.terminal.console import UsageError
 from vmq.cli.terminal.signature import Command, Options, with_options
 
 P = ParamSpec("P")
 
-_CONNECTION: Final = "Connection"
+_CONNECTION: Final = "ConnectionOptions"
 _TLS: Final = "TLS (mqtts:// or wss://; with -h, any of these means TLS)"
 _WILL: Final = "Will"
 
@@ -171,10 +171,10 @@ class Will:
 
 
 @dataclass(frozen=True)
-class Connection:
+class ConnectionOptions:
     """All that it takes to connect to a broker."""
 
-    target: Target
+    target: BrokerTarget
     client_id: str
     keepalive: int = 60  # seconds, 0 = no keep-alive
     clean: bool = True
@@ -207,14 +207,14 @@ _SHARED: Final[Options] = {
 }
 
 
-def connecting(role: str) -> Callable[[Callable[Concatenate[Connection, P], int]], Command]:
+def connecting(role: str) -> Callable[[Callable[Concatenate[ConnectionOptions, P], int]], Command]:
     """A command that gets a Connection, made of options that this adds to its own.
 
     Args:
         role: becomes part of the client id, unless one is given.
     """
 
-    def decorate(command: Callable[Concatenate[Connection, P], int]) -> Command:
+    def decorate(command: Callable[Concatenate[ConnectionOptions, P], int]) -> Command:
         work: Callable[..., int] = command  # its options come by name
 
         def run(**given: Any) -> int:
@@ -226,13 +226,13 @@ def connecting(role: str) -> Callable[[Callable[Concatenate[Connection, P], int]
     return decorate
 
 
-def _connection(role: str, given: dict[str, Any]) -> Connection:
+def _connection(role: str, given: dict[str, Any]) -> ConnectionOptions:
     """What the shared options say. Raises UsageError where they are at odds."""
     files = TlsFiles(given["cafile"], given["cert"], given["key"], given["insecure"])
     target, topic = target_of(
         given["url"], given["host"], given["port"], given["username"], given["pw"], files
     )
-    return Connection(
+    return ConnectionOptions(
         target,
         client_id_of(given["id"], role),
         given["keepalive"],
@@ -253,11 +253,11 @@ def target_of(
     username: str | None,
     password: str | None,
     files: TlsFiles,
-) -> tuple[Target, str]:
+) -> tuple[BrokerTarget, str]:
     """The broker that the options name, and the topic of the URL ("" if there is none)."""
     if url is None:
         scheme: Scheme = "mqtts" if files.is_given else "mqtt"
-        target, topic = Target(scheme, host or "localhost", port or DEFAULT_PORTS[scheme]), ""
+        target, topic = BrokerTarget(scheme, host or "localhost", port or DEFAULT_PORTS[scheme]), ""
     elif host is not None or port is not None:
         raise UsageError("-L/--url cannot be combined with --host and --port")
     else:
@@ -274,7 +274,7 @@ def target_of(
     secret = target.password if password is None else password
     if secret is not None and not name:
         raise UsageError("-P/--pw needs -u/--username [MQTT-3.1.2-22]")
-    return Target(target.scheme, target.host, target.port, target.path, name, secret), topic
+    return BrokerTarget(target.scheme, target.host, target.port, target.path, name, secret), topic
 
 
 def will_of(topic: str | None, payload: str | None, qos: int, retain: bool) -> Will | None:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from vmq.cli.mqtt import options
-from vmq.cli.mqtt.options import Connection
+from vmq.cli.mqtt.options import ConnectionOptions
 from vmq.cli.terminal.console import CliError, UsageError
 
 if TYPE_CHECKING:
-    from vmq.cli.mqtt.client import Client
+    from vmq.cli.mqtt.client import CommandClient
 
 # QoS 1 and 2 messages that may await their acknowledgement, as in mosquitto_pub.
 INFLIGHT: Final = 20
@@ -95,7 +95,7 @@ class Job:
 
 @options.connecting("pub")
 def pub(
-    connection: Connection,
+    connection: ConnectionOptions,
     topic: TopicOption = None,
     message: MessageOption = None,
     file: FileOption = None,
@@ -151,11 +151,11 @@ def _payload(message: str | None, file: Path | None, stdin_file: bool) -> bytes:
     return sys.stdin.buffer.read() if stdin_file else b""
 
 
-async def _run(connection: Connection, job: Job) -> int:
-    from vmq.cli.mqtt.client import Client, silence_libraries
+async def _run(connection: ConnectionOptions, job: Job) -> int:
+    from vmq.cli.mqtt.client import CommandClient, silence_libraries
 
     silence_libraries()
-    client = Client(connection)
+    client = CommandClient(connection)
     try:
         await client.open()
         await client.while_open(_publish_all(client, job))
@@ -164,7 +164,7 @@ async def _run(connection: Connection, job: Job) -> int:
     return 0
 
 
-async def _publish_all(client: "Client", job: Job) -> None:
+async def _publish_all(client: "CommandClient", job: Job) -> None:
     """Publish in order, with up to INFLIGHT messages on their way, and wait for all of them."""
     inflight: deque[asyncio.Task[None]] = deque()
 

@@ -8,7 +8,7 @@ import typer
 
 from vmq.cli.mqtt import options
 from vmq.cli.mqtt.format import FormatError, Formatter, compiled, payload_only, verbose
-from vmq.cli.mqtt.options import Connection
+from vmq.cli.mqtt.options import ConnectionOptions
 from vmq.cli.terminal.console import UsageError
 
 _FILTERING: Final = "What to print"
@@ -93,7 +93,7 @@ NoNewlineOption = Annotated[
 
 @options.connecting("sub")
 def sub(
-    connection: Connection,
+    connection: ConnectionOptions,
     topic: TopicsOption = None,
     qos: QosOption = 0,
     disable_clean_session: DurableOption = False,
@@ -123,7 +123,7 @@ def sub(
       vmq sub -L ws://127.0.0.1:8083/mqtt -t '#'
       vmq sub -L mqtts://broker.example --cert me.pem --key me.key -t '#'
     """
-    from vmq.cli.mqtt.subscriber import Subscriber, Wanted
+    from vmq.cli.mqtt.subscriber import SubscribeRun, Wanted
 
     filters = [*(topic or ()), *([connection.topic] if connection.topic else ())]
     if not filters and not unsubscribe:
@@ -145,7 +145,7 @@ def sub(
         retained_only=retained_only,
     )
     formatter = _formatter(output_format, verbose_output)
-    return asyncio.run(Subscriber(connection, wanted, formatter, not no_newline).run())
+    return asyncio.run(SubscribeRun(connection, wanted, formatter, not no_newline).run())
 
 
 def _filters(texts: list[str] | None, option: str) -> tuple[str, ...]:

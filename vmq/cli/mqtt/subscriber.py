@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from vmq.cli.mqtt.client import Client, Unreachable, silence_libraries
+from vmq.cli.mqtt.client import CommandClient, Unreachable, silence_libraries
 from vmq.cli.mqtt.format import Formatter, Received
-from vmq.cli.mqtt.options import Connection
+from vmq.cli.mqtt.options import ConnectionOptions
 from vmq.cli.terminal.console import FAILURE, CliError, nobody_reads, warning
 from vmq.mqtt.topics import matches
 
@@ -36,11 +36,11 @@ class Wanted:
     retained_only: bool = False
 
 
-class Subscriber:
+class SubscribeRun:
     """Subscribes and prints, over as many connections as it takes, until something ends it."""
 
     def __init__(
-        self, connection: Connection, wanted: Wanted, formatter: Formatter, newline: bool
+        self, connection: ConnectionOptions, wanted: Wanted, formatter: Formatter, newline: bool
     ) -> None:
         self._connection = connection
         self._wanted = wanted
@@ -88,7 +88,7 @@ class Subscriber:
         """Connect, and again whenever the connection is lost; only the first time must succeed at once."""
         delay = 0.0
         while True:
-            client = Client(self._connection, self._on_message, self._received)
+            client = CommandClient(self._connection, self._on_message, self._received)
             try:
                 await client.open()
                 self._was_connected = True
@@ -108,7 +108,7 @@ class Subscriber:
             warning(f"{problem}; trying again in {delay:.0f} s")
             await asyncio.sleep(delay)
 
-    async def _subscribe(self, client: Client) -> None:
+    async def _subscribe(self, client: CommandClient) -> None:
         wanted = self._wanted
         if wanted.unsubscribe:
             await client.ask_unsubscribe(list(wanted.unsubscribe))

@@ -26,7 +26,7 @@ _FORMS: Final = (
 
 
 @dataclass(frozen=True)
-class Target:
+class BrokerTarget:
     """A broker's address and the credentials for it."""
 
     scheme: Scheme
@@ -55,7 +55,7 @@ class Target:
         return f"{self.scheme}://{host}:{self.port}{self.path}"
 
 
-def parse_url(url: str) -> tuple[Target, str]:
+def parse_url(url: str) -> tuple[BrokerTarget, str]:
     """Take apart `mqtt://[user[:password]@]host[:port][/topic]`, `ws://...host[:port][/path]` or `unix:///path`.
 
     `mqtts://` (or tls://, ssl://) and `wss://` are the same over TLS.
@@ -74,12 +74,12 @@ def parse_url(url: str) -> tuple[Target, str]:
     if scheme == "unix":
         if not rest.startswith("/"):
             raise ValueError("the path of a Unix socket is absolute: unix:///run/vmq.sock")
-        return Target(scheme, "", 0, rest), ""
+        return BrokerTarget(scheme, "", 0, rest), ""
     authority, slash, tail = rest.partition("/")
     credentials, at, address = authority.rpartition("@")
     username, colon, password = credentials.partition(":")
     host, port = _address(address)
-    target = Target(
+    target = BrokerTarget(
         scheme,
         host,
         DEFAULT_PORTS[scheme] if port is None else port,

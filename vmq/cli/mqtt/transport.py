@@ -20,14 +20,14 @@ from amqtt.adapters import (
 )
 from websockets.asyncio.client import ClientConnection
 
-from vmq.cli.mqtt.target import Target
+from vmq.cli.mqtt.target import BrokerTarget
 from vmq.cli.mqtt.tls import explain
 
 CLOSE_TIMEOUT: Final = 5.0
 
 
 async def open_streams(
-    target: Target, context: ssl.SSLContext | None = None
+    target: BrokerTarget, context: ssl.SSLContext | None = None
 ) -> tuple[ReaderAdapter, WriterAdapter]:
     """Connect to a broker: by TCP, a Unix socket or WebSocket, over TLS if there is a context.
 
@@ -48,7 +48,7 @@ async def open_streams(
 
 
 async def _open_websocket(
-    target: Target, sock: socket.socket, context: ssl.SSLContext | None
+    target: BrokerTarget, sock: socket.socket, context: ssl.SSLContext | None
 ) -> ClientConnection:
     """A WebSocket on a connected socket; raises as `open_streams`."""
     alerts: list[ssl.SSLError] = []

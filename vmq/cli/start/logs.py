@@ -98,7 +98,7 @@ def _private(path: str, flags: int) -> int:
     return number
 
 
-class Log:
+class BrokerLog:
     """The log as it is set up: what may be done to it while the broker runs."""
 
     def __init__(
@@ -162,7 +162,7 @@ def configure(
     flood_limit: int = 0,
     worker: int = 0,
     audit_file: Path | None = None,
-) -> Log:
+) -> BrokerLog:
     """Send what loggers under "vmq" say, from `level` up, to stderr or a file; of libraries only warnings.
 
     Args:
@@ -184,7 +184,7 @@ def configure(
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     audit = _configured_audit(audit_file, worker)
-    log = Log(handler, flood_limit, worker, audit)
+    log = BrokerLog(handler, flood_limit, worker, audit)
     log.set_level(level)
     return log
 

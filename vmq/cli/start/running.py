@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from vmq.cli.start.logs import Log
+from vmq.cli.start.logs import BrokerLog
 from vmq.cli.start.service import Notifier
 from vmq.cli.terminal.console import CliError
 from vmq.runtime.audit import tell_of_reload
@@ -52,7 +52,7 @@ class Running:
     def __init__(
         self,
         broker: Managed,
-        log: Log,
+        log: BrokerLog,
         notifier: Notifier,
         load: Callable[[], "Config"],
         settled: Callable[[], Coroutine[Any, Any, None]] | None = None,

@@ -23,14 +23,14 @@ from vmq.version import __version__, is_compiled
 if TYPE_CHECKING:
     from vmq_hooks import Plugin
 
-    from vmq.cli.start.logs import Log
+    from vmq.cli.start.logs import BrokerLog
     from vmq.cli.start.running import Running
     from vmq.config.options import Config
 
 logger = logging.getLogger("vmq.cli")
 
 #: Runs until a signal comes: with a configuration, the log, and what reads the configuration anew.
-Serve = Callable[["Config", "Log", Callable[[], "Config"]], Coroutine[Any, Any, None]]
+Serve = Callable[["Config", "BrokerLog", Callable[[], "Config"]], Coroutine[Any, Any, None]]
 
 ListenOption = Annotated[
     list[str] | None,
@@ -188,7 +188,7 @@ def _several(config: "Config") -> "Serve | None":
     return None
 
 
-def open_log(config: "Config", worker: int = 0) -> "Log":
+def open_log(config: "Config", worker: int = 0) -> "BrokerLog":
     """Set up the log. Raises CliError when its file cannot be had."""
     from vmq.cli.start import logs
 
@@ -205,7 +205,7 @@ def open_log(config: "Config", worker: int = 0) -> "Log":
 
 async def _serve(
     config: "Config",
-    log: "Log",
+    log: "BrokerLog",
     load: Callable[[], "Config"],
     prepared: Mapping[str, tuple["Plugin", Any]] | None = None,
 ) -> None:

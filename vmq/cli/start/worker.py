@@ -45,14 +45,14 @@ async def _serve(sock: socket.socket) -> bool:
     """Run a broker until a signal or the end of the supervisor ends it; returns whether it could start."""
     from vmq.broker import Broker, StartError
     from vmq.config.options import ConfigError
-    from vmq.workers.control import Begin, Channel, Failed, Ready
+    from vmq.workers.control import BeginWorker, Channel, WorkerFailed, WorkerReady
 
     stopping = asyncio.Event()
     on_signal(stopping.set)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the supervisor reads the configuration
     channel = await Channel.over(sock)
     begin = await channel.receive()
-    if not isinstance(begin, Begin):
+    if not isinstance(begin, BeginWorker):
         return True  # the supervisor is gone
     live = begin.settings.live
     try:
@@ -60,7 +60,7 @@ async def _serve(sock: socket.socket) -> bool:
         settled = partial(settle, live.config, True)
         broker = Broker(live.base, admin=True, share=begin.share, before_clients=settled)
     except (CliError, ConfigError) as problem:
-        channel.send(Failed(str(problem)))
+        channel.send(WorkerFailed(str(problem)))
         await channel.close()
         return False
     broker.live = live
@@ -72,7 +72,7 @@ async def _serve(sock: socket.socket) -> bool:
         is_started = await unless(stopping, broker.start())
     except StartError as problem:
         hearing.cancel()  # the end of the channel is ours: the supervisor is still there
-        channel.send(Failed(str(problem)))
+        channel.send(WorkerFailed(str(problem)))
         await channel.close()
         return False
     started.set()
@@ -82,7 +82,7 @@ async def _serve(sock: socket.socket) -> bool:
     if not stopping.is_set():
         compiled = "yes" if is_compiled() else "no"
         logger.info("started version=%s compiled=%s", __version__, compiled)
-        channel.send(Ready())
+        channel.send(WorkerReady())
         tasks = [asyncio.create_task(running.keep_house()), asyncio.create_task(_live(channel))]
         await stopping.wait()
         for each in tasks:

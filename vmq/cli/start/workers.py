@@ -14,14 +14,14 @@ from vmq.cli.terminal.console import USAGE, CliError
 from vmq.version import __version__, is_compiled
 
 if TYPE_CHECKING:
-    from vmq.cli.start.logs import Log
+    from vmq.cli.start.logs import BrokerLog
     from vmq.config.options import Config
     from vmq.workers.supervisor import Supervisor
 
 logger = logging.getLogger("vmq.cli")
 
 
-async def serve_workers(config: "Config", log: "Log", load: Callable[[], "Config"]) -> None:
+async def serve_workers(config: "Config", log: "BrokerLog", load: Callable[[], "Config"]) -> None:
     """Run workers until a signal ends them."""
     from vmq.config.options import ConfigError
     from vmq.workers.plan import count_of

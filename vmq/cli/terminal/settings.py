@@ -10,7 +10,7 @@ import typer
 from vmq.cli.terminal.console import USAGE, CliError
 
 if TYPE_CHECKING:
-    from vmq.config.load import Loaded
+    from vmq.config.load import LoadedConfig
     from vmq.startup.preflight import Preflight
 
 ConfigOption = Annotated[
@@ -27,7 +27,7 @@ DataDirOption = Annotated[
 ]
 
 
-def preflight(loaded: "Loaded") -> "Preflight":
+def preflight(loaded: "LoadedConfig") -> "Preflight":
     """What a start of this configuration would find. Raises CliError (exit code 2) if it could not succeed."""
     from vmq.startup.preflight import Preflight
 
@@ -37,7 +37,7 @@ def preflight(loaded: "Loaded") -> "Preflight":
     return found
 
 
-def load(path: Path | None, overrides: Mapping[str, object] | None = None) -> "Loaded":
+def load(path: Path | None, overrides: Mapping[str, object] | None = None) -> "LoadedConfig":
     """The checked configuration. Raises CliError (exit code 2) with every problem of it, one a line."""
     from vmq.config import load as config_load
     from vmq.config.sources import ConfigError

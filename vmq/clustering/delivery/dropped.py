@@ -7,7 +7,7 @@ from vmq_hooks.types import DropReason, SubscriberId
 from vmq_hooks.types import Message as SeenMessage
 
 from vmq.clustering.messages.codec import AnyMessage
-from vmq.clustering.messages.publishes import Publish
+from vmq.clustering.messages.publishes import RemotePublish
 from vmq.core.context import Core
 
 # The reasons of on_message_drop.
@@ -31,12 +31,12 @@ class Dropped:
         if hook is None:
             return
         for each in messages:
-            if not isinstance(each, Publish):
+            if not isinstance(each, RemotePublish):
                 continue
             # The subscriber is the node: who of its clients misses the message only that one knows.
             subscriber = SubscriberId(client_id=peer, mountpoint=each.mountpoint)
             self._core.tell("on_message_drop", hook, subscriber, partial(_seen, each), reason)
 
 
-def _seen(message: Publish) -> SeenMessage:
+def _seen(message: RemotePublish) -> SeenMessage:
     return SeenMessage(message.topic.decode(), message.payload, message.qos, message.retain)

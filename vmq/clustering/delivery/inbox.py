@@ -6,7 +6,7 @@ sender.
 
 A confirmation costs a commit here and a frame that wakes the peer, together as much as the message itself. So what was
 handled without a trace in the store, as is what went to clean sessions, is confirmed once in a while for all that came.
-If this node dies before, it comes again, but those sessions died as well. A parcel says whether somebody waits for its
+If this node dies before, it comes again, but those sessions died as well. A batch says whether somebody waits for its
 confirmation, or it has messages of QoS 2.
 """
 
@@ -17,11 +17,11 @@ from collections.abc import Callable, Set
 from functools import partial
 from typing import Any, TypeVar
 
-from vmq.clustering.delivery.outbox_storage import Place, Taken, full_place_of
-from vmq.clustering.messages.base import Message
+from vmq.clustering.delivery.outbox_storage import Place, TakenPlaces, full_place_of
+from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.codec import VERSIONS, AnyMessage, WireError, decode, decode_parcel
 from vmq.core.context import Core
-from vmq.core.on_commit import Checkpoint
+from vmq.core.on_commit import OnCommit
 from vmq_cluster.effects import Arrived
 from vmq_cluster.node import ClusterNode
 
@@ -33,10 +33,10 @@ log = logging.getLogger("vmq.cluster")
 LATE = 0.02
 LATE_BYTES = 512 * 1024
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=NodeMessage)
 
 
-class Arrivals:
+class Inbox:
     """What a node takes from its peers. The node is given before its start.
 
     Args:
@@ -55,26 +55,26 @@ class Arrivals:
         self._node = node
         self._name = name
         self._tell_store = tell_store
-        self._handlers: dict[type[Message], Callable[[str, Any], None]] = {}
-        self._for_streams: set[type[Message]] = set()
+        self._handlers: dict[type[NodeMessage], Callable[[str, Any], None]] = {}
+        self._for_streams: set[type[NodeMessage]] = set()
         self._is_open = False
         #: What came while the store could take nothing, in order.
         self._untaken: deque[Arrived] = deque()
         #: Peers of which it is known that they say more than this broker understands.
         self._newer: set[str] = set()
-        self._taken = Taken(store)
+        self._taken = TakenPlaces(store)
         #: What is to be confirmed late, the last of each peer, and the bytes of all.
         self._late: dict[str, tuple[Arrived, Place | None]] = {}
         self._late_bytes = 0
         self._is_late_due = False
         #: Confirms to peers what the store and the streams have. Nothing else waits with it, as it may wait for long.
-        self.confirming = Checkpoint(core.outbox, store, self._go_on)
+        self.confirming = OnCommit(core.outbox, store, self._go_on)
         #: Nothing more is taken from peers: this broker ends, and what comes is for its next life.
         self.is_closed = False
         node.on(Arrived, self._on_arrived)
 
     def on(self, kind: type[M], handle: Callable[[str, M], None], *, for_streams: bool) -> None:
-        """Gives a kind of message its handler; see `vmq.clustering.delivery.outboxes.Lanes.on`."""
+        """Gives a kind of message its handler; see `vmq.clustering.delivery.outboxes.Outboxes.on`."""
         assert kind not in self._handlers, f"{kind.__name__} has a handler"
         self._handlers[kind] = handle
         if for_streams:
@@ -103,7 +103,7 @@ class Arrivals:
         await is_safe.wait()
 
     def last_taken(self, origin: str, store: int) -> tuple[int, int]:
-        """The life and number of the last parcel that was taken of a store of another node."""
+        """The life and number of the last batch that was taken of a store of another node."""
         return self._taken.last(origin, store)
 
     def keep(self, peers: Set[str]) -> None:
@@ -132,7 +132,7 @@ class Arrivals:
                     return
 
     def _take(self, effect: Arrived) -> None:
-        """Handles parcels, as far as the store has room for what becomes of them."""
+        """Handles batches, as far as the store has room for what becomes of them."""
         peer = effect.peer
         faults = []
         taken, place = self._taken, None

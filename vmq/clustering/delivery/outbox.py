@@ -1,6 +1,6 @@
-"""One lane: what waits for one peer, in the store, and a window of it in memory.
+"""One outbox: what waits for one peer, in the store, and a window of it in memory.
 
-Messages gather in a parcel for as long as a commit does. A parcel is one record of the store, one payload of the
+Messages gather in a batch for as long as a commit does. A batch is one record of the store, one payload of the
 channel, and is handled as one. What does not fit into the window is in the store only, and loaded when there is room.
 
     add ... add      seal       safe       take      confirm      tidy
@@ -12,27 +12,27 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from vmq.clustering.delivery.outbox_storage import parcel_key, prefix_of, put_total, stored_parcels
-from vmq.clustering.messages.base import Message
+from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.codec import HEAD, close, count_of, encode_into
 from vmq.core.output import Output, Wait
 from vmq.store.store import Store
 from vmq_cluster.messages import MAX_PAYLOAD
 
-#: What a parcel has behind its messages once it is addressed.
+#: What a batch has behind its messages once it is addressed.
 _TRAILER: Final = 10
 
 # Not final, for tests set them lower: a compiled module has constants in its code.
-#: A parcel is closed when it has so many bytes, but for one message that is longer.
+#: A batch is closed when it has so many bytes, but for one message that is longer.
 PARCEL = 256 * 1024
 
-#: Bytes that are in memory at most, but for one parcel; the backlog is loaded when half of it is free.
+#: Bytes that are in memory at most, but for one batch; the backlog is loaded when half of it is free.
 WINDOW = 4 * 1024 * 1024
 
 Done = Callable[[bool], None]
 
 
-class Entry:
-    """A parcel that a peer has not confirmed."""
+class OutboxEntry:
+    """A batch that a peer has not confirmed."""
 
     __slots__ = ("key", "payload")
 
@@ -41,13 +41,13 @@ class Entry:
         self.payload = payload
 
 
-class Lane:
+class PeerOutbox:
     """What waits for one peer.
 
     Args:
-        peer: whose lane it is.
+        peer: whose outbox it is.
         store: this broker's.
-        next_place: the place of one more parcel, above all before it.
+        next_place: the place of one more batch, above all before it.
     """
 
     def __init__(
@@ -67,17 +67,17 @@ class Lane:
         self.size = 0
         #: Since it was last written to the store, this has changed.
         self.is_changed = False
-        #: The parcel that gathers, if it has messages.
+        #: The batch that gathers, if it has messages.
         self._parcel = bytearray(HEAD)
         self._count = 0
         self._place = (0, 0, 0)
-        #: What the keys of all parcels begin with, and the key of what they are in total.
+        #: What the keys of all batches begin with, and the key of what they are in total.
         self._prefix = prefix_of(peer)
-        #: The parcel's key, or the last one's.
+        #: The batch's key, or the last one's.
         self.key = self._prefix
         #: In memory, sent to the channel or not yet, and their bytes.
-        self._sent: deque[Entry] = deque()
-        self._fresh: deque[Entry] = deque()
+        self._sent: deque[OutboxEntry] = deque()
+        self._fresh: deque[OutboxEntry] = deque()
         self._held = 0
         #: Records of what is confirmed, which the next commit may as well delete, and the last there was.
         self._gone: list[bytes] = []
@@ -87,7 +87,7 @@ class Lane:
         #: Who is told how it ends, and whose acknowledgements wait, each for all up to a key.
         self._dones: deque[tuple[bytes, Done]] = deque()
         self._waits: deque[tuple[bytes, Wait]] = deque()
-        #: The last parcel that the peer is to confirm without delay.
+        #: The last batch that the peer is to confirm without delay.
         self._hurries = b""
         #: Connections that do not read until there is room.
         self._paused: list[Output] = []
@@ -100,10 +100,10 @@ class Lane:
 
     # --- gathering
 
-    def add(self, message: Message, room: int) -> int:
-        """Puts a message into the parcel; returns its bytes, negative where so many more do not fit into the room.
+    def add(self, message: NodeMessage, room: int) -> int:
+        """Puts a message into the batch; returns its bytes, negative where so many more do not fit into the room.
 
-        One message alone may be as long as a channel allows. With another `key` than before it is a new parcel, which
+        One message alone may be as long as a channel allows. With another `key` than before it is a new batch, which
         the caller has to `seal` before the next commit.
         """
         parcel = self._parcel
@@ -137,7 +137,7 @@ class Lane:
         return bool(self._count or self._sent or self._fresh or self._has_backlog())
 
     def seal(self) -> None:
-        """Closes the parcel that gathers; to be called before it could be committed."""
+        """Closes the batch that gathers; to be called before it could be committed."""
         if not self._count:
             return
         payload = close(self._parcel, self._place, self._count)
@@ -146,7 +146,7 @@ class Lane:
         self._store.put(self.key, payload)
         held = self._held + len(payload)
         if not self._has_backlog() and (held <= WINDOW or not self._held):
-            self._fresh.append(Entry(self.key, payload))
+            self._fresh.append(OutboxEntry(self.key, payload))
             self._held = held
             self._loaded = self.key
         self._stored = self.key
@@ -167,7 +167,7 @@ class Lane:
         """Everything up to this key can be read from the disk."""
         self._written = key
 
-    def take(self) -> Iterator[Entry]:
+    def take(self) -> Iterator[OutboxEntry]:
         """What may be sent now, in order.
 
         Raises:
@@ -191,7 +191,7 @@ class Lane:
         if self._loaded >= last:
             return False
         for key, payload in stored_parcels(self._store, self._loaded, last):
-            self._fresh.append(Entry(key, payload))
+            self._fresh.append(OutboxEntry(key, payload))
             self._held += len(payload)
             self._loaded = key
             if self._held >= WINDOW:
@@ -199,7 +199,7 @@ class Lane:
         self._loaded = last
         return bool(self._fresh)
 
-    def confirm(self, entry: Entry) -> None:
+    def confirm(self, entry: OutboxEntry) -> None:
         """The peer has handled this one, which is the first of those that were sent."""
         if not self._sent or self._sent[0] is not entry:
             return  # the peer was no member meanwhile
@@ -215,7 +215,7 @@ class Lane:
             self.cut(at, raw, b"")
         self._tell(key)
 
-    def _forget(self, entry: Entry) -> None:
+    def _forget(self, entry: OutboxEntry) -> None:
         self._held -= len(entry.payload)
         self._gone.append(entry.key)
         self._confirmed = entry.key
@@ -248,8 +248,8 @@ class Lane:
         """The peer is to confirm the message that was added last without delay."""
         self._hurries = self.key
 
-    def hurries(self, entry: Entry) -> bool:
-        """Whether a parcel is to be confirmed without delay. Who begins to wait when it is under way, waits longer."""
+    def hurries(self, entry: OutboxEntry) -> bool:
+        """Whether a batch is to be confirmed without delay. Who begins to wait when it is under way, waits longer."""
         return entry.key <= self._hurries
 
     def on_done(self, done: Done) -> None:
@@ -282,7 +282,7 @@ class Lane:
 
     @property
     def awaited(self) -> bytes:
-        """The key of the first parcel that somebody waits for; b"" if nobody does."""
+        """The key of the first batch that somebody waits for; b"" if nobody does."""
         return self._waits[0][0] if self._waits else b""
 
     def settle_up_to(self, key: bytes) -> None:
@@ -336,10 +336,10 @@ class Lane:
         self.rewind()
 
     def stored(self, behind: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """The parcels behind a key and up to another, which are on the disk."""
+        """The batches behind a key and up to another, which are on the disk."""
         return stored_parcels(self._store, max(behind, self._confirmed), end)
 
     def cut(self, key: bytes, before: bytes, after: bytes) -> None:
-        """A parcel becomes shorter, or is gone; it is not in memory."""
+        """A batch becomes shorter, or is gone; it is not in memory."""
         self._store.delete(key) if not after else self._store.put(key, after)
         self._count_out(count_of(before) - count_of(after), len(before) - len(after))

@@ -1,4 +1,4 @@
-"""What lanes keep in the store: messages that other nodes have not confirmed, and how far this node came with theirs.
+"""What outboxes keep in the store: messages that other nodes have not confirmed, and how far this node came with theirs.
 
 Keys are told in `vmq.store.store`. Places rise over all lives of a broker: a life is the time of its start in
 milliseconds, or one more than the last. A store that is made anew cannot know the last, so stores are told apart as
@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from vmq.clustering.messages.codec import Parcel, count_of
+from vmq.clustering.messages.codec import MessageBatch, count_of
 from vmq.store.lines import check_end, scan
 from vmq.store.store import Store, StoreError
 
@@ -47,22 +47,22 @@ def begin_life(store: Store, wall: int, choose: Callable[[int], int]) -> tuple[i
 
 
 def prefix_of(peer: str) -> bytes:
-    """What the keys of all parcels to a peer begin with, and the whole key of what they are in total."""
+    """What the keys of all batches to a peer begin with, and the whole key of what they are in total."""
     return OUTGOING + peer.encode() + _NAME_END
 
 
 def outgoing_key(peer: str, life: int, number: int) -> bytes:
-    """The key of a parcel to a peer: those of one peer sort by their places."""
+    """The key of a batch to a peer: those of one peer sort by their places."""
     return parcel_key(prefix_of(peer), life, number)
 
 
 def parcel_key(prefix: bytes, life: int, number: int) -> bytes:
-    """The same behind what the keys of all parcels to that peer begin with."""
+    """The same behind what the keys of all batches to that peer begin with."""
     return prefix + life.to_bytes(8, "big") + number.to_bytes(8, "big")
 
 
 def place_of(key: bytes) -> tuple[int, int]:
-    """The life and the number in a parcel's key."""
+    """The life and the number in a batch's key."""
     return _number(key[-_PLACE:-8]), _number(key[-8:])
 
 
@@ -115,7 +115,7 @@ def _count(store: Store, prefix: bytes, last: bytes) -> tuple[int, int]:
 
 
 def stored_parcels(store: Store, after: bytes, last: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The parcels of one peer behind one key and up to another, as the commits under way leave those on the disk.
+    """The batches of one peer behind one key and up to another, as the commits under way leave those on the disk.
 
     What is deleted by now, or shorter, must not be seen as it was: it would be sent once more.
 
@@ -131,7 +131,7 @@ def stored_parcels(store: Store, after: bytes, last: bytes) -> Iterator[tuple[by
         if latest is not None:
             yield key, latest
         if key == last:
-            return  # before LevelDB looks for the next one, behind all that was deleted of other lanes
+            return  # before LevelDB looks for the next one, behind all that was deleted of other outboxes
     check_end(store.db, seen)
 
 
@@ -164,15 +164,15 @@ Place = tuple[int, int, int]
 _NOWHERE: Final = (0, 0, 0)
 
 
-def full_place_of(parcel: Parcel) -> Place:
-    """A parcel's origin's store, its life, and its number."""
+def full_place_of(parcel: MessageBatch) -> Place:
+    """A batch's origin's store, its life, and its number."""
     return parcel.store, parcel.life, parcel.number
 
 
-class Taken:
+class TakenPlaces:
     """How far this node has come with the places of each origin.
 
-    What parcels have for the streams is written apart from the store, and may be lost by a crash after which the store
+    What batches have for the streams is written apart from the store, and may be lost by a crash after which the store
     says that it was taken. So the store says as well how far the streams have it; what is between the two they are
     given again.
     """
@@ -204,8 +204,8 @@ class Taken:
                 self._streamed[origin] = streamed = _place_in(value[48:])
                 self._lacking[origin] = streamed, place
 
-    def is_new(self, origin: str, parcel: Parcel) -> bool:
-        """Takes a parcel, in the order of the channel; returns whether it was not here before.
+    def is_new(self, origin: str, parcel: MessageBatch) -> bool:
+        """Takes a batch, in the order of the channel; returns whether it was not here before.
 
         Places may be left out: what was dropped at the origin never comes. From another store than before everything
         is new: the origin lost the old one, and with it whatever that still had to send.
@@ -221,15 +221,15 @@ class Taken:
         return True
 
     def last(self, origin: str, store: int) -> tuple[int, int]:
-        """The place of the last parcel that came from a store of an origin; (0, 0) if that is not known."""
+        """The place of the last batch that came from a store of an origin; (0, 0) if that is not known."""
         for places in (self._places, self._before):
             place = places.get(origin)
             if place is not None and place[0] == store:
                 return place[1:]
         return (0, 0)
 
-    def is_lacking(self, origin: str, parcel: Parcel) -> bool:
-        """Whether the streams may lack what a parcel has for them that is not new; it is given to them then."""
+    def is_lacking(self, origin: str, parcel: MessageBatch) -> bool:
+        """Whether the streams may lack what a batch has for them that is not new; it is given to them then."""
         lacking = self._lacking.get(origin)
         place = full_place_of(parcel)
         if lacking is None or lacking[0][0] != place[0] or not lacking[0] < place <= lacking[1]:

@@ -1,12 +1,12 @@
-"""Lanes: messages to another node, each handled there once and in order, whatever dies in between.
+"""Outboxes: messages to another node, each handled there once and in order, whatever dies in between.
 
 A message goes into this broker's store first, and leaves when that has committed it. The peer handles it once, by its
 place (`vmq.clustering.delivery.outbox_storage`), and says so when its own store has committed what the handler wrote
 and the place with it. Then the message is deleted here. What either side had not committed when it died comes again,
 and is not handled again if it had been.
 
-    lanes.on(Publish, lambda peer, publish: ...)
-    lanes.send("b", publish, done=lambda arrived: ...)
+    outboxes.on(Publish, lambda peer, publish: ...)
+    outboxes.send("b", publish, done=lambda arrived: ...)
 
 **Bounds.** What waits for one peer is limited in bytes, of which a window is in memory
 (`vmq.clustering.delivery.outbox`). What does not fit is dropped, counted, and told to plugins; or publishers read no
@@ -14,7 +14,7 @@ more until there is room, as they do for a full queue, if the peer is up and the
 
 **Lost disks.** What waits is for one store of the peer. A peer with another one has lost that and everything in it; and
 of one that is no member any more nobody knows whether it has not. Then `vmq.clustering.hinted_handoff.redirect` looks
-through what waits, while the lane takes messages and sends none.
+through what waits, while the outbox takes messages and sends none.
 """
 
 import asyncio
@@ -27,17 +27,17 @@ from typing import Final, Protocol
 from mypy_extensions import mypyc_attr
 
 from vmq.clustering.delivery.dropped import BUFFER_FULL, Dropped
-from vmq.clustering.delivery.inbox import Arrivals, M
-from vmq.clustering.delivery.outbox import Done, Lane
+from vmq.clustering.delivery.inbox import Inbox, M
+from vmq.clustering.delivery.outbox import Done, PeerOutbox
 from vmq.clustering.delivery.outbox_storage import LIFE, begin_life, outgoing_key, stored_lanes
-from vmq.clustering.delivery.peers import Known, forget_known, put_known, stored_known
+from vmq.clustering.delivery.peers import KnownPeer, forget_known, put_known, stored_known
 from vmq.clustering.messages.codec import AnyMessage, address, encode
 from vmq.clustering.messages.farewell import Farewell
-from vmq.clustering.messages.publishes import QOS, Publish
+from vmq.clustering.messages.publishes import QOS, RemotePublish
 from vmq.clustering.messages.store_id import StoreName
 from vmq.clustering.messages.streams import Append
 from vmq.core.context import Core
-from vmq.core.on_commit import Checkpoint
+from vmq.core.on_commit import OnCommit
 from vmq.core.output import Output, Wait
 from vmq.core.queue import LONGEST_PAUSE
 from vmq_cluster.clocks import NodeClock
@@ -58,7 +58,7 @@ _LOOK: Final = 0.02
 READ_AGAIN: Final = 1.0
 
 
-class StandIn(Protocol):
+class HintedHandoffPort(Protocol):
     """Who has others keep what waits for peers that are down; see `vmq.clustering.hinted_handoff.hints_out`."""
 
     def keeps(self, peer: str) -> bool:
@@ -72,8 +72,8 @@ class StandIn(Protocol):
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # those of tests
-class Lanes:
-    """The lanes from and to this node. The node is given before its start, and tells of its members."""
+class Outboxes:
+    """The outboxes from and to this node. The node is given before its start, and tells of its members."""
 
     def __init__(
         self, core: Core, node: ClusterNode, buffer_bytes: int, ack_remote: bool = False
@@ -95,20 +95,21 @@ class Lanes:
         self._node = node
         self._buffer_bytes = buffer_bytes
         self._ack_remote = ack_remote
-        self._lanes: dict[str, Lane] = {}
+        self._outboxes: dict[str, PeerOutbox] = {}
         #: Those with something that the next commit has to have whole.
-        self._changed: set[Lane] = set()
+        self._changed: set[PeerOutbox] = set()
         self._is_tidy_due = False
         self._up: set[str] = set()
         #: What is known of the peers' stores.
-        self._known: dict[str, Known] = dict(stored_known(store))
-        #: Peers whose lanes are looked through; those of them that are no members; those with another store, its name.
+        self._known: dict[str, KnownPeer] = dict(stored_known(store))
+        #: Peers whose outboxes are looked through; those of them that are no members; those with another store, its
+        #: name.
         self.searched: set[str] = set()
         self.lost: set[str] = set()
         self.renewed: dict[str, StoreName] = {}
-        #: Of those that went in order the last parcel from before that.
+        #: Of those that went in order the last batch from before that.
         self.left: dict[str, bytes] = {}
-        #: Of those that were lost, and are members again, the last parcel that is for others.
+        #: Of those that were lost, and are members again, the last batch that is for others.
         self.returned: dict[str, bytes] = {}
         #: Told of each that is added to `searched`.
         self.on_searched: Callable[[str], None] = lambda peer: None
@@ -120,19 +121,19 @@ class Lanes:
         if self.is_new:
             # By their numbers others tell this node's sessions apart, also from those of a store that it lost.
             store.next_session = max(store.next_session, self._life << 20)
-        #: The last parcel's number: one for all lanes, so that a peer that comes back sees it rise, too.
+        #: The last batch's number: one for all outboxes, so that a peer that comes back sees it rise, too.
         self._number = 0
         #: What has to wait for the store, the streams' and the replicas' gates included; and for the disk.
-        self._safe = Checkpoint(core.outbox, store)
-        self._disk = Checkpoint(core.outbox, store, on_disk=True)
-        self.arrivals = Arrivals(core, node, self._name, self._tell_store)
+        self._safe = OnCommit(core.outbox, store)
+        self._disk = OnCommit(core.outbox, store, on_disk=True)
+        self.arrivals = Inbox(core, node, self._name, self._tell_store)
         #: Has others keep what waits for peers that are down, if anybody does.
-        self.stand_in: StandIn | None = None
+        self.stand_in: HintedHandoffPort | None = None
         self.dropped = Dropped(core)
         for peer, last, messages, size in stored_lanes(store):
-            self._lane(peer).restore(last, messages, size)
+            self._outbox(peer).restore(last, messages, size)
         for peer, known in self._known.items():
-            self._lane(peer).target = known.name
+            self._outbox(peer).target = known.name
         if ack_remote:
             core.wait_for_nodes = self.wait_for_all
         node.hold()
@@ -168,14 +169,14 @@ class Lanes:
         before this returns if there is no room, later if the peer is no member any more. It is not called any more
         after this broker has died: the message survives, its sender does not.
         """
-        lane = self._lanes.get(peer)
+        outbox = self._outboxes.get(peer)
         size = 0
-        if lane is not None and lane.takes:
-            before = lane.key
-            size = lane.add(message, self._buffer_bytes)
-            if lane.key is not before:
-                self._begin(lane)
-        if lane is None or size <= 0:
+        if outbox is not None and outbox.takes:
+            before = outbox.key
+            size = outbox.add(message, self._buffer_bytes)
+            if outbox.key is not before:
+                self._begin(outbox)
+        if outbox is None or size <= 0:
             if size:
                 self.dropped.add(peer, [message], -size, BUFFER_FULL)
             else:
@@ -184,7 +185,7 @@ class Lanes:
                 done(False)
             return False
         if done is not None:
-            lane.on_done(done)
+            outbox.on_done(done)
         return True
 
     def move(self, peer: str, message: AnyMessage, wait: Wait | None = None) -> bool:
@@ -192,19 +193,19 @@ class Lanes:
 
         Acknowledgements that still `wait` do so until the peer has it, too, if the options say so and it is up.
         """
-        lane = self._lanes.get(peer)
-        if lane is None or not lane.takes:
+        outbox = self._outboxes.get(peer)
+        if outbox is None or not outbox.takes:
             return False
-        before = lane.key
-        if lane.add(message, sys.maxsize) <= 0:
+        before = outbox.key
+        if outbox.add(message, sys.maxsize) <= 0:
             return False
-        if lane.key is not before:
-            self._begin(lane)
+        if outbox.key is not before:
+            self._begin(outbox)
         if wait is not None and self._ack_remote and peer in self._up:
-            lane.add_to(wait)
+            outbox.add_to(wait)
         return True
 
-    def forward(self, peer: str, message: Publish | Append, keeps: bool = False) -> bool:
+    def forward(self, peer: str, message: RemotePublish | Append, keeps: bool = False) -> bool:
         """Sends what the client published whose packets are handled now.
 
         By the options, or where sessions there that have copies are to keep it, its acknowledgements wait until the
@@ -214,19 +215,19 @@ class Lanes:
         taken = self.send(peer, message)
         core = self._core
         publisher = core.publisher
-        lane = self._lanes.get(peer)
-        if lane is not None and message.flags & QOS == 2:
-            lane.hurry()  # lest a crash there has it come twice to clients whose sessions it ended
-        if publisher is None or lane is None:
+        outbox = self._outboxes.get(peer)
+        if outbox is not None and message.flags & QOS == 2:
+            outbox.hurry()  # lest a crash there has it come twice to clients whose sessions it ended
+        if publisher is None or outbox is None:
             return taken
         stand_in = self.stand_in
         if taken and (self._ack_remote or (keeps and stand_in is not None)) and self._waits(peer):
-            lane.wait(publisher)
+            outbox.wait(publisher)
         if peer not in self._up:
             return taken
-        if core.options.pause_publisher and lane.size > self._buffer_bytes // 2:
-            if lane.pause(publisher) and core.call_later is not None:
-                core.call_later(LONGEST_PAUSE, lane.resume)
+        if core.options.pause_publisher and outbox.size > self._buffer_bytes // 2:
+            if outbox.pause(publisher) and core.call_later is not None:
+                core.call_later(LONGEST_PAUSE, outbox.resume)
         return taken
 
     async def say_farewell(self) -> None:
@@ -245,7 +246,7 @@ class Lanes:
 
     async def sent_all(self) -> None:
         """Returns when all peers that are up have confirmed what waits for them."""
-        while any(self.has_any(peer) for peer in self._up):  # noqa: ASYNC110 - none of the lanes tells
+        while any(self.has_any(peer) for peer in self._up):  # noqa: ASYNC110 - none of the outboxes tells
             await asyncio.sleep(_LOOK)
 
     def flush(self) -> None:
@@ -254,25 +255,25 @@ class Lanes:
 
     def has_room(self, peer: str, size: int) -> bool:
         """Whether a message of about so many bytes is taken, if it is the next one."""
-        lane = self._lanes.get(peer)
-        if lane is None or not lane.takes:
+        outbox = self._outboxes.get(peer)
+        if outbox is None or not outbox.takes:
             return False
-        return lane.size + size <= self._buffer_bytes or not lane.has_any()
+        return outbox.size + size <= self._buffer_bytes or not outbox.has_any()
 
     def has_any(self, peer: str) -> bool:
         """Whether anything waits for a peer."""
-        lane = self._lanes.get(peer)
-        return lane is not None and lane.has_any()
+        outbox = self._outboxes.get(peer)
+        return outbox is not None and outbox.has_any()
 
-    def close(self, peer: str) -> Lane | None:
+    def close(self, peer: str) -> PeerOutbox | None:
         """Sends a peer nothing more: this node leaves, and somebody looks through what waits. None: nothing does."""
-        lane = self._lanes.get(peer)
-        if lane is not None:
-            lane.seal()
-            lane.settle()
-            lane.rewind()
-            lane.takes = False
-        return lane
+        outbox = self._outboxes.get(peer)
+        if outbox is not None:
+            outbox.seal()
+            outbox.settle()
+            outbox.rewind()
+            outbox.takes = False
+        return outbox
 
     def send_quick(self, peer: str, message: AnyMessage) -> bool:
         """Sends a message at most once; returns whether the peer is up and there was room."""
@@ -283,25 +284,25 @@ class Lanes:
 
     def is_filling(self, peer: str) -> bool:
         """Whether so much waits for a peer that what can wait elsewhere should."""
-        lane = self._lanes.get(peer)
-        return lane is not None and lane.size > self._buffer_bytes // 4
+        outbox = self._outboxes.get(peer)
+        return outbox is not None and outbox.size > self._buffer_bytes // 4
 
     def waiting(self) -> tuple[int, int]:
         """How many messages wait for peers or for their confirmations, and their bytes."""
-        lanes = self._lanes.values()
-        return sum(lane.messages for lane in lanes), sum(lane.size for lane in lanes)
+        outboxes = self._outboxes.values()
+        return sum(outbox.messages for outbox in outboxes), sum(outbox.size for outbox in outboxes)
 
     def waiting_for(self, peer: str) -> tuple[int, int]:
         """The same of one peer."""
-        lane = self._lanes.get(peer)
-        return (0, 0) if lane is None else (lane.messages, lane.size)
+        outbox = self._outboxes.get(peer)
+        return (0, 0) if outbox is None else (outbox.messages, outbox.size)
 
     def before_commit(self) -> None:
         """Puts everything into the commit that belongs to it; to be called before each."""
-        for lane in self._changed:
-            lane.tidy()
-            lane.seal()
-            lane.save_total()
+        for outbox in self._changed:
+            outbox.tidy()
+            outbox.seal()
+            outbox.save_total()
         self._changed.clear()
 
     @property
@@ -314,9 +315,9 @@ class Lanes:
         """The name of this broker's store."""
         return self._name
 
-    def find_lane(self, peer: str) -> Lane | None:
+    def find_lane(self, peer: str) -> PeerOutbox | None:
         """What waits for a peer."""
-        return self._lanes.get(peer)
+        return self._outboxes.get(peer)
 
     @property
     def up(self) -> Set[str]:
@@ -325,78 +326,78 @@ class Lanes:
 
     # --- sending
 
-    def _lane(self, peer: str) -> Lane:
-        lane = self._lanes.get(peer)
-        if lane is None:
-            self._lanes[peer] = lane = Lane(peer, self._store, self._next_place)
-        return lane
+    def _outbox(self, peer: str) -> PeerOutbox:
+        outbox = self._outboxes.get(peer)
+        if outbox is None:
+            self._outboxes[peer] = outbox = PeerOutbox(peer, self._store, self._next_place)
+        return outbox
 
     def _next_place(self) -> tuple[int, int, int]:
         self._number += 1
         return self._name, self._life, self._number
 
-    def _begin(self, lane: Lane) -> None:
-        """A lane has a new parcel: it goes into this commit, and then to the peer.
+    def _begin(self, outbox: PeerOutbox) -> None:
+        """A outbox has a new batch: it goes into this commit, and then to the peer.
 
         Not before: a peer must not have what this broker, started again, would take anew from its publisher.
         """
-        key = lane.key
-        self._changed.add(lane)
+        key = outbox.key
+        self._changed.add(outbox)
         if self._store.acknowledge_early:
-            self._safe.after(partial(self._on_safe, lane, key))
-            self._disk.after(partial(self._on_written, lane, key))
+            self._safe.after(partial(self._on_safe, outbox, key))
+            self._disk.after(partial(self._on_written, outbox, key))
         else:  # what is safe is written
-            self._safe.after(partial(self._on_written, lane, key))
+            self._safe.after(partial(self._on_written, outbox, key))
 
-    def _on_safe(self, lane: Lane, key: bytes) -> None:
-        lane.seal()  # where nobody waits for commits
-        lane.safe(key)
-        self._hand_over(lane)
+    def _on_safe(self, outbox: PeerOutbox, key: bytes) -> None:
+        outbox.seal()  # where nobody waits for commits
+        outbox.safe(key)
+        self._hand_over(outbox)
 
-    def _on_written(self, lane: Lane, key: bytes) -> None:
+    def _on_written(self, outbox: PeerOutbox, key: bytes) -> None:
         if not self._store.acknowledge_early:
-            lane.safe(key)
-        lane.written(key)
-        self._hand_over(lane)
-        if self.stand_in is not None and lane.peer not in self._up:
-            self.stand_in.more(lane.peer)
+            outbox.safe(key)
+        outbox.written(key)
+        self._hand_over(outbox)
+        if self.stand_in is not None and outbox.peer not in self._up:
+            self.stand_in.more(outbox.peer)
 
-    def _hand_over(self, lane: Lane) -> None:
+    def _hand_over(self, outbox: PeerOutbox) -> None:
         """What this store has may go."""
-        if not lane.is_open:
+        if not outbox.is_open:
             return
         if not self._node.is_running:
-            lane.settle()  # the node failed, and nobody tells of its peers any more
+            outbox.settle()  # the node failed, and nobody tells of its peers any more
             return
         try:
-            for entry in lane.take():
-                parcel = address(entry.payload, lane.target, lane.hurries(entry))
-                self._node.send(lane.peer, parcel, entry)
+            for entry in outbox.take():
+                parcel = address(entry.payload, outbox.target, outbox.hurries(entry))
+                self._node.send(outbox.peer, parcel, entry)
         except ClusterError:
             return  # it is no member any more, which `_on_members` is about to hear
         except Exception:
-            log.exception("cannot read what waits for %s; it is tried again", lane.peer)
+            log.exception("cannot read what waits for %s; it is tried again", outbox.peer)
             if self._core.call_later is not None:
-                self._core.call_later(READ_AGAIN, partial(self._hand_over, lane))
+                self._core.call_later(READ_AGAIN, partial(self._hand_over, outbox))
 
     def _on_acknowledged(self, effect: Acknowledged) -> None:
-        lane = self._lanes.get(effect.peer)
-        if lane is None:
+        outbox = self._outboxes.get(effect.peer)
+        if outbox is None:
             return
         for entry in effect.tickets:
-            lane.confirm(entry)
-        self._changed.add(lane)
+            outbox.confirm(entry)
+        self._changed.add(outbox)
         self._tidy_soon()
-        if lane.size <= self._buffer_bytes // 4:
-            lane.resume()
-        self._hand_over(lane)
+        if outbox.size <= self._buffer_bytes // 4:
+            outbox.resume()
+        self._hand_over(outbox)
         self._core.outbox.flush()
 
     def _on_farewell(self, peer: str, message: Farewell) -> None:
-        lane = self._lanes.get(peer)
-        if lane is not None and message.store == self._name:
-            lane.confirm_up_to(outgoing_key(peer, message.life, message.number))
-            self._changed.add(lane)
+        outbox = self._outboxes.get(peer)
+        if outbox is not None and message.store == self._name:
+            outbox.confirm_up_to(outgoing_key(peer, message.life, message.number))
+            self._changed.add(outbox)
             self._tidy_soon()
 
     def _tidy_soon(self) -> None:
@@ -411,14 +412,14 @@ class Lanes:
     def tidy(self) -> None:
         """Deletes what peers have confirmed."""
         self._is_tidy_due = False
-        for lane in self._changed:
-            lane.tidy()
+        for outbox in self._changed:
+            outbox.tidy()
 
     def wait_for_all(self, output: Output) -> None:
         """Has the answers of an output's pass wait until peers, or stand-ins, have all that waits for them."""
-        for peer, lane in self._lanes.items():
-            if lane.has_any() and self._waits(peer):
-                lane.wait(output)
+        for peer, outbox in self._outboxes.items():
+            if outbox.has_any() and self._waits(peer):
+                outbox.wait(output)
 
     def _waits(self, peer: str) -> bool:
         """Whether somebody will say that he has what waits for a peer."""
@@ -430,48 +431,48 @@ class Lanes:
         others = set(effect.members) - {self._node.name}
         belongs = self._node.machine.membership.belongs
         self.arrivals.keep(others)
-        for peer in sorted(self._lanes.keys() - others - self.lost):
-            lane = self._lanes[peer]
+        for peer in sorted(self._outboxes.keys() - others - self.lost):
+            outbox = self._outboxes[peer]
             self._up.discard(peer)
             if belongs:
-                self._lose(lane)
+                self._lose(outbox)
             else:  # this node is the one that is out: when it is back, what waits goes on
-                lane.settle()
-                lane.rewind()
-                lane.takes = False
+                outbox.settle()
+                outbox.rewind()
+                outbox.takes = False
         for peer in sorted(others):
-            lane = self._lane(peer)
+            outbox = self._outbox(peer)
             if peer in self.lost:
                 self.lost.discard(peer)
-                lane.seal()
-                self.returned[peer] = lane.key
-            if not lane.takes or not lane.is_open:
-                lane.takes = True
-                self._maybe_open(lane)
+                outbox.seal()
+                self.returned[peer] = outbox.key
+            if not outbox.takes or not outbox.is_open:
+                outbox.takes = True
+                self._maybe_open(outbox)
         self._core.outbox.flush()
 
-    def _maybe_open(self, lane: Lane) -> None:
-        if lane.peer not in self.searched and lane.peer not in self.lost:
-            lane.is_open = True
-            self._hand_over(lane)
+    def _maybe_open(self, outbox: PeerOutbox) -> None:
+        if outbox.peer not in self.searched and outbox.peer not in self.lost:
+            outbox.is_open = True
+            self._hand_over(outbox)
 
-    def _lose(self, lane: Lane) -> None:
+    def _lose(self, outbox: PeerOutbox) -> None:
         """A peer is no member any more: what waits for it goes to others, as what comes until they are known."""
-        self.lost.add(lane.peer)
-        lane.takes = True
-        lane.lose()
-        self.renewed.pop(lane.peer, None)
-        self.returned.pop(lane.peer, None)
-        gone = self._node.machine.membership.record(lane.peer)
+        self.lost.add(outbox.peer)
+        outbox.takes = True
+        outbox.lose()
+        self.renewed.pop(outbox.peer, None)
+        self.returned.pop(outbox.peer, None)
+        gone = self._node.machine.membership.record(outbox.peer)
         if gone is not None and gone.status == Status.LEFT:
-            self.left[lane.peer] = lane.key
-        self._changed.add(lane)
-        self._search(lane.peer)
+            self.left[outbox.peer] = outbox.key
+        self._changed.add(outbox)
+        self._search(outbox.peer)
 
     def lose(self, peer: str) -> None:
         """The same of one that was no member in this life, and has sessions."""
-        if peer not in self._lanes:
-            self._lose(self._lane(peer))
+        if peer not in self._outboxes:
+            self._lose(self._outbox(peer))
 
     def _search(self, peer: str) -> None:
         self.searched.add(peer)
@@ -494,33 +495,33 @@ class Lanes:
     def _on_store(self, peer: str, message: StoreName) -> None:
         if message.asks:
             self._tell_store(peer)
-        lane = self._lanes.get(peer)
-        if lane is None or peer in self.lost:
+        outbox = self._outboxes.get(peer)
+        if outbox is None or peer in self.lost:
             return
         known = self._known.get(peer)
         if known is None:
-            self._know(lane, Known(message.name))
+            self._know(outbox, KnownPeer(message.name))
         elif known.name != message.name:
             self.renewed[peer] = message
             if peer not in self.searched:
                 self._node.forget(peer)
-                lane.rewind()
+                outbox.rewind()
                 self._search(peer)
 
-    def _know(self, lane: Lane, known: Known) -> None:
-        self._known[lane.peer] = known
-        lane.target = known.name
-        put_known(self._store, lane.peer, known)
+    def _know(self, outbox: PeerOutbox, known: KnownPeer) -> None:
+        self._known[outbox.peer] = known
+        outbox.target = known.name
+        put_known(self._store, outbox.peer, known)
 
     # --- for who looks through what waits
 
-    def lane(self, peer: str) -> Lane:
-        """The lane of a peer that is searched."""
-        return self._lanes[peer]
+    def outbox(self, peer: str) -> PeerOutbox:
+        """The outbox of a peer that is searched."""
+        return self._outboxes[peer]
 
-    def known(self, peer: str) -> Known:
+    def known(self, peer: str) -> KnownPeer:
         """How far what waited for the last store of a peer is looked through."""
-        return self._known.get(peer) or Known(0)
+        return self._known.get(peer) or KnownPeer(0)
 
     def is_restored(self, peer: str) -> bool:
         """Whether this node knows all by which a peer with another store decided which sessions are its own."""
@@ -534,15 +535,15 @@ class Lanes:
         return peer in self.lost or peer in self.returned
 
     def last_for_others(self, peer: str) -> bytes:
-        """The last parcel that is for others: of all that wait, or of those from before the peer was let in again."""
-        return self.returned.get(peer, self._lanes[peer].key)
+        """The last batch that is for others: of all that wait, or of those from before the peer was let in again."""
+        return self.returned.get(peer, self._outboxes[peer].key)
 
-    def begin_search(self, peer: str) -> Known:
+    def begin_search(self, peer: str) -> KnownPeer:
         """What waits for a peer now was for its last store; an earlier life may have begun with looking through it."""
-        lane, known = self._lanes[peer], self._known[peer]
-        lane.seal()
+        outbox, known = self._outboxes[peer], self._known[peer]
+        outbox.seal()
         if not known.end:
-            known.end = lane.key
+            known.end = outbox.key
             self.save_known(peer)
         return known
 
@@ -550,9 +551,9 @@ class Lanes:
         """That has changed."""
         put_known(self._store, peer, self.known(peer))
 
-    def changed(self, lane: Lane) -> None:
+    def changed(self, outbox: PeerOutbox) -> None:
         """What waits is another: the next commit has to know how much it is."""
-        self._changed.add(lane)
+        self._changed.add(outbox)
 
     async def on_disk(self) -> None:
         """Returns when all that waits can be read from the disk."""
@@ -561,11 +562,11 @@ class Lanes:
         self._core.outbox.flush()
         await is_there.wait()
 
-    def handed_on(self, lane: Lane, key: bytes) -> None:
+    def handed_on(self, outbox: PeerOutbox, key: bytes) -> None:
         """What waited for a peer up to a key goes to others now: who waited for that waits for them."""
-        for wait in lane.end_waits(key):
-            for peer, other in self._lanes.items():
-                if other is not lane and other.has_any() and self._waits(peer):
+        for wait in outbox.end_waits(key):
+            for peer, other in self._outboxes.items():
+                if other is not outbox and other.has_any() and self._waits(peer):
                     other.add_to(wait)
             wait.settle()
         self._core.outbox.flush()
@@ -573,30 +574,30 @@ class Lanes:
     def found(self, peer: str) -> None:
         """All is looked through: what waits now is for the peer, if it is a member."""
         self.searched.discard(peer)
-        lane = self._lanes[peer]
+        outbox = self._outboxes[peer]
         self.left.pop(peer, None)
         self.returned.pop(peer, None)
         renewed = self.renewed.pop(peer, None)
         if renewed is not None:
-            self._know(lane, Known(renewed.name))
+            self._know(outbox, KnownPeer(renewed.name))
         if peer not in self.lost:
-            lane.rewind()  # it may remember what is with others now
-            self._maybe_open(lane)
+            outbox.rewind()  # it may remember what is with others now
+            self._maybe_open(outbox)
             self._core.outbox.flush()
             return
         self.lost.discard(peer)
-        lane.takes = False
-        del self._lanes[peer]
+        outbox.takes = False
+        del self._outboxes[peer]
         self._known.pop(peer, None)
         forget_known(self._store, peer)
-        lane.messages = lane.size = 0  # whatever was said of what an earlier life left
-        lane.is_changed = True
-        lane.save_total()
+        outbox.messages = outbox.size = 0  # whatever was said of what an earlier life left
+        outbox.is_changed = True
+        outbox.save_total()
 
     def _on_down(self, effect: PeerDown) -> None:
         self._up.discard(effect.peer)
-        lane = self._lanes.get(effect.peer)
+        outbox = self._outboxes.get(effect.peer)
         is_kept = self.stand_in is not None and self.stand_in.peer_down(effect.peer)
-        if lane is not None and not is_kept:
-            lane.settle()
+        if outbox is not None and not is_kept:
+            outbox.settle()
         self._core.outbox.flush()

@@ -1,4 +1,4 @@
-"""What lanes remember of other nodes' stores."""
+"""What outboxes remember of other nodes' stores."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -12,7 +12,7 @@ from vmq.store.store import Store, StoreError
 PEER: Final = b"n"
 
 
-class Known(Struct, array_like=True):
+class KnownPeer(Struct, array_like=True):
     """What is remembered of another node's store for as long as something may wait for it."""
 
     name: int
@@ -21,7 +21,7 @@ class Known(Struct, array_like=True):
     done: tuple[bytes, int] = (b"", 0)
 
 
-def put_known(store: Store, peer: str, known: Known) -> None:
+def put_known(store: Store, peer: str, known: KnownPeer) -> None:
     """Writes what is known of a node's store."""
     store.put(PEER + peer.encode(), msgspec.msgpack.encode(known))
 
@@ -31,7 +31,7 @@ def forget_known(store: Store, peer: str) -> None:
     store.delete(PEER + peer.encode())
 
 
-def stored_known(store: Store) -> Iterator[tuple[str, Known]]:
+def stored_known(store: Store) -> Iterator[tuple[str, KnownPeer]]:
     """What is known of each node's store.
 
     Raises:
@@ -39,6 +39,6 @@ def stored_known(store: Store) -> Iterator[tuple[str, Known]]:
     """
     for key, value in scan(store.db, PEER):
         try:
-            yield key[1:].decode(), msgspec.msgpack.decode(value, type=Known)
+            yield key[1:].decode(), msgspec.msgpack.decode(value, type=KnownPeer)
         except ValueError:
             raise StoreError(f"key {key[:40]!r} is none of another node's store") from None

@@ -3,7 +3,7 @@
 from collections.abc import Set
 from typing import Final
 
-from vmq_cluster.exchange import ASKED_AT_ONCE
+from vmq_cluster.metadata.exchange import ASKED_AT_ONCE
 from vmq_cluster.node import ClusterNode
 
 #: Seconds between two looks whether other nodes have answered.

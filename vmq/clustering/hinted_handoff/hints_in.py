@@ -15,16 +15,16 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from vmq.clustering.messages.publishes import Publish
+from vmq.clustering.messages.publishes import RemotePublish
 from vmq.clustering.messages.replication import (
     AskTaken,
-    Deposit,
-    Given,
+    HintedPublish,
+    HintsHandedOver,
+    HintsNeeded,
     IsTaken,
-    Kept,
-    Settled,
+    KeepHints,
 )
-from vmq.clustering.messages.takeover import RETAIN, Batch, Entry
+from vmq.clustering.messages.takeover import RETAIN, SessionBatch, SessionMessage
 from vmq.store.lines import scan
 from vmq.store.store import Store, StoreError
 
@@ -38,15 +38,15 @@ _END: Final = b"\0"
 _STEP: Final = 200
 
 
-class Record(Struct, array_like=True, frozen=True):
-    """What is stored of a parcel."""
+class HintRecord(Struct, array_like=True, frozen=True):
+    """What is stored of a batch."""
 
-    messages: list[Kept]
+    messages: list[HintedPublish]
     keepers: list[str]
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
-_RECORDS: Final = msgspec.msgpack.Decoder(Record)
+_RECORDS: Final = msgspec.msgpack.Decoder(HintRecord)
 
 #: Seconds after which a node is asked again.
 _ASK_AGAIN: Final = 0.5
@@ -55,7 +55,7 @@ _ASK_AGAIN: Final = 0.5
 Source = tuple[str, int]
 
 
-class Safekeeping:
+class HintsIn:
     """All that this node keeps.
 
     Args:
@@ -75,9 +75,9 @@ class Safekeeping:
         self,
         name: str,
         store: Store,
-        give: Callable[[Batch], None],
-        share: Callable[[str, Publish], None],
-        send: Callable[[str, Given], object],
+        give: Callable[[SessionBatch], None],
+        share: Callable[[str, RemotePublish], None],
+        send: Callable[[str, HintsHandedOver], object],
         ask: Callable[[str, AskTaken], object],
         patience: float,
     ) -> None:
@@ -117,12 +117,12 @@ class Safekeeping:
 
     # --- what origins say
 
-    def on_deposit(self, origin: str, message: Deposit) -> None:
+    def on_deposit(self, origin: str, message: KeepHints) -> None:
         source = (origin, message.store)
         self._lose_others(source)
         key = _encode_key(source, message.owner, message.life, message.number)
         self._kept.setdefault(source, {}).setdefault(message.owner, {})[key] = None
-        self._store.put(key, _ENCODER.encode(Record(message.messages, message.keepers)))
+        self._store.put(key, _ENCODER.encode(HintRecord(message.messages, message.keepers)))
 
     def peer_up(self, peer: str) -> None:
         """A member can be reached, in another life maybe."""
@@ -139,7 +139,7 @@ class Safekeeping:
             if store_of(origin) not in (0, store) and (origin, store) not in self._lost:
                 self._unsure.add(origin)
 
-    def on_settled(self, origin: str, message: Settled) -> None:
+    def on_settled(self, origin: str, message: HintsNeeded) -> None:
         self._unsure.discard(origin)
         source = (origin, message.store)
         self._lose_others(source)
@@ -153,7 +153,7 @@ class Safekeeping:
                 self._store.delete(key)
         self._forget_empty(source)
 
-    def on_given(self, peer: str, message: Given) -> None:
+    def on_given(self, peer: str, message: HintsHandedOver) -> None:
         """Somebody who keeps the same has given it."""
         source = (message.origin, message.store)
         for keys in self._kept.get(source, {}).values():
@@ -251,7 +251,7 @@ class Safekeeping:
                 "what had waited at node=%s, which is lost, has gone on from here", source[0]
             )
         for peer in sorted(told - {self._name}):
-            self._send(peer, Given(*source))
+            self._send(peer, HintsHandedOver(*source))
         self._forget_empty(source)
 
     def _is_first(self, keepers: list[str], up: Collection[str]) -> bool:
@@ -263,21 +263,21 @@ class Safekeeping:
                 return False
         return True
 
-    def _give_each(self, origin: str, kept: Kept) -> None:
+    def _give_each(self, origin: str, kept: HintedPublish) -> None:
         publish = kept.publish
         if publish.group:
             self._share(origin, publish)
             self.given += 1
             return
         flags = publish.qos | (RETAIN if publish.retain else 0)
-        entry = Entry(publish.topic, publish.payload, flags)
+        entry = SessionMessage(publish.topic, publish.payload, flags)
         for client_id in kept.clients:
-            self._give(Batch(publish.mountpoint, client_id, [entry]))
+            self._give(SessionBatch(publish.mountpoint, client_id, [entry]))
             self.given += 1
 
-    def _read(self, key: bytes) -> Record:
+    def _read(self, key: bytes) -> HintRecord:
         raw = self._store.get(key)
-        return Record([], [self._name]) if raw is None else _RECORDS.decode(raw)
+        return HintRecord([], [self._name]) if raw is None else _RECORDS.decode(raw)
 
 
 def _encode_key(source: Source, owner: str, life: int, number: int) -> bytes:

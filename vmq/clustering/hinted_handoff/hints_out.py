@@ -7,8 +7,8 @@ waits for those. Should this node be gone then, they give it to these clients' s
 (`vmq.clustering.hinted_handoff.hints_in`).
 
 Nobody waits when nobody else is up. What was deposited is deposited again with other nodes when one that has it cannot
-be reached, and all of it is told to be forgotten once it has arrived. Deposits travel on the lanes: kept until they are
-safe, in order.
+be reached, and all of it is told to be forgotten once it has arrived. Deposits travel on the outboxes: kept until they
+are safe, in order.
 """
 
 import logging
@@ -16,25 +16,25 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
-from vmq.clustering.delivery.outbox import Lane
+from vmq.clustering.delivery.outbox import PeerOutbox
 from vmq.clustering.delivery.outbox_storage import place_of
-from vmq.clustering.delivery.outboxes import Lanes
+from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.directory.directory import Directory
 from vmq.clustering.directory.records import Record
 from vmq.clustering.directory.rendezvous import ranked
-from vmq.clustering.hinted_handoff.wanted import Wishes
+from vmq.clustering.hinted_handoff.wanted import WantedRoutes
 from vmq.clustering.messages.codec import AnyMessage, decode_parcel
-from vmq.clustering.messages.publishes import Publish
-from vmq.clustering.messages.replication import Deposit, Kept, Left, Settled
-from vmq.clustering.messages.takeover import Mark
+from vmq.clustering.messages.publishes import RemotePublish
+from vmq.clustering.messages.replication import HintedPublish, HintsBegin, HintsNeeded, KeepHints
+from vmq.clustering.messages.takeover import RouteMarker
 
 log = logging.getLogger("vmq.cluster")
 
-#: Bytes of parcels that are read at once, and above which no more are until some are kept.
+#: Bytes of batches that are read at once, and above which no more are until some are kept.
 _STEP: Final = 1024 * 1024
 
 
-class Parcel:
+class OutgoingHint:
     """One that others are to keep, and how many of them have not said that they do."""
 
     __slots__ = ("key", "open", "size")
@@ -45,18 +45,18 @@ class Parcel:
         self.open = 0
 
 
-class Depositing:
+class PeerHints:
     """One node that is down, or too slow, and who keeps what waits for it."""
 
     def __init__(self, keepers: list[str]) -> None:
         self.keepers = keepers
         #: Made when a message waits.
-        self.wishes: Wishes | None = None
-        #: The last parcel that they were asked to keep, and the last that all of them do.
+        self.wishes: WantedRoutes | None = None
+        #: The last batch that they were asked to keep, and the last that all of them do.
         self.last = b""
         self.safe = b""
-        #: Parcels that not all of them have, and their bytes.
-        self.open: deque[Parcel] = deque()
+        #: Batches that not all of them have, and their bytes.
+        self.open: deque[OutgoingHint] = deque()
         self.size = 0
         #: Who was to keep it before, and need not once these have it.
         self.former: set[str] = set()
@@ -66,36 +66,36 @@ class Depositing:
         self.turn = 0
 
 
-class Deposits:
+class HintsOut:
     """All that this node has others keep.
 
     Args:
         name: this node's.
         count: how many nodes have each message, this one included.
         timeout: seconds after which a node that is up and confirms nothing is waited for no longer.
-        lanes: to the other nodes.
+        outboxes: to the other nodes.
         directory: which node has which session.
     """
 
     def __init__(
-        self, name: str, count: int, timeout: float, lanes: Lanes, directory: Directory
+        self, name: str, count: int, timeout: float, outboxes: Outboxes, directory: Directory
     ) -> None:
         self._name = name
         self._wanted = count - 1
         self._timeout = timeout
-        self._lanes = lanes
+        self._outboxes = outboxes
         self._directory = directory
         self._members: set[str] = set()
-        self._all: dict[str, Depositing] = {}
-        #: Of nodes for which something is kept, the last parcel of that and who has it.
+        self._all: dict[str, PeerHints] = {}
+        #: Of nodes for which something is kept, the last batch of that and who has it.
         self._given: dict[str, tuple[bytes, set[str]]] = {}
-        #: The parcel that somebody has waited for longest, by node, and since when it is that one.
+        #: The batch that somebody has waited for longest, by node, and since when it is that one.
         self._awaited: dict[str, tuple[bytes, float]] = {}
         #: Messages that were deposited since the start.
         self.deposited = 0
         directory.on_owner(self._on_owner)
 
-    # --- what the lanes ask
+    # --- what the outboxes ask
 
     def keeps(self, peer: str) -> bool:
         """Whether others get what waits for a peer, and acknowledgements are to wait for them."""
@@ -104,14 +104,14 @@ class Deposits:
     def more(self, peer: str) -> None:
         """More for a peer can be read from the disk."""
         depositing = self._all.get(peer)
-        lane = self._lanes.find_lane(peer)
-        if depositing is None or lane is None or depositing.is_busy:
+        outbox = self._outboxes.find_lane(peer)
+        if depositing is None or outbox is None or depositing.is_busy:
             return
         depositing.is_busy = True
         if depositing.size < _STEP:
             # Read at once: what is sent changes the store.
-            for key, raw in _some(lane.parcels(depositing.last)):
-                if not self._deposit_parcel(peer, depositing, lane, key, raw):
+            for key, raw in _some(outbox.parcels(depositing.last)):
+                if not self._deposit_parcel(peer, depositing, outbox, key, raw):
                     break
         depositing.is_busy = False
         self._settle(peer, depositing)
@@ -129,7 +129,7 @@ class Deposits:
         """These are the other members."""
         self._members = set(members)
         # Until others have the sessions of a node that was taken out, what is for those waits as before.
-        for peer in self._lanes.lost - self._all.keys():
+        for peer in self._outboxes.lost - self._all.keys():
             self._begin(peer)
         for owner, depositing in list(self._all.items()):
             if not self._members.issuperset(depositing.keepers):
@@ -138,7 +138,7 @@ class Deposits:
     def peer_up(self, peer: str) -> None:
         """A member can be reached."""
         self._all.pop(peer, None)  # who waits for what was deposited waits for the peer itself now
-        for other in self._members - self._lanes.up:
+        for other in self._members - self._outboxes.up:
             if other not in self._all:
                 self._begin(other)
 
@@ -147,11 +147,13 @@ class Deposits:
     def _begin(self, peer: str) -> bool:
         keepers = self._choose(peer)
         if keepers:
-            self._all[peer] = Depositing(keepers)
+            self._all[peer] = PeerHints(keepers)
             self.more(peer)
         return bool(keepers)
 
-    def _find_wishes(self, peer: str, depositing: Depositing, lane: Lane) -> Wishes | None:
+    def _find_wishes(
+        self, peer: str, depositing: PeerHints, outbox: PeerOutbox
+    ) -> WantedRoutes | None:
         """What is wanted of what was not deposited yet; None: that is not known yet."""
         wishes = depositing.wishes
         if wishes is None:
@@ -161,13 +163,13 @@ class Deposits:
                 if record.node == peer and not record.clean
             )
             # The marks of those that have gone by now are in front of that key, though maybe not on the disk yet.
-            wishes = depositing.wishes = Wishes(peer, sessions, depositing.last, lane.key)
+            wishes = depositing.wishes = WantedRoutes(peer, sessions, depositing.last, outbox.key)
         if not wishes.is_ready:
-            wishes.look(lane.parcels(wishes.looked), self._lanes.left.get(peer, b""))
+            wishes.look(outbox.parcels(wishes.looked), self._outboxes.left.get(peer, b""))
         return wishes if wishes.is_ready else None
 
     def _choose(self, peer: str) -> list[str]:
-        others = (each for each in self._lanes.up if each in self._members and each != peer)
+        others = (each for each in self._outboxes.up if each in self._members and each != peer)
         return ranked(self._name + "\0" + peer, others)[: self._wanted]
 
     def _choose_anew(self, peer: str) -> None:
@@ -185,9 +187,9 @@ class Deposits:
             self.more(peer)
             return
         del self._all[peer]
-        lane = self._lanes.find_lane(peer)
-        if lane is not None:
-            lane.settle()
+        outbox = self._outboxes.find_lane(peer)
+        if outbox is not None:
+            outbox.settle()
 
     def _on_owner(
         self, mountpoint: str, client_id: str, before: Record | None, after: Record | None
@@ -195,22 +197,22 @@ class Deposits:
         depositing = None if after is None or after.clean else self._all.get(after.node)
         if after is None or depositing is None or depositing.wishes is None:
             return
-        if before is None or before.node == after.node:  # else there is a mark on the lane
+        if before is None or before.node == after.node:  # else there is a mark on the outbox
             depositing.wishes.add((mountpoint, client_id), after.subscriptions)
 
     def _deposit_parcel(
-        self, peer: str, depositing: Depositing, lane: Lane, key: bytes, raw: bytes
+        self, peer: str, depositing: PeerHints, outbox: PeerOutbox, key: bytes, raw: bytes
     ) -> bool:
-        """Has others keep what is in a parcel; False if it is not known yet who wants that."""
+        """Has others keep what is in a batch; False if it is not known yet who wants that."""
         parcel, _ = decode_parcel(raw)
         wishes = depositing.wishes
-        if any(isinstance(each, Publish) and each.qos for each in parcel.messages):
-            wishes = self._find_wishes(peer, depositing, lane)
+        if any(isinstance(each, RemotePublish) and each.qos for each in parcel.messages):
+            wishes = self._find_wishes(peer, depositing, outbox)
             if wishes is None:
                 return False
         messages = [] if wishes is None else self._kept(parcel.messages, wishes)
         depositing.last = key
-        entry = Parcel(key, len(raw))
+        entry = OutgoingHint(key, len(raw))
         depositing.open.append(entry)
         depositing.size += entry.size
         if not messages:
@@ -220,7 +222,7 @@ class Deposits:
         _, before = self._given.get(peer, (b"", set[str]()))
         self._given[peer] = (key, before.union(keepers))
         place = (parcel.life, parcel.number)
-        deposit = Deposit(self._lanes.store_name, peer, *place, messages, keepers)
+        deposit = KeepHints(self._outboxes.store_name, peer, *place, messages, keepers)
         entry.open = len(keepers)
 
         def done(has_arrived: bool) -> None:
@@ -231,30 +233,30 @@ class Deposits:
                 self.more(peer)
 
         for keeper in keepers:
-            self._lanes.send(keeper, deposit, done)
+            self._outboxes.send(keeper, deposit, done)
         return True
 
-    def _kept(self, messages: list[AnyMessage], wishes: Wishes) -> list[Kept]:
-        """Those of a parcel that are to be kept, with who is to have them; the marks in it change who that is."""
-        found: list[Kept] = []
+    def _kept(self, messages: list[AnyMessage], wishes: WantedRoutes) -> list[HintedPublish]:
+        """Those of a batch that are to be kept, with who is to have them; the marks in it change who that is."""
+        found: list[HintedPublish] = []
         for each in messages:
-            if isinstance(each, Mark):
+            if isinstance(each, RouteMarker):
                 wishes.on_mark(each, self._directory.record(*each.who))
-            elif isinstance(each, Publish) and each.qos:
+            elif isinstance(each, RemotePublish) and each.qos:
                 found += _kept(each, wishes)
         return found
 
-    def _settle(self, peer: str, depositing: Depositing) -> None:
+    def _settle(self, peer: str, depositing: PeerHints) -> None:
         """Nobody waits any more for what is kept."""
         while depositing.open and not depositing.open[0].open:
             entry = depositing.open.popleft()
             depositing.size -= entry.size
             depositing.safe = entry.key
-        lane = self._lanes.find_lane(peer)
-        if lane is not None:
-            lane.settle_up_to(depositing.safe)  # also who sent again what is kept long since
-        if depositing.former and not depositing.open and lane is not None:
-            if next(iter(lane.parcels(depositing.last)), None) is None:
+        outbox = self._outboxes.find_lane(peer)
+        if outbox is not None:
+            outbox.settle_up_to(depositing.safe)  # also who sent again what is kept long since
+        if depositing.former and not depositing.open and outbox is not None:
+            if next(iter(outbox.parcels(depositing.last)), None) is None:
                 former, depositing.former = sorted(depositing.former), set()
                 for each in former:  # else two would give it
                     self.tell(each, but=peer)
@@ -264,7 +266,7 @@ class Deposits:
     def tick(self, now: float) -> None:
         """To be called a few times a second: goes on, and tells keepers when what they have has arrived."""
         for peer in list(self._all):
-            if self._lanes.find_lane(peer) is None:
+            if self._outboxes.find_lane(peer) is None:
                 del self._all[peer]
             self.more(peer)
         self._look_who_is_slow(now)
@@ -278,9 +280,9 @@ class Deposits:
 
     def _look_who_is_slow(self, now: float) -> None:
         """Who is up and takes nothing must not hold up acknowledgements any more than who is down."""
-        for peer in sorted(self._members & self._lanes.up):
-            lane = self._lanes.find_lane(peer)
-            key = b"" if lane is None else lane.awaited
+        for peer in sorted(self._members & self._outboxes.up):
+            outbox = self._outboxes.find_lane(peer)
+            key = b"" if outbox is None else outbox.awaited
             if not key:
                 self._awaited.pop(peer, None)
                 if peer in self._all:
@@ -291,24 +293,24 @@ class Deposits:
                 log.warning(
                     "acknowledgements wait no longer for node=%s: it confirms nothing", peer
                 )
-                if not self._begin(peer) and lane is not None:
-                    lane.settle()
+                if not self._begin(peer) and outbox is not None:
+                    outbox.settle()
 
     def _oldest(self, peer: str) -> bytes:
         """The key of the first that waits for a peer; if nothing does, one behind all."""
-        lane = self._lanes.find_lane(peer)
-        if lane is None:
+        outbox = self._outboxes.find_lane(peer)
+        if outbox is None:
             return b"\xff"
-        return next(iter(lane.parcels(b"")), (b"\xff", b""))[0]
+        return next(iter(outbox.parcels(b"")), (b"\xff", b""))[0]
 
     def tell(self, keeper: str, but: str = "") -> None:
         """Tells somebody what is still needed, but for what waits for one node."""
         left = []
-        for peer in sorted((self._members | self._lanes.lost) - {but}):
+        for peer in sorted((self._members | self._outboxes.lost) - {but}):
             oldest = self._oldest(peer)
             if oldest != b"\xff":
-                left.append(Left(peer, *place_of(oldest)))
-        self._lanes.send(keeper, Settled(self._lanes.store_name, left))
+                left.append(HintsBegin(peer, *place_of(oldest)))
+        self._outboxes.send(keeper, HintsNeeded(self._outboxes.store_name, left))
 
 
 def _some(parcels: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
@@ -323,13 +325,13 @@ def _some(parcels: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     return found
 
 
-def _kept(publish: Publish, wishes: Wishes) -> list[Kept]:
+def _kept(publish: RemotePublish, wishes: WantedRoutes) -> list[HintedPublish]:
     """A message with those who are to have it."""
     if publish.group:
-        return [Kept(publish, [])]
-    return [Kept(_at(publish, qos), clients) for qos, clients in wishes.find(publish)]
+        return [HintedPublish(publish, [])]
+    return [HintedPublish(_at(publish, qos), clients) for qos, clients in wishes.find(publish)]
 
 
-def _at(publish: Publish, qos: int) -> Publish:
+def _at(publish: RemotePublish, qos: int) -> RemotePublish:
     flags = publish.flags & ~3 | qos
-    return Publish(publish.topic, publish.payload, flags, publish.mountpoint)
+    return RemotePublish(publish.topic, publish.payload, flags, publish.mountpoint)

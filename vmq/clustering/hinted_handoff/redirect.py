@@ -1,18 +1,18 @@
 """What waited for a node that is gone, or has lost its disk: it goes to who has the sessions now that it was for.
 
-A publish on a lane is for a node, and which sessions there wanted it only that node knows. But the lane tells, too: it
-has a mark (`vmq.clustering.takeover.machine`) at the place from which on this node routes a session elsewhere, with
+A publish on a outbox is for a node, and which sessions there wanted it only that node knows. But the outbox tells, too:
+it has a mark (`vmq.clustering.takeover.machine`) at the place from which on this node routes a session elsewhere, with
 what that subscribes to. So whatever is in front of the mark, and matches, was for the session, and for no other node.
 
 - **A node that is no member any more** has sessions until others have adopted them; what is published for them
-  meanwhile goes on its lane as before. Once the last is adopted, and marked, everything on the lane goes to the heirs.
-  What was for partitions of streams goes to who owns them now. If it is let in again meanwhile, what is sent to it
-  from then on is its own: sessions that come back to it, and what is published for those that it has.
+  meanwhile goes on its outbox as before. Once the last is adopted, and marked, everything on the outbox goes to the
+  heirs. What was for partitions of streams goes to who owns them now. If it is let in again meanwhile, what is sent to
+  it from then on is its own: sessions that come back to it, and what is published for those that it has.
 - **A member with another store** brings back by itself what is its own, and gets what waits for that. Sessions that
   others took over while it was down get from here what is in front of their marks. Nothing is looked at before this
   node knows all that the other knew when it decided which sessions are its own; behind later marks it is like any node.
 
-What is given leaves this lane in the same commit of the store in which it enters another one, so it is given once
+What is given leaves this outbox in the same commit of the store in which it enters another one, so it is given once
 whenever this broker dies. Share groups choose anew. For clean sessions, which died with their node, nothing is kept.
 """
 
@@ -22,16 +22,29 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from vmq.clustering.delivery.dropped import NODE_REMOVED
-from vmq.clustering.delivery.outbox import Lane
-from vmq.clustering.delivery.outboxes import Lanes
-from vmq.clustering.delivery.peers import Known
+from vmq.clustering.delivery.outbox import PeerOutbox
+from vmq.clustering.delivery.outboxes import Outboxes
+from vmq.clustering.delivery.peers import KnownPeer
 from vmq.clustering.directory.directory import Directory
 from vmq.clustering.directory.records import Record
-from vmq.clustering.hinted_handoff.route_intervals import Place, Stretches
-from vmq.clustering.messages.codec import AnyMessage, Parcel, WireError, decode_parcel, without
-from vmq.clustering.messages.publishes import Publish
+from vmq.clustering.hinted_handoff.route_intervals import Place, RouteIntervals
+from vmq.clustering.messages.codec import (
+    AnyMessage,
+    MessageBatch,
+    WireError,
+    decode_parcel,
+    without,
+)
+from vmq.clustering.messages.publishes import RemotePublish
 from vmq.clustering.messages.streams import Append
-from vmq.clustering.messages.takeover import Batch, Entry, Inherited, Mark, Move, Who
+from vmq.clustering.messages.takeover import (
+    Move,
+    RedirectedPublish,
+    RouteMarker,
+    SessionBatch,
+    SessionMessage,
+    Who,
+)
 
 log = logging.getLogger("vmq.cluster")
 
@@ -49,7 +62,7 @@ _BEHIND: Final = b"\0"
 _AGAIN: Final = 1.0
 
 
-class ForStreams(Protocol):
+class StreamRedirect(Protocol):
     """The streams of this node."""
 
     def is_here(self, message: Append) -> bool:
@@ -62,13 +75,13 @@ class ForStreams(Protocol):
         """Returns when they have."""
 
 
-class Inheritance:
-    """All lanes of one node that are looked through.
+class Redirect:
+    """All outboxes of one node that are looked through.
 
     Args:
-        lanes: to the other nodes.
+        outboxes: to the other nodes.
         directory: which node has which session.
-        give: gives sessions what `Inherited` or `Batch` says, wherever they are.
+        give: gives sessions what `RedirectedPublish` or `SessionBatch` says, wherever they are.
         share: gives a message of a node for a share group to a member of it.
         forget_routes: to be called when nothing more is taken for a node.
         streams: take what was for the streams of a node.
@@ -76,14 +89,14 @@ class Inheritance:
 
     def __init__(
         self,
-        lanes: Lanes,
+        outboxes: Outboxes,
         directory: Directory,
         give: Callable[[Move], None],
-        share: Callable[[str, Publish], None],
+        share: Callable[[str, RemotePublish], None],
         forget_routes: Callable[[], None],
-        streams: ForStreams,
+        streams: StreamRedirect,
     ) -> None:
-        self._lanes = lanes
+        self._outboxes = outboxes
         self._directory = directory
         self._give = give
         self._share = share
@@ -99,18 +112,18 @@ class Inheritance:
 
     def start(self, members: Iterable[str]) -> None:
         """Begins, or goes on with what an earlier life has left; `members` of a node that is none is empty."""
-        self._lanes.on_searched = self._begin
+        self._outboxes.on_searched = self._begin
         self._directory.on_owner(self._on_owner)
         present = set(members)
         gone = {each.node for *_, each in self._directory.records() if not each.clean} - present
         for peer in sorted(gone) if present else ():
-            self._lanes.lose(peer)
-        for peer in self._lanes.searched:
+            self._outboxes.lose(peer)
+        for peer in self._outboxes.searched:
             self._begin(peer)
 
     async def stop(self) -> None:
         """Leaves what is left to the next life."""
-        self._lanes.on_searched = lambda _: None
+        self._outboxes.on_searched = lambda _: None
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -122,14 +135,14 @@ class Inheritance:
             self._tasks[peer] = task
 
     async def _run(self, peer: str) -> None:
-        """Looks through a lane until all is found, and tries again what fails for now."""
-        lanes = self._lanes
-        lane = lanes.lane(peer)
+        """Looks through a outbox until all is found, and tries again what fails for now."""
+        outboxes = self._outboxes
+        outbox = outboxes.outbox(peer)
         while True:
             try:
-                if not lanes.is_for_others(peer):
-                    await self._look_through(peer, lane)
-                while lanes.is_for_others(peer) and not await self._empty(peer, lane):
+                if not outboxes.is_for_others(peer):
+                    await self._look_through(peer, outbox)
+                while outboxes.is_for_others(peer) and not await self._empty(peer, outbox):
                     pass
             except Exception:  # of the store, or a defect: what waits must not stay here for ever
                 log.exception("cannot look through what waits for %s; it is tried again", peer)
@@ -137,50 +150,50 @@ class Inheritance:
                 continue
             break
         del self._tasks[peer]  # in the same pass: what is lost from now on is for another task
-        lanes.found(peer)
+        outboxes.found(peer)
         self._forget_routes()
 
     # --- a member with another store
 
-    async def _look_through(self, peer: str, lane: Lane) -> None:
+    async def _look_through(self, peer: str, outbox: PeerOutbox) -> None:
         """What others took over while it was down is given to those; the peer gets what waits all the same."""
-        lanes = self._lanes
-        while (renewed := lanes.renewed.get(peer)) is not None:
-            if not lanes.is_restored(peer):
-                lanes.ask_store(peer)
+        outboxes = self._outboxes
+        while (renewed := outboxes.renewed.get(peer)) is not None:
+            if not outboxes.is_restored(peer):
+                outboxes.ask_store(peer)
                 await asyncio.sleep(_LOOK)
                 continue
-            known = lanes.begin_search(peer)
-            await lanes.on_disk()
-            stretches = await self._read_marks(peer, lane, known.end, b"")
+            known = outboxes.begin_search(peer)
+            await outboxes.on_disk()
+            stretches = await self._read_marks(peer, outbox, known.end, b"")
             if stretches:
-                for key, raw in lane.stored(b"", known.end):
-                    await self._hand_on(peer, lane, (key, raw), stretches, known, keeps=True)
-            if peer not in lanes.renewed or lanes.renewed[peer].name == renewed.name:
+                for key, raw in outbox.stored(b"", known.end):
+                    await self._hand_on(peer, outbox, (key, raw), stretches, known, keeps=True)
+            if peer not in outboxes.renewed or outboxes.renewed[peer].name == renewed.name:
                 return
             # It has lost its disk once more: better twice than never.
             known.end, known.done = b"", (b"", 0)
 
     # --- a node that is no member
 
-    async def _empty(self, peer: str, lane: Lane) -> bool:
+    async def _empty(self, peer: str, outbox: PeerOutbox) -> bool:
         """Gives what waits to others; returns whether that was all that is for them, and it is time to end."""
-        lanes = self._lanes
+        outboxes = self._outboxes
         await self._wait_for_heirs(peer)
-        lane.seal()
-        last, end = lane.key, lanes.last_for_others(peer)
+        outbox.seal()
+        last, end = outbox.key, outboxes.last_for_others(peer)
         # It is back before somebody had them, or nobody wants them. As of now: who leaves it later marks it later.
         left = self._sessions_of(peer)
-        await lanes.on_disk()
-        known = lanes.known(peer)
+        await outboxes.on_disk()
+        known = outboxes.known(peer)
         # Also what is behind the end: of a session that came to it, or left it, since it is back.
-        stretches = await self._read_marks(peer, lane, last, lanes.left.get(peer, b""))
+        stretches = await self._read_marks(peer, outbox, last, outboxes.left.get(peer, b""))
         for who, record in left:
             stretches.end(who, record.subscriptions, (last + _BEHIND, 0))
-        for key, raw in lane.stored(b"", end):
-            await self._hand_on(peer, lane, (key, raw), stretches, known, keeps=False)
-        lanes.handed_on(lane, end)
-        return lanes.last_for_others(peer) == end
+        for key, raw in outbox.stored(b"", end):
+            await self._hand_on(peer, outbox, (key, raw), stretches, known, keeps=False)
+        outboxes.handed_on(outbox, end)
+        return outboxes.last_for_others(peer) == end
 
     async def _wait_for_heirs(self, peer: str) -> None:
         """Returns when the sessions of a node that is gone have been adopted, or it is back."""
@@ -188,12 +201,12 @@ class Inheritance:
         deadline = loop.time() + PATIENCE
         while orphans := {who for who, _ in self._sessions_of(peer)}:
             self._orphans[peer] = orphans
-            while orphans and peer in self._lanes.lost:
+            while orphans and peer in self._outboxes.lost:
                 if loop.time() >= deadline:
                     log.warning("nobody adopts %d sessions of node=%s", len(orphans), peer)
                     return
                 await asyncio.sleep(_LOOK)
-            if peer not in self._lanes.lost:
+            if peer not in self._outboxes.lost:
                 return
 
     def _sessions_of(self, peer: str) -> list[tuple[Who, Record]]:
@@ -210,15 +223,17 @@ class Inheritance:
             if after is None or after.node != peer:
                 orphans.discard((mountpoint, client_id))
 
-    # --- parcel by parcel
+    # --- batch by batch
 
-    async def _read_marks(self, peer: str, lane: Lane, end: bytes, ignored: bytes) -> Stretches:
+    async def _read_marks(
+        self, peer: str, outbox: PeerOutbox, end: bytes, ignored: bytes
+    ) -> RouteIntervals:
         """What the marks up to a key say, but for those up to another: of these sessions the peer took care itself."""
-        stretches = Stretches(peer)
-        for key, raw in lane.stored(b"", end):
+        stretches = RouteIntervals(peer)
+        for key, raw in outbox.stored(b"", end):
             parcel = _read(raw)
             for index, message in enumerate(parcel.messages):
-                if isinstance(message, Mark) and (message.source != peer or key > ignored):
+                if isinstance(message, RouteMarker) and (message.source != peer or key > ignored):
                     stretches.on_mark(message, (key, index))
             await asyncio.sleep(0)
         return stretches
@@ -226,14 +241,14 @@ class Inheritance:
     async def _hand_on(
         self,
         peer: str,
-        lane: Lane,
+        outbox: PeerOutbox,
         entry: tuple[bytes, bytes],
-        stretches: Stretches,
-        known: Known,
+        stretches: RouteIntervals,
+        known: KnownPeer,
         *,
         keeps: bool,
     ) -> None:
-        """Gives what is in a parcel to whom it was for, and with each step notes how far that is."""
+        """Gives what is in a batch to whom it was for, and with each step notes how far that is."""
         key, raw = entry
         parcel = _read(raw)
         size = 0
@@ -243,12 +258,12 @@ class Inheritance:
             nonlocal raw
             if keeps:
                 known.done = (key, count)
-                self._lanes.save_known(peer)
+                self._outboxes.save_known(peer)
             else:
                 left = without(parcel, count)
-                lane.cut(key, raw, left)
+                outbox.cut(key, raw, left)
                 raw = left
-                self._lanes.changed(lane)
+                self._outboxes.changed(outbox)
 
         for index, message in enumerate(parcel.messages):
             found = self._heirs_of(message, (key, index), stretches, known)
@@ -261,7 +276,7 @@ class Inheritance:
                 size += len(message.payload)
                 commit = 0 if index in here else self._streams.take_back(message)
                 if commit is None:
-                    self._lanes.dropped.add(peer, [message], len(message.payload), NODE_REMOVED)
+                    self._outboxes.dropped.add(peer, [message], len(message.payload), NODE_REMOVED)
                 elif commit:
                     await self._streams.written()  # its owner became this node just now
             else:
@@ -273,7 +288,7 @@ class Inheritance:
         note(len(parcel.messages))
         await asyncio.sleep(0)
 
-    async def _take_here(self, parcel: Parcel) -> set[int]:
+    async def _take_here(self, parcel: MessageBatch) -> set[int]:
         """Puts into the streams of this node what is theirs now; returns the places of those, once they are safe.
 
         First of all: streams have commits of their own. What this broker has then put there when it dies comes again.
@@ -292,62 +307,64 @@ class Inheritance:
         return places
 
     def _heirs_of(
-        self, message: AnyMessage, place: Place, stretches: Stretches, known: Known
-    ) -> list[Inherited]:
-        if not isinstance(message, Publish) or message.group:
+        self, message: AnyMessage, place: Place, stretches: RouteIntervals, known: KnownPeer
+    ) -> list[RedirectedPublish]:
+        if not isinstance(message, RemotePublish) or message.group:
             return []
         return [
-            Inherited(
+            RedirectedPublish(
                 message.mountpoint,
                 clients[at : at + STEP_CLIENTS],
-                Entry(message.topic, message.payload, qos),
+                SessionMessage(message.topic, message.payload, qos),
             )
             for qos, clients in stretches.find(message, place, known).items()
             for at in range(0, len(clients), STEP_CLIENTS)
         ]
 
-    def _is_full(self, message: AnyMessage, found: list[Inherited]) -> bool:
+    def _is_full(self, message: AnyMessage, found: list[RedirectedPublish]) -> bool:
         """Whether too much waits already for a node that some of it goes to, or may."""
-        if isinstance(message, Publish) and message.group:
-            return any(self._lanes.is_filling(node) for node in self._lanes.up)
+        if isinstance(message, RemotePublish) and message.group:
+            return any(self._outboxes.is_filling(node) for node in self._outboxes.up)
         records = (
             self._directory.record(each.mountpoint, client)
             for each in found
             for client in each.clients
         )
-        return any(self._lanes.is_filling(node) for node in {each.node for each in records if each})
+        return any(
+            self._outboxes.is_filling(node) for node in {each.node for each in records if each}
+        )
 
-    def _give_each(self, inherited: Inherited) -> int:
+    def _give_each(self, inherited: RedirectedPublish) -> int:
         self.given += len(inherited.clients)
         self._give(inherited)
         return len(inherited.entry.payload) + sum(map(len, inherited.clients))
 
     def _dispose(
-        self, peer: str, parcel: Parcel, message: AnyMessage, found: list[Inherited]
+        self, peer: str, parcel: MessageBatch, message: AnyMessage, found: list[RedirectedPublish]
     ) -> int:
         """Gives a message of which nothing is to be left; returns how much that was."""
         if found:
             return sum(self._give_each(each) for each in found)
-        if isinstance(message, Publish):
+        if isinstance(message, RemotePublish):
             size = len(message.topic) + len(message.payload)
             if message.group:  # what it had had of that, who left said
                 self._share(peer, message)
                 return size
-            self._lanes.dropped.add(peer, [message], size, NODE_REMOVED)
+            self._outboxes.dropped.add(peer, [message], size, NODE_REMOVED)
             return size
         # Of those of this life the sender has heard that they do not arrive.
-        if isinstance(message, Inherited) or (
-            isinstance(message, Batch) and parcel.life < self._lanes.life
+        if isinstance(message, RedirectedPublish) or (
+            isinstance(message, SessionBatch) and parcel.life < self._outboxes.life
         ):
             self._give(message)
             return STEP_BYTES
         return 0
 
 
-def _read(raw: bytes) -> Parcel:
-    """A parcel of this broker's own; nothing of one that a damaged store spoiled."""
+def _read(raw: bytes) -> MessageBatch:
+    """A batch of this broker's own; nothing of one that a damaged store spoiled."""
     try:
         return decode_parcel(raw)[0]
     except WireError as error:
         log.error("what waited for another node is lost: %s", error)
-        return Parcel(1, 1, 1, [])
+        return MessageBatch(1, 1, 1, [])

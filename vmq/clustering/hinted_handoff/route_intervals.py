@@ -1,32 +1,32 @@
-"""Which of what is on a lane was for which session: what the marks on it tell (`hinted_handoff.redirect`)."""
+"""Which of what is on a outbox was for which session: what the marks on it tell (`hinted_handoff.redirect`)."""
 
 from typing import Final
 
-from vmq.clustering.delivery.peers import Known
+from vmq.clustering.delivery.peers import KnownPeer
 from vmq.clustering.directory.records import Record
-from vmq.clustering.messages.publishes import Publish
-from vmq.clustering.messages.takeover import Mark, Who
-from vmq.clustering.routing.remotes import Remotes
+from vmq.clustering.messages.publishes import RemotePublish
+from vmq.clustering.messages.takeover import RouteMarker, Who
+from vmq.clustering.routing.remotes import RemoteSubscriptions
 
-#: A parcel's key, and the place of a message in it.
+#: A batch's key, and the place of a message in it.
 Place = tuple[bytes, int]
 _START: Final[Place] = (b"", 0)
 
 
-class Stretches:
-    """Which stretches of a lane were for which sessions."""
+class RouteIntervals:
+    """Which stretches of a outbox were for which sessions."""
 
     def __init__(self, peer: str) -> None:
         self._peer = peer
         #: Whose each is, and from where to where.
         self._all: list[tuple[Who, Place, Place]] = []
         #: Their filters by mountpoint: each stretch is a node there.
-        self._trees: dict[str, Remotes] = {}
-        #: Where those begin that are not at the lane's.
+        self._trees: dict[str, RemoteSubscriptions] = {}
+        #: Where those begin that are not at the outbox's.
         self._since: dict[Who, Place] = {}
         self._over: set[Who] = set()
 
-    def on_mark(self, mark: Mark, place: Place) -> None:
+    def on_mark(self, mark: RouteMarker, place: Place) -> None:
         """From here on a session is routed to the peer, or from there to another node."""
         if mark.node == self._peer:
             # What says again that it is the peer's may be the first one that is left.
@@ -41,13 +41,13 @@ class Stretches:
         """A session was the peer's up to here."""
         number = str(len(self._all))
         self._all.append((who, self._since.pop(who, _START), place))
-        tree = self._trees.setdefault(who[0], Remotes(""))
+        tree = self._trees.setdefault(who[0], RemoteSubscriptions(""))
         tree.change(None, Record(number, 0, False, subscriptions))
 
     def __bool__(self) -> bool:
         return bool(self._all)
 
-    def find(self, publish: Publish, place: Place, known: Known) -> dict[int, list[str]]:
+    def find(self, publish: RemotePublish, place: Place, known: KnownPeer) -> dict[int, list[str]]:
         """The clients that a message was for, by the QoS at which they get it."""
         tree = self._trees.get(publish.mountpoint)
         found: dict[int, list[str]] = {}

@@ -2,13 +2,19 @@
 
 from collections.abc import Callable, Iterator
 
-from vmq.clustering.delivery.outboxes import Lanes
+from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.directory.directory import Directory
-from vmq.clustering.hinted_handoff.hints_in import Safekeeping
-from vmq.clustering.hinted_handoff.hints_out import Deposits
-from vmq.clustering.messages.publishes import Publish
-from vmq.clustering.messages.replication import AskTaken, Deposit, Given, IsTaken, Settled
-from vmq.clustering.messages.takeover import Batch
+from vmq.clustering.hinted_handoff.hints_in import HintsIn
+from vmq.clustering.hinted_handoff.hints_out import HintsOut
+from vmq.clustering.messages.publishes import RemotePublish
+from vmq.clustering.messages.replication import (
+    AskTaken,
+    HintsHandedOver,
+    HintsNeeded,
+    IsTaken,
+    KeepHints,
+)
+from vmq.clustering.messages.takeover import SessionBatch
 from vmq.config.cluster import ClusterOptions
 from vmq.core.context import Core
 from vmq.runtime.metrics import Family, Sample
@@ -16,7 +22,7 @@ from vmq.store.store import Store
 from vmq_cluster.node import ClusterNode
 
 
-class Keeping:
+class HintedHandoff:
     """Both sides of what is kept for nodes that are down (`hinted_handoff.hints_out`, `hinted_handoff.hints_in`).
 
     Args:
@@ -24,7 +30,7 @@ class Keeping:
         core: the broker's.
         store: the same's.
         node: this node.
-        lanes: to the others.
+        outboxes: to the others.
         directory: which node has which session.
         take: gives a session messages, wherever it is.
         share: gives a message of a node for a share group to a member of that.
@@ -39,38 +45,38 @@ class Keeping:
         core: Core,
         store: Store,
         node: ClusterNode,
-        lanes: Lanes,
+        outboxes: Outboxes,
         directory: Directory,
-        take: Callable[[Batch], None],
-        share: Callable[[str, Publish], None],
+        take: Callable[[SessionBatch], None],
+        share: Callable[[str, RemotePublish], None],
     ) -> None:
         self._core = core
         self._node = node
-        self._lanes = lanes
-        self.safekeeping = Safekeeping(
-            node.name, store, take, share, lanes.send, lanes.send_quick, options.adopt_after
+        self._outboxes = outboxes
+        self.safekeeping = HintsIn(
+            node.name, store, take, share, outboxes.send, outboxes.send_quick, options.adopt_after
         )
-        self.deposits: Deposits | None = None
+        self.deposits: HintsOut | None = None
         if options.replicas > 1:
-            self.deposits = Deposits(
-                node.name, options.replicas, options.replica_timeout, lanes, directory
+            self.deposits = HintsOut(
+                node.name, options.replicas, options.replica_timeout, outboxes, directory
             )
 
     def start(self) -> None:
         """From now on acknowledgements wait for others, and others' messages are kept."""
-        lanes, safekeeping = self._lanes, self.safekeeping
-        lanes.on(Deposit, safekeeping.on_deposit)
-        lanes.on(Settled, safekeeping.on_settled)
-        lanes.on(Given, safekeeping.on_given)
-        lanes.on(IsTaken, safekeeping.on_taken)
-        lanes.on(AskTaken, self._on_ask_taken)
+        outboxes, safekeeping = self._outboxes, self.safekeeping
+        outboxes.on(KeepHints, safekeeping.on_deposit)
+        outboxes.on(HintsNeeded, safekeeping.on_settled)
+        outboxes.on(HintsHandedOver, safekeeping.on_given)
+        outboxes.on(IsTaken, safekeeping.on_taken)
+        outboxes.on(AskTaken, self._on_ask_taken)
         if self.deposits is not None:
-            lanes.stand_in = self.deposits
-            self._core.wait_for_nodes = lanes.wait_for_all
+            outboxes.stand_in = self.deposits
+            self._core.wait_for_nodes = outboxes.wait_for_all
 
     def stop(self) -> None:
         """Nobody waits any more."""
-        self._lanes.stand_in = None
+        self._outboxes.stand_in = None
 
     def peer_up(self, peer: str) -> None:
         """A member can be reached."""
@@ -82,7 +88,7 @@ class Keeping:
         """Others are members than before."""
         if self.deposits is not None:
             self.deposits.set_members(set(self._node.members) - {self._node.name})
-            for peer in sorted(self._lanes.up):
+            for peer in sorted(self._outboxes.up):
                 self.deposits.peer_up(peer)
 
     def step(self, now: float) -> bool:
@@ -92,7 +98,7 @@ class Keeping:
             self.deposits.tick(now)
         if not node.is_running or not node.machine.membership.belongs:
             return False  # of those who took this one out nobody is gone
-        self.safekeeping.doubt(lambda origin: self._lanes.known(origin).name)
+        self.safekeeping.doubt(lambda origin: self._outboxes.known(origin).name)
         return self.safekeeping.step(node.members, node.up, now)
 
     def _on_ask_taken(self, peer: str, message: AskTaken) -> None:
@@ -100,10 +106,10 @@ class Keeping:
             if self.deposits is not None:
                 self.deposits.tell(peer)
             else:
-                self._lanes.send(peer, Settled(self._lanes.store_name, []))
+                self._outboxes.send(peer, HintsNeeded(self._outboxes.store_name, []))
             return
-        place = self._lanes.arrivals.last_taken(message.origin, message.store)
-        self._lanes.send_quick(peer, IsTaken(message.origin, message.store, *place))
+        place = self._outboxes.arrivals.last_taken(message.origin, message.store)
+        self._outboxes.send_quick(peer, IsTaken(message.origin, message.store, *place))
 
     def families(self) -> Iterator[Family]:
         """The figures of it."""

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from vmq.clustering.messages.base import Message
+from vmq.clustering.messages.base import NodeMessage
 from vmq_cluster.clocks import NodeClock
 from vmq_cluster.errors import MalformedError
 from vmq_cluster.messages import WireClock
@@ -12,7 +12,7 @@ from vmq_cluster.messages import WireClock
 _Number = Annotated[int, Meta(ge=1, lt=1 << 62)]
 
 
-class Fence(Message, frozen=True, tag=3):
+class BarrierRequest(NodeMessage, frozen=True, tag=3):
     """Asks to be told when these dots have been seen."""
 
     number: _Number
@@ -26,7 +26,7 @@ class Fence(Message, frozen=True, tag=3):
             raise ValueError(str(error)) from None
 
 
-class Passed(Message, frozen=True, tag=4):
+class BarrierReached(NodeMessage, frozen=True, tag=4):
     """They have."""
 
     number: _Number

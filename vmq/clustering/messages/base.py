@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 
-class Message(Struct, array_like=True, frozen=True):
+class NodeMessage(Struct, array_like=True, frozen=True):
     """One message between nodes. Subclasses have a `tag`, a number, and stand in the list of `messages.codec`."""
 
     def check(self) -> None:

@@ -2,7 +2,7 @@
 
 Tags: 1 to 9 routing, 10 to 19 the moving of sessions, 20 to 49 replicas, 50 to 59 streams. A message keeps its tag, and
 gets new fields at its end only, with defaults: so nodes of two versions understand each other while a cluster is
-upgraded. A message that is new raises `VERSIONS`: see `vmq_cluster.versions`.
+upgraded. A message that is new raises `VERSIONS`: see `vmq_cluster.metadata.versions`.
 """
 
 import struct
@@ -11,10 +11,10 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Struct
 
-from vmq.clustering.messages.barrier import Fence, Passed
-from vmq.clustering.messages.base import Message
+from vmq.clustering.messages.barrier import BarrierReached, BarrierRequest
+from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.farewell import Farewell
-from vmq.clustering.messages.publishes import Publish, Run
+from vmq.clustering.messages.publishes import RemotePublish, RemotePublishRun
 from vmq.clustering.messages.replication import ReplicaMessage
 from vmq.clustering.messages.store_id import StoreName
 from vmq.clustering.messages.streams import (
@@ -23,20 +23,20 @@ from vmq.clustering.messages.streams import (
     AskOffsets,
     AskPage,
     Define,
-    Held,
-    Hold,
+    HoldPartition,
     Offsets,
     PageFound,
-    Rows,
+    PartitionHeld,
+    PartitionRows,
 )
 from vmq.clustering.messages.takeover import Move
-from vmq_cluster.versions import Versions
+from vmq_cluster.metadata.versions import Versions
 
 AnyMessage = (
-    Publish
-    | Run
-    | Fence
-    | Passed
+    RemotePublish
+    | RemotePublishRun
+    | BarrierRequest
+    | BarrierReached
     | StoreName
     | Farewell
     | Move
@@ -46,24 +46,24 @@ AnyMessage = (
     | AskOffsets
     | AskPage
     | Define
-    | Held
-    | Hold
+    | PartitionHeld
+    | HoldPartition
     | Offsets
     | PageFound
-    | Rows
+    | PartitionRows
 )
 
 #: What this broker speaks, and the oldest version that it can talk with.
 VERSIONS: Final = Versions(speaks=1, reads=1)
 
-#: In one parcel.
+#: In one batch.
 MAX_MESSAGES: Final = 100_000
 
 _Positive = Annotated[int, Meta(ge=1, lt=1 << 62)]
 
 
-class Parcel(Struct, array_like=True, frozen=True):
-    """Messages on a lane: which store keeps them, their place there, and which store they are for.
+class MessageBatch(Struct, array_like=True, frozen=True):
+    """Messages on a outbox: which store keeps them, their place there, and which store they are for.
 
     Places only rise: the life of the broker comes first, which is another after each start, then the number in it.
     """
@@ -74,7 +74,7 @@ class Parcel(Struct, array_like=True, frozen=True):
     messages: Annotated[list[AnyMessage], Meta(max_length=MAX_MESSAGES)]
     #: The name of the peer's store; 0: it is not known yet.
     target: Annotated[int, Meta(ge=0, lt=1 << 62)] = 0
-    #: Somebody waits to hear that the peer has it. Else it may say so late, for many parcels at once.
+    #: Somebody waits to hear that the peer has it. Else it may say so late, for many batches at once.
     hurries: bool = True
 
 
@@ -94,14 +94,14 @@ class WireError(ValueError):
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
-_PARCELS: Final = msgspec.msgpack.Decoder(Parcel)
+_PARCELS: Final = msgspec.msgpack.Decoder(MessageBatch)
 _TORN: Final = msgspec.msgpack.Decoder(_Torn)
 _MESSAGES: Final[msgspec.msgpack.Decoder[AnyMessage]] = msgspec.msgpack.Decoder(AnyMessage)
 
 #: Puts a message into a bytearray; at -1, behind what is there.
 encode_into: Final = _ENCODER.encode_into
 
-#: A parcel in front of its messages: an array of four, three numbers of 64 bits, and an array with a length of 32.
+#: A batch in front of its messages: an array of four, three numbers of 64 bits, and an array with a length of 32.
 #: On its way it is one of five or six: which store it is for may be another by then than when it was stored.
 _HEAD: Final = struct.Struct(">BBQBQBQBI")
 HEAD: Final = _HEAD.size
@@ -109,24 +109,24 @@ _COUNT: Final = struct.Struct(">I")
 _TARGET: Final = struct.Struct(">BQ")
 
 
-def encode(each: Message) -> bytes:
+def encode(each: NodeMessage) -> bytes:
     """A message for a channel."""
     return _ENCODER.encode(each)
 
 
 def close(parcel: bytearray, place: tuple[int, int, int], count: int) -> bytes:
-    """A parcel of so many messages, which were put behind `HEAD` bytes of room."""
+    """A batch of so many messages, which were put behind `HEAD` bytes of room."""
     store, life, number = place
     _HEAD.pack_into(parcel, 0, 0x94, 0xCF, store, 0xCF, life, 0xCF, number, 0xDD, count)
     return bytes(parcel)
 
 
-def without(parcel: Parcel, count: int) -> bytes:
-    """A parcel of this broker's own without so many of its messages; nothing if that is all of them."""
+def without(parcel: MessageBatch, count: int) -> bytes:
+    """A batch of this broker's own without so many of its messages; nothing if that is all of them."""
     return with_only(parcel, parcel.messages[count:])
 
 
-def with_only(parcel: Parcel, left: list[AnyMessage]) -> bytes:
+def with_only(parcel: MessageBatch, left: list[AnyMessage]) -> bytes:
     """The same with these of its messages only."""
     if not left:
         return b""
@@ -137,14 +137,14 @@ def with_only(parcel: Parcel, left: list[AnyMessage]) -> bytes:
 
 
 def address(raw: bytes, target: int, hurries: bool = True) -> bytes:
-    """A parcel on its way to the store of that name."""
+    """A batch on its way to the store of that name."""
     if hurries:
         return b"\x95" + raw[1:] + _TARGET.pack(0xCF, target)
     return b"\x96" + raw[1:] + _TARGET.pack(0xCF, target) + b"\xc2"
 
 
 def count_of(raw: bytes) -> int:
-    """How many messages a parcel of this broker's own has."""
+    """How many messages a batch of this broker's own has."""
     return int(_COUNT.unpack_from(raw, HEAD - 4)[0]) if len(raw) >= HEAD else 0
 
 
@@ -162,8 +162,8 @@ def decode(raw: bytes | msgspec.Raw) -> AnyMessage:
     return message
 
 
-def decode_parcel(raw: bytes) -> tuple[Parcel, str]:
-    """The parcel that came over a lane, and why some of it is passed over, if it is.
+def decode_parcel(raw: bytes) -> tuple[MessageBatch, str]:
+    """The batch that came over a outbox, and why some of it is passed over, if it is.
 
     Raises:
         WireError: it is none at all.
@@ -177,11 +177,11 @@ def decode_parcel(raw: bytes) -> tuple[Parcel, str]:
     return parcel, ""
 
 
-def _decode_torn(raw: bytes) -> tuple[Parcel, str]:
-    """What is left of a parcel without those of its messages that are none.
+def _decode_torn(raw: bytes) -> tuple[MessageBatch, str]:
+    """What is left of a batch without those of its messages that are none.
 
     Raises:
-        WireError: it is no parcel.
+        WireError: it is no batch.
     """
     try:
         torn = _TORN.decode(raw)
@@ -195,4 +195,4 @@ def _decode_torn(raw: bytes) -> tuple[Parcel, str]:
         except WireError as error:
             fault = fault or str(error)
     place = (torn.store, torn.life, torn.number)
-    return Parcel(*place, messages, torn.target, torn.hurries), fault
+    return MessageBatch(*place, messages, torn.target, torn.hurries), fault

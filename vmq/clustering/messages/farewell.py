@@ -4,12 +4,12 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from vmq.clustering.messages.base import Message
+from vmq.clustering.messages.base import NodeMessage
 
 _Positive = Annotated[int, Meta(ge=1, lt=1 << 62)]
 
 
-class Farewell(Message, frozen=True, tag=6):
+class Farewell(NodeMessage, frozen=True, tag=6):
     """I take nothing more from you; this is the place of the last that I took, all of which is safe or has gone on."""
 
     #: The name of the store that has it.

@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from vmq.clustering.messages.base import Message
+from vmq.clustering.messages.base import NodeMessage
 from vmq.mqtt.decoder import Decoder
 from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.topics import decode_topic_name, split_shared
@@ -29,7 +29,7 @@ Topic = Annotated[bytes, Meta(min_length=1, max_length=65_535)]
 Mountpoint = Annotated[str, Meta(max_length=255)]
 
 
-class Publish(Message, frozen=True, tag=1):
+class RemotePublish(NodeMessage, frozen=True, tag=1):
     """One application message for one node.
 
     With a `group`, the whole `$share/name/filter`, it is for one member of that; else for every subscriber there that
@@ -62,7 +62,7 @@ class Publish(Message, frozen=True, tag=1):
             raise ValueError("its group is none")
 
 
-class Run(Message, frozen=True, tag=2):
+class RemotePublishRun(NodeMessage, frozen=True, tag=2):
     """Publishes at QoS 0 without RETAIN on one topic: so many packets, just as the publisher sent them."""
 
     topic: Topic

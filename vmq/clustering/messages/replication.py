@@ -10,8 +10,8 @@ from typing import Annotated, Final
 
 from msgspec import Meta, Struct, field
 
-from vmq.clustering.messages.base import Message
-from vmq.clustering.messages.publishes import Publish
+from vmq.clustering.messages.base import NodeMessage
+from vmq.clustering.messages.publishes import RemotePublish
 from vmq.clustering.messages.ranges import Range as Places
 from vmq.clustering.messages.ranges import check_ranges
 from vmq.clustering.messages.records import check_changes, check_places
@@ -42,20 +42,20 @@ Place = Annotated[bytes, Meta(max_length=66_000)]
 Changed = tuple[Key, Value | None]
 
 
-class Greet(Message, frozen=True, tag=30):
+class GreetFollower(NodeMessage, frozen=True, tag=30):
     """An owner, in this life of its store, asks how far the copies are that the other has of its sessions."""
 
     life: Number
 
 
-class Position(Message, frozen=True, tag=31):
+class FollowerPosition(NodeMessage, frozen=True, tag=31):
     """The answer: everything up to this number of this life is stored; 0, 0: nothing is known of the owner."""
 
     life: Number
     number: Number
 
 
-class Begin(Struct, array_like=True, frozen=True):
+class BeginCopy(Struct, array_like=True, frozen=True):
     """The copy of a session begins: empty, or (`compares`) as an old one was, which is compared and corrected."""
 
     session: Session
@@ -64,7 +64,7 @@ class Begin(Struct, array_like=True, frozen=True):
     compares: bool = False
 
 
-class Sum(Struct, array_like=True, frozen=True):
+class RangeDigest(Struct, array_like=True, frozen=True):
     """The digest of a range of a session's records (`vmq.clustering.replication.anti_entropy`)."""
 
     session: Session
@@ -73,7 +73,7 @@ class Sum(Struct, array_like=True, frozen=True):
     digest: Annotated[bytes, Meta(min_length=16, max_length=16)]
 
 
-class Range(Struct, array_like=True, frozen=True):
+class KeepOnly(Struct, array_like=True, frozen=True):
     """Of this range only the records at these places are to stay."""
 
     session: Session
@@ -82,7 +82,7 @@ class Range(Struct, array_like=True, frozen=True):
     keep: Annotated[list[Place], Meta(max_length=MAX_CHANGES)]
 
 
-class Changes(Message, frozen=True, tag=32):
+class Changes(NodeMessage, frozen=True, tag=32):
     """What one commit of an owner changed, or a part of what its store holds.
 
     It is taken in this order: freeze, end, begin, keep ranges, change, compare, complete.
@@ -99,7 +99,7 @@ class Changes(Message, frozen=True, tag=32):
         default_factory=list
     )
     bodies: Annotated[list[Value], Meta(max_length=2 * MAX_CHANGES)] = field(default_factory=list)
-    begun: Annotated[list[Begin], Meta(max_length=MAX_NAMES)] = field(default_factory=list)
+    begun: Annotated[list[BeginCopy], Meta(max_length=MAX_NAMES)] = field(default_factory=list)
     complete: Sessions = field(default_factory=list)
     ended: Sessions = field(default_factory=list)
     #: These copies get no changes any more; they stay as they are until another is complete.
@@ -109,8 +109,8 @@ class Changes(Message, frozen=True, tag=32):
     reset: bool = False
     #: Copies of earlier lives are of no use any more.
     swept: bool = False
-    ranges: Annotated[list[Range], Meta(max_length=MAX_NAMES)] = field(default_factory=list)
-    sums: Annotated[list[Sum], Meta(max_length=MAX_NAMES)] = field(default_factory=list)
+    ranges: Annotated[list[KeepOnly], Meta(max_length=MAX_NAMES)] = field(default_factory=list)
+    sums: Annotated[list[RangeDigest], Meta(max_length=MAX_NAMES)] = field(default_factory=list)
 
     def check(self) -> None:
         check_changes(self.changes, self.bodies)
@@ -120,28 +120,28 @@ class Changes(Message, frozen=True, tag=32):
             check_places(part.behind, part.end, *part.keep)
 
 
-class Confirm(Message, frozen=True, tag=33):
+class ConfirmChanges(NodeMessage, frozen=True, tag=33):
     """Everything up to this number is in the replica's store."""
 
     life: Number
     number: Number
 
 
-class Missing(Message, frozen=True, tag=34):
+class MissingChanges(NodeMessage, frozen=True, tag=34):
     """This number comes next; a later one came."""
 
     life: Number
     number: Number
 
 
-class Unknown(Message, frozen=True, tag=35):
+class UnknownCopies(NodeMessage, frozen=True, tag=35):
     """There is no copy of these sessions, though changes of them came."""
 
     life: Number
     sessions: Sessions
 
 
-class Differ(Message, frozen=True, tag=36):
+class CopyDiffers(NodeMessage, frozen=True, tag=36):
     """The copy of a session, as compared, differs in these ranges from its owner's digests."""
 
     life: Number
@@ -153,14 +153,14 @@ class Differ(Message, frozen=True, tag=36):
             check_places(*each)
 
 
-class StillComparing(Message, frozen=True, tag=37):
+class StillComparing(NodeMessage, frozen=True, tag=37):
     """In what do the copies of these sessions differ? The digests were sent, and no answer has come."""
 
     life: Number
     sessions: Sessions
 
 
-class AskTaken(Message, frozen=True, tag=38):
+class AskTaken(NodeMessage, frozen=True, tag=38):
     """How far have you come with what this store of another node sent you? It is lost.
 
     To the other node itself: what do I have to keep for you still?
@@ -170,7 +170,7 @@ class AskTaken(Message, frozen=True, tag=38):
     store: Annotated[int, Meta(ge=1, lt=1 << 62)]
 
 
-class IsTaken(Message, frozen=True, tag=39):
+class IsTaken(NodeMessage, frozen=True, tag=39):
     """Up to this place, (0, 0) if nothing is known of it."""
 
     origin: Annotated[str, Meta(min_length=1, max_length=255)]
@@ -179,7 +179,7 @@ class IsTaken(Message, frozen=True, tag=39):
     number: Number
 
 
-class Ask(Message, frozen=True, tag=40):
+class AskCopies(NodeMessage, frozen=True, tag=40):
     """Which copies are there of these clients' sessions at `owner`? There may be others, of who had them before."""
 
     ticket: Number
@@ -187,7 +187,7 @@ class Ask(Message, frozen=True, tag=40):
     owner: Annotated[str, Meta(max_length=255)] = ""
 
 
-class Offer(Struct, array_like=True, frozen=True):
+class OfferCopy(Struct, array_like=True, frozen=True):
     """A copy: whose, how good, and its own number in the store of who offers it."""
 
     owner: Annotated[str, Meta(min_length=1, max_length=255)]
@@ -198,14 +198,14 @@ class Offer(Struct, array_like=True, frozen=True):
     copy: Session
 
 
-class Have(Message, frozen=True, tag=41):
+class CopiesFound(NodeMessage, frozen=True, tag=41):
     """The answer: the best copy of each, if there is one."""
 
     ticket: Number
-    offers: Annotated[list[Offer | None], Meta(max_length=MAX_NAMES)]
+    offers: Annotated[list[OfferCopy | None], Meta(max_length=MAX_NAMES)]
 
 
-class Fetch(Message, frozen=True, tag=42):
+class FetchCopy(NodeMessage, frozen=True, tag=42):
     """Asks for the records of a copy behind one of them (empty: from the first)."""
 
     ticket: Number
@@ -213,7 +213,7 @@ class Fetch(Message, frozen=True, tag=42):
     behind: Annotated[bytes, Meta(max_length=66_000)]
 
 
-class Part(Message, frozen=True, tag=43):
+class CopyPart(NodeMessage, frozen=True, tag=43):
     """The records of a copy behind `behind`; `last` is the last of them, empty when none is left."""
 
     ticket: Number
@@ -227,13 +227,13 @@ class Part(Message, frozen=True, tag=43):
         check_changes(self.changes, self.bodies)
 
 
-class Lost(Message, frozen=True, tag=44):
+class CopyLost(NodeMessage, frozen=True, tag=44):
     """There is no such copy any more."""
 
     ticket: Number
 
 
-class Whence(Struct, array_like=True, frozen=True):
+class Provenance(Struct, array_like=True, frozen=True):
     """The session that one was before its owner was given up, and the node whose copy it is made of."""
 
     owner: Annotated[str, Meta(min_length=1, max_length=255)]
@@ -251,7 +251,7 @@ class Whence(Struct, array_like=True, frozen=True):
     away_since: Number = 0
 
 
-class AskWhence(Message, frozen=True, tag=45):
+class AskProvenance(NodeMessage, frozen=True, tag=45):
     """Of which copy did you make your session of this client?"""
 
     ticket: Number
@@ -259,21 +259,21 @@ class AskWhence(Message, frozen=True, tag=45):
     #: I will also say what of the copy is done (`Undone`).
     tells: bool = False
     #: The copy of a session of yours of which mine is, which goes to you.
-    mine: Whence | None = None
+    mine: Provenance | None = None
 
 
-class IsWhence(Message, frozen=True, tag=46):
+class ProvenanceIs(NodeMessage, frozen=True, tag=46):
     """The answer; None: of no copy, or there is no such session."""
 
     ticket: Number
-    whence: Whence | None
+    whence: Provenance | None
     #: The session's number here.
     session: Annotated[bytes, Meta(max_length=8)] = b""
     #: What was in the copy that the question names is here, or done.
     has_all: bool = False
 
 
-class Undone(Message, frozen=True, tag=20):
+class Undone(NodeMessage, frozen=True, tag=20):
     """From the owner before: of what the copy had of which you made this session, only this is not done."""
 
     ticket: Number
@@ -291,27 +291,27 @@ class Undone(Message, frozen=True, tag=20):
         check_ranges(self.inflight)
 
 
-class TakenOut(Message, frozen=True, tag=21):
+class TakenOut(NodeMessage, frozen=True, tag=21):
     """The answer: the rest is out of it, which is stored."""
 
     ticket: Number
 
 
-class Kept(Struct, array_like=True, frozen=True):
+class HintedPublish(Struct, array_like=True, frozen=True):
     """A publish, and the clients at its owner whose sessions get it at this QoS; with a group, any member of that."""
 
-    publish: Publish
+    publish: RemotePublish
     clients: Annotated[list[Annotated[str, Meta(max_length=65_535)]], Meta(max_length=1_000_000)]
 
 
-class Deposit(Message, frozen=True, tag=47):
+class KeepHints(NodeMessage, frozen=True, tag=47):
     """Keep these: they wait here for a node that is down, and I may be gone before it is back."""
 
     store: Annotated[int, Meta(ge=1, lt=1 << 62)]
     owner: Annotated[str, Meta(min_length=1, max_length=255)]
     life: Number
     number: Number
-    messages: Annotated[list[Kept], Meta(max_length=100_000)]
+    messages: Annotated[list[HintedPublish], Meta(max_length=100_000)]
     #: All who are asked to keep them.
     keepers: Annotated[list[Annotated[str, Meta(max_length=255)]], Meta(max_length=16)]
 
@@ -320,7 +320,7 @@ class Deposit(Message, frozen=True, tag=47):
             each.publish.check()
 
 
-class Left(Struct, array_like=True, frozen=True):
+class HintsBegin(Struct, array_like=True, frozen=True):
     """What waits for a node begins at this place."""
 
     owner: Annotated[str, Meta(min_length=1, max_length=255)]
@@ -328,14 +328,14 @@ class Left(Struct, array_like=True, frozen=True):
     number: Number
 
 
-class Settled(Message, frozen=True, tag=48):
+class HintsNeeded(NodeMessage, frozen=True, tag=48):
     """Of what my store had you keep, only this is still needed; other stores of mine are lost."""
 
     store: Annotated[int, Meta(ge=1, lt=1 << 62)]
-    left: Annotated[list[Left], Meta(max_length=10_000)]
+    left: Annotated[list[HintsBegin], Meta(max_length=10_000)]
 
 
-class Given(Message, frozen=True, tag=49):
+class HintsHandedOver(NodeMessage, frozen=True, tag=49):
     """What we both kept for a store that is lost has gone where it belongs."""
 
     origin: Annotated[str, Meta(min_length=1, max_length=255)]
@@ -343,26 +343,26 @@ class Given(Message, frozen=True, tag=49):
 
 
 ReplicaMessage = (
-    Greet
-    | Position
+    GreetFollower
+    | FollowerPosition
     | Changes
-    | Confirm
-    | Missing
-    | Unknown
-    | Differ
+    | ConfirmChanges
+    | MissingChanges
+    | UnknownCopies
+    | CopyDiffers
     | StillComparing
-    | Ask
-    | Have
-    | Fetch
-    | Part
-    | Lost
-    | AskWhence
-    | IsWhence
+    | AskCopies
+    | CopiesFound
+    | FetchCopy
+    | CopyPart
+    | CopyLost
+    | AskProvenance
+    | ProvenanceIs
     | Undone
     | TakenOut
-    | Deposit
-    | Settled
-    | Given
+    | KeepHints
+    | HintsNeeded
+    | HintsHandedOver
     | AskTaken
     | IsTaken
 )

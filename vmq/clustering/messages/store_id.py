@@ -4,13 +4,13 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from vmq.clustering.messages.base import Message
+from vmq.clustering.messages.base import NodeMessage
 from vmq_cluster.clocks import NodeClock
 from vmq_cluster.errors import MalformedError
 from vmq_cluster.messages import WireClock
 
 
-class StoreName(Message, frozen=True, tag=5):
+class StoreName(NodeMessage, frozen=True, tag=5):
     """My store has this name. To be said to each node that comes up, and to who asks or sends to another store."""
 
     name: Annotated[int, Meta(ge=1, lt=1 << 62)]

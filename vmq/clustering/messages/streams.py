@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from vmq.clustering.messages.base import Message
+from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.publishes import MAX_HOPS, QOS, RETAIN, Topic
 from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.topics import decode_topic_name
@@ -27,7 +27,7 @@ MAX_PAGE_ROWS = 4096
 MAX_PAGE_BYTES = 1 << 20
 
 
-class Append(Message, frozen=True, tag=50):
+class Append(NodeMessage, frozen=True, tag=50):
     """One message for a stream, with what the node knows of it to which it was published."""
 
     stream: StreamName
@@ -49,7 +49,7 @@ class Append(Message, frozen=True, tag=50):
             raise ValueError("QoS 3")
 
 
-class AppendRun(Message, frozen=True, tag=51):
+class AppendRun(NodeMessage, frozen=True, tag=51):
     """Messages at QoS 0 of one client and topic."""
 
     stream: StreamName
@@ -64,14 +64,14 @@ class AppendRun(Message, frozen=True, tag=51):
         check_topic(self.topic)
 
 
-class Define(Message, frozen=True, tag=52):
+class Define(NodeMessage, frozen=True, tag=52):
     """What the stream is whose messages follow, for a node that may not have heard of it yet."""
 
     stream: StreamName
     definition: Annotated[bytes, Meta(max_length=1 << 20)]
 
 
-class Rows(Message, frozen=True, tag=53):
+class PartitionRows(NodeMessage, frozen=True, tag=53):
     """Rows of a partition as an Arrow IPC stream.
 
     Where `first` is no -1, they are the first of a copy that begins with that offset.
@@ -83,7 +83,7 @@ class Rows(Message, frozen=True, tag=53):
     rows: bytes
 
 
-class AskOffsets(Message, frozen=True, tag=54):
+class AskOffsets(NodeMessage, frozen=True, tag=54):
     """Where do your partitions of a stream begin and end; or, with a `time`, where does it begin."""
 
     question: _Question
@@ -91,14 +91,14 @@ class AskOffsets(Message, frozen=True, tag=54):
     time: Annotated[int, Meta(ge=-1, le=1 << 62)] = -1
 
 
-class Offsets(Message, frozen=True, tag=55):
+class Offsets(NodeMessage, frozen=True, tag=55):
     """The answer: partition, first offset, the one behind the last, and bytes; or the first at that time twice."""
 
     question: _Question
     partitions: Annotated[list[tuple[_Partition, _Offset, _Offset, _Offset]], Meta(max_length=1024)]
 
 
-class Hold(Message, frozen=True, tag=56):
+class HoldPartition(NodeMessage, frozen=True, tag=56):
     """Hold messages for a partition of mine, for so many seconds; 0: let them go. `number` names the question."""
 
     stream: StreamName
@@ -107,13 +107,13 @@ class Hold(Message, frozen=True, tag=56):
     seconds: Annotated[float, Meta(ge=0, le=60)]
 
 
-class Held(Message, frozen=True, tag=57):
+class PartitionHeld(NodeMessage, frozen=True, tag=57):
     """The answer: all that I have sent you for that partition is before this."""
 
     number: _Question
 
 
-class AskPage(Message, frozen=True, tag=58):
+class AskPage(NodeMessage, frozen=True, tag=58):
     """Some messages of a partition of yours: see `vmq.streams.places.PageQuery`."""
 
     question: _Question
@@ -127,7 +127,7 @@ class AskPage(Message, frozen=True, tag=58):
     payload_bytes: _Question = 0
 
 
-class PageFound(Message, frozen=True, tag=59):
+class PageFound(NodeMessage, frozen=True, tag=59):
     """The answer: messages in msgpack, and where the next ones begin; or what is wrong with the partition."""
 
     question: _Question

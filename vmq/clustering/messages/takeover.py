@@ -1,10 +1,10 @@
-"""What nodes say to each other when a session moves: all of it on the reliable lane, numbered 10 to 19."""
+"""What nodes say to each other when a session moves: all of it on the reliable outbox, numbered 10 to 19."""
 
 from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
-from vmq.clustering.messages.base import Message
+from vmq.clustering.messages.base import NodeMessage
 from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.topics import decode_topic_name
 
@@ -25,7 +25,7 @@ Filter = Annotated[str, Meta(min_length=1, max_length=65_535)]
 Qos = Annotated[int, Meta(ge=0, le=2)]
 
 
-class Entry(Struct, array_like=True, frozen=True):
+class SessionMessage(Struct, array_like=True, frozen=True):
     """One message of a session: in flight under its packet id, or waiting (0).
 
     With RELEASED its PUBREC has come, and only the packet id counts.
@@ -61,7 +61,7 @@ class Entry(Struct, array_like=True, frozen=True):
         return self.flags & RELEASED != 0
 
 
-class _About(Message, frozen=True):
+class _About(NodeMessage, frozen=True):
     """About one session."""
 
     mountpoint: Mountpoint
@@ -72,7 +72,7 @@ class _About(Message, frozen=True):
         return (self.mountpoint, self.client_id)
 
 
-class Claim(_About, frozen=True, tag=10):
+class ClaimSession(_About, frozen=True, tag=10):
     """To the owner: a client of this session has connected to `node`, which wants to be its owner."""
 
     node: Name
@@ -82,11 +82,11 @@ class Claim(_About, frozen=True, tag=10):
     hops: Annotated[int, Meta(ge=0, le=16)] = 0
 
 
-class Free(_About, frozen=True, tag=11):
+class SessionFree(_About, frozen=True, tag=11):
     """To the claimer: there is no session, or none any more."""
 
 
-class State(_About, frozen=True, tag=12):
+class SessionState(_About, frozen=True, tag=12):
     """From the former owner, which writes you into the record: all of the session but its messages, which follow."""
 
     since: Since
@@ -95,10 +95,10 @@ class State(_About, frozen=True, tag=12):
     received: Annotated[list[PacketId], Meta(max_length=65_535)]
 
 
-class Batch(_About, frozen=True, tag=13):
+class SessionBatch(_About, frozen=True, tag=13):
     """The next messages of the session, in order: first those in flight, then those that wait."""
 
-    entries: Annotated[list[Entry], Meta(max_length=100_000)]
+    entries: Annotated[list[SessionMessage], Meta(max_length=100_000)]
 
     def check(self) -> None:
         """Refuses what no client could have published."""
@@ -106,20 +106,20 @@ class Batch(_About, frozen=True, tag=13):
             each.check()
 
 
-class Ready(_About, frozen=True, tag=14):
+class InflightSent(_About, frozen=True, tag=14):
     """All that was in flight has been sent: the client may come."""
 
     since: Since
 
 
-class Moved(_About, frozen=True, tag=15):
+class SessionMoved(_About, frozen=True, tag=15):
     """From the owner until `since`, to a node whose mark has not come: mark when you route to `node`."""
 
     since: Since
     node: Name
 
 
-class Mark(_About, frozen=True, tag=16):
+class RouteMarker(_About, frozen=True, tag=16):
     """To the old owner and the new: behind this I route by the record of `since`, or by a later one."""
 
     since: Since
@@ -131,29 +131,40 @@ class Mark(_About, frozen=True, tag=16):
     again: bool = False
 
 
-class Echo(_About, frozen=True, tag=17):
+class RouteMarkerEcho(_About, frozen=True, tag=17):
     """To the new owner: all that `origin` published before its mark has been handed over."""
 
     since: Since
     origin: Name
 
 
-class End(_About, frozen=True, tag=18):
+class TakeoverEnd(_About, frozen=True, tag=18):
     """To the new owner: everything has been handed over."""
 
     since: Since
 
 
-class Inherited(Message, frozen=True, tag=19):
+class RedirectedPublish(NodeMessage, frozen=True, tag=19):
     """For sessions that you have: a message that waited for a node which had them and is gone, or lost its disk."""
 
     mountpoint: Mountpoint
     clients: Annotated[list[ClientId], Meta(max_length=10_000)]
-    entry: Entry
+    entry: SessionMessage
 
     def check(self) -> None:
         """Refuses what no client could have published."""
         self.entry.check()
 
 
-Move = Claim | Free | State | Batch | Ready | Moved | Mark | Echo | End | Inherited
+Move = (
+    ClaimSession
+    | SessionFree
+    | SessionState
+    | SessionBatch
+    | InflightSent
+    | SessionMoved
+    | RouteMarker
+    | RouteMarkerEcho
+    | TakeoverEnd
+    | RedirectedPublish
+)

@@ -15,7 +15,7 @@ INTERVAL: Final = 10.0
 Ask = Callable[[], Awaitable[Sequence[str] | None]]
 
 
-class Lonely(Protocol):
+class LoneNode(Protocol):
     """The node, as far as it matters here."""
 
     @property
@@ -32,7 +32,7 @@ class Discovery:
         ask: gives addresses, or None.
     """
 
-    def __init__(self, node: Lonely, ask: Ask) -> None:
+    def __init__(self, node: LoneNode, ask: Ask) -> None:
         self._node = node
         self._ask = ask
         self._complaint = ""

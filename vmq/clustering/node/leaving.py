@@ -2,7 +2,7 @@
 
 Partitions of streams and durable sessions are handed over side by side. Then this node sends what still waits here,
 what came until then included; what comes later it takes no more, and says so (`vmq.clustering.messages.farewell`). So
-each other node knows what on its lane to this one is to be given to somebody else, and what is not
+each other node knows what on its outbox to this one is to be given to somebody else, and what is not
 (`vmq.clustering.hinted_handoff.redirect`).
 """
 
@@ -10,13 +10,13 @@ import asyncio
 import logging
 from typing import Final
 
-from vmq.clustering.delivery.outboxes import Lanes
+from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.messages.codec import AnyMessage, decode_parcel, with_only
-from vmq.clustering.messages.publishes import Publish
+from vmq.clustering.messages.publishes import RemotePublish
 from vmq.clustering.messages.streams import Append
 from vmq.clustering.routing.routing import Routing
 from vmq.clustering.streams.service import Streams
-from vmq.clustering.takeover.takeover import Mover
+from vmq.clustering.takeover.takeover import Takeover
 from vmq_cluster.node import ClusterNode
 
 log = logging.getLogger("vmq.cluster")
@@ -25,14 +25,19 @@ log = logging.getLogger("vmq.cluster")
 _LEAST: Final = 1.0
 
 
-class Leaving:
+class NodeLeaving:
     """How one node leaves. No client may be here any more."""
 
     def __init__(
-        self, node: ClusterNode, lanes: Lanes, streams: Streams, mover: Mover, routing: Routing
+        self,
+        node: ClusterNode,
+        outboxes: Outboxes,
+        streams: Streams,
+        mover: Takeover,
+        routing: Routing,
     ) -> None:
         self._node = node
-        self._lanes = lanes
+        self._outboxes = outboxes
         self._streams = streams
         self._mover = mover
         self._routing = routing
@@ -55,7 +60,7 @@ class Leaving:
             is_sent = await self.send_rest(max(deadline - loop.time(), _LEAST))
             has_left = await self._node.leave(max(deadline - loop.time(), _LEAST))
         finally:
-            self._lanes.arrivals.open()  # for when it joins again
+            self._outboxes.arrivals.open()  # for when it joins again
         return is_given and is_moved and is_sent and has_left
 
     async def _hand_over_sessions(self, timeout: float) -> bool:  # noqa: ASYNC109 - a limit, not an error
@@ -71,33 +76,33 @@ class Leaving:
 
         What is for a node that is down goes to one that is up, and waits there.
         """
-        lanes = self._lanes
+        outboxes = self._outboxes
         try:
             async with asyncio.timeout(timeout):
                 for peer in sorted(set(self._node.members) - {*self._node.up, self._node.name}):
                     await self._pass_on(peer)
-                lanes.flush()
-                await lanes.sent_all()
-                await lanes.say_farewell()
-                await lanes.sent_all()
+                outboxes.flush()
+                await outboxes.sent_all()
+                await outboxes.say_farewell()
+                await outboxes.sent_all()
         except TimeoutError:
             return False
         return True
 
     async def _pass_on(self, peer: str) -> None:
         """Sends to others what waits for a node that is down, where it need not be that one which gets it."""
-        lane = self._lanes.close(peer)
-        if lane is None:
+        outbox = self._outboxes.close(peer)
+        if outbox is None:
             return
-        await self._lanes.on_disk()
-        stand_in = self._lanes.stand_in
+        await self._outboxes.on_disk()
+        stand_in = self._outboxes.stand_in
         is_kept = stand_in is not None and stand_in.keeps(peer)
-        for key, raw in lane.stored(b"", lane.key):
+        for key, raw in outbox.stored(b"", outbox.key):
             parcel, _ = decode_parcel(raw)
             rest = [each for each in parcel.messages if not self._passes_on(each, is_kept)]
             if len(rest) < len(parcel.messages):
-                lane.cut(key, raw, with_only(parcel, rest))
-                self._lanes.changed(lane)
+                outbox.cut(key, raw, with_only(parcel, rest))
+                self._outboxes.changed(outbox)
             await asyncio.sleep(0)
 
     def _passes_on(self, message: AnyMessage, is_kept: bool) -> bool:
@@ -105,7 +110,7 @@ class Leaving:
         if isinstance(message, Append):
             return self._streams.take_back(message) is not None
         return (
-            isinstance(message, Publish)
+            isinstance(message, RemotePublish)
             and bool(message.group)
             and not is_kept
             and self._routing.pass_on(message)

@@ -1,18 +1,18 @@
-"""The figures of a node's links and lanes."""
+"""The figures of a node's links and outboxes."""
 
 from collections.abc import Iterator
 from typing import Literal
 
-from vmq.clustering.delivery.outboxes import Lanes
+from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.runtime.metrics import Family, Sample
 from vmq_cluster.node import ClusterNode
 
 
-def link_families(node: ClusterNode, lanes: Lanes) -> Iterator[Family]:
+def link_families(node: ClusterNode, outboxes: Outboxes) -> Iterator[Family]:
     """What goes to other nodes and comes from them, and how many there are."""
     runs = node.is_running
     dropped = node.machine.channels.dropped_bytes if runs else 0
-    waiting, waiting_bytes = lanes.waiting()
+    waiting, waiting_bytes = outboxes.waiting()
     figures: tuple[tuple[str, Literal["counter", "gauge"], str, int], ...] = (
         ("cluster_bytes_sent", "counter", "Bytes sent to other nodes.", node.link.sent_bytes),
         (
@@ -25,13 +25,13 @@ def link_families(node: ClusterNode, lanes: Lanes) -> Iterator[Family]:
             "cluster_bytes_dropped",
             "counter",
             "Bytes for other nodes that were dropped.",
-            dropped + lanes.dropped.bytes,
+            dropped + outboxes.dropped.bytes,
         ),
         (
             "cluster_messages_dropped",
             "counter",
             "Messages of QoS 1 and 2 for other nodes that were dropped: too many waited, or the node is no more.",
-            lanes.dropped.messages,
+            outboxes.dropped.messages,
         ),
         (
             "cluster_nodes",

@@ -8,24 +8,24 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vmq.clustering.delivery.outboxes import Lanes
+from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.directory.directory import Directory
 from vmq.clustering.directory.heard import LOOK, has_heard
 from vmq.clustering.directory.reconcile import Reconciler
-from vmq.clustering.hinted_handoff.redirect import Inheritance
+from vmq.clustering.hinted_handoff.redirect import Redirect
 from vmq.clustering.messages.codec import VERSIONS
 from vmq.clustering.node.bans import ClusterBans
 from vmq.clustering.node.joining import Joining
 from vmq.clustering.node.key import read_key
-from vmq.clustering.node.leaving import Leaving
+from vmq.clustering.node.leaving import NodeLeaving
 from vmq.clustering.node.metrics import link_families
 from vmq.clustering.node.storage_files import refuse_damaged
 from vmq.clustering.replication.service import Replication
-from vmq.clustering.routing.retained import Retained
+from vmq.clustering.routing.retained import ClusterRetained
 from vmq.clustering.routing.routing import Routing
-from vmq.clustering.routing.subscribe_barrier import Fencing
+from vmq.clustering.routing.subscribe_barrier import SubscribeBarrier
 from vmq.clustering.streams.service import Streams
-from vmq.clustering.takeover.takeover import Mover
+from vmq.clustering.takeover.takeover import Takeover
 from vmq.config.cluster import ClusterOptions
 from vmq.core.context import Core
 from vmq.core.hook_sites import Pending
@@ -93,20 +93,20 @@ class Clustering:
         self._committer = committer
         self._registries = registries
         self._find_registry = find_registry
-        self._lanes: Lanes | None = None
+        self._outboxes: Outboxes | None = None
         self._directory: Directory | None = None
         self._routing: Routing | None = None
-        self._retained: Retained | None = None
-        self._fencing: Fencing | None = None
+        self._retained: ClusterRetained | None = None
+        self._fencing: SubscribeBarrier | None = None
         self._open_catalog = open_catalog
         self._banning = banning
         self._bans: ClusterBans | None = None
         self._streams: Streams | None = None
         #: What is called before each commit of the store.
         self._flushes: list[Callable[[], None]] = []
-        self._mover: Mover | None = None
+        self._mover: Takeover | None = None
         self._replication: Replication | None = None
-        self._inheritance: Inheritance | None = None
+        self._inheritance: Redirect | None = None
         self._restoring: asyncio.Task[None] | None = None
         self._node: ClusterNode | None = None
         self._storage: LevelStorage | None = None
@@ -148,20 +148,20 @@ class Clustering:
                     heartbeat_interval=options.heartbeat_interval,
                     heartbeat_timeout=options.heartbeat_timeout,
                     dead_node_timeout=options.dead_node_timeout,
-                    # The lanes bound what waits.
+                    # The outboxes bound what waits.
                     channel_bytes=sys.maxsize,
                 ),
                 versions=VERSIONS,
                 world=self._world,
             )
             self._listen_to(node)
-            self._lanes = lanes = Lanes(
+            self._outboxes = outboxes = Outboxes(
                 self._core, node, options.buffer_bytes, ack_remote=options.ack_after == "remote"
             )
             # It stays when the node stops: what was sent until then belongs into the last commits.
-            self._committer.before.append(lanes.before_commit)
-            self._routing = Routing(node.name, self._core, self._registries, lanes)
-            self._streams = Streams(node, self._core, lanes, self._open_catalog)
+            self._committer.before.append(outboxes.before_commit)
+            self._routing = Routing(node.name, self._core, self._registries, outboxes)
+            self._streams = Streams(node, self._core, outboxes, self._open_catalog)
             await self._save_life()
             await node.start()
         except BaseException as error:
@@ -172,13 +172,13 @@ class Clustering:
                 raise ClusterError(str(error)) from None
             raise
         self._node = node
-        self._take_part(node, lanes, self._routing)
+        self._take_part(node, outboxes, self._routing)
         self._streams.start(catalog)
         self._tell_who_is_up()
         log.info("cluster node name=%s address=%s", node.name, node.address)
         self.joining.join_configured(options.join)
 
-    def _take_part(self, node: ClusterNode, lanes: Lanes, routing: Routing) -> None:
+    def _take_part(self, node: ClusterNode, outboxes: Outboxes, routing: Routing) -> None:
         """Sessions are known everywhere, and publishes go where they are wanted; no client is here yet."""
         core = self._core
         soon = asyncio.get_running_loop().call_soon
@@ -196,7 +196,7 @@ class Clustering:
         reconciler.start(was_alone)
         directory.on_owner(reconciler.on_owner)
         core.on_subscriber = directory.on_subscriber
-        retained = Retained(node, core, self._registries, self._find_registry, soon)
+        retained = ClusterRetained(node, core, self._registries, self._find_registry, soon)
         retained.attach(is_first, was_alone)
         if self._banning is not None:
             self._bans = ClusterBans(node, self._banning)
@@ -209,13 +209,13 @@ class Clustering:
         self._committer.before += self._flushes
         assert self._storage is not None
         self._committer.before_sync.append(self._storage.sync)
-        mover = Mover(core, self._registries, self._find_registry, node, lanes, directory)
+        mover = Takeover(core, self._registries, self._find_registry, node, outboxes, directory)
         self._replication = replication = Replication(
             self.options,
             core,
             self._committer,
             node,
-            lanes,
+            outboxes,
             directory,
             self._registries,
             self._find_registry,
@@ -230,26 +230,26 @@ class Clustering:
         routing.passed = mover.passing.passed
         self._mover = mover
         mover.start(reconciler.made)
-        self._inheritance = inheritance = Inheritance(
-            lanes, directory, mover.take, routing.share, routing.forget_routes, self.streams
+        self._inheritance = inheritance = Redirect(
+            outboxes, directory, mover.take, routing.share, routing.forget_routes, self.streams
         )
         inheritance.start(node.members if node.machine.membership.belongs else ())
         # The last, for all others may have something to say to other nodes, which belongs into the same commit.
-        self._committer.before.remove(lanes.before_commit)
-        self._committer.before.append(lanes.before_commit)
-        if lanes.is_new:
+        self._committer.before.remove(outboxes.before_commit)
+        self._committer.before.append(outboxes.before_commit)
+        if outboxes.is_new:
             self._expect_own(mover, replication)
         else:
-            lanes.open()
+            outboxes.open()
 
-    def _expect_own(self, mover: Mover, replication: Replication) -> None:
+    def _expect_own(self, mover: Takeover, replication: Replication) -> None:
         """Nothing is taken from others before it is known what this node had, if it was a member before."""
         mover.is_restoring = True
         if replication.replicas is not None:
             replication.replicas.is_restoring = True
         self._restoring = asyncio.get_running_loop().create_task(self._restore(mover, replication))
 
-    async def _restore(self, mover: Mover, replication: Replication) -> None:
+    async def _restore(self, mover: Takeover, replication: Replication) -> None:
         while self._node is not None and self._node.is_running:
             if self._node.up and has_heard(self._node, frozenset()):
                 break
@@ -263,7 +263,7 @@ class Clustering:
         mover.is_restoring = False
         if replication.replicas is not None:
             replication.replicas.is_restoring = False
-        self.lanes.open()
+        self.outboxes.open()
 
     @property
     def replication(self) -> Replication:
@@ -271,13 +271,13 @@ class Clustering:
         assert self._replication is not None, "the node is not started"
         return self._replication
 
-    def _make_fencing(self, node: ClusterNode, directory: Directory) -> Fencing:
+    def _make_fencing(self, node: ClusterNode, directory: Directory) -> SubscribeBarrier:
         """Fences of others are answered; this node's SUBACKs wait for its own if they are to."""
         core = self._core
         loop = asyncio.get_running_loop()
-        fencing = Fencing(
+        fencing = SubscribeBarrier(
             node,
-            self.lanes,
+            self.outboxes,
             directory.flush,
             self.options.suback_timeout,
             core.clock,
@@ -309,7 +309,7 @@ class Clustering:
         return self._directory
 
     @property
-    def mover(self) -> Mover:
+    def mover(self) -> Takeover:
         """Sessions on their way."""
         assert self._mover is not None, "the node is not started"
         return self._mover
@@ -360,8 +360,8 @@ class Clustering:
         if self._node is not None:
             await self._node.stop()
             self._node = None
-        if self._lanes is not None:
-            self._lanes.tidy()
+        if self._outboxes is not None:
+            self._outboxes.tidy()
         self._close_storage()
 
     async def _save_life(self) -> None:
@@ -443,15 +443,15 @@ class Clustering:
     # --- what the parts of the cluster side use
 
     @property
-    def lanes(self) -> Lanes:
+    def outboxes(self) -> Outboxes:
         """Messages to other nodes and from them.
 
         Raises:
             ClusterError: the node was never started.
         """
-        if self._lanes is None:
+        if self._outboxes is None:
             raise ClusterError("the cluster node is not started")
-        return self._lanes
+        return self._outboxes
 
     # --- what an operator may ask
 
@@ -478,14 +478,14 @@ class Clustering:
         return await self.leaving.leave(timeout)
 
     @property
-    def leaving(self) -> Leaving:
+    def leaving(self) -> NodeLeaving:
         """How this node leaves.
 
         Raises:
             ClusterError: it does not run.
         """
         assert self._routing is not None, "the node runs"
-        return Leaving(self.node, self.lanes, self.streams, self.mover, self._routing)
+        return NodeLeaving(self.node, self.outboxes, self.streams, self.mover, self._routing)
 
     # --- what is shown of it
 
@@ -502,10 +502,10 @@ class Clustering:
     def families(self) -> Iterator[Family]:
         """The figures of the cluster."""
         node = self._node
-        lanes = self._lanes
-        if node is None or lanes is None:
+        outboxes = self._outboxes
+        if node is None or outboxes is None:
             return
-        yield from link_families(node, lanes)
+        yield from link_families(node, outboxes)
         counters = (
             (
                 "netsplit_detected",

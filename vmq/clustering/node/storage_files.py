@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from vmq.store.files import FlawError, check_whole
+from vmq.store.files import StoreFlawError, check_whole
 from vmq.store.opening import is_locked, is_of_leveldb
 from vmq_cluster.errors import ClusterError
 
@@ -17,7 +17,7 @@ def refuse_damaged(folder: Path) -> None:
         return
     try:
         check_whole(folder)
-    except FlawError as flaw:
+    except StoreFlawError as flaw:
         if is_locked(folder):
             return  # whoever opens it next says so
         raise ClusterError(

@@ -17,7 +17,7 @@ from hashlib import blake2b
 from typing import Final
 
 from vmq.clustering.messages.records import ENTRIES, RECORDS
-from vmq.clustering.messages.replication import Sum
+from vmq.clustering.messages.replication import RangeDigest
 from vmq.store.lines import scan_line
 from vmq.store.store import FLAG_REF, Store
 
@@ -83,41 +83,41 @@ class Digest:
 
 def sums_behind(
     store: Store, session: bytes, behind: bytes, limit: int
-) -> tuple[list[Sum], bytes, int]:
+) -> tuple[list[RangeDigest], bytes, int]:
     """The digests of the ranges of a session behind a place, of so many records.
 
     Returns:
         The digests; the place behind which to go on, b"" if they reach the end; and how many records were read.
     """
-    sums: list[Sum] = []
+    sums: list[RangeDigest] = []
     digest = Digest(store)
     read = 0
     start = place = behind
     for key, value in records_behind(store, session, key_at(session, behind)):
         if digest.count >= RANGE:
-            sums.append(Sum(session, start, place, digest.take()))
+            sums.append(RangeDigest(session, start, place, digest.take()))
             start = place
             if read >= limit:
                 return sums, place, read
         digest.add(key, value)
         place = place_of(key)
         read += 1
-    sums.append(Sum(session, start, b"", digest.take()))
+    sums.append(RangeDigest(session, start, b"", digest.take()))
     return sums, b"", read
 
 
-class Comparison:
+class CopyComparison:
     """A copy that is compared: the digests that came, and the ranges in which it was found to differ."""
 
     def __init__(self, copy: bytes) -> None:
         self._copy = copy
-        self._sums: deque[Sum] = deque()
+        self._sums: deque[RangeDigest] = deque()
         #: What came before the digests is in this commit, or an earlier one.
         self.commit = 0
         self.ranges: list[tuple[bytes, bytes]] = []
         self.is_done = False
 
-    def add(self, found: Sum, commit: int) -> None:
+    def add(self, found: RangeDigest, commit: int) -> None:
         """One more range, the next in order."""
         self._sums.append(found)
         self.commit = commit
@@ -151,7 +151,7 @@ class Comparison:
             ranges.append((behind, end))
 
 
-class Comparisons:
+class CopyComparisons:
     """The copies that one node compares with digests of their owners.
 
     Args:
@@ -164,19 +164,19 @@ class Comparisons:
     ) -> None:
         self._store = store
         self._differ = differ
-        self._all: dict[tuple[str, bytes], Comparison] = {}
+        self._all: dict[tuple[str, bytes], CopyComparison] = {}
         #: Those with digests that have not been looked at.
         self._waiting: deque[tuple[str, bytes]] = deque()
 
     def begin(self, owner: str, session: bytes, copy: bytes) -> None:
         """The digests of a session come next."""
-        self._all[owner, session] = Comparison(copy)
+        self._all[owner, session] = CopyComparison(copy)
 
     def end(self, owner: str, session: bytes) -> None:
         """The copy is whole, or gone, or to be compared no longer."""
         self._all.pop((owner, session), None)
 
-    def add(self, owner: str, found: Sum) -> bool:
+    def add(self, owner: str, found: RangeDigest) -> bool:
         """The next digest; returns whether it belongs to something."""
         comparison = self._all.get((owner, found.session))
         if comparison is None:

@@ -8,7 +8,7 @@ change goes to it as to every other copy; when all is there the copy is whole.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from vmq.clustering.messages.replication import MAX_NAMES, Begin, Range, StillComparing
+from vmq.clustering.messages.replication import MAX_NAMES, BeginCopy, KeepOnly, StillComparing
 from vmq.clustering.replication.anti_entropy import (
     is_behind_end,
     key_at,
@@ -16,8 +16,8 @@ from vmq.clustering.replication.anti_entropy import (
     records_behind,
     sums_behind,
 )
-from vmq.clustering.replication.follower_state import Draft, Peer, Task
-from vmq.clustering.replication.placement import Held
+from vmq.clustering.replication.follower_state import CatchUpTask, ChangesDraft, FollowerState
+from vmq.clustering.replication.placement import PlacedSession
 from vmq.store.store import Store
 
 #: Bytes under way below which the filling of copies goes on: it must not hold up what is acknowledged.
@@ -32,7 +32,7 @@ _READ: Final = 2000
 _ASK_AGAIN: Final = 2.0
 
 
-class Filling:
+class CatchUp:
     """What is sent to make copies whole.
 
     Args:
@@ -48,9 +48,9 @@ class Filling:
         self,
         store: Store,
         life: int,
-        sessions: Mapping[bytes, Held],
-        peers: Mapping[str, Peer],
-        send: Callable[[Peer], None],
+        sessions: Mapping[bytes, PlacedSession],
+        peers: Mapping[str, FollowerState],
+        send: Callable[[FollowerState], None],
         ask: Callable[[str, StillComparing], bool],
     ) -> None:
         self._store = store
@@ -64,21 +64,23 @@ class Filling:
         self.sums = 0
         self.too_long = 0
 
-    def fill(self, session: bytes, peer: Peer) -> None:
+    def fill(self, session: bytes, peer: FollowerState) -> None:
         """A node is to get a session whole."""
         peer.behind[session] = False
         peer.comparing.discard(session)
         held = self._sessions[session]
         # What there may be of an earlier life is compared as what is known to be there is.
         is_known = session in peer.stale or (peer.is_known and held.is_old and not peer.is_swept)
-        peer.filling.append(Task(session, is_known))
+        peer.filling.append(CatchUpTask(session, is_known))
 
-    def on_differ(self, peer: Peer, session: bytes, ranges: Iterable[tuple[bytes, bytes]]) -> None:
+    def on_differ(
+        self, peer: FollowerState, session: bytes, ranges: Iterable[tuple[bytes, bytes]]
+    ) -> None:
         """A node says in which ranges its copy differs from the digests."""
         if session not in peer.comparing:
             return
         peer.comparing.discard(session)
-        peer.filling.appendleft(Task(session, False, ranges))
+        peer.filling.appendleft(CatchUpTask(session, False, ranges))
 
     def tick(self, now: float) -> None:
         """Asks for answers that may have been lost."""
@@ -101,7 +103,7 @@ class Filling:
                 more = more or (bool(peer.filling) and peer.size < _ROOM)
         return more
 
-    def _fill(self, peer: Peer, now: float) -> None:
+    def _fill(self, peer: FollowerState, now: float) -> None:
         """Sends a piece of the first copies that a node is to get."""
         draft = peer.draft
         assert draft.is_empty, "what a commit gathers is numbered with it"
@@ -115,7 +117,9 @@ class Filling:
                 continue
             if not task.is_begun:
                 task.is_begun = True
-                draft.begun.append(Begin(session, held.scoped_id, held.offline_at, task.compares))
+                draft.begun.append(
+                    BeginCopy(session, held.scoped_id, held.offline_at, task.compares)
+                )
                 peer.behind[session] = True
             if task.compares:
                 sums, task.behind, count = sums_behind(
@@ -140,7 +144,7 @@ class Filling:
         self.too_long += peer.cut(self._store, self._life, 0, True)
         self._send(peer)
 
-    def _add_records(self, draft: Draft, task: Task, room: int) -> int:
+    def _add_records(self, draft: ChangesDraft, task: CatchUpTask, room: int) -> int:
         """Puts a piece of the first range into the draft; returns its bytes."""
         if not task.ranges:
             return 0
@@ -164,5 +168,5 @@ class Filling:
         else:
             task.ranges.popleft()
         if task.replaces:
-            draft.ranges.append(Range(session, behind, reached if is_cut else end, keep))
+            draft.ranges.append(KeepOnly(session, behind, reached if is_cut else end, keep))
         return size

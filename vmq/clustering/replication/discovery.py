@@ -9,18 +9,18 @@ from typing import Final
 
 from vmq.clustering.messages.replication import (
     MAX_BYTES,
-    Ask,
-    Fetch,
-    Have,
-    Lost,
-    Offer,
-    Part,
+    AskCopies,
+    CopiesFound,
+    CopyLost,
+    CopyPart,
+    FetchCopy,
+    OfferCopy,
     ReplicaMessage,
 )
 from vmq.clustering.replication.anti_entropy import records_behind
-from vmq.clustering.replication.follower import Copies, Copy, messages_of, rank
-from vmq.clustering.replication.follower_state import Writer
-from vmq.clustering.replication.headers import Head
+from vmq.clustering.replication.follower import Follower, SessionCopy, messages_of, rank
+from vmq.clustering.replication.follower_state import RecordWriter
+from vmq.clustering.replication.headers import CopyHeader
 from vmq.store.store import Store
 
 #: Seconds after which a question is repeated, and how often it is asked in all.
@@ -31,14 +31,14 @@ _TRIES: Final = 4
 _PIECE: Final = 500
 
 #: For each client that was asked for: who has which copy.
-Offers = list[list[tuple[str, Offer]]]
+Offers = list[list[tuple[str, OfferCopy]]]
 
 
-class Question:
+class CopyQuestion:
     """What others are asked, and who has not answered."""
 
     def __init__(
-        self, ask: Ask, waiting: set[str], done: Callable[[Offers], None], now: float
+        self, ask: AskCopies, waiting: set[str], done: Callable[[Offers], None], now: float
     ) -> None:
         self.ask = ask
         self.waiting = waiting
@@ -48,11 +48,16 @@ class Question:
         self.again_at = now + _AGAIN
 
 
-class Fetching:
+class CopyFetch:
     """A copy that comes over from another node."""
 
     def __init__(
-        self, node: str, offer: Offer, copy: Copy, done: Callable[[Copy | None], None], now: float
+        self,
+        node: str,
+        offer: OfferCopy,
+        copy: SessionCopy,
+        done: Callable[[SessionCopy | None], None],
+        now: float,
     ) -> None:
         self.node = node
         self.offer = offer
@@ -63,7 +68,7 @@ class Fetching:
         self.again_at = now + _AGAIN
 
 
-class Searcher:
+class CopySearch:
     """Asks for copies, and answers those who ask.
 
     Args:
@@ -74,15 +79,15 @@ class Searcher:
     """
 
     def __init__(
-        self, node: str, store: Store, copies: Copies, send: Callable[[str, ReplicaMessage], bool]
+        self, node: str, store: Store, copies: Follower, send: Callable[[str, ReplicaMessage], bool]
     ) -> None:
         self._node = node
         self._store = store
         self._copies = copies
         self._send = send
         self._ticket = 0
-        self._questions: dict[int, Question] = {}
-        self._fetching: dict[int, Fetching] = {}
+        self._questions: dict[int, CopyQuestion] = {}
+        self._fetching: dict[int, CopyFetch] = {}
 
     @property
     def sources(self) -> set[str]:
@@ -101,7 +106,7 @@ class Searcher:
     ) -> None:
         """Asks who has copies of sessions of `owner`; `done` is told when all have answered, or had time to."""
         self._ticket += 1
-        question = Question(Ask(self._ticket, clients, owner), set(up), done, now)
+        question = CopyQuestion(AskCopies(self._ticket, clients, owner), set(up), done, now)
         for at, client in enumerate(clients):
             own = self._copies.offer(client, owner)
             if own is not None:
@@ -119,7 +124,7 @@ class Searcher:
         owner: str,
         up: Iterable[str],
         now: float,
-        done: Callable[[Copy | None, str], None],
+        done: Callable[[SessionCopy | None, str], None],
     ) -> None:
         """Has the best copy of a session of `owner` brought here; `done` is told of it and whom it comes from."""
 
@@ -134,9 +139,9 @@ class Searcher:
     def _try(
         self,
         scoped_id: str,
-        found: list[tuple[str, Offer]],
+        found: list[tuple[str, OfferCopy]],
         now: float,
-        done: Callable[[Copy | None, str], None],
+        done: Callable[[SessionCopy | None, str], None],
     ) -> None:
         """Takes the best of the copies that are left."""
         if not found:
@@ -151,7 +156,7 @@ class Searcher:
                 self._try(scoped_id, found, now, done)
             return
 
-        def fetched(copy: Copy | None) -> None:
+        def fetched(copy: SessionCopy | None) -> None:
             if copy is not None:
                 done(copy, node)
             else:
@@ -159,12 +164,12 @@ class Searcher:
 
         self._ticket += 1
         # Of a life of its own: nothing that the owner says concerns it.
-        head = Head(offer.owner, offer.session, scoped_id, offer.life, 0, frozen_at=offer.at)
+        head = CopyHeader(offer.owner, offer.session, scoped_id, offer.life, 0, frozen_at=offer.at)
         copy = self._copies.create(head)
-        self._fetching[self._ticket] = Fetching(node, offer, copy, fetched, now)
-        self._send(node, Fetch(self._ticket, offer.copy, b""))
+        self._fetching[self._ticket] = CopyFetch(node, offer, copy, fetched, now)
+        self._send(node, FetchCopy(self._ticket, offer.copy, b""))
 
-    def on_have(self, node: str, message: Have) -> None:
+    def on_have(self, node: str, message: CopiesFound) -> None:
         question = self._questions.get(message.ticket)
         if question is None or node not in question.waiting:
             return
@@ -174,12 +179,12 @@ class Searcher:
                 offers.append((node, offer))
         self._maybe_answered(message.ticket, question)
 
-    def _maybe_answered(self, ticket: int, question: Question) -> None:
+    def _maybe_answered(self, ticket: int, question: CopyQuestion) -> None:
         if not question.waiting:
             del self._questions[ticket]
             question.done(question.offers)
 
-    def on_part(self, node: str, message: Part, now: float) -> None:
+    def on_part(self, node: str, message: CopyPart, now: float) -> None:
         fetching = self._fetching.get(message.ticket)
         if fetching is None or fetching.node != node or message.behind != fetching.behind:
             return
@@ -190,19 +195,19 @@ class Searcher:
             fetching.behind = message.last
             fetching.tries = 1
             fetching.again_at = now + _AGAIN
-            self._send(node, Fetch(message.ticket, fetching.offer.copy, message.last))
+            self._send(node, FetchCopy(message.ticket, fetching.offer.copy, message.last))
             return
         del self._fetching[message.ticket]
         fetching.copy.head.offline_at = message.offline_at
         self._copies.finish(fetching.copy)
         fetching.done(fetching.copy)
 
-    def on_lost(self, node: str, message: Lost) -> None:
+    def on_lost(self, node: str, message: CopyLost) -> None:
         fetching = self._fetching.get(message.ticket)
         if fetching is not None and fetching.node == node:
             self._give_up(message.ticket, fetching)
 
-    def _give_up(self, ticket: int, fetching: Fetching) -> None:
+    def _give_up(self, ticket: int, fetching: CopyFetch) -> None:
         del self._fetching[ticket]
         self._copies.drop(fetching.copy)
         fetching.done(None)
@@ -236,20 +241,20 @@ class Searcher:
             if fetching.tries > _TRIES:
                 self._give_up(ticket, fetching)
             else:
-                self._send(fetching.node, Fetch(ticket, fetching.offer.copy, fetching.behind))
+                self._send(fetching.node, FetchCopy(ticket, fetching.offer.copy, fetching.behind))
 
     # --- answering
 
-    def on_ask(self, node: str, message: Ask) -> None:
+    def on_ask(self, node: str, message: AskCopies) -> None:
         offers = [self._copies.offer(client, message.owner) for client in message.clients]
-        self._send(node, Have(message.ticket, offers))
+        self._send(node, CopiesFound(message.ticket, offers))
 
-    def on_fetch(self, node: str, message: Fetch) -> None:
+    def on_fetch(self, node: str, message: FetchCopy) -> None:
         copy = self._copies.find(message.copy)
         if copy is None:
-            self._send(node, Lost(message.ticket))
+            self._send(node, CopyLost(message.ticket))
             return
-        writer = Writer(self._store)
+        writer = RecordWriter(self._store)
         last = b""
         for key, value in records_behind(self._store, copy.number, message.behind):
             writer.add(key, value)
@@ -258,7 +263,7 @@ class Searcher:
                 break
         self._send(
             node,
-            Part(
+            CopyPart(
                 message.ticket,
                 message.behind,
                 last,

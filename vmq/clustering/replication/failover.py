@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from vmq.clustering.directory.rendezvous import ranked
-from vmq.clustering.messages.replication import Offer
-from vmq.clustering.replication.discovery import Offers, Searcher
-from vmq.clustering.replication.follower import Copies, Copy, rank
+from vmq.clustering.messages.replication import OfferCopy
+from vmq.clustering.replication.discovery import CopySearch, Offers
+from vmq.clustering.replication.follower import Follower, SessionCopy, rank
 
 log = logging.getLogger("vmq.cluster")
 
@@ -25,7 +25,7 @@ _SWEEP: Final = 60.0
 _KEEP: Final = 600.0
 
 
-class Adoption:
+class Failover:
     """Watches for how long other nodes are away.
 
     Args:
@@ -41,12 +41,12 @@ class Adoption:
     def __init__(
         self,
         node: str,
-        copies: Copies,
-        searcher: Searcher,
+        copies: Follower,
+        searcher: CopySearch,
         after: float,
         up: Callable[[], Iterable[str]],
         owner_of: Callable[[str], str | None],
-        adopt: Callable[[Copy], None],
+        adopt: Callable[[SessionCopy], None],
     ) -> None:
         self._node = node
         self._copies = copies
@@ -105,7 +105,7 @@ class Adoption:
 
         return decide
 
-    def _maybe_adopt(self, client: str, owner: str, found: list[tuple[str, Offer]]) -> None:
+    def _maybe_adopt(self, client: str, owner: str, found: list[tuple[str, OfferCopy]]) -> None:
         offers = [(node, offer) for node, offer in found if offer.owner == owner]
         if not offers:
             return
@@ -117,16 +117,16 @@ class Adoption:
                 self._adopt(copy)
 
 
-class Sweep:
+class StaleCopySweep:
     """Deletes copies of sessions that have another owner now, whose old one is not there to say so.
 
     Not at once: until the new owner has copies of its own, they are the only ones.
     """
 
-    def __init__(self, copies: Copies, owner_of: Callable[[str], str | None]) -> None:
+    def __init__(self, copies: Follower, owner_of: Callable[[str], str | None]) -> None:
         self._copies = copies
         self._owner_of = owner_of
-        self._waiting: deque[Copy] = deque()
+        self._waiting: deque[SessionCopy] = deque()
         #: Since when they are of no use, by their numbers here.
         self._since: dict[bytes, float] = {}
         self._again_at = 0.0

@@ -17,28 +17,28 @@ from typing import Final
 from vmq.clustering.messages.records import ENTRIES, SINCE, WAITING
 from vmq.clustering.messages.replication import (
     MAX_NAMES,
-    Begin,
+    BeginCopy,
     Changes,
-    Confirm,
-    Differ,
-    Greet,
-    Missing,
-    Offer,
-    Position,
-    Range,
+    ConfirmChanges,
+    CopyDiffers,
+    FollowerPosition,
+    GreetFollower,
+    KeepOnly,
+    MissingChanges,
+    OfferCopy,
     ReplicaMessage,
     StillComparing,
-    Unknown,
+    UnknownCopies,
 )
-from vmq.clustering.replication.anti_entropy import Comparisons, keys_in, place_of
-from vmq.clustering.replication.headers import Head, decode_head, decode_lives, encode_stored
+from vmq.clustering.replication.anti_entropy import CopyComparisons, keys_in, place_of
+from vmq.clustering.replication.headers import CopyHeader, decode_head, decode_lives, encode_stored
 from vmq.mqtt.message import Message as Published
 from vmq.store.lines import scan
 from vmq.store.store import FLAG_REF, Store, decode_message
 
 log = logging.getLogger("vmq.cluster")
 
-#: A copy's number -> `Head`.
+#: A copy's number -> `CopyHeader`.
 COPY: Final = b"k"
 #: A node's name -> how far its changes are stored, by life.
 HOW_FAR: Final = b"e"
@@ -47,27 +47,27 @@ HOW_FAR: Final = b"e"
 _MAX_LIVES: Final = 8
 
 
-class Copy:
+class SessionCopy:
     """One copy: its number here, and the highest place of its queue."""
 
     __slots__ = ("head", "highest", "number")
 
-    def __init__(self, number: bytes, head: Head) -> None:
+    def __init__(self, number: bytes, head: CopyHeader) -> None:
         self.number = number
         self.head = head
         #: The highest place that waited; of a copy from before this broker's start nobody knows (all ones).
         self.highest = b""
 
 
-class Origin:
+class LeaderState:
     """One other node as an owner: what it sent and this node has taken."""
 
     def __init__(self, lives: list[tuple[int, int, int]]) -> None:
         #: The last number taken in each of its lives, and its commit there, the newest at the end.
         self.lives = lives
         #: Copies that get changes, by the number of the session there.
-        self.copies: dict[bytes, Copy] = {}
-        self.frozen: dict[bytes, Copy] = {}
+        self.copies: dict[bytes, SessionCopy] = {}
+        self.frozen: dict[bytes, SessionCopy] = {}
         #: Sessions of which changes came though there is no copy.
         self.unknown: set[bytes] = set()
         #: The last number of which it was told that it is stored, and what waits for the store.
@@ -87,7 +87,7 @@ class Origin:
         return next((at for known, _, at in self.lives if known == life), 0)
 
 
-class Copies:
+class Follower:
     """What this node keeps for others.
 
     Args:
@@ -110,29 +110,29 @@ class Copies:
         self._store = store
         self._send = send
         self._purge = purge
-        self._origins: dict[str, Origin] = {}
-        self._comparisons = Comparisons(store, self._tell_difference)
+        self._origins: dict[str, LeaderState] = {}
+        self._comparisons = CopyComparisons(store, self._tell_difference)
         self._committed = 0
         #: All copies by client.
-        self._by_client: dict[str, list[Copy]] = {}
+        self._by_client: dict[str, list[SessionCopy]] = {}
         self._load()
 
     # --- what is stored
 
     def _load(self) -> None:
         for key, value in scan(self._store.db, HOW_FAR):
-            self._origins[key[1:].decode()] = Origin(decode_lives(value))
+            self._origins[key[1:].decode()] = LeaderState(decode_lives(value))
         for key, value in scan(self._store.db, COPY):
-            copy = Copy(key[1:], decode_head(value))
+            copy = SessionCopy(key[1:], decode_head(value))
             copy.highest = b"\xff" * 8
             self._enlist(copy)
             self._store.next_session = max(
                 self._store.next_session, int.from_bytes(copy.number, "big") + 1
             )
 
-    def _enlist(self, copy: Copy) -> None:
+    def _enlist(self, copy: SessionCopy) -> None:
         head = copy.head
-        origin = self._origins.setdefault(head.owner, Origin([]))
+        origin = self._origins.setdefault(head.owner, LeaderState([]))
         group = origin.copies if self._is_current(origin, head) else origin.frozen
         other = group.get(head.session)
         if other is not None and other.head.complete:
@@ -142,25 +142,25 @@ class Copies:
             self.drop(other)
         self._by_client.setdefault(head.scoped_id, []).append(copy)
 
-    def _is_current(self, origin: Origin, head: Head) -> bool:
+    def _is_current(self, origin: LeaderState, head: CopyHeader) -> bool:
         return head.frozen_at is None and head.life == origin.life
 
-    def _write(self, copy: Copy) -> None:
+    def _write(self, copy: SessionCopy) -> None:
         self._store.put(COPY + copy.number, encode_stored(copy.head))
 
-    def create(self, head: Head) -> Copy:
+    def create(self, head: CopyHeader) -> SessionCopy:
         """A new copy, empty."""
         store = self._store
         number = store.next_session.to_bytes(8, "big")
         store.next_session += 1
-        copy = Copy(number, head)
+        copy = SessionCopy(number, head)
         self._write(copy)
         store.end_lines(number)
-        self._origins.setdefault(head.owner, Origin([]))
+        self._origins.setdefault(head.owner, LeaderState([]))
         self._by_client.setdefault(head.scoped_id, []).append(copy)
         return copy
 
-    def take(self, copy: Copy) -> None:
+    def take(self, copy: SessionCopy) -> None:
         """A copy gets no changes and is offered to nobody any more; after a restart it is one again."""
         head = copy.head
         same = self._by_client.get(head.scoped_id, [])
@@ -176,12 +176,12 @@ class Copies:
                     if group is origin.copies:
                         self._comparisons.end(head.owner, head.session)
 
-    def finish(self, copy: Copy) -> None:
+    def finish(self, copy: SessionCopy) -> None:
         """A copy that was fetched is whole."""
         copy.head.complete = True
         self._write(copy)
 
-    def drop(self, copy: Copy) -> None:
+    def drop(self, copy: SessionCopy) -> None:
         """Deletes a copy."""
         self.take(copy)
         self._store.delete(COPY + copy.number)
@@ -190,18 +190,18 @@ class Copies:
 
     # --- changes
 
-    def on_greet(self, owner: str, message: Greet) -> None:
+    def on_greet(self, owner: str, message: GreetFollower) -> None:
         """An owner asks how far its copies are."""
-        origin = self._origins.setdefault(owner, Origin([]))
-        self._send(owner, Position(origin.life, self._stored_number(origin)))
+        origin = self._origins.setdefault(owner, LeaderState([]))
+        self._send(owner, FollowerPosition(origin.life, self._stored_number(origin)))
 
-    def _stored_number(self, origin: Origin) -> int:
+    def _stored_number(self, origin: LeaderState) -> int:
         """The last number of the present life that is committed."""
         return origin.told if origin.untold else origin.number
 
     def on_changes(self, owner: str, message: Changes) -> None:
         """Takes changes in their order: what came before is confirmed once more, what is missing is asked for."""
-        origin = self._origins.setdefault(owner, Origin([]))
+        origin = self._origins.setdefault(owner, LeaderState([]))
         if message.life < origin.life:
             return
         if message.life > origin.life:
@@ -211,17 +211,17 @@ class Copies:
         number = origin.number
         if message.number <= number:
             if not origin.untold:
-                self._send(owner, Confirm(origin.life, number))
+                self._send(owner, ConfirmChanges(origin.life, number))
             return
         if message.number != number + 1 and not message.reset:
-            self._send(owner, Missing(origin.life, number + 1))
+            self._send(owner, MissingChanges(origin.life, number + 1))
             return
         self._take(owner, origin, message)
         origin.lives[-1] = (message.life, message.number, message.at)
         self._store.put(HOW_FAR + owner.encode(), encode_stored(origin.lives))
         origin.untold.append((self._store.number, message.number))
 
-    def _begin_life(self, origin: Origin, life: int) -> None:
+    def _begin_life(self, origin: LeaderState, life: int) -> None:
         """The owner has started again: what is here of before stays until it is replaced."""
         origin.untold.clear()
         origin.told = 0
@@ -233,7 +233,7 @@ class Copies:
         origin.copies = {}
         origin.lives = [*origin.lives[1 - _MAX_LIVES :], (life, 0, 0)]
 
-    def _take(self, owner: str, origin: Origin, message: Changes) -> None:
+    def _take(self, owner: str, origin: LeaderState, message: Changes) -> None:
         for session in message.frozen:
             copy = origin.copies.pop(session, None)
             if copy is not None:
@@ -267,10 +267,10 @@ class Copies:
                 if copy.head.life < message.life:
                     self.drop(copy)
         if origin.unknown:
-            self._send(owner, Unknown(message.life, sorted(origin.unknown)[:MAX_NAMES]))
+            self._send(owner, UnknownCopies(message.life, sorted(origin.unknown)[:MAX_NAMES]))
             origin.unknown.clear()
 
-    def _freeze(self, origin: Origin, copy: Copy) -> None:
+    def _freeze(self, origin: LeaderState, copy: SessionCopy) -> None:
         head = copy.head
         self._comparisons.end(head.owner, head.session)
         if head.session in origin.frozen:
@@ -281,14 +281,14 @@ class Copies:
         origin.frozen[head.session] = copy
         self._write(copy)
 
-    def _begin(self, owner: str, origin: Origin, begin: Begin) -> None:
+    def _begin(self, owner: str, origin: LeaderState, begin: BeginCopy) -> None:
         session = begin.session
         before = origin.copies.pop(session, None)
         if before is not None:
             self._freeze(origin, before)
         copy = origin.frozen.pop(session, None) if begin.compares else None
         if copy is None:
-            head = Head(owner, session, begin.scoped_id, origin.life, begin.offline_at)
+            head = CopyHeader(owner, session, begin.scoped_id, origin.life, begin.offline_at)
             copy = self.create(head)
         else:
             copy.head.frozen_at = self.at(copy)
@@ -297,7 +297,7 @@ class Copies:
         if begin.compares:
             self._comparisons.begin(owner, session, copy.number)
 
-    def _complete(self, origin: Origin, copy: Copy) -> None:
+    def _complete(self, origin: LeaderState, copy: SessionCopy) -> None:
         head = copy.head
         self._comparisons.end(head.owner, head.session)
         if not head.complete or head.frozen_at is not None:
@@ -316,12 +316,12 @@ class Copies:
             return
         unknown = [each for each in message.sessions if not self._comparisons.repeat(owner, each)]
         if unknown:
-            self._send(owner, Unknown(message.life, unknown))
+            self._send(owner, UnknownCopies(message.life, unknown))
 
     def _tell_difference(
         self, owner: str, session: bytes, ranges: list[tuple[bytes, bytes]]
     ) -> None:
-        self._send(owner, Differ(self._origins[owner].life, session, ranges))
+        self._send(owner, CopyDiffers(self._origins[owner].life, session, ranges))
 
     def compare(self) -> bool:
         """Compares some of the copies that are to be; returns whether there are more for now."""
@@ -332,7 +332,7 @@ class Copies:
         """Whether there are copies to be compared."""
         return self._comparisons.has_work
 
-    def _keep_only(self, origin: Origin, part: Range) -> None:
+    def _keep_only(self, origin: LeaderState, part: KeepOnly) -> None:
         """Deletes what the owner does not have in a range."""
         copy = origin.copies.get(part.session)
         if copy is None:
@@ -348,7 +348,7 @@ class Copies:
 
     def change(
         self,
-        copy: Copy,
+        copy: SessionCopy,
         key: bytes,
         value: bytes | None,
         again: bool,
@@ -401,31 +401,31 @@ class Copies:
                 continue
             while origin.untold and origin.untold[0][0] <= number:
                 origin.told = origin.untold.pop(0)[1]
-            self._send(owner, Confirm(origin.life, origin.told))
+            self._send(owner, ConfirmChanges(origin.life, origin.told))
 
     # --- what is there
 
-    def offer(self, scoped_id: str, owner: str = "") -> Offer | None:
+    def offer(self, scoped_id: str, owner: str = "") -> OfferCopy | None:
         """The best copy of a client's session at `owner`; lives of different owners say nothing of each other."""
-        best: Offer | None = None
+        best: OfferCopy | None = None
         for copy in self._by_client.get(scoped_id, ()):
             head = copy.head
             if owner not in ("", head.owner):
                 continue
             at = self.at(copy)
-            offer = Offer(head.owner, head.session, head.complete, head.life, at, copy.number)
+            offer = OfferCopy(head.owner, head.session, head.complete, head.life, at, copy.number)
             if best is None or rank(offer) > rank(best):
                 best = offer
         return best
 
-    def at(self, copy: Copy) -> int:
+    def at(self, copy: SessionCopy) -> int:
         """The commit of the owner's, in the life of its copy, as of which a copy is."""
         head = copy.head
         if head.frozen_at is not None:
             return head.frozen_at
         return self._origins[head.owner].commit_in(head.life)
 
-    def find(self, number: bytes, scoped_id: str = "") -> Copy | None:
+    def find(self, number: bytes, scoped_id: str = "") -> SessionCopy | None:
         """The copy with a number here."""
         groups = [self._by_client.get(scoped_id, [])] if scoped_id else self._by_client.values()
         for group in groups:
@@ -446,15 +446,15 @@ class Copies:
         """The nodes of whose sessions there are copies."""
         return {owner for owner, origin in self._origins.items() if origin.copies or origin.frozen}
 
-    def has(self, copy: Copy) -> bool:
+    def has(self, copy: SessionCopy) -> bool:
         """Whether it is still one: neither deleted nor taken."""
         return copy in self._by_client.get(copy.head.scoped_id, ())
 
-    def of_client(self, scoped_id: str) -> list[Copy]:
+    def of_client(self, scoped_id: str) -> list[SessionCopy]:
         """All copies of a client's session."""
         return list(self._by_client.get(scoped_id, ()))
 
-    def __iter__(self) -> Iterator[Copy]:
+    def __iter__(self) -> Iterator[SessionCopy]:
         for group in list(self._by_client.values()):
             yield from list(group)
 
@@ -467,6 +467,6 @@ def messages_of(bodies: list[bytes]) -> list[Published]:
     return [decode_message(body, 0, 1) for body in bodies]
 
 
-def rank(offer: Offer) -> tuple[bool, int, int]:
+def rank(offer: OfferCopy) -> tuple[bool, int, int]:
     """The order of the copies of one owner's session: whole ones first, then the newest."""
     return (offer.complete, offer.life, offer.at)

@@ -11,10 +11,10 @@ from vmq.clustering.messages.replication import (
     MAX_CHANGES,
     MAX_NAMES,
     MAX_VALUE,
-    Begin,
+    BeginCopy,
     Changes,
-    Range,
-    Sum,
+    KeepOnly,
+    RangeDigest,
 )
 from vmq.store.store import FLAG_NOTE, FLAG_REF, Store, StoreError
 
@@ -32,7 +32,7 @@ _PLAIN: Final = frozenset(
 OVERHEAD: Final = 64
 
 
-class Batch:
+class NumberedChanges:
     """A numbered message, and the commit whose acknowledgements wait for it (0: nobody does)."""
 
     __slots__ = ("commit", "filled", "message", "size")
@@ -45,7 +45,7 @@ class Batch:
         self.filled = filled
 
 
-class Task:
+class CatchUpTask:
     """A session that a node is to get whole, and how far that is."""
 
     __slots__ = ("behind", "compares", "is_begun", "ranges", "replaces", "session")
@@ -63,19 +63,19 @@ class Task:
         self.ranges = deque([(b"", b"")] if ranges is None else ranges)
 
 
-class Draft:
+class ChangesDraft:
     """What is gathered for the next messages."""
 
     __slots__ = ("begun", "changes", "complete", "ended", "filled", "ranges", "sums")
 
     def __init__(self) -> None:
         self.changes: list[tuple[bytes, bytes | None]] = []
-        self.begun: list[Begin] = []
+        self.begun: list[BeginCopy] = []
         self.complete: list[bytes] = []
         self.ended: list[bytes] = []
         self.filled: list[bytes] = []
-        self.ranges: list[Range] = []
-        self.sums: list[Sum] = []
+        self.ranges: list[KeepOnly] = []
+        self.sums: list[RangeDigest] = []
 
     @property
     def is_empty(self) -> bool:
@@ -84,7 +84,7 @@ class Draft:
         )
 
 
-class Peer:
+class FollowerState:
     """One other node as a holder of copies."""
 
     def __init__(self, name: str) -> None:
@@ -101,7 +101,7 @@ class Peer:
         self.at = 0
         self.confirmed = 0
         #: Batches not confirmed, of which so many are under way.
-        self.waiting: deque[Batch] = deque()
+        self.waiting: deque[NumberedChanges] = deque()
         self.sent = 0
         self.sent_size = 0
         self.size = 0
@@ -111,7 +111,7 @@ class Peer:
         #: Sessions whose copies there may lack something, and whether the copy that will not is begun.
         self.behind: dict[bytes, bool] = {}
         #: Those of them that are to be copied whole, in this order.
-        self.filling: deque[Task] = deque()
+        self.filling: deque[CatchUpTask] = deque()
         #: Those of which it was sent digests, and has not said yet in what it differs; when to ask it.
         self.comparing: set[bytes] = set()
         self.ask_at = 0.0
@@ -121,7 +121,7 @@ class Peer:
         #: It has been left out; that is not known to the store before this commit, and acknowledgements wait.
         self.held_commit = 0
         self.held_until = 0
-        self.draft = Draft()
+        self.draft = ChangesDraft()
         #: The batch by which it drops copies of earlier lives of the owner's store (0: not sent), and that it has.
         self.swept_by = 0
         self.is_swept = False
@@ -142,7 +142,7 @@ class Peer:
 
     def number(self, message: Changes, commit: int, size: int, filled: list[bytes]) -> None:
         """Numbers a message, which waits from now on. Its own number is set here."""
-        self.waiting.append(Batch(message, commit, size, filled))
+        self.waiting.append(NumberedChanges(message, commit, size, filled))
         self.size += size
 
     def unsent(self) -> list[Changes]:
@@ -165,9 +165,9 @@ class Peer:
             self.sent -= 1
             self.sent_size -= self.waiting[self.sent].size
 
-    def confirm(self, number: int) -> list[Batch]:
+    def confirm(self, number: int) -> list[NumberedChanges]:
         """Everything up to a number is safe there; returns what was not before."""
-        done: list[Batch] = []
+        done: list[NumberedChanges] = []
         while self.waiting and self.waiting[0].message.number <= number and self.sent:
             batch = self.waiting.popleft()
             self.sent -= 1
@@ -177,12 +177,12 @@ class Peer:
             done.append(batch)
         return done
 
-    def clear(self) -> list[Batch]:
+    def clear(self) -> list[NumberedChanges]:
         """Forgets what waits, and returns it."""
         gone = list(self.waiting)
         self.waiting.clear()
         self.sent = self.sent_size = self.size = 0
-        self.draft = Draft()
+        self.draft = ChangesDraft()
         self.filling.clear()
         self.comparing.clear()
         self.stale.clear()
@@ -198,10 +198,10 @@ class Peer:
         draft = self.draft
         if draft.is_empty:
             return 0
-        self.draft = Draft()
+        self.draft = ChangesDraft()
         self.at = store.number
         gone = set(draft.ended)
-        writer = Writer(store)
+        writer = RecordWriter(store)
         rest = draft.begun
         while len(rest) > MAX_NAMES or len(draft.ended) > MAX_NAMES:
             message = self._message(life, begun=rest[:MAX_NAMES], ended=draft.ended[:MAX_NAMES])
@@ -250,12 +250,12 @@ class Peer:
         life: int,
         changes: list[tuple[bytes, bytes | None]] | None = None,
         bodies: list[bytes] | None = None,
-        begun: list[Begin] | None = None,
+        begun: list[BeginCopy] | None = None,
         complete: list[bytes] | None = None,
         ended: list[bytes] | None = None,
         again: bool = False,
-        ranges: list[Range] | None = None,
-        sums: list[Sum] | None = None,
+        ranges: list[KeepOnly] | None = None,
+        sums: list[RangeDigest] | None = None,
     ) -> Changes:
         number = self.next_number
         self.next_number += 1
@@ -274,11 +274,11 @@ class Peer:
         )
 
 
-def _size(part: Range) -> int:
+def _size(part: KeepOnly) -> int:
     return 1 + len(part.keep) // 4
 
 
-class Writer:
+class RecordWriter:
     """Records of a store in the form in which they travel: messages that entries only name are put in whole, once."""
 
     __slots__ = ("_places", "_store", "bodies", "changes", "size", "too_long")

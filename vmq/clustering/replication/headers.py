@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 
 
-class Head(Struct, array_like=True):
+class CopyHeader(Struct, array_like=True):
     """Whose session a copy is of, and how good the copy is."""
 
     owner: str
@@ -20,7 +20,7 @@ class Head(Struct, array_like=True):
     frozen_at: int | None = None
 
 
-_HEADS: Final = msgspec.msgpack.Decoder(Head)
+_HEADS: Final = msgspec.msgpack.Decoder(CopyHeader)
 _LIVES: Final = msgspec.msgpack.Decoder(list[tuple[int, int, int]])
 
 #: A head or lives, as they are stored.

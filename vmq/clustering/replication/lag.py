@@ -52,7 +52,7 @@ def note_copied(store: Store, life: int, commit: int) -> None:
     store.put(COPIED, life.to_bytes(8, "big") + commit.to_bytes(8, "big"))
 
 
-class Period:
+class LagPeriod:
     """From a commit in a life of the store on, and what a copy of that time lacks."""
 
     __slots__ = ("at", "inflight", "life", "waiting")
@@ -79,12 +79,12 @@ class Period:
         return is_news
 
 
-class Marks:
+class ReplicaLag:
     """The marks of all sessions of one store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._marks: dict[bytes, dict[str, list[Period]]] = {}
+        self._marks: dict[bytes, dict[str, list[LagPeriod]]] = {}
         self._new: set[tuple[bytes, str]] = set()
         for key, value in scan(store.db, MARK):
             self._marks.setdefault(key[1:9], {})[key[9:].decode()] = _decode(value)
@@ -116,7 +116,7 @@ class Marks:
         marks = self._marks.setdefault(session, {})
         if node not in marks:
             place = marks[ANY][0].place if ANY in marks else NOTHING
-            marks[node] = [Period(0, 0, *place)]
+            marks[node] = [LagPeriod(0, 0, *place)]
             self._new.add((session, node))
 
     def lower(self, session: bytes, node: str, key: bytes) -> None:
@@ -137,13 +137,13 @@ class Marks:
         """A node's copy is whole from this commit on."""
         self.watch(session, node)
         periods = self._marks[session][node]
-        periods.append(Period(life, at, *NOTHING))
+        periods.append(LagPeriod(life, at, *NOTHING))
         del periods[:-_MAX_PERIODS]
         self._new.add((session, node))
 
     def strip(self, session: bytes, life: int, at: int) -> None:
         """What others have is taken out of a session by this commit."""
-        self._marks.setdefault(session, {})[STRIPPED] = [Period(life, at, *NOTHING)]
+        self._marks.setdefault(session, {})[STRIPPED] = [LagPeriod(life, at, *NOTHING)]
         self._new.add((session, STRIPPED))
 
     def is_stripped(self, session: bytes, life: int, at: int) -> bool:
@@ -181,7 +181,7 @@ def _key(session: bytes, node: str) -> bytes:
     return MARK + session + node.encode()
 
 
-def _encode(periods: list[Period]) -> bytes:
+def _encode(periods: list[LagPeriod]) -> bytes:
     return b"".join(
         number.to_bytes(8, "big")
         for each in periods
@@ -189,6 +189,6 @@ def _encode(periods: list[Period]) -> bytes:
     )
 
 
-def _decode(raw: bytes) -> list[Period]:
+def _decode(raw: bytes) -> list[LagPeriod]:
     numbers = [int.from_bytes(raw[at : at + 8], "big") for at in range(0, len(raw), 8)]
-    return [Period(*numbers[at : at + 4]) for at in range(0, len(numbers), 4)]
+    return [LagPeriod(*numbers[at : at + 4]) for at in range(0, len(numbers), 4)]

@@ -27,29 +27,29 @@ from typing import Final
 from vmq.clustering.messages.records import ENTRIES, RECORDS
 from vmq.clustering.messages.replication import (
     MAX_NAMES,
-    Begin,
+    BeginCopy,
     Changes,
-    Confirm,
-    Differ,
-    Greet,
-    Missing,
-    Position,
+    ConfirmChanges,
+    CopyDiffers,
+    FollowerPosition,
+    GreetFollower,
+    MissingChanges,
+    Provenance,
     ReplicaMessage,
-    Unknown,
-    Whence,
+    UnknownCopies,
 )
-from vmq.clustering.replication.catch_up import Filling
-from vmq.clustering.replication.follower_state import OVERHEAD, Peer
+from vmq.clustering.replication.catch_up import CatchUp
+from vmq.clustering.replication.follower_state import OVERHEAD, FollowerState
 from vmq.clustering.replication.lag import (
     ANY,
     EVERYTHING,
     NOTHING,
-    Marks,
     Place,
+    ReplicaLag,
     copied_last,
     note_copied,
 )
-from vmq.clustering.replication.placement import Held, Placing
+from vmq.clustering.replication.placement import PlacedSession, Placement
 from vmq.clustering.replication.promotion import WHENCE
 from vmq.store.lines import is_end, scan
 from vmq.store.store import Store
@@ -70,7 +70,7 @@ FORGET_AFTER: Final = 120.0
 MAX_BEHIND: Final = 64 * 1024 * 1024
 
 
-class Replicas:
+class Leader:
     """The copies of this node's sessions.
 
     Args:
@@ -102,15 +102,15 @@ class Replicas:
         self._stored = 0
         self._open = 0
         self._now = 0.0
-        self._peers: dict[str, Peer] = {}
-        self._sessions: dict[bytes, Held] = {}
+        self._peers: dict[str, FollowerState] = {}
+        self._sessions: dict[bytes, PlacedSession] = {}
         #: Sessions that have records from before they were this node's, and are to be copied whole.
         self._taken_over: set[bytes] = set()
-        self._marks = marks = Marks(store)
-        self._filling = filling = Filling(
+        self._marks = marks = ReplicaLag(store)
+        self._filling = filling = CatchUp(
             store, life, self._sessions, self._peers, self._push, send
         )
-        self._placing = Placing(
+        self._placing = Placement(
             count - 1, self._peers, self._sessions, marks, filling.fill, self._drop
         )
         #: Copies that nodes have confirmed not to have any more, and until when their marks are remembered.
@@ -156,7 +156,7 @@ class Replicas:
         """A session that the store has already, from before this life or from a copy."""
         if session in self._sessions:
             return
-        self._sessions[session] = Held(scoped_id, offline_at, ())
+        self._sessions[session] = PlacedSession(scoped_id, offline_at, ())
         self._placing.soon(session)
 
     def take_over(self, session: bytes) -> None:
@@ -176,7 +176,7 @@ class Replicas:
             return False
         return all(peer.is_active and not peer.is_behind(session) for peer in held.peers)
 
-    def lacks(self, session: bytes, origin: Whence) -> Place:
+    def lacks(self, session: bytes, origin: Provenance) -> Place:
         """The places from which on what another node made of a copy of a session may lack what is here."""
         marked = self._marks.lacks(session, origin.node, origin.life, origin.at)
         if origin.life < self._life:
@@ -194,7 +194,7 @@ class Replicas:
         # but what came later has a later place.
         return min(marked[0], origin.waiting), min(marked[1], origin.inflight)
 
-    def has_all(self, origin: Whence) -> bool:
+    def has_all(self, origin: Provenance) -> bool:
         """Whether what a session lacks of a copy, as that was when it was taken, was let go on purpose.
 
         Without power a disk may lose the end of what was written (`store.durability`), but nothing before what is left.
@@ -230,7 +230,7 @@ class Replicas:
                 self._leave_out(peer, "it is no member any more")
             self._placing.all_at(now)
         for name in sorted(wanted - self._peers.keys()):
-            self._peers[name] = peer = Peer(name)
+            self._peers[name] = peer = FollowerState(name)
             peer.out_since = now
         self._look_whether_swept()
         self._release()
@@ -256,15 +256,15 @@ class Replicas:
             self._leave_out(peer, "it is down")
             self._release()
 
-    def peers(self) -> list[Peer]:
+    def peers(self) -> list[FollowerState]:
         """The other members."""
         return list(self._peers.values())
 
-    def _greet(self, peer: Peer) -> None:
+    def _greet(self, peer: FollowerState) -> None:
         peer.greet_at = self._now + _AGAIN
-        self._send(peer.name, Greet(self._life))
+        self._send(peer.name, GreetFollower(self._life))
 
-    def on_position(self, name: str, message: Position, now: float) -> None:
+    def on_position(self, name: str, message: FollowerPosition, now: float) -> None:
         """A node says what it has: it takes part from now on."""
         self._now = now
         peer = self._peers.get(name)
@@ -296,7 +296,7 @@ class Replicas:
         is_last = all(each.is_active for each in self._peers.values())
         self._placing.all_at(now if is_last else now + 2 * _AGAIN)
 
-    def _reset(self, peer: Peer, frozen: list[bytes]) -> None:
+    def _reset(self, peer: FollowerState, frozen: list[bytes]) -> None:
         """The first messages of a node that takes part again: what it has and cannot be relied on."""
         for at in range(0, max(len(frozen), 1), MAX_NAMES):
             chosen = frozen[at : at + MAX_NAMES]
@@ -312,7 +312,7 @@ class Replicas:
             peer.next_number += 1
             peer.number(message, 0, OVERHEAD * (1 + len(chosen)), [])
 
-    def _leave_out(self, peer: Peer, why: str) -> None:
+    def _leave_out(self, peer: FollowerState, why: str) -> None:
         """Goes on without a node: first what its copies may lack is written down."""
         floor = peer.floor()
         peer.is_active = False
@@ -393,7 +393,7 @@ class Replicas:
             return False
         return all(peer.is_active and not peer.behind for peer in self._peers.values())
 
-    def _gather(self, held: Held, key: bytes, value: bytes | None) -> None:
+    def _gather(self, held: PlacedSession, key: bytes, value: bytes | None) -> None:
         """A record of a session has changed."""
         session = key[1:9]
         whole = 0
@@ -409,11 +409,11 @@ class Replicas:
             if value is not None and key[0] in ENTRIES:
                 self._note(held, key)
 
-    def _has_strays(self, held: Held) -> bool:
+    def _has_strays(self, held: PlacedSession) -> bool:
         """Whether there may be old copies on nodes that do not have this session any more, or not in this life."""
         return held.is_short or (held.is_old and not self._is_swept)
 
-    def _note(self, held: Held, key: bytes) -> None:
+    def _note(self, held: PlacedSession, key: bytes) -> None:
         """The entry of a key is put into a session of which not all copies have it."""
         session = key[1:9]
         marks = self._marks
@@ -445,12 +445,12 @@ class Replicas:
                 self._taken_over.discard(session)
                 self.add(session, scoped_id, offline_at)
                 continue
-            held = Held(scoped_id, offline_at, self._placing.choose(scoped_id, ()))
+            held = PlacedSession(scoped_id, offline_at, self._placing.choose(scoped_id, ()))
             self._sessions[session] = held
             new.add(session)
             held.is_short = held.is_old = False  # of a new session there are no old copies
             for peer in held.peers:
-                peer.draft.begun.append(Begin(session, scoped_id, offline_at))
+                peer.draft.begun.append(BeginCopy(session, scoped_id, offline_at))
                 peer.draft.complete.append(session)
                 peer.draft.filled.append(session)
         if new:
@@ -497,7 +497,7 @@ class Replicas:
 
     # --- what nodes answer
 
-    def _push(self, peer: Peer) -> None:
+    def _push(self, peer: FollowerState) -> None:
         if peer.size > MAX_BEHIND and len(peer.waiting) > 1:
             self._leave_out(peer, "too much waits for it")
             return
@@ -505,7 +505,7 @@ class Replicas:
             for message in peer.unsent():
                 self._send(peer.name, message)  # what is lost goes again
 
-    def on_confirm(self, name: str, message: Confirm, now: float) -> None:
+    def on_confirm(self, name: str, message: ConfirmChanges, now: float) -> None:
         """A node has everything up to a number."""
         self._now = now
         peer = self._peers.get(name)
@@ -530,7 +530,7 @@ class Replicas:
             self._push(peer)
             self._release()
 
-    def on_missing(self, name: str, message: Missing, now: float) -> None:
+    def on_missing(self, name: str, message: MissingChanges, now: float) -> None:
         """A message was lost on its way."""
         self._now = now
         peer = self._peers.get(name)
@@ -538,7 +538,7 @@ class Replicas:
             peer.rewind(message.number)
             self._push(peer)
 
-    def on_unknown(self, name: str, message: Unknown, now: float) -> None:
+    def on_unknown(self, name: str, message: UnknownCopies, now: float) -> None:
         """A node has no copies of these, or has not any more."""
         self._now = now
         peer = self._peers.get(name)
@@ -549,7 +549,7 @@ class Replicas:
                 self._filling.fill(session, peer)
         self._marks.write()
 
-    def on_differ(self, name: str, message: Differ, now: float) -> None:
+    def on_differ(self, name: str, message: CopyDiffers, now: float) -> None:
         """A node has compared its copy of a session."""
         self._now = now
         peer = self._peers.get(name)
@@ -604,7 +604,7 @@ class Replicas:
         self._release()
         return more
 
-    def _drop(self, peer: Peer, sessions: list[bytes]) -> None:
+    def _drop(self, peer: FollowerState, sessions: list[bytes]) -> None:
         """A node that takes part is to have no copies of these any more."""
         for at in range(0, len(sessions), MAX_NAMES):
             chosen = sessions[at : at + MAX_NAMES]
@@ -615,7 +615,7 @@ class Replicas:
             peer.behind.pop(session, None)
         self._push(peer)
 
-    def _maybe_sweep(self, peer: Peer) -> None:
+    def _maybe_sweep(self, peer: FollowerState) -> None:
         """Once all sessions are placed and copied, copies of earlier lives are of no use."""
         if (
             peer.is_active

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from vmq.clustering.directory.rendezvous import ranked
-from vmq.clustering.replication.follower_state import Peer
-from vmq.clustering.replication.lag import Marks
+from vmq.clustering.replication.follower_state import FollowerState
+from vmq.clustering.replication.lag import ReplicaLag
 
 #: Sessions that one step looks at.
 _STEP: Final = 500
@@ -20,12 +20,12 @@ _STEP: Final = 500
 MOVING: Final = 200
 
 
-class Held:
+class PlacedSession:
     """A durable session of this node and the nodes with its copies."""
 
     __slots__ = ("is_old", "is_short", "offline_at", "peers", "scoped_id")
 
-    def __init__(self, scoped_id: str, offline_at: int, peers: tuple[Peer, ...]) -> None:
+    def __init__(self, scoped_id: str, offline_at: int, peers: tuple[FollowerState, ...]) -> None:
         self.scoped_id = scoped_id
         self.offline_at = offline_at
         self.peers = peers
@@ -35,7 +35,7 @@ class Held:
         self.is_old = True
 
 
-class Placing:
+class Placement:
     """Chooses nodes, and has copies made there and dropped elsewhere.
 
     Args:
@@ -50,11 +50,11 @@ class Placing:
     def __init__(
         self,
         wanted: int,
-        peers: Mapping[str, Peer],
-        sessions: Mapping[bytes, Held],
-        marks: Marks,
-        fill: Callable[[bytes, Peer], None],
-        drop: Callable[[Peer, list[bytes]], None],
+        peers: Mapping[str, FollowerState],
+        sessions: Mapping[bytes, PlacedSession],
+        marks: ReplicaLag,
+        fill: Callable[[bytes, FollowerState], None],
+        drop: Callable[[FollowerState, list[bytes]], None],
     ) -> None:
         self._wanted = wanted
         self._peers = peers
@@ -90,16 +90,16 @@ class Placing:
         """Other nodes than before take part, or do not any more."""
         self._all_at = when
 
-    def is_short(self, peers: tuple[Peer, ...]) -> bool:
+    def is_short(self, peers: tuple[FollowerState, ...]) -> bool:
         """Whether there could be more copies."""
         return len(peers) < min(self._wanted, len(self._peers))
 
-    def is_placed(self, session: bytes, peer: Peer) -> bool:
+    def is_placed(self, session: bytes, peer: FollowerState) -> bool:
         """Whether a node is to have a copy."""
         held = self._sessions.get(session)
         return held is not None and peer in held.peers
 
-    def choose(self, scoped_id: str, kept: tuple[Peer, ...]) -> tuple[Peer, ...]:
+    def choose(self, scoped_id: str, kept: tuple[FollowerState, ...]) -> tuple[FollowerState, ...]:
         """The nodes for a session's copies: those that it has, and others that take part."""
         others = {
             name: peer for name, peer in self._peers.items() if peer.is_active and peer not in kept
@@ -125,7 +125,7 @@ class Placing:
 
     # --- how it is done
 
-    def _is_usable(self, peer: Peer) -> bool:
+    def _is_usable(self, peer: FollowerState) -> bool:
         """Whether a node that has copies may keep them: it takes part, or has not been away for long."""
         return peer.is_active or (bool(peer.out_since) and peer.name in self._peers)
 
@@ -152,12 +152,12 @@ class Placing:
         if best and not set(best) <= set(after):
             self._movable.append(session)
 
-    def _give_up(self, session: bytes, peer: Peer) -> None:
+    def _give_up(self, session: bytes, peer: FollowerState) -> None:
         """A node that takes no part need not keep a copy; it has one still."""
         peer.behind[session] = False
         self._marks.watch(session, peer.name)
 
-    def _best(self, scoped_id: str) -> list[Peer]:
+    def _best(self, scoped_id: str) -> list[FollowerState]:
         """The nodes of a session by the hash alone; none where all that there are have copies anyway."""
         usable = {name: peer for name, peer in self._peers.items() if self._is_usable(peer)}
         if len(usable) <= self._wanted:
@@ -166,7 +166,7 @@ class Placing:
 
     def _move_some(self) -> None:
         """Ends the moves that are done, and begins others."""
-        leaving: dict[Peer, list[bytes]] = {}
+        leaving: dict[FollowerState, list[bytes]] = {}
         for session in list(self._moving):
             if self._maybe_moved(session, leaving):
                 del self._moving[session]
@@ -191,7 +191,7 @@ class Placing:
         for peer in new:
             self._fill(session, peer)
 
-    def _maybe_moved(self, session: bytes, leaving: dict[Peer, list[bytes]]) -> bool:
+    def _maybe_moved(self, session: bytes, leaving: dict[FollowerState, list[bytes]]) -> bool:
         """Drops the copies that a session does not need any more; returns whether nothing of it is to be waited for."""
         held = self._sessions.get(session)
         if held is None:

@@ -8,26 +8,31 @@ from typing import Final
 
 import msgspec
 
-from vmq.clustering.messages.replication import Whence
-from vmq.clustering.replication.follower import COPY, Copies, Copy
+from vmq.clustering.messages.replication import Provenance
+from vmq.clustering.replication.follower import COPY, Follower, SessionCopy
 from vmq.mqtt.message import Delivery
 from vmq.store.lines import places, scan_line
 from vmq.store.opening import read_ends
 from vmq.store.store import Store, StoredSession, split_scope
 
-#: A session's number -> `Whence`.
+#: A session's number -> `Provenance`.
 WHENCE: Final = b"w"
 
 #: Messages of a copy that are read at a time.
 _STEP: Final = 500
 
 
-_WHENCE: Final = msgspec.msgpack.Decoder(Whence)
+_WHENCE: Final = msgspec.msgpack.Decoder(Provenance)
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
 
 def promote(
-    store: Store, copies: Copies, copy: Copy, node: str, now_ms: int, owner: str | None = None
+    store: Store,
+    copies: Follower,
+    copy: SessionCopy,
+    node: str,
+    now_ms: int,
+    owner: str | None = None,
 ) -> StoredSession:
     """Makes a copy, all of which is committed, a session; for `Registry.restore`.
 
@@ -71,7 +76,12 @@ def promote(
 
 
 def note_whence(
-    store: Store, session: bytes, copies: Copies, copy: Copy, node: str, away_since: int = 0
+    store: Store,
+    session: bytes,
+    copies: Follower,
+    copy: SessionCopy,
+    node: str,
+    away_since: int = 0,
 ) -> None:
     """A session of this broker has now what a node's copy had; of one that was not whole nothing is known.
 
@@ -82,7 +92,7 @@ def note_whence(
     if not head.complete:
         return
     waiting, inflight = (places(store.db, kind + copy.number)[1] + 1 for kind in (b"q", b"i"))
-    origin = Whence(
+    origin = Provenance(
         head.owner,
         head.session,
         node,
@@ -96,7 +106,7 @@ def note_whence(
     store.put(WHENCE + session, _ENCODER.encode(origin))
 
 
-def contents(store: Store, copy: Copy) -> Iterator[list[Delivery]]:
+def contents(store: Store, copy: SessionCopy) -> Iterator[list[Delivery]]:
     """The messages of a copy, all of which is committed: some at a time, those in flight first.
 
     Raises:
@@ -115,7 +125,7 @@ def contents(store: Store, copy: Copy) -> Iterator[list[Delivery]]:
     yield found
 
 
-def whence(store: Store, session: bytes) -> Whence | None:
+def whence(store: Store, session: bytes) -> Provenance | None:
     """What a session was before; None: it was always this broker's, or came here from its living owner.
 
     Raises:
@@ -126,7 +136,7 @@ def whence(store: Store, session: bytes) -> Whence | None:
 
 
 def close(store: Store, session: bytes) -> None:
-    """What of the copy is done has been said, or is not to be heard any more: see `Whence.is_open`."""
+    """What of the copy is done has been said, or is not to be heard any more: see `Provenance.is_open`."""
     origin = whence(store, session)
     if origin is not None and origin.is_open:
         closed = msgspec.structs.replace(origin, is_open=False)

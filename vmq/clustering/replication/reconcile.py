@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from vmq.clustering.messages.ranges import Range, outside, ranges_of
-from vmq.clustering.messages.replication import MAX_RANGES, Whence
+from vmq.clustering.messages.replication import MAX_RANGES, Provenance
 from vmq.clustering.replication.lag import EVERYTHING, Place
 from vmq.core.context import Core
 from vmq.core.queue import Queue
@@ -27,7 +27,7 @@ from vmq.store.lines import scan_line
 from vmq.store.store import Store
 
 
-def undone(store: Store, session: bytes, origin: Whence) -> tuple[list[Range], list[Range]]:
+def undone(store: Store, session: bytes, origin: Provenance) -> tuple[list[Range], list[Range]]:
     """What a session still has of what was in a copy of it: places of what waits, and of what is in flight.
 
     A few places more may be named, if there would be too many ranges.
@@ -39,7 +39,7 @@ def undone(store: Store, session: bytes, origin: Whence) -> tuple[list[Range], l
 
 
 def done_waiting(
-    store: Store, session: bytes, origin: Whence, undone: list[Range]
+    store: Store, session: bytes, origin: Provenance, undone: list[Range]
 ) -> Iterator[bytes]:
     """The keys of what waits in a session that was made of a copy, and is done."""
     prefix = b"q" + session
@@ -48,7 +48,7 @@ def done_waiting(
 
 
 def done_inflight(
-    store: Store, session: bytes, origin: Whence, undone: list[Range]
+    store: Store, session: bytes, origin: Provenance, undone: list[Range]
 ) -> Iterator[bytes]:
     """The same of what is in flight: of use as long as nobody was sent any of it."""
     prefix = b"i" + session
@@ -64,7 +64,7 @@ def take_out(store: Store, keys: list[bytes]) -> None:
             store.purge_record(key, raw)
 
 
-def guard(queue: Queue, origin: Whence) -> None:
+def guard(queue: Queue, origin: Provenance) -> None:
     """No message of this session's own gets the place of one of the copy, which may be free by now."""
     queue.least_seq = origin.waiting
     queue.next_seq = max(queue.next_seq, origin.waiting)

@@ -1,8 +1,8 @@
 """Two nodes settle what of a session each of them has: its owner before, which is back, and who made it of a copy.
 
 What is settled, and why in this order, stands in `vmq.clustering.replication.reconcile`. Here is the talk about it,
-which the owner before begins: whence is your session (`AskWhence`)? Of what the copy had, this is left (`Undone`). Each
-answer leaves when what was done for it is stored.
+which the owner before begins: whence is your session (`AskProvenance`)? Of what the copy had, this is left (`Undone`).
+Each answer leaves when what was done for it is stored.
 """
 
 import asyncio
@@ -12,10 +12,16 @@ from typing import Any, Final
 
 import plyvel
 
-from vmq.clustering.delivery.outboxes import Lanes
-from vmq.clustering.messages.replication import AskWhence, IsWhence, TakenOut, Undone, Whence
+from vmq.clustering.delivery.outboxes import Outboxes
+from vmq.clustering.messages.replication import (
+    AskProvenance,
+    Provenance,
+    ProvenanceIs,
+    TakenOut,
+    Undone,
+)
 from vmq.clustering.replication.lag import EVERYTHING
-from vmq.clustering.replication.leader import Replicas
+from vmq.clustering.replication.leader import Leader
 from vmq.clustering.replication.promotion import WHENCE, close, whence
 from vmq.clustering.replication.reconcile import (
     count_waiting,
@@ -34,7 +40,7 @@ from vmq.store.store import Store, StoreError, scope_of, split_scope
 
 log = logging.getLogger("vmq.cluster")
 
-Answer = IsWhence | TakenOut
+Answer = ProvenanceIs | TakenOut
 
 #: Seconds after which a question is repeated, how often it is asked, and how often if the answer is work.
 _AGAIN: Final = 0.5
@@ -42,14 +48,14 @@ _TRIES: Final = 4
 _LONG_TRIES: Final = 20
 
 
-class Settling:
+class ReconcileTalk:
     """One node's side of all such talks.
 
     Args:
         node: the name of this one.
         core: the broker's.
         committer: writes the core's store.
-        lanes: to the others; of them only what arrives at most once.
+        outboxes: to the others; of them only what arrives at most once.
         registries: the topic trees that there are.
         replicas: copies of this node's sessions, if there are any.
     """
@@ -59,16 +65,16 @@ class Settling:
         node: str,
         core: Core,
         committer: Committer,
-        lanes: Lanes,
+        outboxes: Outboxes,
         registries: Mapping[str, Registry],
-        replicas: Replicas | None,
+        replicas: Leader | None,
     ) -> None:
         assert core.store is not None, "a node has a store"
         self._node = node
         self._core = core
         self._store: Store = core.store
         self._committer = committer
-        self._lanes = lanes
+        self._outboxes = outboxes
         self._registries = registries
         self._replicas = replicas
         self._tasks: set[asyncio.Task[None]] = set()
@@ -77,10 +83,10 @@ class Settling:
 
     def start(self) -> None:
         """Talks from now on."""
-        self._lanes.on(AskWhence, self._on_ask)
-        self._lanes.on(Undone, self._on_undone)
-        self._lanes.on(IsWhence, self._on_answer)
-        self._lanes.on(TakenOut, self._on_answer)
+        self._outboxes.on(AskProvenance, self._on_ask)
+        self._outboxes.on(Undone, self._on_undone)
+        self._outboxes.on(ProvenanceIs, self._on_answer)
+        self._outboxes.on(TakenOut, self._on_answer)
 
     def guard_places(self, is_sure: bool) -> None:
         """Sessions from before this life keep the places of their copies apart.
@@ -112,7 +118,7 @@ class Settling:
 
     async def settle(
         self, who: tuple[str, str], owner: str, ghost: Callable[[], Subscriber | None]
-    ) -> IsWhence | None:
+    ) -> ProvenanceIs | None:
         """Asks the new owner of a session of which copy that is made, and has it take out of that what is done here.
 
         Args:
@@ -127,8 +133,8 @@ class Settling:
         self._ticket += 1
         subscriber = ghost()
         mine = None if subscriber is None else self.origin(subscriber)
-        found = await self._ask(owner, AskWhence(self._ticket, client, True, mine), ghost)
-        if not isinstance(found, IsWhence):
+        found = await self._ask(owner, AskProvenance(self._ticket, client, True, mine), ghost)
+        if not isinstance(found, ProvenanceIs):
             return None
         subscriber, origin = ghost(), found.whence
         if subscriber is None or origin is None or not self._may_tell(subscriber, origin):
@@ -141,29 +147,29 @@ class Settling:
         )
         return None if await self._ask(owner, said, ghost) is None else found
 
-    def _may_tell(self, subscriber: Subscriber, origin: Whence) -> bool:
+    def _may_tell(self, subscriber: Subscriber, origin: Provenance) -> bool:
         """Whether what the session here lacks of the copy is done."""
         return origin.is_open and self._had_all(subscriber, origin)
 
-    def _had_all(self, subscriber: Subscriber, origin: Whence) -> bool:
+    def _had_all(self, subscriber: Subscriber, origin: Provenance) -> bool:
         """Whether what was in a copy is of this session, and here still if it is not done."""
         if self._replicas is None or not self._is_of(subscriber, origin):
             return False
         return self._replicas.has_all(origin)
 
-    def _is_of(self, subscriber: Subscriber, origin: Whence) -> bool:
+    def _is_of(self, subscriber: Subscriber, origin: Provenance) -> bool:
         return (origin.owner, origin.session) == (self._node, subscriber.queue.session)
 
     async def _ask(
-        self, peer: str, message: AskWhence | Undone, ghost: Callable[[], Subscriber | None]
+        self, peer: str, message: AskProvenance | Undone, ghost: Callable[[], Subscriber | None]
     ) -> Answer | None:
         """The answer, as long as there is the ghost that it is about; None: there is none."""
         about = ghost()
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._asked[message.ticket] = answer
         try:
-            for _ in range(_TRIES if isinstance(message, AskWhence) else _LONG_TRIES):
-                self._lanes.send_quick(peer, message)
+            for _ in range(_TRIES if isinstance(message, AskProvenance) else _LONG_TRIES):
+                self._outboxes.send_quick(peer, message)
                 await asyncio.wait([answer], timeout=_AGAIN)
                 if answer.done():
                     return answer.result()
@@ -178,7 +184,7 @@ class Settling:
         if answer is not None and not answer.done():
             answer.set_result(message)
 
-    def leave_out_known(self, subscriber: Subscriber, answer: IsWhence) -> None:
+    def leave_out_known(self, subscriber: Subscriber, answer: ProvenanceIs) -> None:
         """Takes out of a session, which has gone to another owner, what that one has, by its answer.
 
         What is left is to be handed over.
@@ -197,7 +203,7 @@ class Settling:
 
     # --- who made it of a copy
 
-    def origin(self, subscriber: Subscriber) -> Whence | None:
+    def origin(self, subscriber: Subscriber) -> Provenance | None:
         """The copy of which a session is, if its owner before has not said what of that is done."""
         queue = subscriber.queue
         if not queue.durable:
@@ -227,10 +233,10 @@ class Settling:
         if origin is not None and origin.owner == owner:
             close(self._store, subscriber.queue.session)
 
-    def _on_ask(self, peer: str, message: AskWhence) -> None:
+    def _on_ask(self, peer: str, message: AskProvenance) -> None:
         self._spawn(self._answer(peer, message))
 
-    async def _answer(self, peer: str, message: AskWhence) -> None:
+    async def _answer(self, peer: str, message: AskProvenance) -> None:
         subscriber = self._subscriber(message.client)
         found, session, has_all = None, b"", False
         if subscriber is not None:
@@ -240,7 +246,7 @@ class Settling:
             if found is not None and found.owner == peer and not message.tells:
                 # It takes out of its own what is here, and says nothing.
                 close(self._store, session)
-        await self._reply(peer, IsWhence(message.ticket, found, session, has_all), session)
+        await self._reply(peer, ProvenanceIs(message.ticket, found, session, has_all), session)
 
     def _on_undone(self, peer: str, message: Undone) -> None:
         self._spawn(self._take_out(peer, message))
@@ -258,7 +264,9 @@ class Settling:
             close(self._store, message.session)
         await self._reply(peer, TakenOut(message.ticket), message.session)
 
-    def _take_out_inflight(self, message: Undone, subscriber: Subscriber, origin: Whence) -> None:
+    def _take_out_inflight(
+        self, message: Undone, subscriber: Subscriber, origin: Provenance
+    ) -> None:
         """What the client has, or may have, of this node stays: it may answer it."""
         registry = self._registries[split_scope(message.client.encode())[0]]
         if registry.offline.get(subscriber.client_id) != origin.away_since:
@@ -287,7 +295,7 @@ class Settling:
         if note in store.dirty or note in store.writing:
             await self._committer.finish_all()
         if not store.failing:
-            self._lanes.send_quick(peer, message)
+            self._outboxes.send_quick(peer, message)
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(self._contained(work))

@@ -8,33 +8,33 @@ from typing import Any, Final
 
 import plyvel
 
-from vmq.clustering.delivery.outboxes import Lanes
+from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.directory.directory import Directory
-from vmq.clustering.hinted_handoff.service import Keeping
-from vmq.clustering.messages.base import Message
-from vmq.clustering.messages.publishes import Publish
+from vmq.clustering.hinted_handoff.service import HintedHandoff
+from vmq.clustering.messages.base import NodeMessage
+from vmq.clustering.messages.publishes import RemotePublish
 from vmq.clustering.messages.replication import (
-    Ask,
+    AskCopies,
     Changes,
-    Confirm,
-    Differ,
-    Fetch,
-    Greet,
-    Have,
-    Lost,
-    Missing,
-    Part,
-    Position,
+    ConfirmChanges,
+    CopiesFound,
+    CopyDiffers,
+    CopyLost,
+    CopyPart,
+    FetchCopy,
+    FollowerPosition,
+    GreetFollower,
+    MissingChanges,
     StillComparing,
-    Unknown,
+    UnknownCopies,
 )
-from vmq.clustering.messages.takeover import Batch
-from vmq.clustering.replication.discovery import Searcher
-from vmq.clustering.replication.failover import Adoption, Sweep
-from vmq.clustering.replication.follower import Copies, Copy
-from vmq.clustering.replication.leader import Replicas
+from vmq.clustering.messages.takeover import SessionBatch
+from vmq.clustering.replication.discovery import CopySearch
+from vmq.clustering.replication.failover import Failover, StaleCopySweep
+from vmq.clustering.replication.follower import Follower, SessionCopy
+from vmq.clustering.replication.leader import Leader
 from vmq.clustering.replication.promotion import contents, note_whence, promote
-from vmq.clustering.replication.reconcile_talk import Settling
+from vmq.clustering.replication.reconcile_talk import ReconcileTalk
 from vmq.config.cluster import ClusterOptions
 from vmq.core.context import Core
 from vmq.core.registry import Registry, Subscriber
@@ -61,7 +61,7 @@ class Replication:
         core: the broker's, its sessions restored.
         committer: writes the core's store.
         node: this node, which runs.
-        lanes: to the others; of them only what arrives at most once.
+        outboxes: to the others; of them only what arrives at most once.
         directory: which node has which session.
         registries: the topic trees that there are.
         find_registry: the topic tree of a mountpoint, made when first asked for.
@@ -79,20 +79,20 @@ class Replication:
         core: Core,
         committer: Committer,
         node: ClusterNode,
-        lanes: Lanes,
+        outboxes: Outboxes,
         directory: Directory,
         registries: Mapping[str, Registry],
         find_registry: Callable[[str], Registry],
         give: Callable[[tuple[str, str], list[Delivery]], None],
-        take: Callable[[Batch], None],
-        share: Callable[[str, Publish], None],
+        take: Callable[[SessionBatch], None],
+        share: Callable[[str, RemotePublish], None],
     ) -> None:
         assert core.store is not None, "a node has a store"
         self._core = core
         self._store: Store = core.store
         self._committer = committer
         self._node = node
-        self._lanes = lanes
+        self._outboxes = outboxes
         self._directory = directory
         self._registries = registries
         self._find_registry = find_registry
@@ -108,23 +108,27 @@ class Replication:
         #: Told of a session that was made here of a copy, before this node is its owner.
         self.made: Callable[[tuple[str, str]], None] = lambda _: None
         self.adopted = 0
-        self.copies = Copies(self._store, lanes.send_quick, self._purger.add)
-        self.searcher = Searcher(node.name, self._store, self.copies, lanes.send_quick)
-        self.keeping = Keeping(options, core, self._store, node, lanes, directory, take, share)
-        self.replicas: Replicas | None = None
+        self.copies = Follower(self._store, outboxes.send_quick, self._purger.add)
+        self.searcher = CopySearch(node.name, self._store, self.copies, outboxes.send_quick)
+        self.keeping = HintedHandoff(
+            options, core, self._store, node, outboxes, directory, take, share
+        )
+        self.replicas: Leader | None = None
         if options.replicas > 1:
-            self.replicas = Replicas(
+            self.replicas = Leader(
                 self._store,
-                lanes.life,
+                outboxes.life,
                 options.replicas,
                 options.replica_timeout,
                 options.adopt_after,
-                lanes.send_quick,
+                outboxes.send_quick,
                 core.outbox.release,
             )
-        self.settling = Settling(node.name, core, committer, lanes, registries, self.replicas)
-        self._sweep = Sweep(self.copies, self._owner_of)
-        self._adoption = Adoption(
+        self.settling = ReconcileTalk(
+            node.name, core, committer, outboxes, registries, self.replicas
+        )
+        self._sweep = StaleCopySweep(self.copies, self._owner_of)
+        self._adoption = Failover(
             node.name,
             self.copies,
             self.searcher,
@@ -141,24 +145,24 @@ class Replication:
 
         `was_alone`: the broker ran without the cluster since it was a node.
         """
-        lanes, replicas = self._lanes, self.replicas
-        lanes.on(Greet, self.copies.on_greet)
-        lanes.on(Changes, self.copies.on_changes)
-        lanes.on(StillComparing, self.copies.on_still_comparing)
-        lanes.on(Ask, self.searcher.on_ask)
-        lanes.on(Have, self.searcher.on_have)
-        lanes.on(Fetch, self.searcher.on_fetch)
-        lanes.on(Part, self._timed(self.searcher.on_part))
-        lanes.on(Lost, self.searcher.on_lost)
+        outboxes, replicas = self._outboxes, self.replicas
+        outboxes.on(GreetFollower, self.copies.on_greet)
+        outboxes.on(Changes, self.copies.on_changes)
+        outboxes.on(StillComparing, self.copies.on_still_comparing)
+        outboxes.on(AskCopies, self.searcher.on_ask)
+        outboxes.on(CopiesFound, self.searcher.on_have)
+        outboxes.on(FetchCopy, self.searcher.on_fetch)
+        outboxes.on(CopyPart, self._timed(self.searcher.on_part))
+        outboxes.on(CopyLost, self.searcher.on_lost)
         for kind, name in (
-            (Position, "on_position"),
-            (Confirm, "on_confirm"),
-            (Missing, "on_missing"),
-            (Unknown, "on_unknown"),
-            (Differ, "on_differ"),
+            (FollowerPosition, "on_position"),
+            (ConfirmChanges, "on_confirm"),
+            (MissingChanges, "on_missing"),
+            (UnknownCopies, "on_unknown"),
+            (CopyDiffers, "on_differ"),
         ):
             handle = None if replicas is None else getattr(replicas, name)
-            lanes.on(kind, self._working(handle))
+            outboxes.on(kind, self._working(handle))
         if replicas is not None:
             for registry in self._registries.values():
                 for client_id, subscriber in registry.subscribers.items():
@@ -203,7 +207,7 @@ class Replication:
         """A handler after which there may be more to do in the background."""
         replicas = self.replicas
 
-        def work(peer: str, message: Message) -> None:
+        def work(peer: str, message: NodeMessage) -> None:
             if handle is not None:
                 handle(peer, message, self._now())
                 if replicas is not None and replicas.has_work:
@@ -336,18 +340,20 @@ class Replication:
             del self._searches[scoped_id]
             search.set_result(None)
 
-    async def _find(self, scoped_id: str, owner: str) -> tuple[Copy | None, str]:
+    async def _find(self, scoped_id: str, owner: str) -> tuple[SessionCopy | None, str]:
         """The best copy, which is here now, and whom it comes from."""
-        found: asyncio.Future[tuple[Copy | None, str]] = asyncio.get_running_loop().create_future()
+        found: asyncio.Future[tuple[SessionCopy | None, str]] = (
+            asyncio.get_running_loop().create_future()
+        )
 
-        def done(copy: Copy | None, node: str) -> None:
+        def done(copy: SessionCopy | None, node: str) -> None:
             if not found.done():
                 found.set_result((copy, node))
 
         self.searcher.find(scoped_id, owner, self._node.up, self._now(), done)
         return await found
 
-    async def _make_session(self, copy: Copy, node: str) -> None:
+    async def _make_session(self, copy: SessionCopy, node: str) -> None:
         """Makes a copy a session; all of it has to be in the database for that."""
         self.copies.take(copy)
         await self._committer.finish_all()
@@ -384,7 +390,7 @@ class Replication:
         self._directory.claim(registry, subscriber)
 
     async def _merge(
-        self, registry: Registry, subscriber: Subscriber, copy: Copy, node: str
+        self, registry: Registry, subscriber: Subscriber, copy: SessionCopy, node: str
     ) -> None:
         """Gives a session, which came to be here meanwhile, what the copy has."""
         if subscriber.queue.durable:
@@ -396,11 +402,11 @@ class Replication:
                 await asyncio.sleep(0)
         self.copies.drop(copy)
 
-    def _adopt_soon(self, copy: Copy) -> None:
+    def _adopt_soon(self, copy: SessionCopy) -> None:
         if copy.head.scoped_id not in self._searches:
             self._spawn(self._adopt(copy))
 
-    async def _adopt(self, copy: Copy) -> None:
+    async def _adopt(self, copy: SessionCopy) -> None:
         """A session whose owner stays away goes on here."""
         head = copy.head
         if head.scoped_id in self._searches or not self.copies.has(copy):
@@ -433,7 +439,7 @@ class Replication:
             ),
             (
                 "replicas_filled",
-                "Copies of sessions that were made whole in the background.",
+                "Follower of sessions that were made whole in the background.",
                 0 if replicas is None else replicas.filled,
             ),
             (
@@ -443,7 +449,7 @@ class Replication:
             ),
             (
                 "replicas_moved",
-                "Copies of sessions that went to nodes where they belong, as after one has joined.",
+                "Follower of sessions that went to nodes where they belong, as after one has joined.",
                 0 if replicas is None else replicas.moved,
             ),
             (

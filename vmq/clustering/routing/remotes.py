@@ -7,28 +7,28 @@ to a node once, at the highest QoS that anybody there asked for. Who gets it the
 from collections.abc import Iterator, Mapping
 
 from vmq.clustering.directory.records import Record
-from vmq.clustering.routing.shares import Members
+from vmq.clustering.routing.shares import ShareMembers
 from vmq.mqtt.topics import split_shared
 
 
-class Level:
+class FilterLevel:
     """One level of the filters. Wildcards are words like others; only `find` knows what they mean."""
 
     __slots__ = ("below", "groups", "nodes")
 
     def __init__(self) -> None:
-        self.below: dict[str, Level] = {}
+        self.below: dict[str, FilterLevel] = {}
         #: Those who want all messages, by node.
-        self.nodes: dict[str, Members] = {}
+        self.nodes: dict[str, ShareMembers] = {}
         #: The same for each share group, by its whole name.
-        self.groups: dict[str, dict[str, Members]] = {}
+        self.groups: dict[str, dict[str, ShareMembers]] = {}
 
     @property
     def is_empty(self) -> bool:
         return not (self.below or self.nodes or self.groups)
 
 
-class Targets:
+class TopicTargets:
     """Where the messages of one topic go on other nodes."""
 
     def __init__(self) -> None:
@@ -38,15 +38,15 @@ class Targets:
         self.keeping: set[str] = set()
         #: The members of each share group that has some on other nodes, by the group's whole name and by node, this
         #: one included. They are counted on while the group stays in these targets.
-        self.groups: dict[str, Mapping[str, Members]] = {}
+        self.groups: dict[str, Mapping[str, ShareMembers]] = {}
 
 
-class Remotes:
+class RemoteSubscriptions:
     """The subscriptions of all other nodes to one topic tree, and the share groups of all nodes."""
 
     def __init__(self, own: str) -> None:
         self._own = own
-        self._root = Level()
+        self._root = FilterLevel()
 
     def change(self, before: Record | None, after: Record | None) -> list[str]:
         """Takes in that a session's record became another; returns the filters whose targets changed.
@@ -63,19 +63,19 @@ class Remotes:
                 changed.append(topic_filter)
         return changed
 
-    def members(self, group: str) -> Mapping[str, Members]:
+    def members(self, group: str) -> Mapping[str, ShareMembers]:
         """The members of a share group by node, this one included."""
-        level: Level | None = self._root
+        level: FilterLevel | None = self._root
         for word in split_shared(group)[1].split("/"):
             level = None if level is None else level.below.get(word)
         return {} if level is None else level.groups.get(group, {})
 
     def _wishes(self, record: Record | None) -> dict[tuple[str, str], int]:
-        """What a session asks for, by node and filter, as `Members` counts it."""
+        """What a session asks for, by node and filter, as `ShareMembers` counts it."""
         if record is None:
             return {}
-        base = 0 if record.clean else Members.DURABLE
-        away = 0 if record.clean or record.online else Members.AWAY
+        base = 0 if record.clean else ShareMembers.DURABLE
+        away = 0 if record.clean or record.online else ShareMembers.AWAY
         is_own = record.node == self._own
         wishes = {}
         for name, qos in record.subscriptions.items():
@@ -90,11 +90,11 @@ class Remotes:
         path = [self._root]
         words = plain.split("/")
         for word in words:
-            path.append(path[-1].below.setdefault(word, Level()))
+            path.append(path[-1].below.setdefault(word, FilterLevel()))
         level = path[-1]
         by_node = level.groups.setdefault(topic_filter, {}) if group else level.nodes
         before = self._seen(by_node, node, bool(group))
-        members = by_node.setdefault(node, Members())
+        members = by_node.setdefault(node, ShareMembers())
         if had >= 0:
             members.by_wish[had] -= 1
         if has >= 0:
@@ -110,19 +110,19 @@ class Remotes:
             del path[index].below[words[index]]
         return before != after
 
-    def _seen(self, by_node: Mapping[str, Members], node: str, is_group: bool) -> int:
+    def _seen(self, by_node: Mapping[str, ShareMembers], node: str, is_group: bool) -> int:
         """What a route has of it: of a group whether there are members elsewhere, else what a node wants."""
         if is_group:
             return int(self._is_elsewhere(by_node))
         members = by_node.get(node)
         return -1 if members is None else 2 * members.highest + members.keeps
 
-    def _is_elsewhere(self, by_node: Mapping[str, Members]) -> bool:
+    def _is_elsewhere(self, by_node: Mapping[str, ShareMembers]) -> bool:
         return len(by_node) > (self._own in by_node)
 
-    def find(self, topic: str) -> Targets:
+    def find(self, topic: str) -> TopicTargets:
         """Where the messages of a topic go."""
-        targets = Targets()
+        targets = TopicTargets()
         for level in self._matching(topic):
             for node, members in level.nodes.items():
                 targets.nodes[node] = max(members.highest, targets.nodes.get(node, 0))
@@ -133,12 +133,12 @@ class Remotes:
                     targets.groups[name] = by_node
         return targets
 
-    def _matching(self, topic: str) -> Iterator[Level]:
+    def _matching(self, topic: str) -> Iterator[FilterLevel]:
         """The levels at which matching filters end: without recursion, for a topic may have 32,768 levels."""
         current = [self._root]
         is_system = topic.startswith("$")  # hidden from leading wildcards [MQTT-4.7.2-1]
         for index, word in enumerate(topic.split("/")):
-            following: list[Level] = []
+            following: list[FilterLevel] = []
             for level in current:
                 if not (is_system and index == 0):
                     if (rest := level.below.get("#")) is not None:

@@ -36,13 +36,13 @@ log = logging.getLogger("vmq.cluster")
 #: The prefix of the metadata under which they are: mountpoint, NUL, topic -> QoS (1 byte), payload.
 RETAINED: Final = "vmq.retained"
 
-#: The prefix under which their sources are: mountpoint, NUL, topic -> `Source`.
+#: The prefix under which their sources are: mountpoint, NUL, topic -> `RetainedSource`.
 SOURCES: Final = "vmq.retained.sources"
 
 _HIGHEST_QOS: Final = 2
 
 
-class Source(Struct, array_like=True, frozen=True):
+class RetainedSource(Struct, array_like=True, frozen=True):
     """Who published a retained message."""
 
     client_id: str
@@ -50,10 +50,10 @@ class Source(Struct, array_like=True, frozen=True):
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
-_DECODER: Final = msgspec.msgpack.Decoder(Source)
+_DECODER: Final = msgspec.msgpack.Decoder(RetainedSource)
 
 
-class Retained:
+class ClusterRetained:
     """The retained messages of one node.
 
     Args:
@@ -80,7 +80,7 @@ class Retained:
         #: What this node's clients published in this pass; None: it is erased.
         self._pending: dict[bytes, bytes | None] = {}
         #: Who published that; None: that is not known.
-        self._sources: dict[bytes, Source | None] = {}
+        self._sources: dict[bytes, RetainedSource | None] = {}
         node.watch_steps(RETAINED, self._on_changes)
         node.watch_steps(SOURCES, self._on_sources)
 
@@ -144,7 +144,7 @@ class Retained:
         self._pending[key] = _encode(message)
         self._sources[key] = _source_of(message) if message.payload else None
 
-    def _write_source(self, key: bytes, source: Source | None) -> None:
+    def _write_source(self, key: bytes, source: RetainedSource | None) -> None:
         present = self._node.get(SOURCES, key)
         if source is None:
             if present is not None:
@@ -152,7 +152,7 @@ class Retained:
         elif present != (raw := _ENCODER.encode(source)):
             self._node.put(SOURCES, key, raw)
 
-    def _source(self, key: bytes) -> Source | None:
+    def _source(self, key: bytes) -> RetainedSource | None:
         """Who published the message under a key, as the metadata say."""
         raw = self._node.get(SOURCES, key)
         try:
@@ -207,8 +207,8 @@ def _encode(message: Message) -> bytes | None:
     return bytes((message.qos,)) + payload if payload else None
 
 
-def _source_of(message: Message) -> Source | None:
-    return Source(message.client_id, message.user) if isinstance(message, Sourced) else None
+def _source_of(message: Message) -> RetainedSource | None:
+    return RetainedSource(message.client_id, message.user) if isinstance(message, Sourced) else None
 
 
 def _is_same(one: Message, other: Message) -> bool:
@@ -217,7 +217,7 @@ def _is_same(one: Message, other: Message) -> bool:
     return contents == (other.payload, other.qos, _source_of(other))
 
 
-def _decode(topic: bytes, value: bytes | None, source: Source | None) -> Message:
+def _decode(topic: bytes, value: bytes | None, source: RetainedSource | None) -> Message:
     """A message out of the metadata; one without a payload erases the topic's.
 
     Raises:

@@ -5,7 +5,7 @@ Each topic tree has beside its own subscriptions the filters of all other nodes,
 goes to each node that wants it once, straight from the node where it was published; there it goes to local subscribers
 alone. Who gets it of a share group is told in `vmq.clustering.routing.shared_dispatch`.
 
-A node that is down is a target like any other: what is of QoS 1 and 2 waits for it on its lane, up to `buffer_bytes`,
+A node that is down is a target like any other: what is of QoS 1 and 2 waits for it on its outbox, up to `buffer_bytes`,
 until it is up again. If it is no member any more, what waits goes to who has the sessions now
 (`vmq.clustering.hinted_handoff.redirect`). That holds for its clean sessions too: from here a node that died, with
 them, looks like one that cannot be reached, whose clients are still there.
@@ -14,13 +14,13 @@ them, looks like one that cannot be reached, whose clients are still there.
 import logging
 from collections.abc import Callable, Iterable, Mapping, Set
 
-from vmq.clustering.delivery.outboxes import Lanes
+from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.directory.directory import Directory
 from vmq.clustering.directory.records import Record
-from vmq.clustering.messages.publishes import QOS, RETAIN, Publish, Run
-from vmq.clustering.routing.remotes import Remotes
-from vmq.clustering.routing.shared_dispatch import Shared, Sharing, publish_of, send
-from vmq.clustering.routing.shares import Members
+from vmq.clustering.messages.publishes import QOS, RETAIN, RemotePublish, RemotePublishRun
+from vmq.clustering.routing.remotes import RemoteSubscriptions
+from vmq.clustering.routing.shared_dispatch import SharedDispatch, SharedRoute, publish_of, send
+from vmq.clustering.routing.shares import ShareMembers
 from vmq.clustering.routing.stale_routes_stored import without
 from vmq.core.context import Core
 from vmq.core.registry import Registry, split_run
@@ -32,7 +32,7 @@ from vmq.store.store import StoreError
 log = logging.getLogger("vmq.cluster")
 
 
-class Target:
+class RouteTarget:
     """Another node that wants a topic's messages, at `qos` at most, and whether sessions there keep them."""
 
     __slots__ = ("keeps", "node", "qos")
@@ -50,24 +50,24 @@ class Routing:
         name: this node's.
         core: whose publishes they are; `attach` sets its hooks.
         registries: the topic trees that there are.
-        lanes: to the other nodes.
+        outboxes: to the other nodes.
     """
 
     def __init__(
-        self, name: str, core: Core, registries: Mapping[str, Registry], lanes: Lanes
+        self, name: str, core: Core, registries: Mapping[str, Registry], outboxes: Outboxes
     ) -> None:
         self._name = name
         self._core = core
         self._registries = registries
-        self._lanes = lanes
+        self._outboxes = outboxes
         #: What other nodes subscribe to, by mountpoint.
-        self._remotes: dict[str, Remotes] = {}
+        self._remotes: dict[str, RemoteSubscriptions] = {}
         self._members: set[str] = set()
         #: The numbers of the sessions here that a node routes elsewhere, which get nothing from there.
         self.passed: Mapping[str, Set[bytes]] = {}
-        self._sharing = Sharing(name, core, registries, lanes, self._members_of)
-        lanes.on(Publish, self._on_publish)
-        lanes.on(Run, self._on_run)
+        self._sharing = SharedDispatch(name, core, registries, outboxes, self._members_of)
+        outboxes.on(RemotePublish, self._on_publish)
+        outboxes.on(RemotePublishRun, self._on_run)
 
     def attach(self, directory: Directory) -> None:
         """Publishes go to other nodes from now on, by what the directory knows and will know."""
@@ -117,11 +117,11 @@ class Routing:
         """There is a node less that anything can be sent to."""
         self._forget_routes()
 
-    def share(self, peer: str, publish: Publish) -> None:
+    def share(self, peer: str, publish: RemotePublish) -> None:
         """Gives to a member of its share group, wherever that is, what a node was to give that is gone."""
         self._sharing.on_publish(peer, publish)
 
-    def pass_on(self, publish: Publish) -> bool:
+    def pass_on(self, publish: RemotePublish) -> bool:
         """Gives what waits for a node that is down to another one: this node leaves. False: no other is up."""
         return self._sharing.pass_on(publish)
 
@@ -143,18 +143,18 @@ class Routing:
         publish = publish_of(registry, message)
         self._core.counters.router_matches_remote += len(route.nodes)
         for target in route.nodes:
-            send(self._lanes, target.node, target.qos, publish, target.keeps)
+            send(self._outboxes, target.node, target.qos, publish, target.keeps)
 
     def forward_run(self, mountpoint: str, route: Route, frames: bytes, count: int) -> None:
         """The same for a run of so many PUBLISH packets at QoS 0."""
-        run = Run(route.topic, frames, count, mountpoint)
+        run = RemotePublishRun(route.topic, frames, count, mountpoint)
         self._core.counters.router_matches_remote += len(route.nodes) * count
         for target in route.nodes:
-            self._lanes.send_quick(target.node, run)
+            self._outboxes.send_quick(target.node, run)
 
     # --- publishes made elsewhere
 
-    def _on_publish(self, peer: str, publish: Publish) -> None:
+    def _on_publish(self, peer: str, publish: RemotePublish) -> None:
         if publish.group:
             self._sharing.on_publish(peer, publish)
             return
@@ -169,7 +169,7 @@ class Routing:
             finally:
                 self._core.origin = ""
 
-    def _on_run(self, peer: str, run: Run) -> None:
+    def _on_run(self, peer: str, run: RemotePublishRun) -> None:
         found = self._route(peer, run.mountpoint, run.topic)
         if found is None:
             return
@@ -201,14 +201,14 @@ class Routing:
 
     # --- how it is done
 
-    def _members_of(self, mountpoint: str, group: str) -> Mapping[str, Members]:
+    def _members_of(self, mountpoint: str, group: str) -> Mapping[str, ShareMembers]:
         tree = self._remotes.get(mountpoint)
         return {} if tree is None else tree.members(group)
 
-    def _tree(self, mountpoint: str) -> Remotes:
+    def _tree(self, mountpoint: str) -> RemoteSubscriptions:
         tree = self._remotes.get(mountpoint)
         if tree is None:
-            self._remotes[mountpoint] = tree = Remotes(self._name)
+            self._remotes[mountpoint] = tree = RemoteSubscriptions(self._name)
         return tree
 
     def _finder(self, mountpoint: str) -> Callable[[Route], None]:
@@ -220,13 +220,13 @@ class Routing:
                 return
             found = tree.find(route.text)
             route.nodes = [
-                Target(node, qos, node in found.keeping)
+                RouteTarget(node, qos, node in found.keeping)
                 for node, qos in found.nodes.items()
-                if node in self._members or node in self._lanes.lost
+                if node in self._members or node in self._outboxes.lost
             ]
             here = {group.name: group for group in route.groups}
             route.shared = [
-                Shared(name, here.pop(name, None), members)
+                SharedRoute(name, here.pop(name, None), members)
                 for name, members in found.groups.items()
             ]
             route.groups = list(here.values())

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from vmq.clustering.delivery.outboxes import Lanes
-from vmq.clustering.messages.publishes import MAX_HOPS, QOS, RETAIN, Publish
-from vmq.clustering.routing.shares import LOCAL_ONLY, RANDOM, Members, choose
+from vmq.clustering.delivery.outboxes import Outboxes
+from vmq.clustering.messages.publishes import MAX_HOPS, QOS, RETAIN, RemotePublish
+from vmq.clustering.routing.shares import LOCAL_ONLY, RANDOM, ShareMembers, choose
 from vmq.core.context import Core
 from vmq.core.registry import Registry
 from vmq.core.trie import Group
@@ -21,25 +21,25 @@ from vmq.mqtt.message import Message
 log = logging.getLogger("vmq.cluster")
 
 
-class Shared:
+class SharedRoute:
     """A share group of a route with members on other nodes; those of this one are in `here`."""
 
     __slots__ = ("here", "members", "name")
 
-    def __init__(self, name: str, here: Group | None, members: Mapping[str, Members]) -> None:
+    def __init__(self, name: str, here: Group | None, members: Mapping[str, ShareMembers]) -> None:
         self.name = name
         self.here = here
         self.members = members
 
 
-class Sharing:
+class SharedDispatch:
     """The share groups as one node sees them.
 
     Args:
         name: this node's.
         core: the broker's.
         registries: the topic trees that there are.
-        lanes: to the other nodes.
+        outboxes: to the other nodes.
         members_of: the members of a group of a mountpoint, by node.
     """
 
@@ -48,13 +48,13 @@ class Sharing:
         name: str,
         core: Core,
         registries: Mapping[str, Registry],
-        lanes: Lanes,
-        members_of: Callable[[str, str], Mapping[str, Members]],
+        outboxes: Outboxes,
+        members_of: Callable[[str, str], Mapping[str, ShareMembers]],
     ) -> None:
         self._name = name
         self._core = core
         self._registries = registries
-        self._lanes = lanes
+        self._outboxes = outboxes
         self._members_of = members_of
         #: The nodes of the cluster, and the others that can be reached.
         self.nodes: set[str] = set()
@@ -62,7 +62,7 @@ class Sharing:
         #: Messages of other nodes for groups of which no member was left.
         self.lost = 0
 
-    def share(self, registry: Registry, shared: Shared, message: Message, policy: str) -> None:
+    def share(self, registry: Registry, shared: SharedRoute, message: Message, policy: str) -> None:
         """Gives a message to one member of a group, here or elsewhere; `policy` "" is the broker's."""
         policy = policy or self._core.options.shared_subscription_policy
         node = self._choose(policy, message, shared.members)
@@ -100,7 +100,7 @@ class Sharing:
         others = self._others(self._members_of(registry.mountpoint, name))
         return any(away or (each.online and node in self.up) for node, each in others.items())
 
-    def on_publish(self, peer: str, publish: Publish) -> None:
+    def on_publish(self, peer: str, publish: RemotePublish) -> None:
         """A member of this node was chosen elsewhere; if none is left, one of another node is chosen now."""
         registry = self._registries.get(publish.mountpoint)
         message = Message(publish.topic, publish.payload, publish.qos, publish.retain)
@@ -117,7 +117,7 @@ class Sharing:
             return
         self._send(node, members, msgspec.structs.replace(publish, hops=publish.hops + 1))
 
-    def pass_on(self, publish: Publish) -> bool:
+    def pass_on(self, publish: RemotePublish) -> bool:
         """Gives what waits for a node that is down to another one: this node leaves. False: no other is up.
 
         Where no node that is up has a member, one of them is to choose again when there is one.
@@ -126,39 +126,41 @@ class Sharing:
         members = self._others(self._members_of(publish.mountpoint, publish.group))
         near = {node: each for node, each in members.items() if node in self.up}
         node = self._choose(RANDOM, message, near) or min(self.up, default=None)
-        return node is not None and self._lanes.move(node, publish)
+        return node is not None and self._outboxes.move(node, publish)
 
     # --- how it is done
 
-    def _others(self, members: Mapping[str, Members]) -> dict[str, Members]:
+    def _others(self, members: Mapping[str, ShareMembers]) -> dict[str, ShareMembers]:
         return {node: each for node, each in members.items() if node != self._name}
 
-    def _choose(self, policy: str, message: Message, members: Mapping[str, Members]) -> str | None:
+    def _choose(
+        self, policy: str, message: Message, members: Mapping[str, ShareMembers]
+    ) -> str | None:
         """The node that gets a message, among those of the cluster."""
         # Of a node that is gone for good others are about to have the members.
-        nodes = self.nodes | self._lanes.lost
+        nodes = self.nodes | self._outboxes.lost
         there = {node: each for node, each in members.items() if node in nodes}
         return choose(policy, message.qos, self._name, there, self.up, self._core.choose)
 
-    def _send(self, node: str, members: Mapping[str, Members], publish: Publish) -> None:
+    def _send(self, node: str, members: Mapping[str, ShareMembers], publish: RemotePublish) -> None:
         self._core.counters.router_matches_remote += 1
-        send(self._lanes, node, members[node].highest, publish, members[node].keeps)
+        send(self._outboxes, node, members[node].highest, publish, members[node].keeps)
 
 
-def publish_of(registry: Registry, message: Message, group: str = "") -> Publish:
+def publish_of(registry: Registry, message: Message, group: str = "") -> RemotePublish:
     """A message on its way to another node."""
     flags = message.qos | RETAIN if message.retain else message.qos
-    return Publish(message.topic, message.payload, flags, registry.mountpoint, group)
+    return RemotePublish(message.topic, message.payload, flags, registry.mountpoint, group)
 
 
-def send(lanes: Lanes, node: str, highest: int, publish: Publish, keeps: bool) -> None:
+def send(outboxes: Outboxes, node: str, highest: int, publish: RemotePublish, keeps: bool) -> None:
     """Sends it to where `highest` is the QoS wanted at most, and sessions keep it or not."""
     qos = publish.flags & QOS
     if qos and highest:
-        lanes.forward(node, publish, keeps)
+        outboxes.forward(node, publish, keeps)
         return
     if qos:
-        # Off the lane it may overtake the marks of sessions that move (`vmq.clustering.takeover.machine`): they are not
-        # for it.
+        # Off the outbox it may overtake the marks of sessions that move (`vmq.clustering.takeover.machine`): they are
+        # not for it.
         publish = msgspec.structs.replace(publish, flags=publish.flags & RETAIN)
-    lanes.send_quick(node, publish)
+    outboxes.send_quick(node, publish)

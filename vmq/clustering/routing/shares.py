@@ -14,7 +14,7 @@ PREFER_ONLINE: Final = "prefer_online_before_local"
 RANDOM: Final = "random"
 
 
-class Members:
+class ShareMembers:
     """The subscribers of one filter on one node: how many asked for what.
 
     A wish is a QoS, plus `DURABLE` for a session that outlives its node's end, plus `AWAY` for one whose client is not
@@ -61,7 +61,7 @@ def choose(
     policy: str,
     qos: int,
     own: str,
-    members: Mapping[str, Members],
+    members: Mapping[str, ShareMembers],
     up: Collection[str],
     draw: Callable[[int], int],
 ) -> str | None:
@@ -92,7 +92,7 @@ def choose(
 
 
 def _tiers(
-    policy: str, own: str, members: Mapping[str, Members], up: Collection[str]
+    policy: str, own: str, members: Mapping[str, ShareMembers], up: Collection[str]
 ) -> Iterator[dict[str, int]]:
     """Members by node, the best first: a later tier counts only where those before it have none."""
     near = {node: each for node, each in members.items() if node == own or node in up}

@@ -17,7 +17,7 @@ ELSEWHERE: Final = b"f"
 _NONE: Final[frozenset[str]] = frozenset()
 
 
-class Elsewhere:
+class StoredStaleRoutes:
     """All sessions of one broker of which there are such nodes."""
 
     def __init__(self, store: Store) -> None:

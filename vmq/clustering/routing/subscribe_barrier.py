@@ -10,9 +10,9 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from vmq.clustering.delivery.outboxes import Lanes
+from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.directory.records import SUBSCRIBERS
-from vmq.clustering.messages.barrier import Fence, Passed
+from vmq.clustering.messages.barrier import BarrierReached, BarrierRequest
 from vmq.core.hook_sites import Pending
 from vmq_cluster.clocks import NodeClock
 from vmq_cluster.effects import Changed
@@ -29,19 +29,21 @@ _MOST_KEPT: Final = 1000
 class _Wait:
     """What one pass wrote, and who waits for it."""
 
-    def __init__(self, fence: Fence, nodes: set[str], waiting: list[Pending], began: float) -> None:
+    def __init__(
+        self, fence: BarrierRequest, nodes: set[str], waiting: list[Pending], began: float
+    ) -> None:
         self.fence = fence
         self.nodes = nodes
         self.waiting = waiting
         self.began = began
 
 
-class Fencing:
+class SubscribeBarrier:
     """The fences of one node and those that it was sent.
 
     Args:
         node: which runs.
-        lanes: to the other nodes.
+        outboxes: to the other nodes.
         flush: puts what the pass changed into the metadata.
         limit: seconds that a SUBACK waits at most.
         clock: monotonic seconds.
@@ -52,7 +54,7 @@ class Fencing:
     def __init__(
         self,
         node: ClusterNode,
-        lanes: Lanes,
+        outboxes: Outboxes,
         flush: Callable[[], None],
         limit: float,
         clock: Callable[[], float],
@@ -60,7 +62,7 @@ class Fencing:
         call_later: Callable[[float, Callable[[], None]], object],
     ) -> None:
         self._node = node
-        self._lanes = lanes
+        self._outboxes = outboxes
         self._flush = flush
         self._limit = limit
         self._clock = clock
@@ -76,8 +78,8 @@ class Fencing:
         self._kept: dict[str, dict[int, NodeClock]] = {}
         #: SUBACKs that were sent before all nodes had answered.
         self.given_up = 0
-        lanes.on(Fence, self._on_fence)
-        lanes.on(Passed, self._on_passed)
+        outboxes.on(BarrierRequest, self._on_fence)
+        outboxes.on(BarrierReached, self._on_passed)
         node.watch_steps(SUBSCRIBERS, self._on_changes)
 
     # --- here
@@ -128,7 +130,7 @@ class Fencing:
             for dot in self._node.dots(SUBSCRIBERS, keys()):
                 dots.add(dot)
         self._number += 1
-        wait = _Wait(Fence(self._number, dots.runs), set(self._up), waiting, self._clock())
+        wait = _Wait(BarrierRequest(self._number, dots.runs), set(self._up), waiting, self._clock())
         self._waits[self._number] = wait
         self._ask(wait)
         self._maybe_finish(self._number, wait)
@@ -136,9 +138,9 @@ class Fencing:
 
     def _ask(self, wait: _Wait) -> None:
         for peer in sorted(wait.nodes):
-            self._lanes.send_quick(peer, wait.fence)
+            self._outboxes.send_quick(peer, wait.fence)
 
-    def _on_passed(self, peer: str, passed: Passed) -> None:
+    def _on_passed(self, peer: str, passed: BarrierReached) -> None:
         wait = self._waits.get(passed.number)
         if wait is not None:
             wait.nodes.discard(peer)
@@ -171,10 +173,10 @@ class Fencing:
 
     # --- there
 
-    def _on_fence(self, peer: str, fence: Fence) -> None:
+    def _on_fence(self, peer: str, fence: BarrierRequest) -> None:
         clock = NodeClock.checked(fence.clock)
         if self._node.has_seen(clock):
-            self._lanes.send_quick(peer, Passed(fence.number))
+            self._outboxes.send_quick(peer, BarrierReached(fence.number))
             return
         kept = self._kept.setdefault(peer, {})
         if len(kept) < _MOST_KEPT:
@@ -185,7 +187,7 @@ class Fencing:
             for number, clock in list(kept.items()):
                 if self._node.has_seen(clock):
                     del kept[number]
-                    self._lanes.send_quick(peer, Passed(number))
+                    self._outboxes.send_quick(peer, BarrierReached(number))
 
 
 def _finish(waiting: Iterable[Pending]) -> None:

@@ -14,8 +14,8 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from vmq.clustering.messages.streams import Rows
-from vmq.clustering.streams.hold import Holding
+from vmq.clustering.messages.streams import PartitionRows
+from vmq.clustering.streams.hold import PartitionHolds
 from vmq.clustering.streams.metadata import chosen
 from vmq.clustering.streams.owners import Owners, is_unused
 from vmq.clustering.streams.rows import EMPTY, pack
@@ -23,7 +23,7 @@ from vmq.streams.log.cursor import Cursor
 from vmq.streams.log.errors import StreamError
 
 if TYPE_CHECKING:
-    from vmq.clustering.streams.remote_partitions import ClusterPlaces
+    from vmq.clustering.streams.remote_partitions import RemotePartitions
     from vmq.clustering.streams.view import StreamsView
     from vmq.streams.catalog import Stream
     from vmq.streams.log.partition import Partition
@@ -38,7 +38,7 @@ _LAST: Final = 1000
 _LONGEST_HOLD: Final = 5.0
 
 
-class RefusedError(Exception):
+class HandoverRefusedError(Exception):
     """Rows were dropped on their way: their receiver is no member any more."""
 
 
@@ -46,7 +46,11 @@ class Handover:
     """The rows of one node on their way out."""
 
     def __init__(
-        self, streams: "StreamsView", owners: Owners, places: "ClusterPlaces", holding: Holding
+        self,
+        streams: "StreamsView",
+        owners: Owners,
+        places: "RemotePartitions",
+        holding: PartitionHolds,
     ) -> None:
         self._streams = streams
         self._owners = owners
@@ -155,10 +159,10 @@ class Handover:
         """Sends the rows from an offset on, but for so many, each part after the one before; returns where they end."""
         while offset + rest < partition.end:
             raw, offset = await self._loop.run_in_executor(None, read, partition, offset)
-            await self._send(Rows(partition.stream, partition.number, -1, raw), node)
+            await self._send(PartitionRows(partition.stream, partition.number, -1, raw), node)
         return offset
 
-    async def _send(self, rows: Rows, node: str) -> None:
+    async def _send(self, rows: PartitionRows, node: str) -> None:
         """Returns when a node has some rows.
 
         Raises:
@@ -172,11 +176,11 @@ class Handover:
 
         while not self._places.send_rows_to(node, rows, settle):
             if node not in self._streams.members:
-                raise RefusedError(f"{node} is no member any more")
-            await asyncio.sleep(_AGAIN)  # until the lane has room
+                raise HandoverRefusedError(f"{node} is no member any more")
+            await asyncio.sleep(_AGAIN)  # until the outbox has room
         self._places.flush()
         if not await done:
-            raise RefusedError(f"{node} is no member any more")
+            raise HandoverRefusedError(f"{node} is no member any more")
 
     # --- changes of owners
 
@@ -194,7 +198,7 @@ class Handover:
                 return False
             try:
                 await self._give(stream, partition, chosen(stream.name, number, up))
-            except (RefusedError, StreamError, OSError) as error:
+            except (HandoverRefusedError, StreamError, OSError) as error:
                 log.error("partition %d of %s stays: %s", number, stream.name, error)
                 return False
         while await self._is_anything_left():  # what came while owners changed
@@ -228,7 +232,9 @@ class Handover:
                 return  # somebody else had the same thought
             first = partition.earliest
             # Of no rows: whatever the copy had before is none, and offsets go on where they were.
-            await self._send(Rows(partition.stream, partition.number, first, pack(EMPTY)), node)
+            await self._send(
+                PartitionRows(partition.stream, partition.number, first, pack(EMPTY)), node
+            )
             # Not to the very end, which may go on for ever.
             offset = await self._copy(partition, node, first, _LAST)
             offset = await self._hand_over(stream, partition, node, offset)

@@ -2,10 +2,11 @@
 
 Messages of one key are to be in the log in the order in which a node took them, though those before a change of the
 owner go to the old one, and those behind it to the new one. So the old owner asks every node to **hold** the partition:
-what is published there waits in memory, unacknowledged, and the node says so on the lane that all its earlier messages
-for the partition are on. When the old owner has heard that of all that are up, it has all that was sent, gives the last
-rows to the next owner, and says in the metadata who that is; each node that sees it sends what waits to the new owner.
-A node that does not answer is not waited for long: its messages may come out of order then, but none is lost.
+what is published there waits in memory, unacknowledged, and the node says so on the outbox that all its earlier
+messages for the partition are on. When the old owner has heard that of all that are up, it has all that was sent, gives
+the last rows to the next owner, and says in the metadata who that is; each node that sees it sends what waits to the
+new owner. A node that does not answer is not waited for long: its messages may come out of order then, but none is
+lost.
 """
 
 import asyncio
@@ -15,8 +16,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from vmq.clustering.delivery.outboxes import Lanes
-from vmq.clustering.messages.streams import Held, Hold
+from vmq.clustering.delivery.outboxes import Outboxes
+from vmq.clustering.messages.streams import HoldPartition, PartitionHeld
 from vmq.core.context import Core
 from vmq.core.output import Output, Wait
 
@@ -45,11 +46,11 @@ class Appends(Protocol):
     @property
     def stream(self) -> "Stream": ...
 
-    def place(self, message: "Waiting") -> int:
+    def place(self, message: "HeldMessages") -> int:
         """Gives a message to its partition; returns the commit that its acknowledgement waits for."""
 
 
-class Waiting(NamedTuple):
+class HeldMessages(NamedTuple):
     """Messages of one client and topic that wait, and the acknowledgement that does."""
 
     tap: "Appends"
@@ -68,14 +69,14 @@ class _Held:
     def __init__(self, by: str, number: int) -> None:
         self.by = by
         self.number = number
-        self.waiting: list[Waiting] = []
+        self.waiting: list[HeldMessages] = []
         self.size = 0
         #: Connections that read no more meanwhile.
         self.paused: list[Output] = []
         self.timer: asyncio.TimerHandle | None = None
 
 
-class Placed(Protocol):
+class PartitionOwners(Protocol):
     """Who owns what."""
 
     def owner(self, stream: str, partition: int) -> str | None:
@@ -85,13 +86,13 @@ class Placed(Protocol):
         """Messages of another set of partitions wait."""
 
 
-class Holding:
+class PartitionHolds:
     """The partitions that one node holds, and those that it asks others to hold. Made in the event loop."""
 
-    def __init__(self, name: str, core: Core, lanes: Lanes, placed: Placed) -> None:
+    def __init__(self, name: str, core: Core, outboxes: Outboxes, placed: PartitionOwners) -> None:
         self._name = name
         self._core = core
-        self._lanes = lanes
+        self._outboxes = outboxes
         self._placed = placed
         self._loop = asyncio.get_running_loop()
         self._held: dict[Key, _Held] = {}
@@ -144,12 +145,12 @@ class Holding:
             if qos:
                 wait = publisher.wait_for_nodes()
                 wait.open += 1
-        held.waiting.append(Waiting(tap, topic, payloads, qos, retain, client_id, time, wait))
+        held.waiting.append(HeldMessages(tap, topic, payloads, qos, retain, client_id, time, wait))
         return True
 
     # --- where another node is the owner
 
-    def on_hold(self, peer: str, asked: Hold) -> None:
+    def on_hold(self, peer: str, asked: HoldPartition) -> None:
         """The owner of a partition asks to hold it; again and again, until it has an answer."""
         key = (asked.stream, asked.partition)
         held = self._held.get(key)
@@ -161,9 +162,9 @@ class Holding:
             if held is not None and (held.by, held.number) == (peer, asked.number):
                 return  # the answer is under way
             self._begin(key, peer, asked.number, min(asked.seconds, LONGEST))
-        self._lanes.send(peer, Held(asked.number))
+        self._outboxes.send(peer, PartitionHeld(asked.number))
 
-    def on_held(self, peer: str, answer: Held) -> None:
+    def on_held(self, peer: str, answer: PartitionHeld) -> None:
         """A peer holds what it was asked to."""
         asked = self._asked.get(answer.number)
         if asked is not None:
@@ -203,7 +204,7 @@ class Holding:
                 self._placed.owner(stream, partition) is None
             ):  # it stays here, and nobody hears of a new owner
                 for peer in peers():
-                    self._lanes.send_quick(peer, Hold(stream, partition, number, 0.0))
+                    self._outboxes.send_quick(peer, HoldPartition(stream, partition, number, 0.0))
             if key in self._held:
                 self._end(key)
 
@@ -216,7 +217,9 @@ class Holding:
             async with asyncio.timeout(PATIENCE):
                 while waited := asked & set(peers()):
                     for peer in waited:
-                        self._lanes.send_quick(peer, Hold(stream, partition, number, LONGEST))
+                        self._outboxes.send_quick(
+                            peer, HoldPartition(stream, partition, number, LONGEST)
+                        )
                     self._news.clear()
                     try:
                         async with asyncio.timeout(_AGAIN):
@@ -257,12 +260,12 @@ class Holding:
         for each in held.waiting:
             commit = each.tap.place(each)
             if each.wait is not None:
-                confirming = self._lanes.arrivals.confirming
+                confirming = self._outboxes.arrivals.confirming
                 confirming.stream_barrier = max(confirming.stream_barrier, commit)
                 confirming.after(each.wait.settle)
         self._stop(held)
         self._placed.on_held()
-        self._lanes.flush()
+        self._outboxes.flush()
 
     def _stop(self, held: _Held) -> None:
         if held.timer is not None:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from vmq.clustering.delivery.outboxes import Lanes
+from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.messages.streams import AskPage, PageFound
-from vmq.streams.log.cursor import Log, Reader
+from vmq.streams.log.cursor import LogReader, PartitionLog
 from vmq.streams.log.errors import StreamError
-from vmq.streams.log.message import Message
+from vmq.streams.log.message import StreamMessage
 from vmq.streams.logs import COLUMNS, page_of
 from vmq.streams.places import Page, PageQuery
 
@@ -35,15 +35,15 @@ _GRACE: Final = 5.0
 _READERS: Final = 2
 _MOST: Final = 64
 
-_DECODER: Final = msgspec.msgpack.Decoder(list[Message])
+_DECODER: Final = msgspec.msgpack.Decoder(list[StreamMessage])
 
 
 class Pages:
     """The pages that this node asks for, and those that others ask of it. Made in the event loop."""
 
-    def __init__(self, streams: "StreamsView", lanes: Lanes) -> None:
+    def __init__(self, streams: "StreamsView", outboxes: Outboxes) -> None:
         self._streams = streams
-        self._lanes = lanes
+        self._outboxes = outboxes
         self._loop = asyncio.get_running_loop()
         self._questions: dict[int, asyncio.Future[PageFound]] = {}
         self._last = streams.now()  # above those of an earlier life
@@ -92,7 +92,7 @@ class Pages:
         try:
             async with asyncio.timeout(PATIENCE):
                 while (node := self._streams.owner(stream, number)) is not None:
-                    self._lanes.send_quick(node, asked)
+                    self._outboxes.send_quick(node, asked)
                     await asyncio.wait([answer], timeout=_AGAIN)
                     if answer.done():
                         return answer.result()
@@ -120,7 +120,7 @@ class Pages:
         reading = self._readers.submit(read, partition, asked)
         reading.add_done_callback(partial(self._read, key, asked))
 
-    def _own(self, asked: AskPage) -> Log | None:
+    def _own(self, asked: AskPage) -> PartitionLog | None:
         """The partition, if this node has it."""
         catalog = self._streams.catalog
         stream = None if catalog is None else catalog.streams.get(asked.stream)
@@ -145,16 +145,16 @@ class Pages:
         if error is not None:
             log.error("cannot read the stream %s for %s: %s", asked.stream, peer, error)
         elif self._own(asked) is not None:  # else it may have been deleted here while it was read
-            self._lanes.send_quick(peer, done.result())
+            self._outboxes.send_quick(peer, done.result())
 
 
-def read(partition: Log, asked: AskPage) -> PageFound:
+def read(partition: PartitionLog, asked: AskPage) -> PageFound:
     """The answer to a question; in any thread."""
     question = asked.question
     extent = asked.start, asked.end, asked.rows, asked.size
     wanted = PageQuery(*extent, asked.filter, asked.payload_bytes)
     try:
-        found = page_of(Reader(partition, COLUMNS, asked.filter), wanted)
+        found = page_of(LogReader(partition, COLUMNS, asked.filter), wanted)
     except StreamError as error:
         return PageFound(question, error=str(error)[:4096])
     return PageFound(question, found.next, msgspec.msgpack.encode(found.messages))

@@ -1,4 +1,4 @@
-"""Where the partitions of streams are, for the Flight server of this node (`vmq.streams.places.Places`).
+"""Where the partitions of streams are, for the Flight server of this node (`vmq.streams.places.PartitionPlaces`).
 
 It asks in threads of its own; the questions go to the owners in the event loop, at most once each, and are asked again
 until time is up: whoever owns a partition answers for it.
@@ -11,15 +11,15 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Final
 
-from vmq.clustering.delivery.outboxes import Lanes
-from vmq.clustering.messages.streams import AskOffsets, Offsets, Rows
+from vmq.clustering.delivery.outboxes import Outboxes
+from vmq.clustering.messages.streams import AskOffsets, Offsets, PartitionRows
 from vmq.clustering.streams.pages import Pages
 from vmq.clustering.streams.rows import EMPTY, RowsError, newest_of, pack, unpack
 from vmq.streams.extents import extent_of
 from vmq.streams.log.cursor import offset_at
 from vmq.streams.log.errors import DamagedElsewhereError
 from vmq.streams.log.writer import Item
-from vmq.streams.places import Extent, Page, PageQuery
+from vmq.streams.places import Page, PageQuery, PartitionExtent
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,16 +37,16 @@ _GRACE: Final = 5.0
 Found = dict[int, tuple[int, int, int]]
 
 
-class ClusterPlaces:
+class RemotePartitions:
     """The partitions of all nodes. Made in the event loop."""
 
-    def __init__(self, streams: "StreamsView", lanes: Lanes) -> None:
+    def __init__(self, streams: "StreamsView", outboxes: Outboxes) -> None:
         self._streams = streams
-        self._lanes = lanes
+        self._outboxes = outboxes
         self._loop = asyncio.get_running_loop()
         self._questions: dict[int, Callable[[Offsets], None]] = {}
         self._last = 0
-        self.pages = Pages(streams, lanes)
+        self.pages = Pages(streams, outboxes)
 
     # --- what Flight asks, in its threads
 
@@ -64,9 +64,9 @@ class ClusterPlaces:
 
     def extents(
         self, stream: str, patience: float, wanted: Collection[int] | None = None
-    ) -> dict[int, Extent]:
+    ) -> dict[int, PartitionExtent]:
         found = self._asked(stream, -1, patience, wanted)
-        return {number: Extent(*each) for number, each in found.items()}
+        return {number: PartitionExtent(*each) for number, each in found.items()}
 
     def at_time(
         self, stream: str, time: int, patience: float, wanted: Collection[int] | None = None
@@ -84,7 +84,7 @@ class ClusterPlaces:
         def send() -> None:
             if not self.send_rows(stream, partition, -1, raw, done.set_result):
                 done.set_result(False)
-            self._lanes.flush()
+            self._outboxes.flush()
 
         try:
             self._loop.call_soon_threadsafe(send)
@@ -130,7 +130,7 @@ class ClusterPlaces:
             async with asyncio.timeout(patience):
                 while missing := self._missing(known, found, wanted):
                     for node in missing:
-                        self._lanes.send_quick(node, AskOffsets(question, stream, time))
+                        self._outboxes.send_quick(node, AskOffsets(question, stream, time))
                     await self._answered(known, found, wanted, news)
         except TimeoutError:
             pass
@@ -179,7 +179,7 @@ class ClusterPlaces:
 
     def _answer(self, peer: str, asked: AskOffsets, stream: "Stream") -> None:
         extents = [(number, *extent_of(stream.partitions[number])) for number in self._own(stream)]
-        self._lanes.send_quick(peer, Offsets(asked.question, extents))
+        self._outboxes.send_quick(peer, Offsets(asked.question, extents))
 
     def _at_time(self, stream: "Stream", time: int) -> list[tuple[int, int, int, int]]:
         found = []
@@ -197,7 +197,7 @@ class ClusterPlaces:
             found = [
                 each for each in done.result() if self._streams.owner(asked.stream, each[0]) is None
             ]
-            self._lanes.send_quick(peer, Offsets(asked.question, found))
+            self._outboxes.send_quick(peer, Offsets(asked.question, found))
         else:
             log.error("cannot tell %s of the stream %s: %s", peer, asked.stream, error)
 
@@ -214,7 +214,7 @@ class ClusterPlaces:
         if catalog is None or stream not in catalog.streams:
             return False
         owner = self._streams.owner(stream, partition)
-        rows = Rows(stream, partition, first, raw)
+        rows = PartitionRows(stream, partition, first, raw)
         if owner is None:  # it has become this node's own
             commit = self.take_rows(self._streams.own_name, rows)
             if commit:
@@ -223,20 +223,20 @@ class ClusterPlaces:
             return bool(commit)
         return self.send_rows_to(owner, rows, done)
 
-    def send_rows_to(self, node: str, rows: Rows, done: Callable[[bool], None]) -> bool:
+    def send_rows_to(self, node: str, rows: PartitionRows, done: Callable[[bool], None]) -> bool:
         """The same, to a node whoever the owner is."""
-        if not self._lanes.has_room(node, len(rows.rows)):
+        if not self._outboxes.has_room(node, len(rows.rows)):
             return False
         if not self._streams.introduce(node, rows.stream):
             return False
-        self._lanes.send(node, rows, done)
+        self._outboxes.send(node, rows, done)
         return True
 
     def flush(self) -> None:
         """Ends the pass of who sent rows outside of any."""
-        self._lanes.flush()
+        self._outboxes.flush()
 
-    def take_rows(self, peer: str, message: Rows) -> int:
+    def take_rows(self, peer: str, message: PartitionRows) -> int:
         """Appends rows of another node; returns the commit that has them, 0 if they are none."""
         catalog = self._streams.catalog
         stream = None if catalog is None else catalog.streams.get(message.stream)

@@ -6,14 +6,14 @@ It stands for the `Appender` of the stream wherever the core hands messages to s
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from vmq.clustering.delivery.outboxes import Lanes
+from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.messages.publishes import MAX_HOPS, QOS, RETAIN, flags_of
 from vmq.clustering.messages.streams import Append, AppendRun
 from vmq.core.context import Core
-from vmq.streams.appender import Way
+from vmq.streams.appender import AppendWay
 
 if TYPE_CHECKING:
-    from vmq.clustering.streams.hold import Holding, Waiting
+    from vmq.clustering.streams.hold import HeldMessages, PartitionHolds
     from vmq.streams.catalog import Stream
     from vmq.streams.log.partition import Partition
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _ENVELOPE = 64
 
 
-class Places(Protocol):
+class AppendRoutes(Protocol):
     """Where messages go."""
 
     def owner(self, stream: str, partition: int) -> str | None:
@@ -40,16 +40,21 @@ class Places(Protocol):
         """Makes sure that a peer knows a stream before what is sent to it next; False if there is no room."""
 
 
-class Tap:
+class RoutedAppender:
     """The tap of one stream."""
 
     def __init__(
-        self, stream: "Stream", core: Core, lanes: Lanes, places: Places, holding: "Holding"
+        self,
+        stream: "Stream",
+        core: Core,
+        outboxes: Outboxes,
+        places: AppendRoutes,
+        holding: "PartitionHolds",
     ) -> None:
         self.stream = stream
         self._name = stream.name
         self._core = core
-        self._lanes = lanes
+        self._outboxes = outboxes
         self._places = places
         self._holding = holding
         #: Messages that this node has sent to others that own their partitions.
@@ -99,7 +104,7 @@ class Tap:
         message = Append(self._name, topic, payload, flags, client_id, time, 0, since)
         if qos == 0:
             refused = self._places.refuses(self._name, number)
-            taken = not refused and self._lanes.send_quick(owner, message)
+            taken = not refused and self._outboxes.send_quick(owner, message)
         else:
             taken = self._takes(owner, number, topic, payload, client_id)
             taken = taken and self._forward(owner, message)
@@ -117,12 +122,12 @@ class Tap:
         """The partition that a message belongs to, as this node has it."""
         return self.stream.appender.place_of(topic, client_id)
 
-    def way(self, topic: bytes, client_id: str) -> Way:
+    def way(self, topic: bytes, client_id: str) -> AppendWay:
         """Where a message goes."""
         number = self.stream.appender.partition_of(topic, client_id)
         if self._holding.holds(self._name, number):
-            return Way.HELD
-        return Way.HERE if self._places.owner(self._name, number) is None else Way.AWAY
+            return AppendWay.HELD
+        return AppendWay.HERE if self._places.owner(self._name, number) is None else AppendWay.AWAY
 
     def send(
         self, topic: bytes, payload: bytes, qos: int, retain: bool, client_id: str, time: int
@@ -164,12 +169,12 @@ class Tap:
             return appender.append_run(topic, payloads, qos, retain, client_id, time)
         run = AppendRun(self._name, topic, payloads, client_id, time, 0)
         refused = self._places.refuses(self._name, number)
-        if refused or not self._lanes.send_quick(owner, run):
+        if refused or not self._outboxes.send_quick(owner, run):
             return appender.refuse(qos, len(payloads))
         self.sent += len(payloads)
         return 0
 
-    def place(self, message: "Waiting") -> int:
+    def place(self, message: "HeldMessages") -> int:
         """Takes what has waited while the owner changed, whatever room there is; returns the commit that has it."""
         topic, client_id, time = message.topic, message.client_id, message.time
         if not message.qos:
@@ -204,7 +209,7 @@ class Tap:
         flags, hops = message.flags, message.hops + 1
         sent = Append(self._name, topic, payload, flags, client_id, message.time, hops, since)
         if not qos:
-            return 0 if self._lanes.send_quick(owner, sent) else self.refuse(qos, 1)
+            return 0 if self._outboxes.send_quick(owner, sent) else self.refuse(qos, 1)
         if self._has_room(owner, topic, payload, client_id) and self._forward(owner, sent):
             return 0
         return self._keep(message)
@@ -217,7 +222,7 @@ class Tap:
             appender.append_run(run.topic, run.payloads, 0, False, run.client_id, run.time)
             return
         given = (self._name, run.topic, run.payloads, run.client_id, run.time)
-        if not self._lanes.send_quick(owner, AppendRun(*given, run.hops + 1)):
+        if not self._outboxes.send_quick(owner, AppendRun(*given, run.hops + 1)):
             appender.refuse(0, len(run.payloads))
 
     def take_back(self, message: Append) -> int:
@@ -237,21 +242,21 @@ class Tap:
         return not refused and self._has_room(owner, topic, payload, client_id)
 
     def _has_room(self, owner: str, topic: bytes, payload: bytes, client_id: str) -> bool:
-        """Whether the lane to an owner has room."""
+        """Whether the outbox to an owner has room."""
         store = self._core.store
         assert store is not None, "a node has a store"
         if store.refuses(self._core.options.max_uncommitted_writes):
             return False
         size = len(payload) + len(topic) + len(client_id) + len(self._name) + _ENVELOPE
-        return self._lanes.has_room(owner, size)
+        return self._outboxes.has_room(owner, size)
 
     def _forward(self, owner: str, message: Append) -> bool:
-        return self._places.introduce(owner, self._name) and self._lanes.forward(owner, message)
+        return self._places.introduce(owner, self._name) and self._outboxes.forward(owner, message)
 
-    def _move(self, node: str, message: Append, waiting: "Waiting | None" = None) -> bool:
+    def _move(self, node: str, message: Append, waiting: "HeldMessages | None" = None) -> bool:
         wait = None if waiting is None else waiting.wait
         introduced = self._places.introduce(node, self._name)
-        return introduced and self._lanes.move(node, message, wait)
+        return introduced and self._outboxes.move(node, message, wait)
 
     def _keep(self, message: Append) -> int:
         """Has a message in the log of this node, whose ever it is."""

@@ -2,7 +2,8 @@
 
 What a stream is, and who owns what, stands in the replicated metadata (`vmq.clustering.streams.metadata`). Each node
 has all streams in its catalog; its own logs of partitions that are others' stay empty. A publish goes straight from the
-node where it was made to the owner, by the lanes: at QoS 1 and 2 it is in this node's store before it is acknowledged.
+node where it was made to the owner, by the outboxes: at QoS 1 and 2 it is in this node's store before it is
+acknowledged.
 
 Who owns what is told in `vmq.clustering.streams.owners`, how a partition goes from one to another in
 `vmq.clustering.streams.handover`.
@@ -13,26 +14,26 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from vmq.clustering.delivery.outboxes import Lanes
+from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.messages.streams import (
     Append,
     AppendRun,
     AskOffsets,
     AskPage,
     Define,
-    Held,
-    Hold,
+    HoldPartition,
     Offsets,
     PageFound,
-    Rows,
+    PartitionHeld,
+    PartitionRows,
 )
 from vmq.clustering.streams.damage import StreamDamage
 from vmq.clustering.streams.definitions import Definitions
-from vmq.clustering.streams.hold import Holding
+from vmq.clustering.streams.hold import PartitionHolds
 from vmq.clustering.streams.metadata import STREAMS, chosen, merge, parts_of
 from vmq.clustering.streams.owners import Owners
 from vmq.clustering.streams.records import StreamRecords
-from vmq.clustering.streams.routed_appender import Tap
+from vmq.clustering.streams.routed_appender import RoutedAppender
 from vmq.core.context import Core
 from vmq.runtime.metrics import Family, Sample
 from vmq_cluster.effects import Changed
@@ -40,7 +41,7 @@ from vmq_cluster.node import ClusterNode
 
 if TYPE_CHECKING:
     from vmq.clustering.streams.handover import Handover
-    from vmq.clustering.streams.remote_partitions import ClusterPlaces
+    from vmq.clustering.streams.remote_partitions import RemotePartitions
     from vmq.streams.appender import Appender
     from vmq.streams.catalog import Catalog, Stream
 
@@ -53,26 +54,30 @@ class Streams:
     Args:
         node: this one; `start` is called when it runs.
         core: whose publishes they keep.
-        lanes: to the other nodes.
+        outboxes: to the other nodes.
         open_catalog: opens the catalog of a broker that had no streams; raises RuntimeError where it cannot.
     """
 
     def __init__(
-        self, node: ClusterNode, core: Core, lanes: Lanes, open_catalog: Callable[[], "Catalog"]
+        self,
+        node: ClusterNode,
+        core: Core,
+        outboxes: Outboxes,
+        open_catalog: Callable[[], "Catalog"],
     ) -> None:
         self.own_name = node.name
         self._node = node
         self._core = core
-        self._lanes = lanes
+        self._outboxes = outboxes
         self._open_catalog = open_catalog
         self._records = StreamRecords(node, core.wall_clock)
-        born = lanes.life if lanes.is_new else 0
+        born = outboxes.life if outboxes.is_new else 0
         self._owners = Owners(node.name, self._records, self._begin_at, born)
-        self._holding = Holding(node.name, core, lanes, self)
+        self._holding = PartitionHolds(node.name, core, outboxes, self)
         self.damage = StreamDamage(node.name, self._records)
         self.catalog: Catalog | None = None
         self._definitions: Definitions | None = None
-        self.places: ClusterPlaces | None = None
+        self.places: RemotePartitions | None = None
         self.handover: Handover | None = None
         #: Why there is no catalog, where other nodes keep streams.
         self.failure = ""
@@ -83,19 +88,19 @@ class Streams:
         self._address = ""
         #: Where nodes serve Flight; replaced, never changed: Flight looks in its threads.
         self._addresses: dict[str, str] = {}
-        self._taps: dict[str, Tap] = {}
+        self._taps: dict[str, RoutedAppender] = {}
         #: Peers and streams of which they were told since their link is up.
         self._introduced: set[tuple[str, str]] = set()
-        lanes.on(Append, self._on_append, for_streams=True)
-        lanes.on(AppendRun, self._on_run)
-        lanes.on(Define, self._on_define)
-        lanes.on(Rows, self._on_rows, for_streams=True)
-        lanes.on(AskOffsets, self._on_ask)
-        lanes.on(Offsets, self._on_offsets)
-        lanes.on(AskPage, self._on_ask_page)
-        lanes.on(PageFound, self._on_page)
-        lanes.on(Hold, self._holding.on_hold)
-        lanes.on(Held, self._holding.on_held)
+        outboxes.on(Append, self._on_append, for_streams=True)
+        outboxes.on(AppendRun, self._on_run)
+        outboxes.on(Define, self._on_define)
+        outboxes.on(PartitionRows, self._on_rows, for_streams=True)
+        outboxes.on(AskOffsets, self._on_ask)
+        outboxes.on(Offsets, self._on_offsets)
+        outboxes.on(AskPage, self._on_ask_page)
+        outboxes.on(PageFound, self._on_page)
+        outboxes.on(HoldPartition, self._holding.on_hold)
+        outboxes.on(PartitionHeld, self._holding.on_held)
 
     # --- its life
 
@@ -116,13 +121,13 @@ class Streams:
         if self.catalog is catalog or not self._is_started:
             return
         from vmq.clustering.streams.handover import Handover  # these need what only streams need
-        from vmq.clustering.streams.remote_partitions import ClusterPlaces
+        from vmq.clustering.streams.remote_partitions import RemotePartitions
 
         self.catalog = catalog
         self._definitions = definitions = Definitions(
             self.own_name, self._records, catalog, lambda: self._members
         )
-        self.places = catalog.places = ClusterPlaces(self, self._lanes)
+        self.places = catalog.places = RemotePartitions(self, self._outboxes)
         self.handover = Handover(self, self._owners, self.places, self._holding)
         self.failure = ""
         self._tell_of_node()
@@ -136,7 +141,7 @@ class Streams:
 
     def detach(self) -> None:
         """The streams close: what other nodes send is left to the next life."""
-        self._lanes.arrivals.end()
+        self._outboxes.arrivals.end()
         self._holding.close()
         catalog = self.catalog
         if catalog is not None:
@@ -239,10 +244,10 @@ class Streams:
 
     # --- where messages go
 
-    def taps(self, topic: str) -> "list[Tap | Appender]":
+    def taps(self, topic: str) -> "list[RoutedAppender | Appender]":
         """What `Core.find_taps` asks: a stream that this node owns alone costs what it costs without a cluster."""
         assert self.catalog is not None
-        found: list[Tap | Appender] = []
+        found: list[RoutedAppender | Appender] = []
         for stream in self.catalog.streams.values():
             if stream.matches(topic):
                 is_plain = self._owners.owns_all(stream.name) and not self._holding.holds_any(
@@ -251,12 +256,12 @@ class Streams:
                 found.append(stream.appender if is_plain else self.tap(stream))
         return found
 
-    def tap(self, stream: "Stream") -> Tap:
+    def tap(self, stream: "Stream") -> RoutedAppender:
         """The tap of a stream."""
         tap = self._taps.get(stream.name)
         if tap is None or tap.stream is not stream:
-            self._taps[stream.name] = tap = Tap(
-                stream, self._core, self._lanes, self, self._holding
+            self._taps[stream.name] = tap = RoutedAppender(
+                stream, self._core, self._outboxes, self, self._holding
             )
         return tap
 
@@ -306,7 +311,7 @@ class Streams:
         if (peer, stream) in self._introduced:
             return True
         definition = self._records.get("stream", stream)
-        if definition and not self._lanes.send(peer, Define(stream, definition)):
+        if definition and not self._outboxes.send(peer, Define(stream, definition)):
             return False
         self._introduced.add((peer, stream))
         return True
@@ -320,7 +325,7 @@ class Streams:
         commit = self.tap(stream).take(message)
         if commit and self.handover is not None and not self._owners.owns_all(stream.name):
             self.handover.look_later()  # should it have come here though it is another's
-        confirming = self._lanes.arrivals.confirming
+        confirming = self._outboxes.arrivals.confirming
         confirming.stream_barrier = max(confirming.stream_barrier, commit)
 
     def _on_run(self, peer: str, run: AppendRun) -> None:
@@ -338,9 +343,9 @@ class Streams:
         self._definitions.adopt(message.stream, message.definition)
         self._look_again()
 
-    def _on_rows(self, peer: str, rows: Rows) -> None:
+    def _on_rows(self, peer: str, rows: PartitionRows) -> None:
         if self.places is not None and self._stream(peer, rows.stream) is not None:
-            confirming = self._lanes.arrivals.confirming
+            confirming = self._outboxes.arrivals.confirming
             commit = self.places.take_rows(peer, rows)
             if self.handover is not None and self.owner(rows.stream, rows.partition) is not None:
                 self.handover.look_later()
@@ -441,7 +446,7 @@ class Streams:
             for partition in stream.partitions:
                 if partition.is_copy and self.owner(stream.name, partition.number) is None:
                     partition.accept_copy()
-        # Not at once: the lanes to new members may not be open yet.
+        # Not at once: the outboxes to new members may not be open yet.
         asyncio.get_running_loop().call_soon(self._holding.look)
         if self.handover is not None:
             self.handover.look()

@@ -24,7 +24,7 @@ class _Line:
         self.waiting: list[Callable[[], None]] = []
 
 
-class Patience:
+class ClaimQueue:
     """Everybody who waits so on one node."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from vmq.clustering.messages.takeover import Who
 LATE_MARKS: Final = 120.0
 
 
-class Over:
+class EndedTakeovers:
     """Those of one node, the one that ended first in front."""
 
     def __init__(self) -> None:

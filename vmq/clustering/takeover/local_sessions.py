@@ -1,8 +1,8 @@
 """What moving asks of this node's sessions: to take one apart, to put one together, and to wait at its gate.
 
-What leaves a session leaves the store with the commit that has it in the lane, and what comes is stored with the commit
-that takes it off: see `vmq.clustering.delivery.outboxes`. A ghost keeps its session record, so that it is a session
-again after a restart, which the same rules hand over.
+What leaves a session leaves the store with the commit that has it in the outbox, and what comes is stored with the
+commit that takes it off: see `vmq.clustering.delivery.outboxes`. A ghost keeps its session record, so that it is a
+session again after a restart, which the same rules hand over.
 
 Held messages are stored as well (`h`), since their publishers' nodes forget them. After a restart they just wait.
 """
@@ -11,9 +11,9 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any, Final
 
-from vmq.clustering.messages.takeover import RELEASED, RETAIN, Entry, Who
-from vmq.clustering.routing.stale_routes_stored import Elsewhere
-from vmq.clustering.takeover.port import Kind, Verdict
+from vmq.clustering.messages.takeover import RELEASED, RETAIN, SessionMessage, Who
+from vmq.clustering.routing.stale_routes_stored import StoredStaleRoutes
+from vmq.clustering.takeover.port import BufferVerdict, SessionKind
 from vmq.core.context import Core
 from vmq.core.queue import Queue
 from vmq.core.registry import Registry, Subscriber
@@ -31,7 +31,7 @@ BATCH_ENTRIES: Final = 500
 BATCH_BYTES: Final = 256 * 1024
 
 
-class Held:
+class BufferedMessage:
     """A message that waits at a gate."""
 
     __slots__ = ("delivery", "key", "origin")
@@ -42,8 +42,8 @@ class Held:
         self.delivery = delivery
 
 
-class Sessions:
-    """The sessions of one broker that is a node; half of `vmq.clustering.takeover.port.Here`.
+class LocalSessions:
+    """The sessions of one broker that is a node; half of `vmq.clustering.takeover.port.TakeoverPort`.
 
     Args:
         core: the broker's, with its store.
@@ -60,18 +60,18 @@ class Sessions:
         self._registries = registries
         self._find = find
         self._ghosts: dict[Who, Subscriber] = {}
-        self._held: dict[Who, list[Held]] = {}
+        self._held: dict[Who, list[BufferedMessage]] = {}
         self._held_bytes: dict[Who, int] = {}
         self._last_held = 0
         #: Which nodes route which sessions elsewhere.
-        self.passing = Elsewhere(self._store)
+        self.passing = StoredStaleRoutes(self._store)
         #: Sessions that went to other nodes since the start, and that came from them.
         self.handed_over = 0
         self.taken_in = 0
 
     # --- to be said by whoever drives the moves
 
-    def verdict(self, who: Who, origin: str) -> Verdict:
+    def verdict(self, who: Who, origin: str) -> BufferVerdict:
         """What becomes of a message at a session's gate."""
         raise NotImplementedError
 
@@ -89,12 +89,12 @@ class Sessions:
 
     # --- what is here
 
-    def kind(self, who: Who) -> Kind:
+    def kind(self, who: Who) -> SessionKind:
         """What is here of a session."""
         subscriber = self._subscriber(who)
         if subscriber is None:
-            return Kind.NONE
-        return Kind.DURABLE if subscriber.queue.durable else Kind.CLEAN
+            return SessionKind.NONE
+        return SessionKind.DURABLE if subscriber.queue.durable else SessionKind.CLEAN
 
     def _subscriber(self, who: Who) -> Subscriber | None:
         registry = self._registries.get(who[0])
@@ -147,7 +147,7 @@ class Sessions:
         received.clear()
         received.update(packet_ids)
 
-    def add(self, who: Who, entries: list[Entry]) -> None:
+    def add(self, who: Who, entries: list[SessionMessage]) -> None:
         """Gives a session, or its ghost, messages that it had elsewhere."""
         subscriber = self._subscriber(who) or self._ghosts.get(who)
         if subscriber is None:
@@ -161,7 +161,7 @@ class Sessions:
                 message = Message(each.topic, each.payload, each.qos, each.retain)
                 queue.let_in(message, each.qos, each.retain, each.group)
 
-    def _is_revoked(self, who: Who, entry: Entry) -> bool:
+    def _is_revoked(self, who: Who, entry: SessionMessage) -> bool:
         """Whether a message on its way here is for a subscription that was taken away meanwhile."""
         subscriber = self._subscriber(who)
         if subscriber is None:
@@ -174,7 +174,7 @@ class Sessions:
         """The same of messages that are not from afar."""
         self.add(who, [_entry_of(each) for each in deliveries])
 
-    def _put_in_flight(self, queue: Queue, entry: Entry) -> None:
+    def _put_in_flight(self, queue: Queue, entry: SessionMessage) -> None:
         message = NO_MESSAGE
         if not entry.released:
             message = Message(entry.topic, entry.payload, entry.qos, entry.retain)
@@ -222,13 +222,13 @@ class Sessions:
 
         def admits(message: Message, qos: int, retain: bool) -> bool:
             verdict = self.verdict(who, core.origin)
-            if verdict is Verdict.TAKE_FROM_LANE:
+            if verdict is BufferVerdict.TAKE_FROM_LANE:
                 return qos > 0
             # At QoS 0 nothing comes by way of the former owner, so that nothing has to be waited for.
-            if verdict is Verdict.HOLD and qos:
+            if verdict is BufferVerdict.HOLD and qos:
                 self._hold(who, queue, Delivery(message, qos, retain, ""))
                 return False
-            return verdict is not Verdict.DROP
+            return verdict is not BufferVerdict.DROP
 
         queue.set_gate(admits)
 
@@ -243,7 +243,7 @@ class Sessions:
         self._last_held += 1
         key = HELD + queue.session + self._last_held.to_bytes(8, "big")
         origin = self._core.origin
-        held.append(Held(origin, key, delivery))
+        held.append(BufferedMessage(origin, key, delivery))
         self._store.put(key, origin.encode() + b"\0" + self._store.entry(delivery))
 
     def release(self, who: Who, origin: str) -> None:
@@ -262,7 +262,7 @@ class Sessions:
         if subscriber is not None:
             subscriber.queue.set_gate(None)
 
-    def _let_in(self, who: Who, held: list[Held]) -> None:
+    def _let_in(self, who: Who, held: list[BufferedMessage]) -> None:
         subscriber = self._subscriber(who)
         for each in held:
             self._store.delete(each.key)
@@ -335,11 +335,11 @@ class Sessions:
             self._store.remove_received(ghost.queue.session, packet_id)
         received.clear()
 
-    def take_inflight(self, who: Who) -> list[Entry]:
+    def take_inflight(self, who: Who) -> list[SessionMessage]:
         """Takes the next of what was in flight out of the ghost."""
         queue = self._ghosts[who].queue
         queue.load_inflight()
-        entries: list[Entry] = []
+        entries: list[SessionMessage] = []
         size = 0
         for delivery in list(queue.inflight.values()):
             if len(entries) >= BATCH_ENTRIES or size >= BATCH_BYTES:
@@ -351,10 +351,10 @@ class Sessions:
         queue.count_inflight()
         return entries
 
-    def take_waiting(self, who: Who) -> list[Entry]:
+    def take_waiting(self, who: Who) -> list[SessionMessage]:
         """The same with what waits."""
         queue = self._ghosts[who].queue
-        entries: list[Entry] = []
+        entries: list[SessionMessage] = []
         size = 0
         try:
             for delivery in self._waiting(who):
@@ -389,7 +389,7 @@ class Sessions:
             ghost.queue.pass_on(delivery)
         return is_wanted
 
-    def put_back(self, who: Who, entries: list[Entry]) -> None:
+    def put_back(self, who: Who, entries: list[SessionMessage]) -> None:
         """What was taken last could not be sent."""
         queue = self._ghosts[who].queue
         waiting = [each for each in entries if not each.packet_id]
@@ -430,11 +430,11 @@ class Sessions:
         ]
 
 
-def _entry_of(delivery: Delivery) -> Entry:
+def _entry_of(delivery: Delivery) -> SessionMessage:
     message: Any = delivery.message
     flags = delivery.qos
     if delivery.retain:
         flags |= RETAIN
     if delivery.released:
-        return Entry(b"", b"", flags | RELEASED, delivery.packet_id)
-    return Entry(message.topic, message.payload, flags, delivery.packet_id, delivery.group)
+        return SessionMessage(b"", b"", flags | RELEASED, delivery.packet_id)
+    return SessionMessage(message.topic, message.payload, flags, delivery.packet_id, delivery.group)

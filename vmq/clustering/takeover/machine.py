@@ -4,19 +4,19 @@ The record of a session (`vmq.clustering.directory.records`) names its owner, an
 
     **A node that has a session whose record names another node hands it over to that one.**
 
-A CONNECT on node N asks the owner O to write N into the record (`Claim`). O closes its own connection, writes, and the
-rule does the rest: O sends `State`, what is in flight, `Ready` (at which N answers the CONNECT), what waits, and what
-still comes in, in one line, on one lane. So does a node whose session lost its record to the other side of a split, one
-that was down while another took its sessions, and one that leaves. An owner that is down is not asked: N takes the
-session with what the record says of it.
+A CONNECT on node N asks the owner O to write N into the record (`ClaimSession`). O closes its own connection, writes,
+and the rule does the rest: O sends `SessionState`, what is in flight, `InflightSent` (at which N answers the CONNECT),
+what waits, and what still comes in, in one line, on one outbox. So does a node whose session lost its record to the
+other side of a split, one that was down while another took its sessions, and one that leaves. An owner that is down is
+not asked: N takes the session with what the record says of it.
 
 **None lost, none twice, and in order.** Every node X sees the record change at a time of its own, and until then it
-routes to O. At that time X marks the place in its lanes to O and to N (`Mark`). What X publishes before its mark is O's
-to take: O keeps the session as a *ghost*, which takes only that and sends it on. What X publishes behind its mark is
-N's to take, which *holds* it until O has sent on all of X's before (`Echo`): then what X published is in the order in
-which X published it. A new owner learns that it is one from O's `State`, from X's `Mark` or from its own metadata,
-whichever comes first, and each of them says what to subscribe to. N's own clients are such an X, whose messages have
-the origin "".
+routes to O. At that time X marks the place in its outboxes to O and to N (`RouteMarker`). What X publishes before its
+mark is O's to take: O keeps the session as a *ghost*, which takes only that and sends it on. What X publishes behind
+its mark is N's to take, which *holds* it until O has sent on all of X's before (`RouteMarkerEcho`): then what X
+published is in the order in which X published it. A new owner learns that it is one from O's `SessionState`, from X's
+`RouteMarker` or from its own metadata, whichever comes first, and each of them says what to subscribe to. N's own
+clients are such an X, whose messages have the origin "".
 
 A node that hears of the session only now, as one that has just joined does, routes it from now on, and marks that by
 what the record says of the owner before. The ghost waits for it as for the others, once it is up.
@@ -31,27 +31,27 @@ from typing import Any, Final
 
 from vmq.clustering.directory.records import Record
 from vmq.clustering.messages.takeover import (
-    Batch,
-    Claim,
-    Echo,
-    End,
-    Entry,
-    Free,
-    Inherited,
-    Mark,
+    ClaimSession,
+    InflightSent,
     Move,
-    Moved,
-    Ready,
-    State,
+    RedirectedPublish,
+    RouteMarker,
+    RouteMarkerEcho,
+    SessionBatch,
+    SessionFree,
+    SessionMessage,
+    SessionMoved,
+    SessionState,
+    TakeoverEnd,
     Who,
 )
-from vmq.clustering.takeover.ended import Over
-from vmq.clustering.takeover.port import Here, Kind, Verdict
-from vmq.clustering.takeover.route_markers import Marking
-from vmq.clustering.takeover.sending import PATIENCE, Shipping
-from vmq.clustering.takeover.stale_routes import Takings
-from vmq.clustering.takeover.state import Claiming, Incoming, Outgoing
-from vmq.clustering.takeover.unsent import Unsaid
+from vmq.clustering.takeover.ended import EndedTakeovers
+from vmq.clustering.takeover.port import BufferVerdict, SessionKind, TakeoverPort
+from vmq.clustering.takeover.route_markers import RouteMarkers
+from vmq.clustering.takeover.sending import PATIENCE, TakeoverSending
+from vmq.clustering.takeover.stale_routes import StaleRoutes
+from vmq.clustering.takeover.state import IncomingTakeover, OutgoingTakeover, WaitingClaim
+from vmq.clustering.takeover.unsent import UnsentMessages
 
 #: Seconds that a CONNECT waits for an owner that is up and says nothing.
 CLAIM_PATIENCE: Final = 10.0
@@ -59,23 +59,23 @@ CLAIM_PATIENCE: Final = 10.0
 MAX_HOPS: Final = 8
 
 
-class Moving:
+class TakeoverMachine:
     """One node's side of all moves. Everything here happens in one thread, a call at a time."""
 
-    def __init__(self, here: Here) -> None:
+    def __init__(self, here: TakeoverPort) -> None:
         self._here = here
         self._now = 0.0
-        self.claims: dict[Who, Claiming] = {}
-        self.incoming: dict[Who, Incoming] = {}
-        self.takings = Takings(here)
-        self.shipping = Shipping(here, self._stray, self.takings.end)
-        self._unsaid = Unsaid(here)
-        self.marking = Marking(here, self._unsaid)
+        self.claims: dict[Who, WaitingClaim] = {}
+        self.incoming: dict[Who, IncomingTakeover] = {}
+        self.takings = StaleRoutes(here)
+        self.shipping = TakeoverSending(here, self._stray, self.takings.end)
+        self._unsaid = UnsentMessages(here)
+        self.marking = RouteMarkers(here, self._unsaid)
         self._giving: Who | None = None
-        self._over = Over()
+        self._over = EndedTakeovers()
 
     @property
-    def outgoing(self) -> dict[Who, Outgoing]:
+    def outgoing(self) -> dict[Who, OutgoingTakeover]:
         """Sessions on their way to other nodes."""
         return self.shipping.outgoing
 
@@ -100,7 +100,7 @@ class Moving:
             self._here.refuse(before.ticket)
         if self._may_go_on(who, clean):
             return True
-        self.claims[who] = Claiming(ticket, clean, now + CLAIM_PATIENCE)
+        self.claims[who] = WaitingClaim(ticket, clean, now + CLAIM_PATIENCE)
         self._ask(who)
         return False
 
@@ -127,7 +127,7 @@ class Moving:
 
     def _seeks(self, who: Who, record: Record | None, clean: bool) -> bool:
         """Whether a copy of the session is looked for: then `sought` goes on."""
-        if record is None or clean or record.clean or self._here.kind(who) is not Kind.NONE:
+        if record is None or clean or record.clean or self._here.kind(who) is not SessionKind.NONE:
             return False
         return self._here.seek(who, record.node)
 
@@ -151,16 +151,25 @@ class Moving:
         here = self._here
         if who in self.outgoing:
             self.shipping.take_back(who)
-        elif here.kind(who) is Kind.NONE and record is not None and not clean and not record.clean:
+        elif (
+            here.kind(who) is SessionKind.NONE
+            and record is not None
+            and not clean
+            and not record.clean
+        ):
             here.build(who, record.subscriptions)
             self.takings.made(who, self._now)
-        if here.kind(who) is Kind.DURABLE and record is not None and record.node != here.name:
+        if (
+            here.kind(who) is SessionKind.DURABLE
+            and record is not None
+            and record.node != here.name
+        ):
             here.own(who)
 
     def adopt(self, who: Who, record: Record) -> None:
         """The owner is gone for good: this node goes on with what it has and knows."""
         self._take_over(who, record, clean=False)
-        if record.node == self._here.name and self._here.kind(who) is Kind.DURABLE:
+        if record.node == self._here.name and self._here.kind(who) is SessionKind.DURABLE:
             self._here.own(who)  # anew, without its disk
 
     def _ask(self, who: Who) -> None:
@@ -170,7 +179,7 @@ class Moving:
         record = here.record(who)
         if record is None or record.node == claiming.asked or record.node not in here.up():
             return
-        if here.send(record.node, Claim(*who, here.name, claiming.clean)):
+        if here.send(record.node, ClaimSession(*who, here.name, claiming.clean)):
             claiming.asked = record.node
 
     def _look_again(self, who: Who) -> None:
@@ -194,30 +203,30 @@ class Moving:
         """Takes what another node says."""
         self._now = now
         match message:
-            case Claim():
+            case ClaimSession():
                 self._on_claim(message)
-            case Free():
+            case SessionFree():
                 self._proceed(message.who)
-            case State():
+            case SessionState():
                 self._on_state(peer, message)
-            case Batch():
+            case SessionBatch():
                 self._on_batch(peer, message)
-            case Ready():
+            case InflightSent():
                 self._on_ready(peer, message)
-            case Moved():
+            case SessionMoved():
                 self.marking.asked(peer, message, now)
-            case Mark():
+            case RouteMarker():
                 self._on_mark(peer, message)
-            case Echo():
+            case RouteMarkerEcho():
                 self._on_echo(peer, message)
-            case End():
+            case TakeoverEnd():
                 self._on_end(peer, message)
-            case Inherited():
+            case RedirectedPublish():
                 self._on_inherited(message)
 
     # --- the owner is asked
 
-    def _on_claim(self, claim: Claim) -> None:
+    def _on_claim(self, claim: ClaimSession) -> None:
         here, who = self._here, claim.who
         incoming = self.incoming.get(who)
         if incoming is not None:
@@ -226,16 +235,18 @@ class Moving:
         record = here.record(who)
         if record is not None and record.node != here.name:
             if record.node != claim.node and claim.hops < MAX_HOPS:
-                self._unsaid.say(record.node, Claim(*who, claim.node, claim.clean, claim.hops + 1))
+                self._unsaid.say(
+                    record.node, ClaimSession(*who, claim.node, claim.clean, claim.hops + 1)
+                )
             return
-        if here.kind(who) is Kind.DURABLE and not claim.clean:
+        if here.kind(who) is SessionKind.DURABLE and not claim.clean:
             # Without a record nothing is handed over: the claimer goes on alone, and gets the rest by the rule.
             if record is not None:
                 self.hand_over(who, claim.node, self._now)
             return
         here.close_client(who)
         here.end(who)
-        self._unsaid.say(claim.node, Free(*who))
+        self._unsaid.say(claim.node, SessionFree(*who))
 
     def hand_over(self, who: Who, node: str, now: float) -> None:
         """Makes another node the owner of a durable session of this one, and sends it there."""
@@ -275,11 +286,11 @@ class Moving:
 
     # --- marks
 
-    def _on_mark(self, peer: str, mark: Mark) -> None:
+    def _on_mark(self, peer: str, mark: RouteMarker) -> None:
         self._place(peer, mark)
         self.takings.mark(mark.who, peer, mark.node, self._now)
 
-    def _place(self, peer: str, mark: Mark) -> None:
+    def _place(self, peer: str, mark: RouteMarker) -> None:
         """What a mark says of a session on its way."""
         here, who = self._here, mark.who
         outgoing = self.outgoing.get(who)
@@ -302,7 +313,7 @@ class Moving:
         if incoming is None and is_news and mark.node == here.name:
             # Who is asked for a mark may know no more than that the session was to come here, or is over.
             is_over = mark.again or self._over.has(who, mark.since)
-            if here.kind(who) is Kind.NONE and not is_over and mark.source != here.name:
+            if here.kind(who) is SessionKind.NONE and not is_over and mark.source != here.name:
                 incoming = self._expect(who, mark.source, mark.since, mark.subscriptions)
         elif record is not None and mark.node == here.name and view < (record.since, record.node):
             self._catch(who, record, mark)
@@ -315,34 +326,36 @@ class Moving:
         elif mark.node == here.name:
             incoming.direct.add(peer)
 
-    def _catch(self, who: Who, record: Record, mark: Mark) -> None:
+    def _catch(self, who: Who, record: Record, mark: RouteMarker) -> None:
         """This node was made the owner, and another one since, before it heard of that: some route to it still."""
         here = self._here
-        if record.node != here.name and here.kind(who) is Kind.NONE:
+        if record.node != here.name and here.kind(who) is SessionKind.NONE:
             here.build(who, mark.subscriptions)
             self.takings.begin(who, self._now)
             self._begin(who, record.node, record.since)
 
-    def verdict(self, who: Who, origin: str) -> Verdict:
+    def verdict(self, who: Who, origin: str) -> BufferVerdict:
         """What the session does with a message that comes from an origin, as long as its gate is open."""
         incoming = self.incoming.get(who)
         if origin in self._here.elsewhere(who):
-            return Verdict.DROP
+            return BufferVerdict.DROP
         if incoming is None:
-            return Verdict.TAKE
+            return BufferVerdict.TAKE
         if origin in incoming.direct:
-            return Verdict.TAKE_FROM_LANE
+            return BufferVerdict.TAKE_FROM_LANE
         if origin not in incoming.marked:
-            return Verdict.DROP
-        return Verdict.TAKE if origin in incoming.echoed else Verdict.HOLD
+            return BufferVerdict.DROP
+        return BufferVerdict.TAKE if origin in incoming.echoed else BufferVerdict.HOLD
 
     # --- a session comes
 
-    def _expect(self, who: Who, source: str, since: int, subscriptions: dict[str, int]) -> Incoming:
+    def _expect(
+        self, who: Who, source: str, since: int, subscriptions: dict[str, int]
+    ) -> IncomingTakeover:
         """This node is the owner from now on, and the source has the session still."""
         here = self._here
-        self.incoming[who] = incoming = Incoming(source, since, self._now + PATIENCE)
-        if here.kind(who) is Kind.NONE:
+        self.incoming[who] = incoming = IncomingTakeover(source, since, self._now + PATIENCE)
+        if here.kind(who) is SessionKind.NONE:
             here.build(who, subscriptions)
             self.takings.begin(who, self._now)
         else:
@@ -355,7 +368,7 @@ class Moving:
 
     def _come_back(
         self, who: Who, source: str, since: int, subscriptions: dict[str, int]
-    ) -> Incoming:
+    ) -> IncomingTakeover:
         """A session that was given away is given back, while its ghost waits for nodes that are, or were, down."""
         here = self._here
         self.shipping.take_back(who)
@@ -364,7 +377,7 @@ class Moving:
         incoming.direct = {*here.up(), *here.down()} - here.elsewhere(who)
         return incoming
 
-    def _on_state(self, peer: str, state: State) -> None:
+    def _on_state(self, peer: str, state: SessionState) -> None:
         here, who = self._here, state.who
         outgoing = self.outgoing.get(who)
         if outgoing is not None and outgoing.target == peer and outgoing.since < state.since:
@@ -373,7 +386,7 @@ class Moving:
             return
         kind = here.kind(who)
         incoming = self.incoming.get(who)
-        if incoming is None and kind is Kind.NONE:
+        if incoming is None and kind is SessionKind.NONE:
             incoming = self._expect(who, peer, state.since, state.subscriptions)
         if incoming is None or (incoming.has_state and incoming.source != peer):
             return  # the session here gets the messages, and keeps the rest of its own
@@ -383,34 +396,34 @@ class Moving:
         here.build(who, state.subscriptions)
         here.receive(who, state.received)
 
-    def _on_batch(self, peer: str, batch: Batch) -> None:
+    def _on_batch(self, peer: str, batch: SessionBatch) -> None:
         who = batch.who
         if self._pass_on(batch):
             return
         incoming = self.incoming.get(who)
         if incoming is not None:
             incoming.deadline = self._now + PATIENCE
-        if self._here.kind(who) is Kind.DURABLE:
+        if self._here.kind(who) is SessionKind.DURABLE:
             self._here.add(who, batch.entries)
 
-    def _stray(self, who: Who, entries: list[Entry]) -> None:
+    def _stray(self, who: Who, entries: list[SessionMessage]) -> None:
         """What went to a node that is no member any more goes on with the session, wherever that is."""
-        self._on_batch(self._here.name, Batch(*who, entries))
+        self._on_batch(self._here.name, SessionBatch(*who, entries))
 
-    def _pass_on(self, message: State | Batch) -> bool:
+    def _pass_on(self, message: SessionState | SessionBatch) -> bool:
         """Sends on what belongs to a session that is elsewhere again."""
         here, who = self._here, message.who
         if who in self.outgoing:
-            if isinstance(message, Batch):
+            if isinstance(message, SessionBatch):
                 here.add(who, message.entries)
                 self.shipping.took(who)
             return True
         record = here.record(who)
-        if here.kind(who) is not Kind.NONE or record is None or record.node == here.name:
+        if here.kind(who) is not SessionKind.NONE or record is None or record.node == here.name:
             return False
-        if isinstance(message, State) and record.since < message.since:
+        if isinstance(message, SessionState) and record.since < message.since:
             return False  # the record that makes this node the owner is still to come
-        if isinstance(message, State):
+        if isinstance(message, SessionState):
             return True
         if record.node in {*here.up(), *here.down()}:
             self._unsaid.say(record.node, message)
@@ -421,7 +434,7 @@ class Moving:
             self._begin(who, record.node, record.since)
         return True
 
-    def _on_inherited(self, message: Inherited) -> None:
+    def _on_inherited(self, message: RedirectedPublish) -> None:
         """Gives sessions what waited for a node that had them, wherever they are now."""
         here = self._here
         nodes = {*here.up(), *here.down()}
@@ -429,21 +442,21 @@ class Moving:
         for client_id in message.clients:
             who = (message.mountpoint, client_id)
             record = here.record(who)
-            is_here = who in self.outgoing or here.kind(who) is not Kind.NONE
+            is_here = who in self.outgoing or here.kind(who) is not SessionKind.NONE
             if is_here or record is None or record.node not in nodes:
-                self._on_batch(here.name, Batch(*who, [message.entry]))
+                self._on_batch(here.name, SessionBatch(*who, [message.entry]))
             else:
                 elsewhere.setdefault(record.node, []).append(client_id)
         for node, clients in elsewhere.items():
-            self._unsaid.say(node, Inherited(message.mountpoint, clients, message.entry))
+            self._unsaid.say(node, RedirectedPublish(message.mountpoint, clients, message.entry))
 
-    def _on_ready(self, peer: str, ready: Ready) -> None:
+    def _on_ready(self, peer: str, ready: InflightSent) -> None:
         incoming = self.incoming.get(ready.who)
         if incoming is not None and incoming.source == peer:
             incoming.is_ready = True
             self._look_again(ready.who)
 
-    def _on_echo(self, peer: str, echo: Echo) -> None:
+    def _on_echo(self, peer: str, echo: RouteMarkerEcho) -> None:
         incoming = self.incoming.get(echo.who)
         if incoming is not None and incoming.source == peer:
             # This node's own clients have the origin "".
@@ -451,13 +464,13 @@ class Moving:
             incoming.echoed.add(origin)
             self._here.release(echo.who, origin)
 
-    def _on_end(self, peer: str, end: End) -> None:
+    def _on_end(self, peer: str, end: TakeoverEnd) -> None:
         incoming = self.incoming.get(end.who)
         if incoming is not None and incoming.source == peer:
             incoming.is_whole = True
             self._maybe_has_come(end.who, incoming)
 
-    def _maybe_has_come(self, who: Who, incoming: Incoming) -> None:
+    def _maybe_has_come(self, who: Who, incoming: IncomingTakeover) -> None:
         """Ends the move, unless something that the source has taken may still come here, too."""
         if incoming.is_whole and not (incoming.echoed - incoming.marked).intersection(
             {"", *self._here.up()}
@@ -471,7 +484,7 @@ class Moving:
         here.close_gate(who)
         record = here.record(who)
         is_late = record is not None and (record.since, record.node) < (incoming.since, here.name)
-        if is_late and here.kind(who) is Kind.DURABLE:
+        if is_late and here.kind(who) is SessionKind.DURABLE:
             # As the former owner wrote: what is published here is for the session from now on.
             here.own(who, incoming.since)
         self._look_again(who)
@@ -519,7 +532,7 @@ class Moving:
                 self._come_back(who, source, after.since, after.subscriptions)
             else:
                 self.shipping.take_back(who)
-        elif here.kind(who) is Kind.NONE and not after.clean:
+        elif here.kind(who) is SessionKind.NONE and not after.clean:
             if is_given:
                 self._expect(who, source, after.since, after.subscriptions)
             else:
@@ -542,10 +555,10 @@ class Moving:
         if incoming is not None and (after.since, after.node) < (incoming.since, here.name):
             return  # news from before the move
         kind = here.kind(who)
-        if kind is Kind.NONE:
+        if kind is SessionKind.NONE:
             return
         here.close_client(who)
-        if kind is Kind.CLEAN or after.clean or here.is_of_another(who, after):
+        if kind is SessionKind.CLEAN or after.clean or here.is_of_another(who, after):
             here.end(who)  # messages for one user are none for another
         else:
             self._begin(who, after.node, after.since, is_taken=True)

@@ -5,10 +5,10 @@ from enum import Enum, auto
 from typing import Any, Protocol
 
 from vmq.clustering.directory.records import Record
-from vmq.clustering.messages.takeover import Entry, Move, Who
+from vmq.clustering.messages.takeover import Move, SessionMessage, Who
 
 
-class Kind(Enum):
+class SessionKind(Enum):
     """What a node has of a session. A ghost is nothing."""
 
     NONE = auto()
@@ -16,7 +16,7 @@ class Kind(Enum):
     DURABLE = auto()
 
 
-class Verdict(Enum):
+class BufferVerdict(Enum):
     """What a session that is just being taken over does with a message."""
 
     #: The former owner takes it, and sends it on.
@@ -24,12 +24,12 @@ class Verdict(Enum):
     #: It is for the session, but what its publisher sent before it is still to come.
     HOLD = auto()
     TAKE = auto()
-    #: Taken if it came on the lane. What comes beside it may have overtaken the mark of its publisher's node,
+    #: Taken if it came on the outbox. What comes beside it may have overtaken the mark of its publisher's node,
     #: lowered to QoS 0 for somebody else here, while the session's own copy went to another node.
     TAKE_FROM_LANE = auto()
 
 
-class Here(Protocol):
+class TakeoverPort(Protocol):
     """The node that a machine works for."""
 
     name: str
@@ -70,7 +70,7 @@ class Here(Protocol):
     def all_elsewhere(self) -> Iterable[Who]:
         """The sessions of which there are such nodes."""
 
-    def kind(self, who: Who) -> Kind:
+    def kind(self, who: Who) -> SessionKind:
         """What is here of a session."""
 
     def close_client(self, who: Who) -> None:
@@ -118,13 +118,13 @@ class Here(Protocol):
     def forget_received(self, who: Who) -> None:
         """These packet ids are another node's business now."""
 
-    def take_inflight(self, who: Who) -> list[Entry]:
+    def take_inflight(self, who: Who) -> list[SessionMessage]:
         """Takes the next of what was in flight out of the ghost, some at a time; empty: that was all."""
 
-    def take_waiting(self, who: Who) -> list[Entry]:
+    def take_waiting(self, who: Who) -> list[SessionMessage]:
         """The same with what waits."""
 
-    def put_back(self, who: Who, entries: list[Entry]) -> None:
+    def put_back(self, who: Who, entries: list[SessionMessage]) -> None:
         """What was taken last could not be sent."""
 
     def has_shipped(self, who: Who, place: int) -> bool:
@@ -136,7 +136,7 @@ class Here(Protocol):
     def receive(self, who: Who, packet_ids: list[int]) -> None:
         """Gives a session QoS 2 packet ids that it received elsewhere."""
 
-    def add(self, who: Who, entries: list[Entry]) -> None:
+    def add(self, who: Who, entries: list[SessionMessage]) -> None:
         """Gives a session, or its ghost, messages that it had elsewhere."""
 
     def proceed(self, ticket: Any) -> None:

@@ -1,24 +1,24 @@
-"""Marks that this node makes in its lanes: behind each it routes a session elsewhere than before it."""
+"""Marks that this node makes in its outboxes: behind each it routes a session elsewhere than before it."""
 
 from typing import Final
 
 from vmq.clustering.directory.records import Record
-from vmq.clustering.messages.takeover import Mark, Moved, Who
-from vmq.clustering.takeover.port import Here
-from vmq.clustering.takeover.unsent import Unsaid
+from vmq.clustering.messages.takeover import RouteMarker, SessionMoved, Who
+from vmq.clustering.takeover.port import TakeoverPort
+from vmq.clustering.takeover.unsent import UnsentMessages
 
 #: Seconds for which a mark is owed to who has asked for it.
 PATIENCE: Final = 30.0
 
 
-class Marking:
-    """Those of one node. Times are those of `vmq.clustering.takeover.machine.Moving`."""
+class RouteMarkers:
+    """Those of one node. Times are those of `vmq.clustering.takeover.machine.TakeoverMachine`."""
 
-    def __init__(self, here: Here, unsaid: Unsaid) -> None:
+    def __init__(self, here: TakeoverPort, unsaid: UnsentMessages) -> None:
         self._here = here
         self._unsaid = unsaid
         #: Marks that are owed until the record has come this far.
-        self.owed: dict[Who, list[tuple[str, Moved, float]]] = {}
+        self.owed: dict[Who, list[tuple[str, SessionMoved, float]]] = {}
 
     def changed(self, who: Who, before: Record | None, after: Record, now: float) -> None:
         """The record of a session has changed: old owner and new are told what is routed by it."""
@@ -30,13 +30,13 @@ class Marking:
         elif before is not None and before.node == after.node:
             again = True
         if source:
-            mark = Mark(*who, after.since, after.node, source, after.subscriptions, again)
+            mark = RouteMarker(*who, after.since, after.node, source, after.subscriptions, again)
             for node in sorted({source, after.node} - {self._here.name}):
                 self._unsaid.say(node, mark)
         for peer, moved, _ in self.owed.pop(who, ()):
             self.asked(peer, moved, now)
 
-    def asked(self, peer: str, moved: Moved, now: float) -> None:
+    def asked(self, peer: str, moved: SessionMoved, now: float) -> None:
         """A node wants a mark behind which a session is routed by this record, or by a later one."""
         record = self._here.record(moved.who)
         if record is None or (record.since, record.node) < (moved.since, moved.node):
@@ -44,8 +44,10 @@ class Marking:
         else:
             self._answer(peer, moved, record)
 
-    def _answer(self, peer: str, moved: Moved, route: Record) -> None:
-        mark = Mark(*moved.who, route.since, route.node, peer, route.subscriptions, again=True)
+    def _answer(self, peer: str, moved: SessionMoved, route: Record) -> None:
+        mark = RouteMarker(
+            *moved.who, route.since, route.node, peer, route.subscriptions, again=True
+        )
         for node in sorted({peer, moved.node} - {self._here.name}):
             self._unsaid.say(node, mark)
 

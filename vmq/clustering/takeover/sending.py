@@ -4,9 +4,18 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from vmq.clustering.messages.takeover import Batch, Echo, End, Entry, Moved, Ready, State, Who
-from vmq.clustering.takeover.port import Here
-from vmq.clustering.takeover.state import Outgoing, Step
+from vmq.clustering.messages.takeover import (
+    InflightSent,
+    RouteMarkerEcho,
+    SessionBatch,
+    SessionMessage,
+    SessionMoved,
+    SessionState,
+    TakeoverEnd,
+    Who,
+)
+from vmq.clustering.takeover.port import TakeoverPort
+from vmq.clustering.takeover.state import OutgoingTakeover, SendingStep
 
 #: Batches of a session under way to its new owner.
 WINDOW: Final = 2
@@ -16,13 +25,13 @@ PATIENCE: Final = 30.0
 ASK_AFTER: Final = 1.0
 
 
-class Shipping:
+class TakeoverSending:
     """The ghosts of one node. All times are those of `Moving`."""
 
     def __init__(
         self,
-        here: Here,
-        stray: Callable[[Who, list[Entry]], None],
+        here: TakeoverPort,
+        stray: Callable[[Who, list[SessionMessage]], None],
         ended: Callable[[Who], None],
     ) -> None:
         """`stray` gives a session, wherever it is now, what went to a node that is no member any more.
@@ -32,7 +41,7 @@ class Shipping:
         self._here = here
         self._stray = stray
         self._ended = ended
-        self.outgoing: dict[Who, Outgoing] = {}
+        self.outgoing: dict[Who, OutgoingTakeover] = {}
         #: Those of them that have something to send, or wait for somebody who is up.
         self._busy: set[Who] = set()
 
@@ -44,7 +53,7 @@ class Shipping:
         `is_taken`: that node may have had a copy of it.
         """
         self._here.make_ghost(who)
-        self.outgoing[who] = outgoing = Outgoing()
+        self.outgoing[who] = outgoing = OutgoingTakeover()
         outgoing.is_held = is_taken and self._here.compare(who)
         outgoing.left = (since, node)
         outgoing.awaited = set(self._here.up())
@@ -62,7 +71,7 @@ class Shipping:
     def redirect(self, who: Who, node: str, since: int, now: float) -> None:
         """Another node has become the owner while the session was on its way, or once it was whole there."""
         outgoing = self.outgoing[who]
-        if outgoing.step is Step.DONE:
+        if outgoing.step is SendingStep.DONE:
             # The session goes on from where it is whole; only what still comes here goes to the new owner.
             outgoing.target = node
             outgoing.since = since
@@ -70,12 +79,12 @@ class Shipping:
         elif outgoing.target != node:
             self._aim(who, outgoing, node, since, now)
 
-    def _aim(self, who: Who, outgoing: Outgoing, node: str, since: int, now: float) -> None:
+    def _aim(self, who: Who, outgoing: OutgoingTakeover, node: str, since: int, now: float) -> None:
         here = self._here
         outgoing.target = node
         outgoing.since = since
         outgoing.deadline = now + PATIENCE
-        outgoing.step = Step.STATE
+        outgoing.step = SendingStep.STATE
         pending = outgoing.awaited | outgoing.missed
         outgoing.awaited = pending.intersection(here.up())
         outgoing.missed = pending - outgoing.awaited
@@ -121,7 +130,7 @@ class Shipping:
         if peer in outgoing.awaited | outgoing.missed:
             outgoing.awaited.discard(peer)
             outgoing.missed.discard(peer)
-            if outgoing.step is not Step.DONE:
+            if outgoing.step is not SendingStep.DONE:
                 outgoing.echoes.append((peer, self._here.place(who)))
             self._ship(who, outgoing)
 
@@ -135,7 +144,7 @@ class Shipping:
 
     # --- what is sent of it
 
-    def _ship(self, who: Who, outgoing: Outgoing) -> None:
+    def _ship(self, who: Who, outgoing: OutgoingTakeover) -> None:
         """Sends as much of a session as there is room for."""
         here = self._here
         if outgoing.is_held or outgoing.target not in here.up():
@@ -144,39 +153,39 @@ class Shipping:
             pass
         if self.outgoing.get(who) is not outgoing:
             return
-        if outgoing.step is Step.DONE and here.has_shipped(who, here.place(who)):
+        if outgoing.step is SendingStep.DONE and here.has_shipped(who, here.place(who)):
             self._busy.discard(who)
         else:
             self._busy.add(who)
 
-    def _ship_next(self, who: Who, outgoing: Outgoing) -> bool:
+    def _ship_next(self, who: Who, outgoing: OutgoingTakeover) -> bool:
         """Sends the next piece; False: there is none, or no room for it."""
         here, target = self._here, outgoing.target
         match outgoing.step:
-            case Step.STATE:
-                if not here.send(target, State(*who, outgoing.since, *here.state(who))):
+            case SendingStep.STATE:
+                if not here.send(target, SessionState(*who, outgoing.since, *here.state(who))):
                     return False
                 here.forget_received(who)
-                outgoing.step = Step.INFLIGHT
-            case Step.INFLIGHT:
+                outgoing.step = SendingStep.INFLIGHT
+            case SendingStep.INFLIGHT:
                 entries = here.take_inflight(who)
                 if not entries:
-                    outgoing.step = Step.READY
+                    outgoing.step = SendingStep.READY
                 elif not self._send_batch(who, outgoing, entries):
                     return False
-            case Step.READY:
-                if not here.send(target, Ready(*who, outgoing.since)):
+            case SendingStep.READY:
+                if not here.send(target, InflightSent(*who, outgoing.since)):
                     return False
-                outgoing.step = Step.WAITING
+                outgoing.step = SendingStep.WAITING
             case _:
                 return self._ship_waiting(who, outgoing)
         return True
 
-    def _ship_waiting(self, who: Who, outgoing: Outgoing) -> bool:
+    def _ship_waiting(self, who: Who, outgoing: OutgoingTakeover) -> bool:
         here = self._here
         if outgoing.echoes and here.has_shipped(who, outgoing.echoes[0][1]):
             origin = outgoing.echoes[0][0]
-            if not here.send(outgoing.target, Echo(*who, outgoing.since, origin)):
+            if not here.send(outgoing.target, RouteMarkerEcho(*who, outgoing.since, origin)):
                 return False
             outgoing.echoes.popleft()
             return True
@@ -188,28 +197,32 @@ class Shipping:
             return self._send_batch(who, outgoing, entries)
         if outgoing.awaited or outgoing.echoes:
             return False
-        if outgoing.step is Step.WAITING:
-            if not here.send(outgoing.target, End(*who, outgoing.since)):
+        if outgoing.step is SendingStep.WAITING:
+            if not here.send(outgoing.target, TakeoverEnd(*who, outgoing.since)):
                 return False
-            outgoing.step = Step.DONE
+            outgoing.step = SendingStep.DONE
         if not outgoing.missed and not outgoing.open:
             self.forget(who)
         return False
 
-    def _send_batch(self, who: Who, outgoing: Outgoing, entries: list[Entry]) -> bool:
-        """Entries leave the ghost with the commit that has them in the lane."""
+    def _send_batch(
+        self, who: Who, outgoing: OutgoingTakeover, entries: list[SessionMessage]
+    ) -> bool:
+        """Entries leave the ghost with the commit that has them in the outbox."""
         here = self._here
 
         def done(is_there: bool) -> None:
             self._on_sent(who, outgoing, entries, is_there)
 
-        if not here.send(outgoing.target, Batch(*who, entries), done):
+        if not here.send(outgoing.target, SessionBatch(*who, entries), done):
             here.put_back(who, entries)
             return False
         outgoing.open += 1
         return True
 
-    def _on_sent(self, who: Who, outgoing: Outgoing, entries: list[Entry], is_there: bool) -> None:
+    def _on_sent(
+        self, who: Who, outgoing: OutgoingTakeover, entries: list[SessionMessage], is_there: bool
+    ) -> None:
         """A batch has come to the new owner, or never will: that is no member any more."""
         outgoing.open -= 1
         if self.outgoing.get(who) is outgoing:
@@ -221,17 +234,17 @@ class Shipping:
 
     # --- the other nodes, and time
 
-    def _ask_for_marks(self, who: Who, outgoing: Outgoing) -> None:
+    def _ask_for_marks(self, who: Who, outgoing: OutgoingTakeover) -> None:
         """Asks those whose view may have gone from one record to a later one, past this node."""
         waiting = (outgoing.awaited | outgoing.missed) - outgoing.asked
         for peer in sorted(waiting.intersection(self._here.up())):
-            if self._here.send(peer, Moved(*who, outgoing.since, outgoing.target)):
+            if self._here.send(peer, SessionMoved(*who, outgoing.since, outgoing.target)):
                 outgoing.asked.add(peer)
 
     def peer_up(self, peer: str) -> None:
         """A member can be reached."""
         for who, outgoing in list(self.outgoing.items()):
-            if peer not in outgoing.known and outgoing.step is not Step.DONE:
+            if peer not in outgoing.known and outgoing.step is not SendingStep.DONE:
                 # It has joined since, and may hear first what others have not heard to be over.
                 outgoing.known.add(peer)
                 outgoing.awaited.add(peer)

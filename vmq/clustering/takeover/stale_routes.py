@@ -1,9 +1,10 @@
 """From whom a session of this node takes messages: part of `vmq.clustering.takeover.machine`.
 
-A node may send here, for other sessions, what it routes for this one elsewhere: what waited on its lane during a split,
-while its node could not know that this session is here. There its message waits as well, and comes from there. So a
-session takes from a node X what comes behind a mark of X that it routes the session here, and nothing that comes behind
-another mark. The last mark on a lane is what counts, whichever record it is by: it says how X routes what is behind it.
+A node may send here, for other sessions, what it routes for this one elsewhere: what waited on its outbox during a
+split, while its node could not know that this session is here. There its message waits as well, and comes from there.
+So a session takes from a node X what comes behind a mark of X that it routes the session here, and nothing that comes
+behind another mark. The last mark on a outbox is what counts, whichever record it is by: it says how X routes what is
+behind it.
 
 A session that was elsewhere begins with no node that routes it here; so does one whose node could not know whether it
 was somewhere. Whoever does not say is asked, as soon as it is up: X marks when it has heard of the record, and it is
@@ -16,18 +17,18 @@ here, and those of nodes that have marked, are not looked at.
 from collections.abc import Set
 from typing import Final
 
-from vmq.clustering.messages.takeover import Moved, Who
-from vmq.clustering.takeover.port import Here, Kind
+from vmq.clustering.messages.takeover import SessionMoved, Who
+from vmq.clustering.takeover.port import SessionKind, TakeoverPort
 
 #: Seconds until a mark that has not come is asked for, and until it is asked for again.
 ASK_AFTER: Final = 1.0
 ASK_AGAIN: Final = 30.0
 
 
-class Takings:
+class StaleRoutes:
     """All sessions of one node. Times are those of `Moving`."""
 
-    def __init__(self, here: Here) -> None:
+    def __init__(self, here: TakeoverPort) -> None:
         self._here = here
         #: When a node is to be asked for a session that it may route elsewhere; for all of which there is such a node.
         self._ask_at: dict[str, dict[Who, float]] = {}
@@ -106,7 +107,7 @@ class Takings:
             for who, ask_at in list(waiting.items()):
                 record = here.record(who)
                 # Of sessions on their way others ask.
-                if now < ask_at or record is None or here.kind(who) is not Kind.DURABLE:
+                if now < ask_at or record is None or here.kind(who) is not SessionKind.DURABLE:
                     continue
-                if here.send(peer, Moved(*who, record.since, record.node)):
+                if here.send(peer, SessionMoved(*who, record.since, record.node)):
                     waiting[who] = now + ASK_AGAIN

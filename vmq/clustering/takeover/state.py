@@ -4,10 +4,10 @@ from collections import deque
 from enum import Enum, auto
 from typing import Any
 
-from vmq.clustering.messages.takeover import Claim
+from vmq.clustering.messages.takeover import ClaimSession
 
 
-class Claiming:
+class WaitingClaim:
     """A CONNECT that waits here."""
 
     def __init__(self, ticket: Any, clean: bool, deadline: float) -> None:
@@ -18,7 +18,7 @@ class Claiming:
         self.asked = ""
 
 
-class Incoming:
+class IncomingTakeover:
     """A session on its way to this node."""
 
     def __init__(self, source: str, since: int, deadline: float) -> None:
@@ -36,10 +36,10 @@ class Incoming:
         #: Origins that route here by an older record, and maybe never heard of the source.
         self.direct: set[str] = set()
         #: Who wants it next.
-        self.next: Claim | None = None
+        self.next: ClaimSession | None = None
 
 
-class Step(Enum):
+class SendingStep(Enum):
     """What of a session is sent next."""
 
     STATE = auto()
@@ -50,7 +50,7 @@ class Step(Enum):
     DONE = auto()
 
 
-class Outgoing:
+class OutgoingTakeover:
     """A session on its way to another node: its ghost."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Outgoing:
         self.left = (0, "")
         #: When marks of nodes that are up are no longer waited for.
         self.deadline = 0.0
-        self.step = Step.STATE
+        self.step = SendingStep.STATE
         #: Nothing is sent before it is clear what the new owner has.
         self.is_held = False
         #: Batches under way.

@@ -1,7 +1,7 @@
 """Sessions of this broker on their way to other nodes, and theirs on the way here: `takeover.machine` at work.
 
 The machine decides; the sessions are in `vmq.clustering.takeover.local_sessions`, the records in the directory, and
-what nodes say to each other goes over the lanes.
+what nodes say to each other goes over the outboxes.
 """
 
 import asyncio
@@ -13,32 +13,32 @@ from typing import Any, Final
 import plyvel
 from vmq_hooks.verdicts import Refuse
 
-from vmq.clustering.delivery.outboxes import Lanes
+from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.directory.directory import Directory
 from vmq.clustering.directory.heard import has_heard
 from vmq.clustering.directory.records import Record
 from vmq.clustering.directory.rendezvous import ranked
-from vmq.clustering.messages.replication import IsWhence
+from vmq.clustering.messages.replication import ProvenanceIs
 from vmq.clustering.messages.takeover import (
-    Batch,
-    Claim,
-    Echo,
-    End,
-    Free,
-    Inherited,
-    Mark,
+    ClaimSession,
+    InflightSent,
     Move,
-    Moved,
-    Ready,
-    State,
+    RedirectedPublish,
+    RouteMarker,
+    RouteMarkerEcho,
+    SessionBatch,
+    SessionFree,
+    SessionMoved,
+    SessionState,
+    TakeoverEnd,
     Who,
 )
 from vmq.clustering.replication.service import Replication
-from vmq.clustering.takeover.claim_queue import Patience
-from vmq.clustering.takeover.local_sessions import Sessions
-from vmq.clustering.takeover.machine import Moving
-from vmq.clustering.takeover.port import Kind, Verdict
-from vmq.clustering.takeover.state import Step
+from vmq.clustering.takeover.claim_queue import ClaimQueue
+from vmq.clustering.takeover.local_sessions import LocalSessions
+from vmq.clustering.takeover.machine import TakeoverMachine
+from vmq.clustering.takeover.port import BufferVerdict, SessionKind
+from vmq.clustering.takeover.state import SendingStep
 from vmq.core.context import Core
 from vmq.core.hook_sites import Pending
 from vmq.core.registry import Registry, Subscriber
@@ -63,13 +63,13 @@ def key_of(who: Who) -> str:
     return scope_of(who[0]) + who[1]
 
 
-class Mover(Sessions):
+class Takeover(LocalSessions):
     """All moves of one node.
 
     Args:
-        core, registries, find: as for `Sessions`.
+        core, registries, find: as for `LocalSessions`.
         node: which runs.
-        lanes: to the other nodes.
+        outboxes: to the other nodes.
         directory: which agrees with this node's sessions.
     """
 
@@ -79,13 +79,13 @@ class Mover(Sessions):
         registries: Mapping[str, Registry],
         find: Callable[[str], Registry],
         node: ClusterNode,
-        lanes: Lanes,
+        outboxes: Outboxes,
         directory: Directory,
     ) -> None:
         super().__init__(core, registries, find)
         self.name = node.name
         self._node = node
-        self._lanes = lanes
+        self._outboxes = outboxes
         self._directory = directory
         #: Copies of sessions, where there are any; set before the start.
         self.replication: Replication | None = None
@@ -93,10 +93,10 @@ class Mover(Sessions):
         self._seeking: set[Who] = set()
         self._sought: set[Who] = set()
         #: Who waits for owners before, which have to say something first.
-        self._patience = Patience()
+        self._patience = ClaimQueue()
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
-        self.moving = Moving(self)
+        self.moving = TakeoverMachine(self)
         self._timer: asyncio.TimerHandle | None = None
         #: Ghosts with something to send on at the end of the pass.
         self._took: set[Who] = set()
@@ -116,8 +116,19 @@ class Mover(Sessions):
         self._is_running = True
         self._members = set(self._node.members)
         self.load()
-        for kind in (Claim, Free, State, Batch, Ready, Moved, Mark, Echo, End, Inherited):
-            self._lanes.on(kind, self._on_move)
+        for kind in (
+            ClaimSession,
+            SessionFree,
+            SessionState,
+            SessionBatch,
+            InflightSent,
+            SessionMoved,
+            RouteMarker,
+            RouteMarkerEcho,
+            TakeoverEnd,
+            RedirectedPublish,
+        ):
+            self._outboxes.on(kind, self._on_move)
         self._directory.on_owner(self._on_owner)
         self._node.on(PeerUp, lambda effect: self._when_up(effect.peer))
         self._node.on(PeerDown, lambda effect: self._when_down(effect.peer))
@@ -198,22 +209,22 @@ class Mover(Sessions):
 
     def _on_move(self, peer: str, message: Any) -> None:
         if self._is_running:
-            if isinstance(message, Claim) and not message.clean:
+            if isinstance(message, ClaimSession) and not message.clean:
                 if self._has_to_wait(message.who, partial(self._receive, peer, message)):
                     return
             self._receive(peer, message)
-        elif isinstance(message, Batch):
+        elif isinstance(message, SessionBatch):
             self.add(message.who, message.entries)  # nobody has them any more but this store
-        elif isinstance(message, Inherited):
+        elif isinstance(message, RedirectedPublish):
             for client_id in message.clients:
                 self.add((message.mountpoint, client_id), [message.entry])
 
     def _receive(self, peer: str, message: Move) -> None:
-        if isinstance(message, State) and self.replication is not None:
+        if isinstance(message, SessionState) and self.replication is not None:
             # It has said what it has to say: from now on it has less of the session than of the copy is left.
             self.replication.settling.close_for(message.who, peer)
         self.moving.receive(peer, message, self._now())
-        if isinstance(message, Ready):
+        if isinstance(message, InflightSent):
             self._patience.heard(message.who, peer)
 
     def take(self, message: Move) -> None:
@@ -267,12 +278,14 @@ class Mover(Sessions):
     def send(self, peer: str, message: Move, done: Callable[[bool], None] | None = None) -> bool:
         """Sends reliably and in order; False: there is no room now. To who is no member, nothing can be said."""
         if peer not in self._members:
-            if isinstance(message, Mark) and peer in self._lanes.lost:
-                self._lanes.send(peer, message)  # it tells what in front of it was for that session
+            if isinstance(message, RouteMarker) and peer in self._outboxes.lost:
+                self._outboxes.send(
+                    peer, message
+                )  # it tells what in front of it was for that session
             return done is None
-        if done is None and not isinstance(message, Batch):
-            return self._lanes.send(peer, message)
-        if done is not None and self._lanes.is_filling(peer):
+        if done is None and not isinstance(message, SessionBatch):
+            return self._outboxes.send(peer, message)
+        if done is not None and self._outboxes.is_filling(peer):
             return False  # publishes, which have nowhere else to wait, come first
         is_taken = False
 
@@ -286,7 +299,7 @@ class Mover(Sessions):
             ):  # it was another node's, which has it no more: it looks for its session again
                 self._loop.call_soon(self.take, message)
 
-        is_taken = self._lanes.send(peer, message, later)
+        is_taken = self._outboxes.send(peer, message, later)
         return is_taken
 
     def up(self) -> Iterable[str]:
@@ -360,7 +373,7 @@ class Mover(Sessions):
 
     async def _settle(
         self, who: Who, target: str, find: Callable[[], Subscriber | None]
-    ) -> IsWhence | None:
+    ) -> ProvenanceIs | None:
         assert self.replication is not None, "there are copies"
         try:
             return await self.replication.settling.settle(who, target, find)
@@ -439,7 +452,7 @@ class Mover(Sessions):
         """Another CONNECT of the session has come meanwhile."""
         self._loop.call_soon(ticket.finish, Refuse(_TAKEN_OVER))
 
-    def verdict(self, who: Who, origin: str) -> Verdict:
+    def verdict(self, who: Who, origin: str) -> BufferVerdict:
         """What becomes of a message at a session's gate."""
         return self.moving.verdict(who, origin)
 
@@ -489,7 +502,7 @@ class Mover(Sessions):
             order = ranked(key_of(who), self.up())
             record = self.record(who)
             is_own = record is not None and record.node == self.name
-            if order and is_own and self.kind(who) is Kind.DURABLE:
+            if order and is_own and self.kind(who) is SessionKind.DURABLE:
                 self.moving.hand_over(who, order[0], self._now())
         self._core.outbox.flush()
         await self._room(1)
@@ -502,7 +515,7 @@ class Mover(Sessions):
     def _under_way(self) -> int:
         """Sessions whose new owners have not confirmed all of them."""
         outgoing = self.moving.outgoing.values()
-        return sum(each.step is not Step.DONE or each.open > 0 for each in outgoing)
+        return sum(each.step is not SendingStep.DONE or each.open > 0 for each in outgoing)
 
     async def _adopt(self) -> None:
         """Sessions of nodes that are no members any more get new owners; clean ones are over."""
@@ -524,7 +537,7 @@ class Mover(Sessions):
         own = [
             each
             for each in self._directory.records()
-            if each[2].node == self.name and self.kind((each[0], each[1])) is Kind.NONE
+            if each[2].node == self.name and self.kind((each[0], each[1])) is SessionKind.NONE
         ]
         for at in range(0, len(own), AT_ONCE):
             step = own[at : at + AT_ONCE]
@@ -533,7 +546,7 @@ class Mover(Sessions):
             log.warning("sessions of this node from before its store was lost: %d", len(own))
 
     async def _adopt_one(self, who: Who, record: Record) -> None:
-        if self.record(who) != record or self.kind(who) is not Kind.NONE:
+        if self.record(who) != record or self.kind(who) is not SessionKind.NONE:
             return
         if record.clean:
             if record.node == self.name:
@@ -543,6 +556,6 @@ class Mover(Sessions):
             return
         if await self._find_copy(who, record.node):
             return
-        if self.record(who) != record or self.kind(who) is not Kind.NONE:
+        if self.record(who) != record or self.kind(who) is not SessionKind.NONE:
             return
         self.moving.adopt(who, record)

@@ -1,15 +1,15 @@
-"""What moves have to say to other nodes and had no room in a lane for: it must come all the same."""
+"""What moves have to say to other nodes and had no room in a outbox for: it must come all the same."""
 
 from collections import deque
 
-from vmq.clustering.messages.takeover import Mark, Move
-from vmq.clustering.takeover.port import Here
+from vmq.clustering.messages.takeover import Move, RouteMarker
+from vmq.clustering.takeover.port import TakeoverPort
 
 
-class Unsaid:
+class UnsentMessages:
     """All of one node, in order for each peer."""
 
-    def __init__(self, here: Here) -> None:
+    def __init__(self, here: TakeoverPort) -> None:
         self._here = here
         self._waiting: dict[str, deque[Move]] = {}
 
@@ -17,7 +17,7 @@ class Unsaid:
         """Sends now, or as soon as there is room, what nothing else makes good."""
         waiting = self._waiting.get(peer)
         # A mark belongs where it is made; nothing else of these needs to know what is before it.
-        if waiting is None or isinstance(message, Mark):
+        if waiting is None or isinstance(message, RouteMarker):
             if self._here.send(peer, message):
                 return
         self._waiting.setdefault(peer, deque()).append(message)

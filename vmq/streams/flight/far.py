@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from vmq.streams.log.cursor import Cursor, Extent, Log, Place
+from vmq.streams.log.cursor import Cursor, Extent, OpenSegment, PartitionLog
 from vmq.streams.log.errors import DamagedError, StreamError
 from vmq.streams.log.index import Index
 from vmq.streams.log.segment import Header
@@ -59,7 +59,7 @@ class Located(msgspec.Struct, frozen=True, kw_only=True):
     further: list[Spot] = []
 
 
-def locate(partition: Log, start: int, until: int | None = None) -> Located:
+def locate(partition: PartitionLog, start: int, until: int | None = None) -> Located:
     """Where an offset of a partition lies.
 
     Args:
@@ -161,7 +161,7 @@ class FarCursor(Cursor):
         known: Any = partition  # all that is not asked for in `open`
         super().__init__(known, offset)
 
-    def open(self) -> Place:
+    def open(self) -> OpenSegment:
         """Opens the segment that holds the offset, at the batch that the answer names."""
         for _ in range(TRIES):
             spot = self.log.locate(self.offset)
@@ -175,7 +175,7 @@ class FarCursor(Cursor):
             )
         index = Index(spot.first, spot.limit)
         index.end = spot.last
-        self.place = Place(fd, Path(spot.path), index, growing=False)
+        self.place = OpenSegment(fd, Path(spot.path), index, growing=False)
         self.position, self.first = spot.position, spot.first
         return self.place
 

@@ -34,7 +34,7 @@ from vmq.streams.flight.service import (
     sent,
 )
 from vmq.streams.flight.tickets import BadTicketError, Ticket, decode, encode
-from vmq.streams.log.cursor import Reader
+from vmq.streams.log.cursor import LogReader
 
 log = logging.getLogger("vmq.streams")
 
@@ -62,7 +62,7 @@ class News(msgspec.Struct, frozen=True, omit_defaults=True):
     text: str = ""
 
 
-class Caller(flight.ServerMiddleware):  # type: ignore[misc]
+class FrontCaller(flight.ServerMiddleware):  # type: ignore[misc]
     """The credentials of one call; a handshake's answer carries the token."""
 
     def __init__(self, header: str | None, token: dict[str, str]) -> None:
@@ -80,14 +80,14 @@ class Credentials(flight.ServerMiddlewareFactory):  # type: ignore[misc]
     def __init__(self, client: flight.FlightClient) -> None:
         self.client = client
 
-    def start_call(self, info: Any, headers: dict[str, list[str]]) -> Caller:
+    def start_call(self, info: Any, headers: dict[str, list[str]]) -> FrontCaller:
         """Called for every call."""
         given = next((each for key, each in headers.items() if key.lower() == "authorization"), [])
         header = str(given[0]) if given else None
         token: dict[str, str] = {}
         if header is not None and info.method == flight.FlightMethod.HANDSHAKE:
             token = self.token(header)
-        return Caller(header, token)
+        return FrontCaller(header, token)
 
     def token(self, header: str) -> dict[str, str]:
         """The header that stands for user and password from now on."""
@@ -173,7 +173,7 @@ class Front(flight.FlightServerBase):  # type: ignore[misc]
             return self.locate(further, options)
 
         partition = FarLog(wanted.stream, wanted.partition, found, ask)
-        reader = Reader(partition, wanted.columns, wanted.filter, FarCursor)
+        reader = LogReader(partition, wanted.columns, wanted.filter, FarCursor)
         return sent(
             batches_of(reader, wanted, found.start), Slot(self.calls, "reads"), self.stopping
         )

@@ -11,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 
 from vmq.streams.flight.tickets import BadTicketError, Ticket
-from vmq.streams.log.cursor import Reader
+from vmq.streams.log.cursor import LogReader
 
 PACKED: Final = pa.schema([pa.field("packed", pa.binary(), nullable=False)])
 
@@ -19,7 +19,7 @@ PACKED: Final = pa.schema([pa.field("packed", pa.binary(), nullable=False)])
 Sent = tuple[pa.RecordBatch, pa.Buffer]
 
 
-def batches_of(reader: Reader, wanted: Ticket, start: int) -> tuple[pa.Schema, Iterator[Sent]]:
+def batches_of(reader: LogReader, wanted: Ticket, start: int) -> tuple[pa.Schema, Iterator[Sent]]:
     """The schema and the batches of a ticket, from an offset on.
 
     Raises:
@@ -32,12 +32,12 @@ def batches_of(reader: Reader, wanted: Ticket, start: int) -> tuple[pa.Schema, I
     return PACKED, _packed(reader, wanted, start)
 
 
-def _rows(reader: Reader, wanted: Ticket, start: int) -> Iterator[Sent]:
+def _rows(reader: LogReader, wanted: Ticket, start: int) -> Iterator[Sent]:
     for chunk in reader.read(start, wanted.end, wanted.limit):
         yield chunk.rows, pa.py_buffer(b'{"next": %d}' % chunk.next)
 
 
-def _packed(reader: Reader, wanted: Ticket, start: int) -> Iterator[Sent]:
+def _packed(reader: LogReader, wanted: Ticket, start: int) -> Iterator[Sent]:
     for chunk in reader.read_packed(start, wanted.end):
         told = {
             "next": chunk.next,

@@ -14,8 +14,8 @@ from vmq.streams.flight.access import Access
 from vmq.streams.log.errors import StreamError
 from vmq.streams.log.gathering import from_buffer, zeros
 from vmq.streams.log.schema import HEADERS, STORED
-from vmq.streams.log.writer import Commit, Item, Writer
-from vmq.streams.places import Places
+from vmq.streams.log.writer import Commit, Item, PartitionWriter
+from vmq.streams.places import PartitionPlaces
 
 #: Bytes of one batch, in memory.
 LARGEST: Final = 64 << 20
@@ -37,10 +37,10 @@ class Put:
     def __init__(
         self,
         stream: Stream,
-        writer: Writer,
+        writer: PartitionWriter,
         access: Access,
         user: str | None,
-        places: Places | None = None,
+        places: PartitionPlaces | None = None,
     ) -> None:
         self.stream = stream
         self.places = places

@@ -44,7 +44,7 @@ from vmq.streams.flight.tickets import (
 )
 from vmq.streams.log.checkpoint import boot_id
 from vmq.streams.log.columns import Projection
-from vmq.streams.log.cursor import Reader
+from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.errors import (
     AwayError,
     DamagedElsewhereError,
@@ -261,7 +261,7 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         """What a ticket asks for; each batch comes with {"next": OFFSET}, where to read on."""
         wanted = decode(ticket.ticket, Ticket, "ticket")
         partition, start = self.begin(context, wanted)
-        reader = Reader(partition, wanted.columns, wanted.filter)
+        reader = LogReader(partition, wanted.columns, wanted.filter)
         return sent(batches_of(reader, wanted, start), Slot(self.calls, "reads"), self.stopping)
 
     @answers

@@ -33,7 +33,7 @@ def boot_id() -> bytes:
 
 
 @dataclass
-class Checkpoint:
+class PartitionCheckpoint:
     """The segment that is written to (`base`), how far, and the next offset."""
 
     base: int
@@ -63,7 +63,7 @@ class CheckpointFile:
         self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         self.boot = boot_id()
 
-    def write(self, checkpoint: Checkpoint) -> None:
+    def write(self, checkpoint: PartitionCheckpoint) -> None:
         """Replaces what the file says: fewer bytes than a sector, in one write."""
         checkpoint.boot = self.boot
         os.pwrite(self.fd, checkpoint.pack(), 0)
@@ -72,7 +72,7 @@ class CheckpointFile:
         os.close(self.fd)
 
 
-def read(path: Path) -> Checkpoint | None:
+def read(path: Path) -> PartitionCheckpoint | None:
     """What the file says; None if there is none, or none that can be trusted."""
     try:
         raw = path.read_bytes()
@@ -84,4 +84,4 @@ def read(path: Path) -> Checkpoint | None:
     magic, boot, base, position, synced, next_offset = _FORM.unpack(body)
     if magic != _MAGIC:
         return None
-    return Checkpoint(base, position, synced, next_offset, boot)
+    return PartitionCheckpoint(base, position, synced, next_offset, boot)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, Protocol
 
-from vmq.streams.log.writer import Commit, Item, Writer
+from vmq.streams.log.writer import Commit, Item, PartitionWriter
 
 #: Seconds that a commit gathers.
 FLUSH_INTERVAL: Final = 0.005
@@ -66,7 +66,7 @@ class Commits:
         self.loop = loop
         self.limit = limit
         self.interval = interval
-        self.writer = Writer(failed=self._failed)
+        self.writer = PartitionWriter(failed=self._failed)
         self.on_committed: Callable[[int], None] = lambda _number: None
         self.on_pressure: Callable[[bool], None] = lambda _on: None
         self.on_failure: Callable[[str | None], None] = lambda _text: None

@@ -22,10 +22,10 @@ from vmq.streams.log.partition import Sealed
 from vmq.streams.log.recovery import examine
 from vmq.streams.log.schema import STORED
 from vmq.streams.log.segment import (
-    FlawError,
+    BatchSpan,
     Header,
     Packed,
-    Span,
+    SegmentFlawError,
     index_path,
     read_packed,
     read_span,
@@ -58,7 +58,7 @@ class PackedChunk(NamedTuple):
     next: int
 
 
-class Last(Protocol):
+class GrowingSegment(Protocol):
     """The last segment of a log."""
 
     @property
@@ -82,7 +82,7 @@ class Extent(Protocol):
     def end(self) -> int: ...
 
 
-class Log(Extent, Protocol):
+class PartitionLog(Extent, Protocol):
     """What cursors need of a partition: of one that grows, or of one that lies in a folder (see there)."""
 
     @property
@@ -90,7 +90,7 @@ class Log(Extent, Protocol):
     @property
     def sealed(self) -> Sequence[Sealed]: ...
     @property
-    def active(self) -> Last: ...
+    def active(self) -> GrowingSegment: ...
     @property
     def closed(self) -> bool: ...
     @property
@@ -101,7 +101,7 @@ class Log(Extent, Protocol):
         """Damage was met in a segment."""
 
 
-class Place:
+class OpenSegment:
     """A segment that is open for reading; `growing` while it is the partition's last."""
 
     def __init__(self, fd: int, path: Path, index: Index, *, growing: bool) -> None:
@@ -119,7 +119,7 @@ class Cursor:
         DamagedError: it is refused as a whole.
     """
 
-    def __init__(self, partition: Log, offset: int) -> None:
+    def __init__(self, partition: PartitionLog, offset: int) -> None:
         self.partition = partition
         self.offset = offset
         if partition.damage is not None:
@@ -127,7 +127,7 @@ class Cursor:
         earliest, end = partition.earliest, partition.end
         if not earliest <= offset <= end:
             raise self._out_of_range()
-        self.place: Place | None = None
+        self.place: OpenSegment | None = None
         #: Where the batch that holds `offset` or comes next begins, and its own first offset.
         self.position = 0
         self.first = 0
@@ -146,7 +146,7 @@ class Cursor:
             os.close(self.place.fd)
             self.place = None
 
-    def read(self, fields: list[int] | None) -> Span | None:
+    def read(self, fields: list[int] | None) -> BatchSpan | None:
         """The batches at the cursor, and moves it behind them; None at the partition's end.
 
         The span may begin before the offset at which the cursor was.
@@ -159,7 +159,7 @@ class Cursor:
         packed = self.read_packed()
         if packed is None:
             return None
-        return Span(self.unpack(packed, fields), packed.offset, packed.next)
+        return BatchSpan(self.unpack(packed, fields), packed.offset, packed.next)
 
     def read_packed(self) -> Packed | None:
         """The same, as the batches lie in the segment."""
@@ -178,7 +178,7 @@ class Cursor:
         header = self.partition.header
         try:
             packed = read_packed(place.fd, header, self.position, limit, self.first)
-        except FlawError as flaw:
+        except SegmentFlawError as flaw:
             raise self._damaged(flaw, place) from None
         self.began, self.position = self.position, packed.next
         self.first = self.offset = packed.offset + packed.rows
@@ -189,10 +189,10 @@ class Cursor:
         assert self.place is not None
         try:
             return unpack(packed, self.began, fields)
-        except FlawError as flaw:
+        except SegmentFlawError as flaw:
             raise self._damaged(flaw, self.place) from None
 
-    def limits(self, place: Place) -> tuple[int, int]:
+    def limits(self, place: OpenSegment) -> tuple[int, int]:
         """How far the open segment may be read: position and offset."""
         if place.growing:
             with self.partition.changed:
@@ -201,7 +201,7 @@ class Cursor:
             place.growing = False  # it was sealed meanwhile
         return place.index.size, place.index.end
 
-    def open(self) -> Place:
+    def open(self) -> OpenSegment:
         """Opens the segment that holds the offset, and finds the batch."""
         partition = self.partition
         with partition.changed:
@@ -214,11 +214,11 @@ class Cursor:
             if sealed is None:
                 active = partition.active
                 fd = os.open(active.path, os.O_RDONLY | os.O_CLOEXEC)
-                place = Place(fd, active.path, active.index, growing=True)
+                place = OpenSegment(fd, active.path, active.index, growing=True)
                 found = place.index.find(self.offset)
             else:
                 fd = os.open(sealed.path, os.O_RDONLY | os.O_CLOEXEC)
-                place = Place(fd, sealed.path, Index(0, 0), growing=False)
+                place = OpenSegment(fd, sealed.path, Index(0, 0), growing=False)
         self.place = place
         if sealed is not None:
             place.index = self._index(place, sealed)
@@ -227,7 +227,7 @@ class Cursor:
         self.position, self.first = found
         return place
 
-    def _index(self, place: Place, sealed: Sealed) -> Index:
+    def _index(self, place: OpenSegment, sealed: Sealed) -> Index:
         """The index of a sealed segment: as it was saved, or made anew."""
         saved = load(index_path(sealed.path), sealed.base, sealed.size - len(END))
         if saved is not None:
@@ -239,7 +239,7 @@ class Cursor:
             self.partition.note(damage)
             raise
 
-    def _damaged(self, flaw: FlawError, place: Place) -> DamagedError:
+    def _damaged(self, flaw: SegmentFlawError, place: OpenSegment) -> DamagedError:
         damage = flaw.damage(place.path)
         self.partition.note(damage)
         return damage
@@ -251,7 +251,7 @@ class Cursor:
         )
 
 
-class Reader:
+class LogReader:
     """What is read of a partition: which columns, which topics (see `Projection`).
 
     Args:
@@ -362,7 +362,7 @@ def as_stream(rows: pa.RecordBatch) -> pa.Buffer:
     return sink.getvalue()
 
 
-def offset_at(partition: Log, time: int) -> int:
+def offset_at(partition: PartitionLog, time: int) -> int:
     """The first offset whose timestamp is `time` (microseconds) or later; the end if there is none.
 
     Raises:
@@ -388,7 +388,7 @@ def offset_at(partition: Log, time: int) -> int:
                     times = span.rows.column(0).cast(pa.int64())
                     first = pc.index(pc.greater_equal(times, time), value=True)
                     return frame.offset + int(first.as_py())
-        except FlawError as flaw:
+        except SegmentFlawError as flaw:
             damage = flaw.damage(place.path)
             partition.note(damage)
             raise damage from None

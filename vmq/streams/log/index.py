@@ -22,7 +22,7 @@ _HEAD: Final = struct.Struct("<4sHHqqqqqqq")  # and entries, and a CRC-32C of al
 _NO_TIME: Final = -1
 
 
-class Mark(NamedTuple):
+class IndexEnd(NamedTuple):
     """The end of an index at some moment."""
 
     size: int
@@ -72,11 +72,13 @@ class Index:
         self.time = max(self.time, time)
         self.receipt = receipt or self.receipt
 
-    def mark(self) -> Mark:
+    def mark(self) -> IndexEnd:
         """Where the index ends now, for `reset`."""
-        return Mark(self.size, self.end, self.time, self.frames, len(self.offsets), self.receipt)
+        return IndexEnd(
+            self.size, self.end, self.time, self.frames, len(self.offsets), self.receipt
+        )
 
-    def reset(self, mark: Mark) -> None:
+    def reset(self, mark: IndexEnd) -> None:
         """Forgets the batches noted since a mark."""
         self.size, self.end, self.time, self.frames, entries, self.receipt = mark
         if not self.frames:

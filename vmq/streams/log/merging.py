@@ -20,7 +20,7 @@ from vmq.streams.log.frame import END, encode
 from vmq.streams.log.index import Index, load
 from vmq.streams.log.partition import BATCH_BYTES, BATCH_ROWS, Partition, Sealed
 from vmq.streams.log.recovery import examine
-from vmq.streams.log.segment import FlawError, Header, index_path, read_span
+from vmq.streams.log.segment import Header, SegmentFlawError, index_path, read_span
 
 #: Batches of this size are left alone.
 ENOUGH: Final = 1 << 20
@@ -154,7 +154,7 @@ def _rows(header: Header, run: Sequence[Sealed]) -> Iterator[pa.RecordBatch]:
             while position < limit:
                 try:
                     span = read_span(fd, header, position, limit, offset, None)
-                except FlawError as flaw:
+                except SegmentFlawError as flaw:
                     raise flaw.damage(sealed.path) from None
                 yield span.rows.replace_schema_metadata(header.schema.metadata)
                 position, offset = span.next, offset + span.rows.num_rows

@@ -35,7 +35,7 @@ class TailQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, o
     payload_bytes: Annotated[int, Meta(ge=0)] = 0
 
 
-class Message(Struct, frozen=True, kw_only=True, tag="message"):
+class StreamMessage(Struct, frozen=True, kw_only=True, tag="message"):
     """A message of a stream. `size` is that of the whole payload, `timestamp` in microseconds since 1970."""
 
     timestamp: int

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from vmq.config.streams import StreamOptions
 from vmq.streams.log import checkpoint as checkpoints
-from vmq.streams.log.checkpoint import Checkpoint, CheckpointFile
+from vmq.streams.log.checkpoint import CheckpointFile, PartitionCheckpoint
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.frame import END, encode, write_options
 from vmq.streams.log.index import Index
@@ -151,7 +151,7 @@ class Partition:
             self.checkpoint.close()
             raise
 
-    def _recover_segments(self, noted: Checkpoint | None) -> Active:
+    def _recover_segments(self, noted: PartitionCheckpoint | None) -> Active:
         paths = sorted(self.folder.glob("*" + SUFFIX))
         if not paths:
             base = noted.next_offset if noted else 0
@@ -186,7 +186,7 @@ class Partition:
                 path = self.folder / file_name(base)
                 raise DamagedError(path, 0, end, f"offsets {end} to {base - 1} are in no segment")
 
-    def _missing(self, last: Path, noted: Checkpoint) -> Active:
+    def _missing(self, last: Path, noted: PartitionCheckpoint) -> Active:
         """The segment that was written to is gone."""
         path = self.folder / file_name(noted.base)
         if noted.next_offset > noted.base:
@@ -213,7 +213,7 @@ class Partition:
     def _note(self, active: Active) -> None:
         """Notes how far the active segment is written."""
         index = active.index
-        self.checkpoint.write(Checkpoint(index.base, index.size, active.synced, index.end))
+        self.checkpoint.write(PartitionCheckpoint(index.base, index.size, active.synced, index.end))
 
     # Writing: one thread
 

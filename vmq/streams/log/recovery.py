@@ -8,7 +8,7 @@ from pathlib import Path
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.frame import END
 from vmq.streams.log.index import Index, load
-from vmq.streams.log.segment import FlawError, Header, index_path, walk
+from vmq.streams.log.segment import Header, SegmentFlawError, index_path, walk
 
 log = logging.getLogger("vmq.streams")
 
@@ -41,7 +41,7 @@ def recover_active(path: Path, base: int, header: Header, trusted: int | None) -
         try:
             for _, frame in walk(fd, start, size, base):
                 index.add(frame.offset, frame.rows, frame.size, frame.time, frame.receipt)
-        except FlawError as flaw:
+        except SegmentFlawError as flaw:
             if not is_torn(fd, flaw, size, trusted):
                 raise flaw.damage(path) from None
         if trusted is not None and index.size < trusted:
@@ -56,7 +56,7 @@ def recover_active(path: Path, base: int, header: Header, trusted: int | None) -
         os.close(fd)
 
 
-def is_torn(fd: int, flaw: FlawError, size: int, trusted: int | None) -> bool:
+def is_torn(fd: int, flaw: SegmentFlawError, size: int, trusted: int | None) -> bool:
     """Whether a flaw is where a writer was interrupted, rather than in what it had written."""
     if trusted is not None:
         return flaw.position >= trusted
@@ -110,7 +110,7 @@ def examine(
             index.add(frame.offset, frame.rows, frame.size, frame.time, frame.receipt)
             if pace is not None:
                 pace(frame.size)
-    except FlawError as flaw:
+    except SegmentFlawError as flaw:
         raise flaw.damage(path) from None
     if os.pread(fd, len(END) + 1, index.size) != END:
         raise DamagedError(path, index.size, index.end, "the mark of the stream's end is missing")

@@ -62,14 +62,14 @@ class Header:
         return length if schema.equals(self.schema, check_metadata=True) else None
 
 
-class Placed(NamedTuple):
+class PlacedFrame(NamedTuple):
     """A frame, and where it begins in its file."""
 
     position: int
     frame: Frame
 
 
-class Span(NamedTuple):
+class BatchSpan(NamedTuple):
     """Consecutive batches as they were read. `next` is the position behind them."""
 
     rows: pa.RecordBatch
@@ -86,7 +86,7 @@ class Packed(NamedTuple):
     next: int
 
 
-class FlawError(Exception):
+class SegmentFlawError(Exception):
     """A batch that cannot be used: where it begins, which offset it should have, and why."""
 
     def __init__(self, position: int, offset: int, reason: str, *, short: bool) -> None:
@@ -148,7 +148,7 @@ class Window:
         return frame
 
 
-def walk(fd: int, position: int, limit: int, offset: int) -> Iterator[Placed]:
+def walk(fd: int, position: int, limit: int, offset: int) -> Iterator[PlacedFrame]:
     """The checked frames of a file from a position to a limit, or to the mark of the stream's end.
 
     `offset` is that of the first.
@@ -164,17 +164,17 @@ def walk(fd: int, position: int, limit: int, offset: int) -> Iterator[Placed]:
                 raise_other(frame)
         except BadFrameError as error:
             short = isinstance(error, ShortFrameError)
-            raise FlawError(position, offset, str(error), short=short) from None
+            raise SegmentFlawError(position, offset, str(error), short=short) from None
         if frame is None:
             return
-        yield Placed(position, frame)
+        yield PlacedFrame(position, frame)
         position += frame.size
         offset = frame.end
 
 
 def read_span(
     fd: int, header: Header, position: int, limit: int, offset: int, fields: list[int] | None
-) -> Span:
+) -> BatchSpan:
     """Reads the batches from a position on, some MiB of them.
 
     Args:
@@ -189,7 +189,7 @@ def read_span(
         FlawError: a batch is not whole, or not what was written.
     """
     packed = read_packed(fd, header, position, limit, offset)
-    return Span(unpack(packed, position, fields), offset, packed.next)
+    return BatchSpan(unpack(packed, position, fields), offset, packed.next)
 
 
 def read_packed(fd: int, header: Header, position: int, limit: int, offset: int) -> Packed:
@@ -209,7 +209,7 @@ def read_packed(fd: int, header: Header, position: int, limit: int, offset: int)
             size, rows = _frames(view, offset, whole=True)
     except BadFrameError as error:
         short = isinstance(error, ShortFrameError)
-        raise FlawError(position, offset, str(error), short=short) from None
+        raise SegmentFlawError(position, offset, str(error), short=short) from None
     return Packed(buffer.slice(0, len(header.raw) + size), offset, rows, position + size)
 
 
@@ -225,7 +225,7 @@ def unpack(packed: Packed, position: int, fields: list[int] | None) -> pa.Record
             table = reader.read_all().combine_chunks()
     except (pa.ArrowException, OSError) as error:
         text = f"Arrow refuses it: {error}"
-        raise FlawError(position, packed.offset, text, short=False) from None
+        raise SegmentFlawError(position, packed.offset, text, short=False) from None
     batches = table.to_batches()
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
 

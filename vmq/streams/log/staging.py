@@ -63,7 +63,7 @@ class BusyError(StagingError):
     """A batch cannot be published now; the same call may succeed later."""
 
 
-class Part:
+class StagedPart:
     """One part on its way in. Seen by `commit` only once it is closed."""
 
     def __init__(self, staging: "Staging", path: Path) -> None:
@@ -151,7 +151,7 @@ class Staging:
                     f"more than {self.most} bytes are staged and not yet published: commit or discard some"
                 )
 
-    def part(self, query: str, batch: int, part: int, attempt: int) -> Part:
+    def part(self, query: str, batch: int, part: int, attempt: int) -> StagedPart:
         """A new part of a batch.
 
         Raises:
@@ -161,7 +161,7 @@ class Staging:
         try:
             self.make_folder(folder)
             self.drop_stale()
-            return Part(self, folder / f"{batch}-{part}-{attempt}.arrow")
+            return StagedPart(self, folder / f"{batch}-{part}-{attempt}.arrow")
         except OSError as error:
             raise StagingError(f"cannot stage messages: {error.strerror or error}") from error
 
@@ -178,7 +178,7 @@ class Staging:
         folder.mkdir(exist_ok=True)
         sync_folder(self.folder)
 
-    def keep(self, part: Part) -> None:
+    def keep(self, part: StagedPart) -> None:
         """A part is whole: it may be committed from now on. A repeated one replaces the one before.
 
         Raises:
@@ -325,23 +325,23 @@ class Decided(msgspec.Struct):
     marks: Marks = {}
 
 
-class State(msgspec.Struct):
+class StagedState(msgspec.Struct):
     """`state.json`."""
 
     last: int
     decided: Decided | None
 
 
-def load_state(folder: Path) -> State:
+def load_state(folder: Path) -> StagedState:
     """What is noted of a query.
 
     Raises:
         StagingError: the file cannot be used.
     """
     try:
-        return msgspec.json.decode((folder / STATE).read_bytes(), type=State)
+        return msgspec.json.decode((folder / STATE).read_bytes(), type=StagedState)
     except FileNotFoundError:
-        return State(-1, None)
+        return StagedState(-1, None)
     except (msgspec.MsgspecError, OSError) as error:
         raise StagingError(f"{folder / STATE} cannot be used: {error}") from None
 
@@ -359,7 +359,7 @@ def read_state(folder: Path) -> tuple[int, tuple[int, list[str]] | None]:
 
 def write_state(folder: Path, last: int, decided: Decided | None) -> None:
     """Keeps the state, in one step, on disk."""
-    state = State(last, decided)
+    state = StagedState(last, decided)
     work = folder / (STATE + ".tmp")
     with work.open("wb") as file:
         file.write(msgspec.json.encode(state))

@@ -64,7 +64,7 @@ class Commit:
         self.done = done
 
 
-class Writer:
+class PartitionWriter:
     """One thread for all partitions.
 
     `failed` is called in it with a text whenever a write fails, and with None when one succeeds

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 from pyarrow import flight
 from vmq_hooks import REFUSED_QOS, Message, Peer, Refuse, SubscriberId, Subscription
 
-from vmq.core.context import Options
+from vmq.core.context import CoreOptions
 from vmq.core.hook_sites import Hooks, Pending
 from vmq.protocol.refusals import NAMED, NOBODY, SHOWN
 
@@ -41,7 +41,7 @@ class BrokerAccess:
         anonymous: Callable[[], bool],
         *,
         secure: bool,
-        options: Options,
+        options: CoreOptions,
     ) -> None:
         transport: Literal["tls", "tcp"] = "tls" if secure else "tcp"
         self.peer = Peer("", 0, listener, transport)

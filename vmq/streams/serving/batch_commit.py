@@ -8,7 +8,7 @@ import asyncio
 from vmq.core.output import Outbox, Output
 
 
-class Step(Output):
+class SinkStep(Output):
     """What waits for a step: for its commits, and for queues that ask publishers to wait."""
 
     def __init__(self, outbox: Outbox) -> None:

@@ -20,11 +20,11 @@ from vmq.core.registry import Registry
 from vmq.core.trie import Route
 from vmq.mqtt.message import Message
 from vmq.mqtt.packets import ProtocolError
-from vmq.streams.appender import REFUSED, Way
+from vmq.streams.appender import REFUSED, AppendWay
 from vmq.streams.catalog import Catalog
 from vmq.streams.earlier import Earlier, marks_of
 from vmq.streams.log.staging import BusyError, Marks, Staging, StagingError, messages_of
-from vmq.streams.serving.batch_commit import Step
+from vmq.streams.serving.batch_commit import SinkStep
 
 log = logging.getLogger("vmq.streams")
 
@@ -59,7 +59,7 @@ class Sinks:
         #: store notes counts after a restart only.
         self.progress: dict[str, tuple[int, int]] = {}
         #: By query, what streams have been given of its batch that is not published yet.
-        self.given: dict[str, Given] = {}
+        self.given: dict[str, SinkProgress] = {}
         #: By query, what streams had of its batch when this broker took it up.
         self.earlier: dict[str, Earlier] = {}
         self.works: set[asyncio.Task[int]] = set()
@@ -138,7 +138,7 @@ class Sinks:
         if query not in self.given:
             if not is_new:
                 await self.look_up(query, batch, files)
-            self.given[query] = Given()
+            self.given[query] = SinkProgress()
         count = 0
         for rows in steps(messages_of(files), self.done_before(query, batch)):
             await self.publish_rows(query, batch, rows)
@@ -179,7 +179,7 @@ class Sinks:
             for each in self.routed(rows):
                 if each.place < done:
                     for tap in self.registry.route(each.topic).taps:
-                        if tap.way(each.topic, earlier.client_id) is Way.HERE:
+                        if tap.way(each.topic, earlier.client_id) is AppendWay.HERE:
                             met(earlier, tap, each)
             await asyncio.sleep(0)
 
@@ -191,7 +191,7 @@ class Sinks:
             noted = store.load_progress(query)
         return noted[1] if noted is not None and noted[0] == batch else 0
 
-    async def publish_rows(self, query: str, batch: int, rows: "Rows") -> None:
+    async def publish_rows(self, query: str, batch: int, rows: "SinkRows") -> None:
         """Publishes one step, and waits until it is safe.
 
         Streams first: they have commits of their own, and what the store notes as published must not
@@ -206,7 +206,7 @@ class Sinks:
         routed = self.routed(rows)
         await self.keep(query, routed)
         # From here on nobody else has a turn: all of this is in one commit.
-        step = Step(core.outbox)
+        step = SinkStep(core.outbox)
         core.publisher = step
         end = rows.end
         try:
@@ -226,15 +226,15 @@ class Sinks:
         if end < rows.end:
             raise BusyError("another node takes no more for a stream; the batch stays staged")
 
-    def routed(self, rows: "Rows") -> "list[Row]":
+    def routed(self, rows: "SinkRows") -> "list[SinkRow]":
         """The messages of a step that can be routed."""
         return [
-            Row(place, route.topic, payload, qos, retain)
+            SinkRow(place, route.topic, payload, qos, retain)
             for place, (topic, payload, qos, retain) in enumerate(rows.messages, rows.begin)
             if (route := self.route(topic)) is not None
         ]
 
-    async def keep(self, query: str, routed: "Sequence[Row]") -> None:
+    async def keep(self, query: str, routed: "Sequence[SinkRow]") -> None:
         """Has the logs of this node keep their part of a step, each message once.
 
         Returns, without giving anybody a turn, when that is safe and no message has to wait for an owner.
@@ -248,7 +248,7 @@ class Sinks:
             for each in routed:
                 held = self.give(query, each) or held
             if given.barrier:
-                step = Step(self.core.outbox)
+                step = SinkStep(self.core.outbox)
                 step.stream_barrier = given.barrier
                 await settled(step)
                 given.barrier = 0
@@ -257,7 +257,7 @@ class Sinks:
             else:
                 return
 
-    def give(self, query: str, row: "Row") -> bool:
+    def give(self, query: str, row: "SinkRow") -> bool:
         """Hands a message to the logs of this node that have not got it; returns whether one has to wait.
 
         Raises:
@@ -270,8 +270,8 @@ class Sinks:
             if (row.place, tap.name) in given.rows:
                 continue
             way = tap.way(row.topic, client_id)
-            held = held or way is Way.HELD
-            if way is not Way.HERE:
+            held = held or way is AppendWay.HELD
+            if way is not AppendWay.HERE:
                 continue
             if earlier is None or not met(earlier, tap, row):
                 now = int(self.core.wall_clock() * 1_000_000)
@@ -282,7 +282,7 @@ class Sinks:
             given.rows.add((row.place, tap.name))
         return held
 
-    def send(self, query: str, row: "Row") -> bool:
+    def send(self, query: str, row: "SinkRow") -> bool:
         """Sends a message to the nodes that own its partitions; False if one cannot take it."""
         client_id = CLIENT_ID + query
         given = self.given[query]
@@ -303,12 +303,12 @@ class Sinks:
             return None
 
 
-def met(earlier: Earlier, tap: Any, row: "Row") -> bool:
+def met(earlier: Earlier, tap: Any, row: "SinkRow") -> bool:
     """Whether a log of this node has a message of the batch already; the one behind it is the next then."""
     return earlier.meet(tap.place_of(row.topic, earlier.client_id), row.topic, row.payload)
 
 
-async def settled(step: Step) -> None:
+async def settled(step: SinkStep) -> None:
     """Returns when a step is safe and nobody asks to wait.
 
     Raises:
@@ -323,7 +323,7 @@ async def settled(step: Step) -> None:
         raise BusyError(f"{step.failure}; the batch stays staged")
 
 
-class Given:
+class SinkProgress:
     """What streams have been given of a batch: messages by place and stream, and the last one's commit."""
 
     def __init__(self) -> None:
@@ -336,7 +336,7 @@ class Given:
         self.rows = {each for each in self.rows if each[0] >= end}
 
 
-class Row(NamedTuple):
+class SinkRow(NamedTuple):
     """A message of a batch: how many stand before it, and what it is."""
 
     place: int
@@ -350,7 +350,7 @@ class Row(NamedTuple):
         return Message(self.topic, self.payload, self.qos, self.retain)
 
 
-class Rows(NamedTuple):
+class SinkRows(NamedTuple):
     """The messages of a step: topic, payload, QoS and retain of each; `begin` of the batch stand before them."""
 
     messages: list[tuple[str, bytes, int, bool]]
@@ -362,7 +362,7 @@ class Rows(NamedTuple):
         return self.begin + len(self.messages)
 
 
-def steps(batches: Iterator[Any], skip: int) -> Iterator[Rows]:
+def steps(batches: Iterator[Any], skip: int) -> Iterator[SinkRows]:
     """The messages of record batches in steps, but for the first so many."""
     at = 0
     for batch in batches:
@@ -373,6 +373,6 @@ def steps(batches: Iterator[Any], skip: int) -> Iterator[Rows]:
             columns = [
                 part.column(name).to_pylist() for name in ("topic", "payload", "qos", "retain")
             ]
-            yield Rows(list(zip(*columns, strict=True)), at + start)
+            yield SinkRows(list(zip(*columns, strict=True)), at + start)
             start += part.num_rows
         at += count

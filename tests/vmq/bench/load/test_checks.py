@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmq.bench.load.checks import Faults, Timeline, Track, Verdict, judge
-from vmq.bench.load.frames import Frames
-from vmq.bench.load.histogram import Histogram
+from vmq.bench.load.checks import Faults, MessageVerdict, Timeline, Track, judge
+from vmq.bench.load.frames import LoadFrames
+from vmq.bench.load.histogram import LatencyHistogram
 
 TOPIC = b"bench/p0"
 
 
 def track_of(sent: int, per_block: int = 16) -> Track:
-    frames = Frames(TOPIC, 0, 16, 0, per_block)
+    frames = LoadFrames(TOPIC, 0, 16, 0, per_block)
     timeline = Timeline()
     track = Track(frames, timeline)
     if sent:
@@ -34,7 +34,7 @@ def test_a_run_ends_where_the_bytes_differ(good: int) -> None:
 def test_a_run_ends_at_the_end_of_a_block_and_goes_on_in_the_next() -> None:
     track = track_of(1000)
     data = stream(track, *range(50))
-    latency = Histogram()
+    latency = LatencyHistogram()
     at = 0
     while at < 50:
         count = track.match(data, at * track.frames.length, 50 - at)
@@ -51,16 +51,16 @@ def test_what_was_not_sent_yet_cannot_come() -> None:
 
 def test_messages_are_placed_once_each() -> None:
     track = track_of(10)
-    latency = Histogram()
+    latency = LatencyHistogram()
     verdicts = [track.place(sequence, 5, latency)[0] for sequence in (0, 3, 1, 1, 3, 2, 4)]
     assert verdicts == [
-        Verdict.NEW,
-        Verdict.NEW,
-        Verdict.REORDERED,
-        Verdict.DUPLICATE,
-        Verdict.DUPLICATE,
-        Verdict.REORDERED,
-        Verdict.NEW,
+        MessageVerdict.NEW,
+        MessageVerdict.NEW,
+        MessageVerdict.REORDERED,
+        MessageVerdict.DUPLICATE,
+        MessageVerdict.DUPLICATE,
+        MessageVerdict.REORDERED,
+        MessageVerdict.NEW,
     ]
     assert (track.next, track.holes, track.received(), latency.count) == (5, [], 5, 5)
     assert track.missing(10) == 5
@@ -69,17 +69,17 @@ def test_messages_are_placed_once_each() -> None:
 @given(st.lists(st.integers(0, 30), max_size=60))
 def test_a_track_agrees_with_a_plain_count(arrivals: list[int]) -> None:
     track = track_of(31)
-    latency = Histogram()
+    latency = LatencyHistogram()
     seen: set[int] = set()
     highest = -1
     for sequence in arrivals:
         verdict, ahead = track.place(sequence, 1, latency)
         if sequence in seen:
-            assert verdict is Verdict.DUPLICATE
+            assert verdict is MessageVerdict.DUPLICATE
         elif sequence < highest:
-            assert verdict is Verdict.REORDERED
+            assert verdict is MessageVerdict.REORDERED
         else:
-            assert (verdict, ahead) == (Verdict.NEW, sequence - highest)
+            assert (verdict, ahead) == (MessageVerdict.NEW, sequence - highest)
         seen.add(sequence)
         highest = max(highest, sequence)
         assert track.received() == len(seen)
@@ -91,42 +91,42 @@ def test_a_track_agrees_with_a_plain_count(arrivals: list[int]) -> None:
 def test_a_packet_is_judged_by_its_bytes() -> None:
     track = track_of(10)
     good = track.frames.one(4)
-    assert judge(good, track, 10) == (Verdict.NEW, 4)
-    assert judge(good, track, 4) == (Verdict.FOREIGN, -1)
-    assert judge(good, None, 10) == (Verdict.FOREIGN, -1)
-    assert judge(good + b"x", track, 10) == (Verdict.FOREIGN, -1)
-    assert judge(good[:-1] + b"\0", track, 10) == (Verdict.DAMAGED, 4)
-    assert judge(b"\x31" + good[1:], track, 10) == (Verdict.DAMAGED, 4)
-    assert judge(good.replace(b"p0", b"p1"), track, 10) == (Verdict.DAMAGED, 4)
+    assert judge(good, track, 10) == (MessageVerdict.NEW, 4)
+    assert judge(good, track, 4) == (MessageVerdict.FOREIGN, -1)
+    assert judge(good, None, 10) == (MessageVerdict.FOREIGN, -1)
+    assert judge(good + b"x", track, 10) == (MessageVerdict.FOREIGN, -1)
+    assert judge(good[:-1] + b"\0", track, 10) == (MessageVerdict.DAMAGED, 4)
+    assert judge(b"\x31" + good[1:], track, 10) == (MessageVerdict.DAMAGED, 4)
+    assert judge(good.replace(b"p0", b"p1"), track, 10) == (MessageVerdict.DAMAGED, 4)
 
 
 def test_faults_are_counted_by_kind() -> None:
     faults = Faults()
-    for verdict in (*Verdict, Verdict.REORDERED):
+    for verdict in (*MessageVerdict, MessageVerdict.REORDERED):
         faults.add(verdict)
     assert faults == Faults(lost=0, duplicates=1, reordered=2, damaged=1, foreign=1)
 
 
 def test_latency_is_counted_from_when_each_run_was_sent() -> None:
     timeline = Timeline()
-    track = Track(Frames(TOPIC, 0, 16, 0), timeline)
+    track = Track(LoadFrames(TOPIC, 0, 16, 0), timeline)
     timeline.add(10, 1000)
     timeline.add(30, 2000)
-    latency = Histogram()
+    latency = LatencyHistogram()
     track.arrived(5, 1100, latency)
     assert (latency.max, latency.count) == (100, 5)
     track.arrived(10, 2050, latency)  # five sent at 1000, five at 2000
     assert (latency.max, latency.count) == (1050, 15)
     assert latency.quantile(0.3) == 50
-    assert track.place(29, 2060, latency)[0] is Verdict.NEW
-    assert track.place(20, 2070, latency)[0] is Verdict.REORDERED
+    assert track.place(29, 2060, latency)[0] is MessageVerdict.NEW
+    assert track.place(20, 2070, latency)[0] is MessageVerdict.REORDERED
     assert latency.count == 17
 
 
 def test_a_long_timeline_forgets_what_all_have_had() -> None:
     timeline = Timeline()
-    tracks = [Track(Frames(TOPIC, 0, 16, 0), timeline) for _ in range(2)]
-    latency = Histogram()
+    tracks = [Track(LoadFrames(TOPIC, 0, 16, 0), timeline) for _ in range(2)]
+    latency = LatencyHistogram()
     for end in range(1, 30_001):
         timeline.add(end, end)
         tracks[0].arrived(1, end + 1, latency)

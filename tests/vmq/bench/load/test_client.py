@@ -10,10 +10,10 @@ import pytest
 
 from tests.vmq.bench.bad_broker import BadBroker
 from tests.vmq.bench.support import HERE, flow_options
-from vmq.bench.load.client import Client, State
+from vmq.bench.load.client import ClientState, LoadClient
 from vmq.bench.load.loop import Loop
 from vmq.bench.load.options import BenchError, Scenario
-from vmq.bench.load.transport import Endpoint
+from vmq.bench.load.transport import LoadEndpoint
 from vmq.bench.scenarios import run
 from vmq.mqtt import encoder
 
@@ -25,8 +25,8 @@ def loop() -> Iterator[Loop]:
     loop.close()
 
 
-def fed(loop: Loop, data: bytes, state: State = State.UP) -> tuple[Client, int]:
-    client = Client(loop, Endpoint(HERE), "me")
+def fed(loop: Loop, data: bytes, state: ClientState = ClientState.UP) -> tuple[LoadClient, int]:
+    client = LoadClient(loop, LoadEndpoint(HERE), "me")
     client.state = state
     loop.buffer[: len(data)] = data
     return client, client.take(loop.buffer, len(data))
@@ -54,7 +54,7 @@ def test_whole_packets_are_taken_and_the_rest_is_kept(loop: Loop) -> None:
 
 @pytest.mark.parametrize("data", [b"\x30\xff\xff\xff\xff\x01", b"\x20\x02\x00\x05"])
 def test_what_is_no_mqtt_or_a_refusal_ends_the_connection(loop: Loop, data: bytes) -> None:
-    client, _ = fed(loop, data, State.GREETING)
+    client, _ = fed(loop, data, ClientState.GREETING)
     assert client.is_over
     assert loop.ended == 1
     assert loop.first_problem

@@ -6,7 +6,7 @@ from vmq.bench.load.frames import (
     HEADER,
     MAX_BLOCK,
     PACKET_ID_CYCLE,
-    Frames,
+    LoadFrames,
     block_size,
     packet_id_of,
 )
@@ -26,7 +26,7 @@ def packets(data: bytearray) -> list[bytes]:
     return found
 
 
-def payload_of(frames: Frames, packet: bytes) -> bytes:
+def payload_of(frames: LoadFrames, packet: bytes) -> bytes:
     return packet[frames.payload_at :]
 
 
@@ -37,7 +37,7 @@ def payload_of(frames: Frames, packet: bytes) -> bytes:
 def test_blocks_hold_what_the_codec_would_write(
     qos: int, size: int, number: int, count: int
 ) -> None:
-    frames = Frames(TOPIC, 3, size, qos, per_block=count)
+    frames = LoadFrames(TOPIC, 3, size, qos, per_block=count)
     found = packets(frames.numbered(number))
     assert len(found) == count
     for index, packet in enumerate(found):
@@ -54,7 +54,7 @@ def test_blocks_hold_what_the_codec_would_write(
 
 
 def test_payloads_of_neighbours_differ_in_several_places() -> None:
-    frames = Frames(TOPIC, 0, 64, 0)
+    frames = LoadFrames(TOPIC, 0, 64, 0)
     one, other = frames.one(10), frames.one(11)
     differing = [at for at in range(len(one)) if one[at] != other[at]]
     assert len(differing) == 4
@@ -65,7 +65,7 @@ def test_packet_ids_go_around() -> None:
     assert packet_id_of(0) == 1
     assert packet_id_of(PACKET_ID_CYCLE - 1) == PACKET_ID_CYCLE
     assert packet_id_of(PACKET_ID_CYCLE) == 1
-    frames = Frames(TOPIC, 0, 8, 1)
+    frames = LoadFrames(TOPIC, 0, 8, 1)
     last = packets(frames.numbered(PACKET_ID_CYCLE // MAX_BLOCK - 1))[-1]
     assert last[frames.id_at : frames.id_at + 2] == PACKET_ID_CYCLE.to_bytes(2, "big")
     first = packets(frames.numbered(PACKET_ID_CYCLE // MAX_BLOCK))[0]
@@ -73,7 +73,7 @@ def test_packet_ids_go_around() -> None:
 
 
 def test_blocks_far_apart_can_be_had_in_any_order() -> None:
-    frames = Frames(TOPIC, 0, 16, 2, per_block=16)
+    frames = LoadFrames(TOPIC, 0, 16, 2, per_block=16)
     wanted = [0, 7, 3, 8, 1, 2, 0, 9]
     for number in wanted:
         assert frames.sequence_of(frames.one(number * 16)) == number * 16

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmq.bench.load.histogram import Histogram
+from vmq.bench.load.histogram import LatencyHistogram
 
 SHARES = (0.0, 0.1, 0.5, 0.9, 0.99, 0.999, 1.0)
 
@@ -18,7 +18,7 @@ def exact(values: list[int], share: float) -> int:
 
 @given(st.lists(st.integers(0, 2**60), min_size=1, max_size=300))
 def test_quantiles_are_within_a_step_of_the_exact_ones(values: list[int]) -> None:
-    histogram = Histogram()
+    histogram = LatencyHistogram()
     for value in values:
         histogram.add(value)
     assert histogram.count == len(values)
@@ -30,7 +30,7 @@ def test_quantiles_are_within_a_step_of_the_exact_ones(values: list[int]) -> Non
 
 @given(st.lists(st.tuples(st.integers(0, 10**9), st.integers(1, 50)), min_size=1, max_size=50))
 def test_a_value_added_many_times_is_that_many_values(pairs: list[tuple[int, int]]) -> None:
-    at_once, one_by_one = Histogram(), Histogram()
+    at_once, one_by_one = LatencyHistogram(), LatencyHistogram()
     for value, count in pairs:
         at_once.add(value, count)
         for _ in range(count):
@@ -41,20 +41,20 @@ def test_a_value_added_many_times_is_that_many_values(pairs: list[tuple[int, int
 
 @pytest.mark.parametrize("value", [0, 1, 127, 128, 255, 256, 257, 1023, 10**12])
 def test_a_single_value_is_every_quantile(value: int) -> None:
-    histogram = Histogram()
+    histogram = LatencyHistogram()
     histogram.add(value)
     assert all(abs(histogram.quantile(s) - value) <= value / 128 for s in SHARES)
 
 
 def test_small_values_are_exact_and_negative_ones_count_as_zero() -> None:
-    histogram = Histogram()
+    histogram = LatencyHistogram()
     for value in (-5, 3, 200):
         histogram.add(value)
     assert [histogram.quantile(s) for s in (0.1, 0.5, 1.0)] == [0, 3, 200]
 
 
 def test_without_values_a_quantile_is_zero() -> None:
-    histogram = Histogram()
+    histogram = LatencyHistogram()
     assert histogram.quantile(0.5) == 0
     histogram.add(10)
     histogram.clear()

@@ -18,7 +18,7 @@ from tests.vmq.bench.relay import TlsRelay, make_certificate
 from tests.vmq.bench.support import flow_options
 from vmq.bench.load.address import Address, parse_address
 from vmq.bench.load.options import BenchError, Scenario
-from vmq.bench.load.transport import Endpoint, WebSocket
+from vmq.bench.load.transport import LoadEndpoint, LoadWebSocket
 from vmq.bench.scenarios import run
 
 
@@ -62,18 +62,18 @@ def test_no_tls_where_tls_is_expected_is_an_error(broker: BrokerProcess) -> None
 
 def test_certificates_that_cannot_be_read_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(BenchError, match=r"--cafile: /.*: No such file or directory"):
-        Endpoint(Address("mqtts", "127.0.0.1", 1), ca=tmp_path / "none.pem")
+        LoadEndpoint(Address("mqtts", "127.0.0.1", 1), ca=tmp_path / "none.pem")
 
 
 def test_a_name_without_an_address_is_an_error() -> None:
     with pytest.raises(BenchError, match="no address for"):
-        Endpoint(Address("mqtt", "nobody.invalid", 1883))
+        LoadEndpoint(Address("mqtt", "nobody.invalid", 1883))
 
 
 def test_loopback_connections_beyond_the_first_thousands_have_another_source(
     broker: BrokerProcess,
 ) -> None:
-    endpoint = Endpoint(Address("mqtt", *broker.tcp))
+    endpoint = LoadEndpoint(Address("mqtt", *broker.tcp))
     endpoint._opened = 20_000
     sock = endpoint.connect()
     try:
@@ -83,7 +83,7 @@ def test_loopback_connections_beyond_the_first_thousands_have_another_source(
 
 
 def test_connecting_to_nobody_fails_at_once_or_later(deaf_port: int) -> None:
-    endpoint = Endpoint(Address("mqtt", "127.0.0.1", deaf_port))
+    endpoint = LoadEndpoint(Address("mqtt", "127.0.0.1", deaf_port))
     code = 0
     try:
         with endpoint.connect() as sock:
@@ -113,8 +113,8 @@ class Server:
         return b"".join(self.protocol.data_to_send())
 
 
-def opened() -> tuple[WebSocket, Server]:
-    websocket, server = WebSocket(parse_address("ws://127.0.0.1:1/mqtt")), Server()
+def opened() -> tuple[LoadWebSocket, Server]:
+    websocket, server = LoadWebSocket(parse_address("ws://127.0.0.1:1/mqtt")), Server()
     assert websocket.feed(server.answer(websocket.hello())) == b""
     assert websocket.is_open
     return websocket, server
@@ -149,6 +149,6 @@ def test_a_websocket_that_is_refused_or_closed_is_an_error() -> None:
     server.protocol.send_close(1000)
     with pytest.raises(ConnectionError, match="closed by the broker"):
         websocket.feed(server.sent())
-    websocket, server = WebSocket(parse_address("ws://127.0.0.1:1/mqtt")), Server(accept=False)
-    with pytest.raises(ConnectionError, match="no WebSocket there"):
+    websocket, server = LoadWebSocket(parse_address("ws://127.0.0.1:1/mqtt")), Server(accept=False)
+    with pytest.raises(ConnectionError, match="no LoadWebSocket there"):
         websocket.feed(server.answer(websocket.hello()))

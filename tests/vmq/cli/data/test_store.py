@@ -9,12 +9,12 @@ from tests.vmq.cli.program import run
 from vmq.cli.main import main
 from vmq.store import tools as store_tools
 from vmq.store.store import StoreError
-from vmq.store.tools import Progress, Report
+from vmq.store.tools import Progress, StoreReport
 
 
 @pytest.fixture
-def report() -> Report:
-    found = Report()
+def report() -> StoreReport:
+    found = StoreReport()
     found.sessions, found.subscriptions, found.queued = 1, 2, 3
     found.inflight, found.retained, found.messages = 4, 5, 6
     return found
@@ -26,15 +26,15 @@ def counts(out: str) -> dict[str, str]:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch, report: Report) -> list[Path]:
+def asked(monkeypatch: pytest.MonkeyPatch, report: StoreReport) -> list[Path]:
     """The paths that the tools, which find nothing but `report`, were asked about."""
     paths: list[Path] = []
 
-    def check(path: Path, progress: Progress | None = None) -> Report:
+    def check(path: Path, progress: Progress | None = None) -> StoreReport:
         paths.append(path)
         return report
 
-    def repair(path: Path, progress: Progress | None = None) -> Report:
+    def repair(path: Path, progress: Progress | None = None) -> StoreReport:
         paths.append(path)
         return report
 
@@ -65,7 +65,7 @@ def test_a_good_store_is_counted(
 
 @pytest.mark.parametrize("command", ["check", "repair"])
 def test_problems_are_errors(
-    capsys: pytest.CaptureFixture[str], asked: list[Path], report: Report, command: str
+    capsys: pytest.CaptureFixture[str], asked: list[Path], report: StoreReport, command: str
 ) -> None:
     report.problems += ["a hole", "a stain"]
     report.notes.append("it was dark")
@@ -89,7 +89,7 @@ def test_the_configuration_says_where_the_store_is(asked: list[Path], tmp_path: 
 def test_a_store_that_cannot_be_used_is_an_error(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(path: Path, progress: Progress | None = None) -> Report:
+    def refuse(path: Path, progress: Progress | None = None) -> StoreReport:
         raise StoreError(f"{path} is in use")
 
     monkeypatch.setattr(store_tools, "check", refuse)

@@ -18,7 +18,7 @@ from vmq.cli.admin.client import AdminClient
 from vmq.cli.data import stream_tail
 from vmq.cli.main import main
 from vmq.http.stream_tail import LIMIT
-from vmq.streams.log.message import Message
+from vmq.streams.log.message import StreamMessage
 
 SENT = [(f"s/{number % 3}", b"%d" % number) for number in range(12)]
 BINARY = b"\xff\x00" + b"x" * 300
@@ -203,7 +203,7 @@ def test_callers_are_bounded(capsys: pytest.CaptureFixture[str], broker: BrokerP
 
 
 def test_a_line_has_colours_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    message = Message(
+    message = StreamMessage(
         timestamp=1_772_366_400_250_000,
         partition=3,
         offset=7,

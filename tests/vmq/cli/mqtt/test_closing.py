@@ -19,9 +19,9 @@ from tests.support.wire import DISCONNECT, PUBLISH, ConnectionEnded, Packet, Wir
 from tests.vmq.cli.fake_broker import FakeBroker
 from tests.vmq.cli.program import Finished, here
 from vmq.cli.mqtt import client, transport
-from vmq.cli.mqtt.client import Client
-from vmq.cli.mqtt.options import Connection
-from vmq.cli.mqtt.target import Scheme, Target
+from vmq.cli.mqtt.client import CommandClient
+from vmq.cli.mqtt.options import ConnectionOptions
+from vmq.cli.mqtt.target import BrokerTarget, Scheme
 
 SCHEMES = ("mqtt", "mqtts", "ws", "wss")
 
@@ -131,17 +131,17 @@ def test_what_the_system_has_not_taken_yet_is_sent_before_the_end(
 ) -> None:
     set_close_timeout(monkeypatch, 60.0)
     with ThreadPoolExecutor(1) as pool, FakeBroker(is_websocket=scheme == "ws") as broker:
-        target = Target(scheme, "127.0.0.1", int(broker.port), "/mqtt")
+        target = BrokerTarget(scheme, "127.0.0.1", int(broker.port), "/mqtt")
         accepting = pool.submit(broker.accept_client)
-        sent, reading = asyncio.run(publish(Connection(target, "me"), accepting, pool))
+        sent, reading = asyncio.run(publish(ConnectionOptions(target, "me"), accepting, pool))
         assert reading.result() == sent
 
 
 async def publish(
-    connection: Connection, accepting: Future[tuple[Wire, Packet]], pool: ThreadPoolExecutor
+    connection: ConnectionOptions, accepting: Future[tuple[Wire, Packet]], pool: ThreadPoolExecutor
 ) -> tuple[int, Future[int]]:
     """Sends until the system takes no more, and leaves the rest to `close`; what comes is counted then."""
-    sender = Client(connection)
+    sender = CommandClient(connection)
     await sender.open()
     wire, _ = accepting.result()
     sent = 0
@@ -156,7 +156,7 @@ async def publish(
     return sent, reading
 
 
-def transport_of(sender: Client) -> asyncio.WriteTransport:
+def transport_of(sender: CommandClient) -> asyncio.WriteTransport:
     writer = sender._handler.writer
     stream = writer._protocol if hasattr(writer, "_protocol") else writer._writer
     found: asyncio.WriteTransport = stream.transport

@@ -10,7 +10,7 @@ from tests.vmq.clustering.nodes import clustering
 from tests.vmq.clustering.sides import payloads, sides
 from vmq.admin import cluster
 from vmq.clustering.delivery.dropped import BUFFER_FULL, NODE_REMOVED
-from vmq.clustering.messages.publishes import Publish
+from vmq.clustering.messages.publishes import RemotePublish
 
 
 async def test_what_waits_is_bounded_counted_and_told(tmp_path: Path) -> None:
@@ -24,8 +24,8 @@ async def test_what_waits_is_bounded_counted_and_told(tmp_path: Path) -> None:
         assert [a.send(large + b"%d" % number) for number in range(4)] == [True, True, False, False]
         assert a.done == [False, False]
         assert told == [("", "b", large + b"%d" % number, BUFFER_FULL) for number in (2, 3)]
-        assert a.lanes.dropped.messages == 2
-        assert a.lanes.dropped.bytes > 60_000
+        assert a.outboxes.dropped.messages == 2
+        assert a.outboxes.dropped.bytes > 60_000
         figures = {each.name: each.samples[0].value for each in clustering(a.running).families()}
         assert figures["cluster_messages_dropped"] == 2
         assert figures["cluster_bytes_dropped"] > 60_000
@@ -40,17 +40,17 @@ async def test_what_waits_is_bounded_counted_and_told(tmp_path: Path) -> None:
 async def test_a_stranger_gets_nothing_and_a_removed_member_nothing_more(tmp_path: Path) -> None:
     async with sides(tmp_path) as (a, b):
         assert not a.send(b"0", peer="c")
-        assert not a.lanes.send_quick("c", Publish(b"t", b"", 0))
+        assert not a.outboxes.send_quick("c", RemotePublish(b"t", b"", 0))
         assert a.done == [False]
         await b.stop()
         a.send(b"1")
         await until(lambda: not a.node.up)
-        assert not a.lanes.send_quick("b", Publish(b"t", b"", 0))
+        assert not a.outboxes.send_quick("b", RemotePublish(b"t", b"", 0))
         cluster.remove(a.running, "b", force=True)
         await until(lambda: a.done == [False, False])
         await until(lambda: a.records(b"o") == [])
         assert not a.send(b"2")
-        assert a.lanes.dropped.messages == 3
+        assert a.outboxes.dropped.messages == 3
 
 
 async def test_what_waited_for_a_removed_member_is_dropped_counted_and_told(
@@ -70,5 +70,5 @@ async def test_what_waited_for_a_removed_member_is_dropped_counted_and_told(
         await until(lambda: len(told) == 10)
         assert told == [("b", payload, NODE_REMOVED) for payload in payloads(1, 10)]
         assert a.done == [False] * 10
-        assert a.lanes.dropped.messages == 10
+        assert a.outboxes.dropped.messages == 10
         await until(lambda: a.records(b"o") == [])

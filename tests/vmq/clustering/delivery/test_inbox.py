@@ -14,13 +14,13 @@ from tests.support.until import until
 from tests.vmq.clustering.nodes import hush
 from tests.vmq.clustering.sides import Side, payloads, rounds, sides
 from vmq.clustering.delivery import inbox as arrivals
-from vmq.clustering.messages.base import Message
+from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.codec import VERSIONS, AnyMessage, encode
 from vmq.clustering.messages.streams import Append
 from vmq.store.store import Store
 from vmq_cluster import link
 from vmq_cluster.messages import Frame, Received
-from vmq_cluster.versions import Dialects, Versions
+from vmq_cluster.metadata.versions import Dialects, Versions
 
 
 async def test_a_message_is_kept_until_the_peer_has_committed_what_it_made_of_it(
@@ -54,7 +54,7 @@ def never(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def publish(a: Side, b: Side, *texts: bytes, qos: int = 1) -> None:
-    """What a client says at `a`, each message in a parcel of its own, is handled at `b` without a trace."""
+    """What a client says at `a`, each message in a batch of its own, is handled at `b` without a trace."""
     b.keeps = False
     await b.wants(a)
     client = a.client()
@@ -85,7 +85,7 @@ async def test_what_nobody_waits_for_is_confirmed_for_many_at_once(
     async with sides(tmp_path) as (a, b):
         confirmed = received(a, monkeypatch)
         await publish(a, b, *payloads(1, 20))
-        await until(lambda: a.lanes.waiting() == (0, 0))
+        await until(lambda: a.outboxes.waiting() == (0, 0))
         assert 1 <= len(confirmed) < 20
         assert len(b.records(b"t")) == 1
         assert b.got == payloads(1, 20)
@@ -101,7 +101,7 @@ async def test_late_confirmations_go_with_the_first_that_is_waited_for(
         assert b.records(b"t") == []
         a.send(b"4")
         await until(lambda: a.done == [True])
-        assert a.lanes.waiting() == (0, 0)
+        assert a.outboxes.waiting() == (0, 0)
         assert len(b.records(b"t")) == 1
 
 
@@ -111,7 +111,7 @@ async def test_so_much_is_late_and_no_more(
     monkeypatch.setattr(arrivals, "LATE_BYTES", 1000)
     async with sides(tmp_path) as (a, b):
         await publish(a, b, b"1", b"2" * 1000)
-        await until(lambda: a.lanes.waiting() == (0, 0))
+        await until(lambda: a.outboxes.waiting() == (0, 0))
         await publish(a, b, b"3")
         await rounds(a, b)
         assert a.spooled() == 1
@@ -131,7 +131,7 @@ async def test_who_waits_waits_no_longer_for_it(
     """At QoS 2 the subscriber does: a crash must hardly ever find it without the confirmation."""
     async with sides(tmp_path, **options) as (a, b):
         await publish(a, b, b"1" * 40_000, qos=qos)
-        await until(lambda: a.lanes.waiting() == (0, 0))
+        await until(lambda: a.outboxes.waiting() == (0, 0))
 
 
 async def test_what_is_late_when_a_node_stops_in_order_is_not_handled_again(
@@ -166,7 +166,7 @@ async def test_what_the_streams_had_not_committed_is_handled_again_and_nothing_e
 ) -> None:
     async with sides(tmp_path) as (a, b):
         a.send(b"1")
-        a.lanes.send("b", Append("s", b"t", b"2", 1, "p", 0), a.done.append)
+        a.outboxes.send("b", Append("s", b"t", b"2", 1, "p", 0), a.done.append)
         a.send(b"3")
         await until(lambda: b.got == payloads(1, 3))
         await until(lambda: [len(value) for _, value in b.records(b"t")] == [72])
@@ -214,7 +214,7 @@ async def test_nonsense_drops_the_link_for_a_while_and_nothing_else(
         assert a.node.machine.channels.waiting("b") == (0, 0)
 
 
-class New(Message, frozen=True, tag=999):
+class New(NodeMessage, frozen=True, tag=999):
     """What a later version says."""
 
 
@@ -228,7 +228,7 @@ async def test_what_a_later_version_says_besides_is_passed_over_and_drops_no_lin
         await until(lambda: b.node.spoken_by("a") == VERSIONS.speaks + 1)
         for payload in payloads(1, 3):
             assert a.node.send_unreliable("b", encode(New()))
-            a.lanes.send("b", cast(AnyMessage, New()))
+            a.outboxes.send("b", cast(AnyMessage, New()))
             a.send(payload)
         await until(lambda: a.done == [True, True, True])
         assert b.got == payloads(1, 3)
@@ -282,13 +282,13 @@ async def test_a_node_whose_store_cannot_write_takes_nothing_until_it_can(
             for payload in payloads(2, 50):
                 a.send(payload)
                 await asyncio.sleep(0)
-            await until(lambda: len(b.lanes.arrivals._untaken) > 0)
+            await until(lambda: len(b.outboxes.arrivals._untaken) > 0)
             assert b.got == [b"1"]
             assert a.done == []
             await rounds(a, b)
         await until(lambda: len(a.done) == 50)
         assert b.got == payloads(1, 50)
-        assert not b.lanes.arrivals._untaken
+        assert not b.outboxes.arrivals._untaken
 
 
 def full(_: Store) -> None:

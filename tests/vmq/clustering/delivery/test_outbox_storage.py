@@ -1,4 +1,4 @@
-"""What lanes keep in the store: lives that rise, messages in order, and each taken once."""
+"""What outboxes keep in the store: lives that rise, messages in order, and each taken once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.support.walked import WalkedDb
 from vmq.clustering.delivery.outbox_storage import (
-    Taken,
+    TakenPlaces,
     begin_life,
     outgoing_key,
     prefix_of,
@@ -21,13 +21,13 @@ from vmq.clustering.delivery.outbox_storage import (
     stored_lanes,
     stored_parcels,
 )
-from vmq.clustering.messages.codec import HEAD, Parcel, close, encode_into
-from vmq.clustering.messages.publishes import Publish
+from vmq.clustering.messages.codec import HEAD, MessageBatch, close, encode_into
+from vmq.clustering.messages.publishes import RemotePublish
 from vmq.store.opening import open_store
 from vmq.store.store import Store, StoreError
 from vmq.store.tools import check
 
-PUBLISH = Publish(b"t", b"", 1)
+PUBLISH = RemotePublish(b"t", b"", 1)
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def commit(store: Store) -> None:
 
 
 class Db:
-    """As much of a database as `Taken` reads."""
+    """As much of a database as `TakenPlaces` reads."""
 
     def __init__(self) -> None:
         self.records: dict[bytes, bytes] = {}
@@ -63,21 +63,21 @@ class Db:
     def close(self) -> None: ...
 
 
-def taken_again(store: Store) -> Taken:
+def taken_again(store: Store) -> TakenPlaces:
     """What a receiver knows that starts again, with all that it had committed."""
     store.begin_commit()
     store.db.records.update(
         {key: value for key, value in store.writing.items() if value is not None}
     )
     store.end_commit()
-    return Taken(store)
+    return TakenPlaces(store)
 
 
 @given(st.lists(st.tuples(st.integers(1, 8), st.integers(0, 8), st.booleans()), max_size=20))
 def test_each_place_is_taken_once_whatever_is_repeated(steps: list[tuple[int, int, bool]]) -> None:
     """A channel hands on places in order; after a restart of either end it begins anew somewhere before."""
     store = Store(Db(), "os", lambda: None)
-    taken = Taken(store)
+    taken = TakenPlaces(store)
     got: list[tuple[int, int]] = []
     sent: list[tuple[int, int]] = []
     life = 1
@@ -91,7 +91,7 @@ def test_each_place_is_taken_once_whatever_is_repeated(steps: list[tuple[int, in
         again = sent[max(len(sent) - back, 0) :]
         sent += [(life, number + 1 + each) for each in range(count)]
         for place in [*again, *sent[-count:]]:
-            if taken.is_new("a", Parcel(7, *place, [PUBLISH])):
+            if taken.is_new("a", MessageBatch(7, *place, [PUBLISH])):
                 got.append(place)
     assert got == sent
 
@@ -105,9 +105,9 @@ def test_each_place_is_taken_once_whatever_is_repeated(steps: list[tuple[int, in
 def test_what_the_streams_lost_in_a_crash_they_are_given_again(
     steps: list[tuple[int, str]],
 ) -> None:
-    """The store commits what became of parcels before the streams do, or behind them, and the process dies anywhere."""
+    """The store commits what became of batches before the streams do, or behind them, and the process dies anywhere."""
     store = Store(Db(), "os", lambda: None)
-    taken = Taken(store)
+    taken = TakenPlaces(store)
     number = 0
     confirmed = (7, 1, 0)
     handled: list[int] = []  # what is in the store, of those whose commit was done
@@ -117,7 +117,7 @@ def test_what_the_streams_lost_in_a_crash_they_are_given_again(
     for count, event in [*steps, (0, "commit"), (0, "crash")]:
         for _ in range(count):
             number += 1
-            assert taken.is_new("a", Parcel(7, 1, number, [PUBLISH]))
+            assert taken.is_new("a", MessageBatch(7, 1, number, [PUBLISH]))
             in_store.append(number)
             gathered.append(number)
         taken.save(streams_lack=bool(gathered))
@@ -131,10 +131,10 @@ def test_what_the_streams_lost_in_a_crash_they_are_given_again(
             taken.streamed("a", (7, 1, number))
         elif event == "crash":
             store.dirty.clear()
-            taken = Taken(store)
+            taken = TakenPlaces(store)
             in_store, gathered = [], []
             for again in range(confirmed[2] + 1, number + 1):
-                parcel = Parcel(7, 1, again, [PUBLISH])
+                parcel = MessageBatch(7, 1, again, [PUBLISH])
                 if taken.is_new("a", parcel):
                     in_store.append(again)
                     gathered.append(again)
@@ -150,24 +150,24 @@ def test_what_the_streams_lost_in_a_crash_they_are_given_again(
 
 
 def test_origins_do_not_mix(store: Store) -> None:
-    taken = Taken(store)
-    parcel = Parcel(7, 1, 5, [PUBLISH])
+    taken = TakenPlaces(store)
+    parcel = MessageBatch(7, 1, 5, [PUBLISH])
     assert taken.is_new("a", parcel)
     assert not taken.is_new("a", parcel)
     assert taken.is_new("b", parcel)
     taken.save()
     commit(store)
-    again = Taken(store)
+    again = TakenPlaces(store)
     assert not again.is_new("a", parcel)
     assert not again.is_new("b", parcel)
     assert again.is_new("c", parcel)
 
 
 def test_an_origin_with_a_new_store_is_heard_whatever_its_clock_says(store: Store) -> None:
-    taken = Taken(store)
-    assert taken.is_new("a", Parcel(7, 1000, 5, [PUBLISH]))
-    assert taken.is_new("a", Parcel(6, 1, 1, [PUBLISH]))
-    assert not taken.is_new("a", Parcel(6, 1, 1, [PUBLISH]))
+    taken = TakenPlaces(store)
+    assert taken.is_new("a", MessageBatch(7, 1000, 5, [PUBLISH]))
+    assert taken.is_new("a", MessageBatch(6, 1, 1, [PUBLISH]))
+    assert not taken.is_new("a", MessageBatch(6, 1, 1, [PUBLISH]))
 
 
 def test_lives_rise_whatever_the_clock_says_and_the_name_stays(store: Store) -> None:
@@ -259,13 +259,13 @@ def test_so_is_a_damaged_record_of_another_node(store: Store) -> None:
     store.put(b"ta", b"x")
     commit(store)
     with pytest.raises(StoreError, match="is none of another node"):
-        Taken(store)
+        TakenPlaces(store)
 
 
 def test_the_store_check_knows_the_records(store: Store, tmp_path: Path) -> None:
     begin_life(store, 1000, lambda _: 41)
-    taken = Taken(store)
-    taken.is_new("a", Parcel(7, 1, 5, [PUBLISH]))
+    taken = TakenPlaces(store)
+    taken.is_new("a", MessageBatch(7, 1, 5, [PUBLISH]))
     taken.save()
     store.put(outgoing_key("a", 1, 1), b"x")
     put_total(store, prefix_of("a"), 1, 1)

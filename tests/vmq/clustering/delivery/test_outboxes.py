@@ -13,7 +13,7 @@ from tests.vmq.clustering.nodes import clustering, config, hush, together
 from tests.vmq.clustering.sides import payloads, rounds, sides
 from tests.vmq.support import split_packets
 from vmq.broker import Broker
-from vmq.clustering.messages.publishes import Publish
+from vmq.clustering.messages.publishes import RemotePublish
 from vmq.clustering.node.node import Clustering
 from vmq_cluster.errors import ClusterError
 
@@ -22,13 +22,13 @@ async def test_messages_are_handled_once_in_order_and_then_forgotten(tmp_path: P
     async with sides(tmp_path) as (a, b):
         for payload in payloads(1, 300):
             assert a.send(payload)
-        assert b.lanes.send("a", Publish(b"t", b"back", 1))
+        assert b.outboxes.send("a", RemotePublish(b"t", b"back", 1))
         await until(lambda: len(a.done) == 300)
         assert b.got == payloads(1, 300)
         assert all(a.done)
-        await until(lambda: a.got == [b"back"] and b.lanes.waiting() == (0, 0))
+        await until(lambda: a.got == [b"back"] and b.outboxes.waiting() == (0, 0))
         await until(lambda: a.records(b"o") == [] == b.records(b"o"))
-        assert a.lanes.waiting() == (0, 0)
+        assert a.outboxes.waiting() == (0, 0)
 
 
 async def test_a_message_does_not_leave_before_it_is_safe_here(
@@ -77,7 +77,7 @@ async def test_what_was_sent_to_a_dead_peer_survives_the_sender(
         await until(lambda: a.spooled() == 3)
         await a.kill(monkeypatch)
         await a.start()
-        assert a.lanes.waiting()[0] == 3
+        assert a.outboxes.waiting()[0] == 3
         a.send(b"5")
         await b.start()
         await until(lambda: b.got == payloads(1, 5))
@@ -100,7 +100,7 @@ async def test_a_sender_that_starts_again_sends_nothing_that_is_handled_twice(
         await together(a.running, b.running)
         a.send(b"4")
         await until(lambda: a.done == [True])
-        assert a.lanes.waiting()[0] == 0
+        assert a.outboxes.waiting()[0] == 0
         assert b.got == payloads(1, 4)
 
 
@@ -128,7 +128,7 @@ async def test_without_a_start_there_are_no_lanes(
             lambda: broker.open_streams().catalog,
         )
         with pytest.raises(ClusterError, match="not started"):
-            _ = idle.lanes
+            _ = idle.outboxes
 
 
 # --- what publishers wait for
@@ -251,7 +251,7 @@ async def test_publishers_pause_for_a_node_that_is_up_where_the_options_say_so(
                 if client.connection.pauses:
                     break
             assert client.connection.pauses == 1
-            assert a.lanes.dropped.messages == 0
+            assert a.outboxes.dropped.messages == 0
         b.commit()
         await until(lambda: client.connection.pauses == 0)
         # For one that is down nobody waits.
@@ -260,7 +260,7 @@ async def test_publishers_pause_for_a_node_that_is_up_where_the_options_say_so(
         for _ in range(8):
             client.publish("t", load, qos=1)
         assert client.connection.pauses == 0
-        assert a.lanes.dropped.messages == 2
+        assert a.outboxes.dropped.messages == 2
 
 
 async def test_a_spool_larger_than_memory_may_hold_goes_out_in_order_after_a_restart(
@@ -276,7 +276,7 @@ async def test_a_spool_larger_than_memory_may_hold_goes_out_in_order_after_a_res
         await until(lambda: a.spooled() == 200)
         await a.stop()
         await a.start()
-        assert a.lanes.waiting()[0] == 200
+        assert a.outboxes.waiting()[0] == 200
         for payload in sent[200:]:
             assert a.send(payload)
         await b.start()

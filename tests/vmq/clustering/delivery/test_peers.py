@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vmq.clustering.delivery.peers import Known, forget_known, put_known, stored_known
+from vmq.clustering.delivery.peers import KnownPeer, forget_known, put_known, stored_known
 from vmq.store.opening import open_store
 from vmq.store.store import Store, StoreError
 
@@ -19,11 +19,11 @@ def commit(store: Store) -> None:
 
 def test_it_is_remembered_and_forgotten(tmp_path: Path) -> None:
     store = open_store(tmp_path / "store", "os", lambda: None)
-    known = Known(7, b"oa\0end", (b"oa\0done", 3))
+    known = KnownPeer(7, b"oa\0end", (b"oa\0done", 3))
     put_known(store, "a", known)
-    put_known(store, "b", Known((1 << 62) - 1))
+    put_known(store, "b", KnownPeer((1 << 62) - 1))
     commit(store)
-    assert dict(stored_known(store)) == {"a": known, "b": Known((1 << 62) - 1)}
+    assert dict(stored_known(store)) == {"a": known, "b": KnownPeer((1 << 62) - 1)}
     forget_known(store, "a")
     commit(store)
     assert list(dict(stored_known(store))) == ["b"]

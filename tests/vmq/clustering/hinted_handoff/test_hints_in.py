@@ -9,19 +9,19 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.simulator.disk import Database
-from vmq.clustering.hinted_handoff.hints_in import KEPT, Safekeeping
+from vmq.clustering.hinted_handoff.hints_in import KEPT, HintsIn
 from vmq.clustering.messages.publishes import RETAIN as RETAINED
-from vmq.clustering.messages.publishes import Publish
+from vmq.clustering.messages.publishes import RemotePublish
 from vmq.clustering.messages.replication import (
     AskTaken,
-    Deposit,
-    Given,
+    HintedPublish,
+    HintsBegin,
+    HintsHandedOver,
+    HintsNeeded,
     IsTaken,
-    Kept,
-    Left,
-    Settled,
+    KeepHints,
 )
-from vmq.clustering.messages.takeover import RETAIN, Batch
+from vmq.clustering.messages.takeover import RETAIN, SessionBatch
 from vmq.store.store import Store, StoreError
 
 ALL = ["a", "b", "c", "d"]
@@ -35,14 +35,14 @@ class Keeper:
         self.db = Database()
         self.given: list[tuple[str, bytes]] = []
         self.shared: list[bytes] = []
-        self.told: list[tuple[str, Given]] = []
+        self.told: list[tuple[str, HintsHandedOver]] = []
         self.asked: list[tuple[str, AskTaken]] = []
         self.now = 0.0
         self.start()
 
     def start(self) -> None:
         self.store = Store(self.db, "os", lambda: None)
-        self.it = Safekeeping(
+        self.it = HintsIn(
             self.name,
             self.store,
             self.give,
@@ -52,7 +52,7 @@ class Keeper:
             10.0,
         )
 
-    def give(self, batch: Batch) -> None:
+    def give(self, batch: SessionBatch) -> None:
         [entry] = batch.entries
         entry.check()
         self.given.append((batch.client_id, entry.payload))
@@ -65,10 +65,10 @@ class Keeper:
     def deposit(
         self, number: int, *clients: str, store: int = 1, owner: str = "b", qos: int = 1
     ) -> None:
-        publish = Publish(b"t", b"%d" % number, qos)
+        publish = RemotePublish(b"t", b"%d" % number, qos)
         keepers = ["c", "d"]
-        kept = [Kept(publish, list(clients))]
-        self.it.on_deposit("a", Deposit(store, owner, 1, number, kept, keepers))
+        kept = [HintedPublish(publish, list(clients))]
+        self.it.on_deposit("a", KeepHints(store, owner, 1, number, kept, keepers))
 
     def go_on(self, members: list[str], up: list[str], waits: float = 12.0) -> None:
         """With time for all answers."""
@@ -86,7 +86,7 @@ def test_as_long_as_its_origin_may_come_back_nothing_is_given() -> None:
     assert keeper.given == []
     keeper.go_on(["b", "c", "d"], ["b", "d"])
     assert keeper.given == [("s", b"1"), ("t", b"1")]
-    assert keeper.told == [("d", Given("a", 1))]
+    assert keeper.told == [("d", HintsHandedOver("a", 1))]
     assert len(keeper.it) == 0
 
 
@@ -96,7 +96,7 @@ def test_an_origin_with_another_store_has_lost_the_first() -> None:
     keeper.deposit(2, "s", store=7)
     keeper.go_on(ALL, ALL)
     assert keeper.given == [("s", b"1")]
-    keeper.it.on_settled("a", Settled(9, []))
+    keeper.it.on_settled("a", HintsNeeded(9, []))
     keeper.go_on(ALL, ALL)
     assert keeper.given == [("s", b"1"), ("s", b"2")]
 
@@ -112,7 +112,7 @@ def test_an_origin_that_comes_up_is_asked_what_it_needs_until_it_says_so() -> No
     assert keeper.asked == []
     keeper.go_on(ALL, ALL, 1.0)
     assert keeper.asked == [("a", AskTaken("a", 1))]
-    keeper.it.on_settled("a", Settled(1, [Left("b", 1, 1)]))
+    keeper.it.on_settled("a", HintsNeeded(1, [HintsBegin("b", 1, 1)]))
     keeper.go_on(ALL, ALL, 1.0)
     assert len(keeper.asked) == 1
     keeper.commit()
@@ -132,7 +132,7 @@ def test_an_origin_that_has_another_store_is_asked_though_nobody_missed_it() -> 
     keeper.it.doubt(lambda _: 2)
     keeper.go_on(ALL, ALL, 1.0)
     assert keeper.asked == [("a", AskTaken("a", 1))]
-    keeper.it.on_settled("a", Settled(2, []))
+    keeper.it.on_settled("a", HintsNeeded(2, []))
     keeper.go_on(ALL, ALL)
     assert keeper.given == [("s", b"1")]
 
@@ -192,12 +192,12 @@ def test_a_node_that_stays_down_is_not_waited_for() -> None:
 
 def test_a_share_group_chooses_anew_and_flags_stay() -> None:
     keeper = Keeper()
-    seen: list[Batch] = []
+    seen: list[SessionBatch] = []
     keeper.it._give = seen.append
-    shared = Publish(b"t", b"x", 1, group="$share/g/t")
-    retained = Publish(b"t", b"y", 2 | RETAINED)
-    kept = [Kept(shared, []), Kept(retained, ["s"])]
-    keeper.it.on_deposit("a", Deposit(1, "b", 1, 1, kept, ["c"]))
+    shared = RemotePublish(b"t", b"x", 1, group="$share/g/t")
+    retained = RemotePublish(b"t", b"y", 2 | RETAINED)
+    kept = [HintedPublish(shared, []), HintedPublish(retained, ["s"])]
+    keeper.it.on_deposit("a", KeepHints(1, "b", 1, 1, kept, ["c"]))
     keeper.go_on(["b", "c"], ["b"])
     assert keeper.shared == [b"x"]
     assert [each.entries[0].flags for each in seen] == [2 | RETAIN]
@@ -245,8 +245,8 @@ class Keeping(RuleBasedStateMachine):
     @rule(owner=st.sampled_from("bd"), number=st.integers(1, 30))
     def settle(self, owner: str, number: int) -> None:
         def do() -> None:
-            left = [Left(owner, 1, number), Left("x", 1, 1)]
-            self.keeper.it.on_settled("a", Settled(1, left))
+            left = [HintsBegin(owner, 1, number), HintsBegin("x", 1, 1)]
+            self.keeper.it.on_settled("a", HintsNeeded(1, left))
             for each in list(self.wanted):
                 if each[0] != owner or each[1] < number:
                     del self.wanted[each]

@@ -24,11 +24,11 @@ from tests.vmq.sockets import peer_of
 from vmq.clustering.directory.records import Record
 from vmq.clustering.directory.rendezvous import ranked
 from vmq.clustering.hinted_handoff.hints_in import KEPT
-from vmq.clustering.hinted_handoff.hints_out import Deposits
-from vmq.clustering.messages.replication import Deposit
+from vmq.clustering.hinted_handoff.hints_out import HintsOut
+from vmq.clustering.messages.replication import KeepHints
 
 
-def deposits(nodes: House, name: str) -> Deposits:
+def deposits(nodes: House, name: str) -> HintsOut:
     found = nodes.replication(name).keeping.deposits
     assert found is not None
     return found
@@ -86,7 +86,7 @@ def test_whatever_goes_down_and_comes_back_what_was_acknowledged_arrives(
         lost = chance.choice([*world.keepers][: count - 2] or [""])
         world.wipe(lost)
     world.lose()
-    assert set(world.lane.acknowledged) <= set(world.given)
+    assert set(world.outbox.acknowledged) <= set(world.given)
     if is_steady and seed % 3:
         assert len(world.given) == len(set(world.given))
     assert not any(len(keeper.it) for keeper in world.keepers.values())
@@ -102,7 +102,7 @@ def test_of_sessions_that_begin_at_a_node_that_is_no_mark_tells() -> None:
     world.publish()
     world.tell_owner("", "new", began, Record("o", 4, False, {"other": 2}))
     world.publish()
-    deposits = [message for message, _ in world.mail["k0"] if isinstance(message, Deposit)]
+    deposits = [message for message, _ in world.mail["k0"] if isinstance(message, KeepHints)]
     wanted = [kept.clients for message in deposits for kept in message.messages]
     assert wanted == [["s"], ["s", "new"], ["s"]]
 
@@ -337,19 +337,19 @@ async def test_an_acknowledgement_waits_for_the_store_of_the_sessions_node_while
     async with house(tmp_path, "ab", replica_timeout=1.0) as nodes:
         await subscribed(nodes["b"], "s")
         await until(partial(routes, nodes, "a", "b"))
-        lane = clustering(nodes["a"]).lanes.find_lane("b")
-        assert lane is not None
+        outbox = clustering(nodes["a"]).outboxes.find_lane("b")
+        assert outbox is not None
         await publish(nodes["a"], b"quick")
-        assert not lane.has_any()
+        assert not outbox.has_any()
         with monkeypatch.context() as patch:
             patch.setattr(nodes["b"]._committer, "commit", lambda: None)
             async with peer_of(nodes["a"]) as peer:
                 await peer.connect("p")
                 peer.send(publish_packet("t", b"x", qos=1, packet_id=1))
-                await until(lambda: bool(lane.awaited))
+                await until(lambda: bool(outbox.awaited))
                 peer.send(b"\xc0\x00")  # what is behind it waits as well
                 await peer.expect(puback_packet(1))
-                assert not lane.awaited
+                assert not outbox.awaited
         nodes["b"]._committer.commit()  # type: ignore[union-attr]
         assert await taken(nodes, "b", "s", 2) == [b"quick", b"x"]
 

@@ -15,11 +15,11 @@ from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.nodes import clustering, is_subscribed, knows, together
 from tests.vmq.clustering.test_moves_and_deaths import Life, lives
 from vmq.admin import cluster
-from vmq.clustering.delivery import outbox as lane
+from vmq.clustering.delivery import outbox as outbox
 from vmq.clustering.delivery.dropped import NODE_REMOVED
 from vmq.clustering.hinted_handoff import hints_out as deposits
 from vmq.clustering.hinted_handoff import redirect as inheritance
-from vmq.clustering.hinted_handoff.redirect import Inheritance
+from vmq.clustering.hinted_handoff.redirect import Redirect
 
 
 async def dead(b: Life, *others: Life, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,7 +30,7 @@ async def dead(b: Life, *others: Life, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def waits(life: Life) -> int:
-    return clustering(life.broker).lanes.waiting()[0]
+    return clustering(life.broker).outboxes.waiting()[0]
 
 
 def given_by(life: Life) -> float:
@@ -42,7 +42,7 @@ async def test_what_waits_for_a_node_that_is_taken_out_goes_to_its_heirs_once_wh
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inheritance, "STEP_BYTES", 200)
-    monkeypatch.setattr(lane, "PARCEL", 2000)
+    monkeypatch.setattr(outbox, "PARCEL", 2000)
     async with AsyncExitStack() as stack:
         a, b, c = await stack.enter_async_context(lives(tmp_path))
         device = await stack.enter_async_context(Device("d"))
@@ -69,7 +69,7 @@ async def test_what_waits_for_a_node_that_is_taken_out_goes_to_its_heirs_once_wh
         await together(a.broker, c.broker)
         heir = a if knows(a.broker, "d", "a") else c
         await until(lambda: heir.waiting == 302 and waits(c) == 0)
-        assert clustering(c.broker).lanes.lost == set()
+        assert clustering(c.broker).outboxes.lost == set()
         assert await device.connect(heir.broker)
         await device.until(lambda: len(device.log) == 302)
         assert device.log == [*map(str, range(300)), "other", "300"]
@@ -100,7 +100,7 @@ async def test_share_groups_choose_anew_and_what_nobody_wants_any_more_is_droppe
         )
         cluster.remove(c.broker, "b", force=True)
         publisher.publish("t", "later", 1)
-        await until(lambda: waits(c) == 0 and not clustering(c.broker).lanes.lost)
+        await until(lambda: waits(c) == 0 and not clustering(c.broker).outboxes.lost)
         assert told == [("b", b"for nobody", NODE_REMOVED)]
         heir = a if knows(a.broker, "m", "a") else c
         await member.connect(heir.broker)
@@ -125,7 +125,7 @@ async def test_a_publisher_waits_for_the_heirs_and_no_longer(
         cluster.remove(c.broker, "b", force=True)
         for number in range(20):
             publisher.publish("t", str(number), 2)
-        await until(lambda: waits(c) == 0 and not clustering(c.broker).lanes.lost)
+        await until(lambda: waits(c) == 0 and not clustering(c.broker).outboxes.lost)
         await publisher.until(lambda: not publisher.unfinished)
         heir = a if knows(a.broker, "d", "a") else c
         assert heir.waiting == 20
@@ -176,13 +176,13 @@ async def test_what_is_for_a_node_that_is_let_in_again_while_its_lanes_are_looke
 ) -> None:
     """What its heir had is handed back, a session comes to it from elsewhere, and a client of its own subscribes."""
     go_on = asyncio.Event()
-    wait_for_heirs = Inheritance._wait_for_heirs
+    wait_for_heirs = Redirect._wait_for_heirs
 
-    async def wait_longer(self: Inheritance, peer: str) -> None:
+    async def wait_longer(self: Redirect, peer: str) -> None:
         await wait_for_heirs(self, peer)
         await go_on.wait()
 
-    monkeypatch.setattr(Inheritance, "_wait_for_heirs", wait_longer)
+    monkeypatch.setattr(Redirect, "_wait_for_heirs", wait_longer)
     async with AsyncExitStack() as stack:
         a, b, c = await stack.enter_async_context(lives(tmp_path, heartbeat_timeout=0.6))
         device, comes = [await stack.enter_async_context(Device(name)) for name in ("d", "e")]

@@ -1,18 +1,18 @@
-"""Whose messages are on a lane: by marks, against an oracle that looks at each message by itself."""
+"""Whose messages are on a outbox: by marks, against an oracle that looks at each message by itself."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmq.clustering.delivery.peers import Known
-from vmq.clustering.hinted_handoff.route_intervals import Place, Stretches
-from vmq.clustering.messages.publishes import Publish
-from vmq.clustering.messages.takeover import Mark, Who
+from vmq.clustering.delivery.peers import KnownPeer
+from vmq.clustering.hinted_handoff.route_intervals import Place, RouteIntervals
+from vmq.clustering.messages.publishes import RemotePublish
+from vmq.clustering.messages.takeover import RouteMarker, Who
 
 FILTERS = ("t", "+", "#", "other")
 
-#: On a lane to `x`: a session comes to it, leaves it (and subscribes to a filter), or a message.
+#: On a outbox to `x`: a session comes to it, leaves it (and subscribes to a filter), or a message.
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("comes"), st.sampled_from("abc"), st.just("")),
@@ -29,47 +29,49 @@ def matches(topic_filter: str, topic: str) -> bool:
 
 @given(steps)
 def test_a_message_is_for_the_sessions_that_leave_behind_it(
-    lane: list[tuple[str, str, str]],
+    outbox: list[tuple[str, str, str]],
 ) -> None:
-    stretches = Stretches("x")
+    stretches = RouteIntervals("x")
     inside: dict[str, int] = {}
     outside: set[str] = set()
-    wanted: list[set[str]] = [set() for _ in lane]
-    for index, (step, client, text) in enumerate(lane):
+    wanted: list[set[str]] = [set() for _ in outbox]
+    for index, (step, client, text) in enumerate(outbox):
         who: Who = ("", client)
         if step == "comes":
-            stretches.on_mark(Mark(*who, index, "x", "y", {}), (b"", index))
+            stretches.on_mark(RouteMarker(*who, index, "x", "y", {}), (b"", index))
             if client in outside or client not in inside:
                 inside.setdefault(client, index)
                 outside.discard(client)
         elif step == "leaves":
-            stretches.on_mark(Mark(*who, index, "z", "x", {text: 2}), (b"", index))
+            stretches.on_mark(RouteMarker(*who, index, "z", "x", {text: 2}), (b"", index))
             if client not in outside:
                 outside.add(client)
                 for at in range(inside.pop(client, 0), index):
-                    if lane[at][0] == "message" and matches(text, lane[at][2]):
+                    if outbox[at][0] == "message" and matches(text, outbox[at][2]):
                         wanted[at].add(client)
-    for index, (step, _, text) in enumerate(lane):
+    for index, (step, _, text) in enumerate(outbox):
         if step == "message":
-            publish = Publish(text.encode(), b"", 2)
-            found = stretches.find(publish, (b"", index), Known(1))
+            publish = RemotePublish(text.encode(), b"", 2)
+            found = stretches.find(publish, (b"", index), KnownPeer(1))
             assert {client for clients in found.values() for client in clients} == wanted[index]
 
 
-def found(stretches: Stretches, qos: int, place: Place, known: Known) -> dict[int, list[str]]:
-    return stretches.find(Publish(b"t", b"", qos), place, known)
+def found(
+    stretches: RouteIntervals, qos: int, place: Place, known: KnownPeer
+) -> dict[int, list[str]]:
+    return stretches.find(RemotePublish(b"t", b"", qos), place, known)
 
 
 def test_each_gets_what_it_asked_for_and_nothing_a_second_time() -> None:
-    stretches = Stretches("x")
+    stretches = RouteIntervals("x")
     assert not stretches
     for client, qos in (("one", 1), ("two", 2), ("none", 0)):
         stretches.end(("", client), {"t": qos}, (b"k", 5))
-    assert found(stretches, 2, (b"a", 0), Known(1)) == {1: ["one"], 2: ["two"]}
-    assert found(stretches, 1, (b"a", 0), Known(1)) == {1: ["one", "two"]}
-    assert stretches.find(Publish(b"t", b"", 2, "elsewhere"), (b"a", 0), Known(1)) == {}
+    assert found(stretches, 2, (b"a", 0), KnownPeer(1)) == {1: ["one"], 2: ["two"]}
+    assert found(stretches, 1, (b"a", 0), KnownPeer(1)) == {1: ["one", "two"]}
+    assert stretches.find(RemotePublish(b"t", b"", 2, "elsewhere"), (b"a", 0), KnownPeer(1)) == {}
     # An earlier search, of what was in front of `m`, came to the second message of `b`.
-    done = Known(1, b"m", (b"b", 2))
+    done = KnownPeer(1, b"m", (b"b", 2))
     assert found(stretches, 2, (b"b", 1), done) == {}
     assert found(stretches, 2, (b"b", 2), done) == {1: ["one"], 2: ["two"]}
     stretches.end(("", "later"), {"t": 2}, (b"n", 0))
@@ -77,12 +79,12 @@ def test_each_gets_what_it_asked_for_and_nothing_a_second_time() -> None:
 
 
 def test_a_mark_that_says_the_same_again_begins_nothing() -> None:
-    stretches = Stretches("x")
-    stretches.on_mark(Mark("", "c", 1, "x", "y", {}, again=True), (b"", 1))
-    stretches.on_mark(Mark("", "c", 2, "x", "x", {}, again=True), (b"", 2))
-    stretches.on_mark(Mark("", "c", 3, "z", "x", {"t": 2}), (b"", 3))
-    stretches.on_mark(Mark("", "c", 3, "z", "x", {"t": 2}, again=True), (b"", 5))
-    assert [bool(found(stretches, 2, (b"", at), Known(1))) for at in (0, 2, 4)] == [
+    stretches = RouteIntervals("x")
+    stretches.on_mark(RouteMarker("", "c", 1, "x", "y", {}, again=True), (b"", 1))
+    stretches.on_mark(RouteMarker("", "c", 2, "x", "x", {}, again=True), (b"", 2))
+    stretches.on_mark(RouteMarker("", "c", 3, "z", "x", {"t": 2}), (b"", 3))
+    stretches.on_mark(RouteMarker("", "c", 3, "z", "x", {"t": 2}, again=True), (b"", 5))
+    assert [bool(found(stretches, 2, (b"", at), KnownPeer(1))) for at in (0, 2, 4)] == [
         True,
         True,
         False,

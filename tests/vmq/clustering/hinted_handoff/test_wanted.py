@@ -1,4 +1,4 @@
-"""Who wants what is on a lane: by marks, against an oracle that knows at each place where the sessions are."""
+"""Who wants what is on a outbox: by marks, against an oracle that knows at each place where the sessions are."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from vmq.clustering.delivery.outbox_storage import outgoing_key
 from vmq.clustering.directory.records import Record
 from vmq.clustering.hinted_handoff import wanted as wishes
-from vmq.clustering.hinted_handoff.wanted import Wishes, marks_of
-from vmq.clustering.messages.base import Message
+from vmq.clustering.hinted_handoff.wanted import WantedRoutes, marks_of
+from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.codec import HEAD, close, decode_parcel, encode_into
-from vmq.clustering.messages.publishes import Publish
-from vmq.clustering.messages.takeover import Mark
+from vmq.clustering.messages.publishes import RemotePublish
+from vmq.clustering.messages.takeover import RouteMarker
 
-MESSAGE = Publish(b"t", b"x", 2)
+MESSAGE = RemotePublish(b"t", b"x", 2)
 
-#: On a lane to `x`: a session comes or goes (which one), it is said again where one is, or a message comes; and whether
-#: a parcel ends behind that.
+#: On a outbox to `x`: a session comes or goes (which one), it is said again where one is, or a message comes; and
+#: whether a batch ends behind that.
 steps = st.lists(
     st.tuples(
         st.sampled_from(("moves", "says again", "message")), st.sampled_from("abc"), st.booleans()
@@ -27,7 +27,7 @@ steps = st.lists(
 )
 
 
-def parcel(number: int, *messages: Message) -> tuple[bytes, bytes]:
+def parcel(number: int, *messages: NodeMessage) -> tuple[bytes, bytes]:
     raw = bytearray(HEAD)
     for each in messages:
         encode_into(each, raw, -1)
@@ -40,13 +40,13 @@ def record(subscriptions: dict[str, int], node: str = "x") -> Record:
 
 @given(steps, st.sets(st.sampled_from("abc")), st.integers(0, 30))
 def test_a_message_is_for_the_sessions_that_are_there(
-    lane: list[tuple[str, str, bool]], first: set[str], front: int
+    outbox: list[tuple[str, str, bool]], first: set[str], front: int
 ) -> None:
     """Wherever the reading begins: at first they are where the marks find them, in the end where records have them."""
     there = set(first)
-    messages: list[Message] = []
+    messages: list[NodeMessage] = []
     wanted: list[list[str]] = []
-    for step, client, _ in lane:
+    for step, client, _ in outbox:
         if step == "moves":
             there ^= {client}
         is_there = client in there
@@ -59,17 +59,17 @@ def test_a_message_is_for_the_sessions_that_are_there(
             again = step == "says again" and is_there
             if step == "says again" and not is_there:
                 node, source = "z", "y"
-            messages.append(Mark("", client, 1, node, source, {"t": 1}, again))
+            messages.append(RouteMarker("", client, 1, node, source, {"t": 1}, again))
     parcels: list[tuple[bytes, bytes]] = []
     begun = 0
-    for at, (*_, ends) in enumerate(lane, 1):
-        if ends or at == len(lane):
+    for at, (*_, ends) in enumerate(outbox, 1):
+        if ends or at == len(outbox):
             parcels.append(parcel(len(parcels) + 1, *messages[begun:at]))
             begun = at
     # What nobody asks about has no messages.
     front = min(front, len(parcels))
     while any(
-        isinstance(each, Publish)
+        isinstance(each, RemotePublish)
         for _, raw in parcels[:front]
         for each in decode_parcel(raw)[0].messages
     ):
@@ -77,13 +77,13 @@ def test_a_message_is_for_the_sessions_that_are_there(
     last = parcels[front - 1][0] if front else b""
     end = parcels[-1][0] if parcels else b""
     records = [(("", client), record({"t": 1})) for client in sorted(there)]
-    found = Wishes("x", records, last, end)
+    found = WantedRoutes("x", records, last, end)
     found.look(parcels[front:])
     assert found.is_ready
     seen = []
     for _, raw in parcels[front:]:
         for each in decode_parcel(raw)[0].messages:
-            if isinstance(each, Mark):
+            if isinstance(each, RouteMarker):
                 found.on_mark(each, record({"t": 1}) if each.client_id in there else None)
             else:
                 seen.append(
@@ -95,9 +95,10 @@ def test_a_message_is_for_the_sessions_that_are_there(
 def test_marks_are_looked_at_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wishes, "STEP", 1)
     parcels = [
-        parcel(number, Mark("", f"c{number}", 1, "y", "x", {"t": 1})) for number in range(1, 4)
+        parcel(number, RouteMarker("", f"c{number}", 1, "y", "x", {"t": 1}))
+        for number in range(1, 4)
     ]
-    found = Wishes("x", [], b"", parcels[1][0])
+    found = WantedRoutes("x", [], b"", parcels[1][0])
     for looked in (0, 1):
         assert not found.is_ready
         found.look(each for each in parcels if each[0] > found.looked)
@@ -108,9 +109,9 @@ def test_marks_are_looked_at_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_what_is_in_front_of_a_mark_that_says_it_again_may_be_for_the_session() -> None:
     """The first word of it was lost with a broker that was killed: better twice than never."""
-    mark = Mark("", "c", 1, "y", "x", {"t": 1}, again=True)
+    mark = RouteMarker("", "c", 1, "y", "x", {"t": 1}, again=True)
     key, raw = parcel(1, mark)
-    found = Wishes("x", [], b"", key)
+    found = WantedRoutes("x", [], b"", key)
     found.look([(key, raw)])
     assert list(found.find(MESSAGE)) == [(1, ["c"])]
     found.on_mark(mark, None)
@@ -118,21 +119,23 @@ def test_what_is_in_front_of_a_mark_that_says_it_again_may_be_for_the_session() 
 
 
 def test_what_a_node_that_left_saw_to_itself_is_nobodys_wish() -> None:
-    marks = [Mark("", client, 1, "y", "x", {"t": 1}) for client in ("handed over", "adopted")]
+    marks = [
+        RouteMarker("", client, 1, "y", "x", {"t": 1}) for client in ("handed over", "adopted")
+    ]
     parcels = [parcel(number, mark) for number, mark in enumerate(marks, 1)]
-    found = Wishes("x", [], b"", parcels[1][0])
+    found = WantedRoutes("x", [], b"", parcels[1][0])
     found.look(parcels, ignored=parcels[0][0])
     assert list(found.find(MESSAGE)) == [(1, ["adopted"])]
 
 
 def test_each_gets_what_it_asks_for_by_now() -> None:
-    found = Wishes(
+    found = WantedRoutes(
         "x", [(("", "one"), record({"t": 1})), (("", "none"), record({"t": 0}))], b"", b""
     )
     found.add(("", "two"), {"t": 2})
     assert dict(found.find(MESSAGE)) == {1: ["one"], 2: ["two"]}
-    assert not list(found.find(Publish(b"t", b"", 2, "elsewhere")))
-    mark = Mark("", "one", 1, "x", "y", {"other": 1})
+    assert not list(found.find(RemotePublish(b"t", b"", 2, "elsewhere")))
+    mark = RouteMarker("", "one", 1, "x", "y", {"other": 1})
     found.on_mark(mark, record({"t": 2}))  # it has come, and subscribed since
     assert dict(found.find(MESSAGE)) == {2: ["one", "two"]}
     found.on_mark(mark, record({"t": 2}, "z"))  # it has come, and gone since
@@ -140,8 +143,8 @@ def test_each_gets_what_it_asks_for_by_now() -> None:
 
 
 def test_what_looks_like_a_mark_is_none_and_marks_are_found_among_others() -> None:
-    mark = Mark("", "c" * 300, 1, "x", "y", {})
-    scoped = Mark("m" * 40, "c", 1, "x", "y", {})
-    _, raw = parcel(1, MESSAGE, mark, Publish(b"t", b"\x98\x10\xa0", 1), scoped)
+    mark = RouteMarker("", "c" * 300, 1, "x", "y", {})
+    scoped = RouteMarker("m" * 40, "c", 1, "x", "y", {})
+    _, raw = parcel(1, MESSAGE, mark, RemotePublish(b"t", b"\x98\x10\xa0", 1), scoped)
     assert marks_of(raw) == [mark, scoped]
-    assert marks_of(parcel(1, Publish(b"t", b"\x98\x10\xa0", 1))[1]) == []
+    assert marks_of(parcel(1, RemotePublish(b"t", b"\x98\x10\xa0", 1))[1]) == []

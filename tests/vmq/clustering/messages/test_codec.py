@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmq.clustering.messages.base import Message
+from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.codec import (
     HEAD,
     VERSIONS,
     AnyMessage,
-    Parcel,
+    MessageBatch,
     WireError,
     address,
     close,
@@ -25,14 +25,14 @@ from vmq.clustering.messages.codec import (
     encode,
     encode_into,
 )
-from vmq.clustering.messages.publishes import Publish
+from vmq.clustering.messages.publishes import RemotePublish
 from vmq_cluster import messages
 
-PUBLISH = Publish(b"a/b", b"payload", 1, "m")
+PUBLISH = RemotePublish(b"a/b", b"payload", 1, "m")
 NUMBERS = st.integers(1, (1 << 62) - 1)
 
 
-def parcel_of(place: tuple[int, int, int], *messages: Message) -> bytes:
+def parcel_of(place: tuple[int, int, int], *messages: NodeMessage) -> bytes:
     parcel = bytearray(HEAD)
     for each in messages:
         encode_into(each, parcel, -1)
@@ -43,17 +43,17 @@ def parcel_of(place: tuple[int, int, int], *messages: Message) -> bytes:
 def test_a_parcel_goes_there_and_back(
     store: int, life: int, number: int, payloads: list[bytes]
 ) -> None:
-    messages: list[AnyMessage] = [Publish(b"a/b", payload, 1, "m") for payload in payloads]
+    messages: list[AnyMessage] = [RemotePublish(b"a/b", payload, 1, "m") for payload in payloads]
     raw = parcel_of((store, life, number), *messages)
     assert count_of(raw) == len(messages)
-    assert decode_parcel(raw) == (Parcel(store, life, number, messages), "")
+    assert decode_parcel(raw) == (MessageBatch(store, life, number, messages), "")
     assert raw[HEAD:] == b"".join(map(encode, messages))
 
 
 @given(st.integers(0, (1 << 62) - 1), st.booleans())
 def test_a_parcel_is_addressed_when_it_leaves(target: int, hurries: bool) -> None:
     raw = address(parcel_of((1, 2, 3), PUBLISH), target, hurries)
-    assert decode_parcel(raw) == (Parcel(1, 2, 3, [PUBLISH], target, hurries), "")
+    assert decode_parcel(raw) == (MessageBatch(1, 2, 3, [PUBLISH], target, hurries), "")
     assert count_of(raw) == 1
     assert decode_parcel(address(parcel_of((1, 2, 3), BAD), target, hurries))[0].hurries == hurries
 
@@ -84,11 +84,11 @@ def test_a_place_out_of_bounds_is_refused(store: int, life: int, number: int) ->
         decode_parcel(parcel_of((store, life, number), PUBLISH))
 
 
-class Unknown(Message, frozen=True, tag=999):
+class Unknown(NodeMessage, frozen=True, tag=999):
     """What a later version may send."""
 
 
-BAD = Publish(b"a/#", b"", 0)
+BAD = RemotePublish(b"a/#", b"", 0)
 
 
 def test_a_message_is_checked() -> None:
@@ -97,10 +97,12 @@ def test_a_message_is_checked() -> None:
 
 
 @pytest.mark.parametrize(("bad", "why"), [(BAD, "its topic"), (Unknown(), "Invalid value")])
-def test_a_parcel_goes_without_those_of_its_messages_that_are_none(bad: Message, why: str) -> None:
-    other = Publish(b"c", b"", 0)
+def test_a_parcel_goes_without_those_of_its_messages_that_are_none(
+    bad: NodeMessage, why: str
+) -> None:
+    other = RemotePublish(b"c", b"", 0)
     parcel, fault = decode_parcel(parcel_of((1, 2, 3), PUBLISH, bad, other, bad))
-    assert parcel == Parcel(1, 2, 3, [PUBLISH, other])
+    assert parcel == MessageBatch(1, 2, 3, [PUBLISH, other])
     assert fault.startswith(f"no message: {why}")
 
 

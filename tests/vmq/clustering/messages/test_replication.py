@@ -6,11 +6,11 @@ import pytest
 
 from tests.vmq.clustering.messages.test_records import BAD, BODY, GOOD, S
 from vmq.clustering.messages.codec import WireError, decode, encode
-from vmq.clustering.messages.replication import MAX_RANGES, Begin, Changes, Part, Undone
+from vmq.clustering.messages.replication import MAX_RANGES, BeginCopy, Changes, CopyPart, Undone
 
 
 def test_what_a_store_holds_passes() -> None:
-    message = Changes(1, 2, 3, GOOD, [BODY], [Begin(S, "client")], [S])
+    message = Changes(1, 2, 3, GOOD, [BODY], [BeginCopy(S, "client")], [S])
     assert decode(encode(message)) == message
 
 
@@ -19,7 +19,7 @@ def test_other_records_are_refused(change: tuple[bytes, bytes | None]) -> None:
     with pytest.raises(WireError):
         decode(encode(Changes(1, 2, 3, [change], [BODY])))
     with pytest.raises(WireError):
-        decode(encode(Part(1, b"", b"", [change], [BODY])))
+        decode(encode(CopyPart(1, b"", b"", [change], [BODY])))
 
 
 @pytest.mark.parametrize("body", (b"", b"\0", b"\0\0", b"\0\x09short"))

@@ -6,7 +6,15 @@ import msgspec
 import pytest
 
 from vmq.clustering.messages.codec import WireError, decode, encode
-from vmq.clustering.messages.takeover import RELEASED, RETAIN, Batch, Claim, Entry, Move, State
+from vmq.clustering.messages.takeover import (
+    RELEASED,
+    RETAIN,
+    ClaimSession,
+    Move,
+    SessionBatch,
+    SessionMessage,
+    SessionState,
+)
 
 
 def sent(message: Move) -> object:
@@ -14,11 +22,11 @@ def sent(message: Move) -> object:
 
 
 def test_what_is_sent_is_what_comes() -> None:
-    entries = [Entry(b"t", b"x", 2 | RETAIN, 7), Entry(b"", b"", 2 | RELEASED, 8)]
+    entries = [SessionMessage(b"t", b"x", 2 | RETAIN, 7), SessionMessage(b"", b"", 2 | RELEASED, 8)]
     for message in (
-        Batch("m", "c", entries),
-        State("", "c", 5, {"a/#": 1, "$share/g/b": 2}, [1, 65_535]),
-        Claim("", "c", "b", clean=True),
+        SessionBatch("m", "c", entries),
+        SessionState("", "c", 5, {"a/#": 1, "$share/g/b": 2}, [1, 65_535]),
+        ClaimSession("", "c", "b", clean=True),
     ):
         assert sent(message) == message
     assert entries[0].retain

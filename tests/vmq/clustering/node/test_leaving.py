@@ -15,7 +15,7 @@ from tests.vmq.clustering.hinted_handoff.test_redirect import waits
 from tests.vmq.clustering.nodes import clustering, hush, is_subscribed, knows, together
 from tests.vmq.clustering.test_moves_and_deaths import Life, lives
 from vmq.admin import cluster
-from vmq.clustering.messages.publishes import Publish
+from vmq.clustering.messages.publishes import RemotePublish
 
 GROUP = "$share/g/t"
 
@@ -54,9 +54,9 @@ async def join(other: Device, *nodes: Life) -> None:
 def say(c: Life, b: Life, *numbers: int) -> None:
     """What one node chose a member of another for, which comes too late there."""
     for number in numbers:
-        publish = Publish(b"t", b"%d" % number, 2, "", GROUP)
-        assert clustering(c.broker).lanes.send(b.name, publish)
-    clustering(c.broker).lanes.flush()
+        publish = RemotePublish(b"t", b"%d" % number, 2, "", GROUP)
+        assert clustering(c.broker).outboxes.send(b.name, publish)
+    clustering(c.broker).outboxes.flush()
 
 
 async def gone(life: Life, *others: Life, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +66,7 @@ async def gone(life: Life, *others: Life, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def dropped(life: Life) -> int:
-    return clustering(life.broker).lanes.dropped.messages
+    return clustering(life.broker).outboxes.dropped.messages
 
 
 async def publish_to(publisher: Device, member: Device, *numbers: int) -> None:
@@ -86,10 +86,10 @@ async def test_what_a_node_did_not_take_before_it_left_another_member_gets_and_n
         await publish_to(publisher, member, *range(5))
         await until(lambda: waits(c) == 5)
         await join(other, a, b, c)
-        clustering(b.broker).lanes.arrivals.close()
+        clustering(b.broker).outboxes.arrivals.close()
         say(c, b, *range(5, 10))
         assert await cluster.leave(b.broker, PATIENCE) == cluster.LeftCluster("b", complete=True)
-        await until(lambda: waits(c) == 0 and not clustering(c.broker).lanes.lost)
+        await until(lambda: waits(c) == 0 and not clustering(c.broker).outboxes.lost)
         await other.until(lambda: len(other.log) == 5)
         assert (member.log, other.log) == (words(*range(5)), words(*range(5, 10)))
         assert dropped(c) == 0
@@ -102,7 +102,7 @@ async def test_what_it_could_not_say_that_it_took_comes_twice_rather_than_never(
         hush(b.broker, monkeypatch)
         await publish_to(publisher, member, *range(5))
         await join(other, a, b, c)
-        clustering(b.broker).lanes.arrivals.close()
+        clustering(b.broker).outboxes.arrivals.close()
         say(c, b, *range(5, 10))
         await until(lambda: waits(c) == 10)
         await publisher.drop()
@@ -120,7 +120,7 @@ async def test_a_node_that_left_takes_again_when_it_has_joined_again(tmp_path: P
     async with group(tmp_path) as ([a, b, c], member, _, publisher):
         await publish_to(publisher, member, 0)
         assert (await cluster.leave(b.broker, PATIENCE)).complete
-        await until(lambda: not clustering(c.broker).lanes.lost)
+        await until(lambda: not clustering(c.broker).outboxes.lost)
         await cluster.join(b.broker, a.address)
         await together(a.broker, b.broker, c.broker)
         await member.connect(b.broker)

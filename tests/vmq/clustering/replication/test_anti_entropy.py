@@ -9,7 +9,7 @@ from tests.simulator.disk import Database
 from vmq.clustering.messages.records import RECORDS
 from vmq.clustering.replication.anti_entropy import (
     RANGE,
-    Comparisons,
+    CopyComparisons,
     is_behind_end,
     key_at,
     keys_in,
@@ -68,7 +68,7 @@ def test_what_differs_is_in_the_ranges_that_are_found_and_what_is_alike_in_none(
             theirs[place(*each)] = value
     owner, copy = store_of(OWNER, mine), store_of(COPY, theirs)
     found: list[list[tuple[bytes, bytes]]] = []
-    comparisons = Comparisons(copy, lambda name, session, ranges: found.append(ranges))
+    comparisons = CopyComparisons(copy, lambda name, session, ranges: found.append(ranges))
     comparisons.begin("a", OWNER, COPY)
     behind, is_first = b"", True
     while behind or is_first:
@@ -127,7 +127,7 @@ def test_a_copy_is_compared_when_what_came_before_the_digests_is_committed() -> 
     store = store_of(COPY, {})
     owner = store_of(OWNER, {place("q", 1): b"x"})
     found: list[list[tuple[bytes, bytes]]] = []
-    comparisons = Comparisons(store, lambda name, session, ranges: found.append(ranges))
+    comparisons = CopyComparisons(store, lambda name, session, ranges: found.append(ranges))
     comparisons.begin("a", OWNER, COPY)
     store.put(key_at(COPY, place("q", 1)), b"x")
     [each], _, _ = sums_behind(owner, OWNER, b"", 10)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.stored import records_of
 from tests.vmq.clustering.replica_sim import World
-from vmq.clustering.replication.follower import Copy
+from vmq.clustering.replication.follower import SessionCopy
 
 
 def world_with(messages: int, size: int, copies: int = 3) -> World:
@@ -51,7 +51,7 @@ def test_the_next_best_is_taken_when_the_best_dies_meanwhile() -> None:
     [new] = set("bcd") - {first, second}
     world.kill("a")
     node = world.nodes[new]
-    answers: list[tuple[Copy | None, str]] = []
+    answers: list[tuple[SessionCopy | None, str]] = []
     node.searcher.find("s", "a", [first, second], world.now, lambda *found: answers.append(found))
     world.settle(lambda: bool(node.searcher.sources))
     [source] = node.searcher.sources

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.simulator.disk import Database
 from tests.vmq.clustering.replica_sim import Node, World
-from vmq.clustering.replication.failover import Adoption, Sweep
-from vmq.clustering.replication.follower import Copies, Copy
-from vmq.clustering.replication.headers import Head
+from vmq.clustering.replication.failover import Failover, StaleCopySweep
+from vmq.clustering.replication.follower import Follower, SessionCopy
+from vmq.clustering.replication.headers import CopyHeader
 from vmq.store.store import Store
 
 
@@ -19,13 +19,13 @@ class Adopting:
         self.adopted: list[tuple[str, str]] = []
         self.adoptions = {name: self.make(node) for name, node in world.nodes.items()}
 
-    def make(self, node: Node) -> Adoption:
-        def adopt(copy: Copy) -> None:
+    def make(self, node: Node) -> Failover:
+        def adopt(copy: SessionCopy) -> None:
             node.copies.take(copy)
             self.adopted.append((copy.head.scoped_id, node.name))
             self.owner[copy.head.scoped_id] = node.name
 
-        return Adoption(
+        return Failover(
             node.name,
             node.copies,
             node.searcher,
@@ -107,11 +107,11 @@ def test_an_answer_that_is_lost_does_not_lose_a_session() -> None:
 def test_copies_that_somebody_else_owns_go_after_a_while() -> None:
     store = Store(Database(), "os", lambda: None)
     purged: list[bytes] = []
-    copies = Copies(store, lambda *_: True, purged.append)
+    copies = Follower(store, lambda *_: True, purged.append)
     owner = {"mine": "a", "gone": "b"}
     for client in ("mine", "gone", "ended"):
-        copies.create(Head("a", bytes(8), client, 1, 0, complete=True, frozen_at=1))
-    sweep = Sweep(copies, owner.get)
+        copies.create(CopyHeader("a", bytes(8), client, 1, 0, complete=True, frozen_at=1))
+    sweep = StaleCopySweep(copies, owner.get)
     for now in range(600):
         sweep.step(float(now))
     assert len(copies) == 3

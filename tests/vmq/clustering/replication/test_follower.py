@@ -7,17 +7,17 @@ from typing import Any
 from tests.simulator.disk import Database
 from tests.support.stored import records_of
 from vmq.clustering.messages.replication import (
-    Begin,
+    BeginCopy,
     Changes,
-    Confirm,
-    Greet,
-    Missing,
-    Offer,
-    Position,
+    ConfirmChanges,
+    FollowerPosition,
+    GreetFollower,
+    MissingChanges,
+    OfferCopy,
     ReplicaMessage,
-    Unknown,
+    UnknownCopies,
 )
-from vmq.clustering.replication.follower import Copies, messages_of, rank
+from vmq.clustering.replication.follower import Follower, messages_of, rank
 from vmq.store.store import Store, encode_message
 
 S1, S2 = bytes(7) + b"\1", bytes(7) + b"\2"
@@ -31,7 +31,7 @@ class Keeper:
         self.store = Store(self.db, "os", lambda: None)
         self.said: list[Any] = []
         self.purged: list[bytes] = []
-        self.copies = Copies(self.store, self.say, self.purged.append)
+        self.copies = Follower(self.store, self.say, self.purged.append)
 
     def say(self, _peer: str, message: ReplicaMessage) -> bool:
         self.said.append(message)
@@ -51,7 +51,7 @@ class Keeper:
         said, self.said = self.said, []
         return said
 
-    def offer(self, client: str = "s") -> Offer:
+    def offer(self, client: str = "s") -> OfferCopy:
         found = self.copies.offer(client)
         assert found is not None
         return found
@@ -66,7 +66,7 @@ def entry(payload: bytes, session: bytes = S1, place: int = 1) -> tuple[bytes, b
 
 
 def whole(life: int, number: int, payload: bytes, **fields: Any) -> Changes:
-    return Changes(life, number, number, [entry(payload)], [], [Begin(S1, "s")], [S1], **fields)
+    return Changes(life, number, number, [entry(payload)], [], [BeginCopy(S1, "s")], [S1], **fields)
 
 
 def test_nothing_is_confirmed_before_it_is_committed() -> None:
@@ -76,23 +76,23 @@ def test_nothing_is_confirmed_before_it_is_committed() -> None:
     keeper.take(whole(7, 1, b"x", reset=True))
     assert keeper.heard() == []
     keeper.commit()
-    assert keeper.heard() == [Confirm(7, 1)]
+    assert keeper.heard() == [ConfirmChanges(7, 1)]
     keeper.take(whole(7, 1, b"x", reset=True))
-    assert keeper.heard() == [Confirm(7, 1)], "it may have been lost"
+    assert keeper.heard() == [ConfirmChanges(7, 1)], "it may have been lost"
     assert len(keeper.copies) == 1
 
 
 def test_what_is_missing_is_asked_for_and_an_older_life_is_over() -> None:
     keeper = Keeper()
     keeper.take(whole(7, 1, b"x", reset=True), Changes(7, 3, 3))
-    assert keeper.heard() == [Missing(7, 2)]
+    assert keeper.heard() == [MissingChanges(7, 2)]
     keeper.take(Changes(8, 2, 2), whole(6, 9, b"old", reset=True))
     assert keeper.heard() == []
-    keeper.copies.on_greet("o", Greet(8))
-    assert keeper.heard() == [Position(7, 0)], "nothing is committed"
+    keeper.copies.on_greet("o", GreetFollower(8))
+    assert keeper.heard() == [FollowerPosition(7, 0)], "nothing is committed"
     keeper.commit()
-    keeper.copies.on_greet("o", Greet(8))
-    assert keeper.heard() == [Confirm(7, 1), Position(7, 1)]
+    keeper.copies.on_greet("o", GreetFollower(8))
+    assert keeper.heard() == [ConfirmChanges(7, 1), FollowerPosition(7, 1)]
 
 
 def test_a_restart_finds_what_was_committed() -> None:
@@ -101,11 +101,11 @@ def test_a_restart_finds_what_was_committed() -> None:
     keeper.commit()
     keeper.take(Changes(7, 2, 2, [entry(b"y", place=2)]))
     keeper = Keeper(keeper.db)
-    keeper.copies.on_greet("o", Greet(7))
-    assert keeper.heard() == [Position(7, 1)]
+    keeper.copies.on_greet("o", GreetFollower(7))
+    assert keeper.heard() == [FollowerPosition(7, 1)]
     keeper.take(Changes(7, 2, 2, [entry(b"z", place=2)]))
     keeper.commit()
-    assert keeper.heard() == [Confirm(7, 2)]
+    assert keeper.heard() == [ConfirmChanges(7, 2)]
     assert [value[-1:] for _, value in records_of(keeper.db, b"q")] == [b"x", b"z"]
     assert (keeper.offer().life, keeper.offer().at, keeper.offer().complete) == (7, 2, True)
     assert keeper.store.next_session == 2
@@ -119,8 +119,8 @@ def test_a_copy_stays_until_the_one_that_replaces_it_is_whole() -> None:
     for life in (8, 9):
         keeper.take(
             Changes(life, 1, 5, reset=True),
-            Changes(life, 2, 6, [entry(b"y")], begun=[Begin(S1, "s")]),
-            Changes(life, 3, 7, begun=[Begin(S1, "s")]),
+            Changes(life, 2, 6, [entry(b"y")], begun=[BeginCopy(S1, "s")]),
+            Changes(life, 3, 7, begun=[BeginCopy(S1, "s")]),
         )
         assert keeper.offer() == first
         assert len(keeper.copies) == 2
@@ -141,8 +141,8 @@ def test_a_frozen_copy_takes_no_more_and_ranks_by_when_it_froze() -> None:
     assert (keeper.offer().complete, keeper.offer().at) == (True, 1)
     keeper.commit()
     assert len(records_of(keeper.db, b"q")) == 1
-    assert Unknown not in map(type, keeper.heard())
-    assert rank(keeper.offer()) < rank(Offer("o", S1, True, 7, 2, S1))
+    assert UnknownCopies not in map(type, keeper.heard())
+    assert rank(keeper.offer()) < rank(OfferCopy("o", S1, True, 7, 2, S1))
     keeper = Keeper(keeper.db)
     assert keeper.offer().at == 1
 
@@ -150,7 +150,7 @@ def test_a_frozen_copy_takes_no_more_and_ranks_by_when_it_froze() -> None:
 def test_changes_of_a_session_that_is_not_here_are_told() -> None:
     keeper = Keeper()
     keeper.take(Changes(7, 1, 1, [entry(b"x", S2)], reset=True))
-    assert keeper.heard() == [Unknown(7, [S2])]
+    assert keeper.heard() == [UnknownCopies(7, [S2])]
     keeper.commit()
     assert records_of(keeper.db, b"q") == []
 
@@ -176,7 +176,7 @@ def test_a_long_message_is_stored_once_for_all_copies() -> None:
             1,
             [(key(b"q", S1, 1), named), (key(b"i", S2, 1), named), (key(b"q", S2, 1), named)],
             [body],
-            [Begin(S1, "s"), Begin(S2, "t")],
+            [BeginCopy(S1, "s"), BeginCopy(S2, "t")],
             [S1, S2],
             reset=True,
         ),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from vmq.clustering.replication.headers import Head, decode_head, decode_lives, encode_stored
+from vmq.clustering.replication.headers import CopyHeader, decode_head, decode_lives, encode_stored
 
 
 def test_a_head_is_read_as_it_was_written() -> None:
     for head in (
-        Head("a", bytes(8), "client", 1, 0),
-        Head("a", bytes(8), "client", 1, 5, complete=True, frozen_at=7),
+        CopyHeader("a", bytes(8), "client", 1, 0),
+        CopyHeader("a", bytes(8), "client", 1, 5, complete=True, frozen_at=7),
     ):
         assert decode_head(encode_stored(head)) == head
 

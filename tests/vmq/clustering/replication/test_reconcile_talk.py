@@ -14,9 +14,9 @@ from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.house import House, house, publish, store_of
 from tests.vmq.clustering.nodes import clustering
 from vmq.clustering.messages.ranges import Range
-from vmq.clustering.messages.replication import AskWhence, Undone
+from vmq.clustering.messages.replication import AskProvenance, Undone
 from vmq.clustering.replication.promotion import whence
-from vmq.clustering.replication.reconcile_talk import Settling
+from vmq.clustering.replication.reconcile_talk import ReconcileTalk
 from vmq.config.options import QueueOptions
 from vmq.core.queue import Queue
 
@@ -25,7 +25,7 @@ def queue_of(nodes: House) -> Queue:
     return nodes["b"].registry().subscribers["s"].queue
 
 
-def settling_of(nodes: House) -> Settling:
+def settling_of(nodes: House) -> ReconcileTalk:
     return nodes.replication("b").settling
 
 
@@ -161,7 +161,7 @@ async def test_a_node_of_an_earlier_version_says_nothing_and_takes_out_of_its_ow
 ) -> None:
     """What it says after an upgrade is said of what it has left."""
     async with adopted(tmp_path, monkeypatch) as nodes:
-        await settling_of(nodes)._answer("a", AskWhence(1, "s", tells))
+        await settling_of(nodes)._answer("a", AskProvenance(1, "s", tells))
         origin = whence(store_of(nodes["b"]), queue_of(nodes).session)
         assert origin is not None
         assert origin.is_open is tells

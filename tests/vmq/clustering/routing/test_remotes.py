@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.vmq.mqtt.strategies import ANY_FILTER, TOPICS
 from tests.vmq.mqtt.test_topics import naive_matches
 from vmq.clustering.directory.records import Record
-from vmq.clustering.routing.remotes import Remotes
+from vmq.clustering.routing.remotes import RemoteSubscriptions
 from vmq.mqtt.topics import split_shared
 
 RECORDS = st.none() | st.builds(
@@ -46,7 +46,7 @@ def naive(records: dict[int, Record | None], topic: str) -> Found:
     return nodes, {name: members for name, members in groups.items() if members.keys() - {"own"}}
 
 
-def found(remotes: Remotes, topic: str) -> Found:
+def found(remotes: RemoteSubscriptions, topic: str) -> Found:
     targets = remotes.find(topic)
     return targets.nodes, {
         name: {node: (each.online, each.away) for node, each in members.items()}
@@ -58,7 +58,7 @@ def found(remotes: Remotes, topic: str) -> Found:
 def test_targets_are_those_of_the_naive_twin(
     changes: list[tuple[int, Record | None]], topics: list[str]
 ) -> None:
-    remotes = Remotes("own")
+    remotes = RemoteSubscriptions("own")
     records: dict[int, Record | None] = {}
     for client, record in changes:
         before = {topic: found(remotes, topic) for topic in topics}
@@ -77,7 +77,7 @@ def test_targets_are_those_of_the_naive_twin(
 
 
 def test_a_second_subscriber_of_a_node_changes_nothing() -> None:
-    remotes = Remotes("own")
+    remotes = RemoteSubscriptions("own")
     assert remotes.change(None, Record("b", 0, True, {"t/#": 1})) == ["t/#"]
     assert remotes.change(None, Record("b", 0, True, {"t/#": 0})) == []
     assert remotes.find("t/1").nodes == {"b": 1}
@@ -86,7 +86,7 @@ def test_a_second_subscriber_of_a_node_changes_nothing() -> None:
 
 
 def test_a_session_that_moves_is_routed_to_its_new_node_alone() -> None:
-    remotes = Remotes("own")
+    remotes = RemoteSubscriptions("own")
     remotes.change(None, Record("b", 0, False, {"t": 2}))
     remotes.change(Record("b", 0, False, {"t": 2}), Record("c", 1, False, {"t": 2}))
     assert remotes.find("t").nodes == {"c": 2}

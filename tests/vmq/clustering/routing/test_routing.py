@@ -15,7 +15,7 @@ from tests.vmq.clustering.fakes import Member, cluster, settle
 from tests.vmq.clustering.nodes import address, clustering, config, pair, together
 from tests.vmq.mqtt.strategies import ANY_FILTER, TOPICS
 from vmq.broker import Broker
-from vmq.clustering.messages.publishes import Publish, Run, flags_of
+from vmq.clustering.messages.publishes import RemotePublish, RemotePublishRun, flags_of
 from vmq.mqtt.topics import matches
 
 
@@ -47,7 +47,7 @@ def test_a_publish_reaches_every_subscriber_of_every_node_once(three: Three, qos
         reader.subscribe(("t/#", 2))
     three.settle()
     three.a.house.publish("t/1", b"x", qos)
-    assert [peer for peer, _, _ in three.a.lanes.sent] == ["b", "c"]
+    assert [peer for peer, _, _ in three.a.outboxes.sent] == ["b", "c"]
     three.settle()
     for reader in readers:
         [packet] = reader.take()
@@ -63,7 +63,7 @@ def test_what_asks_for_more_than_once_goes_reliably_where_it_is_wanted_so(three:
     three.settle()
     for qos in (0, 1, 2):
         three.a.house.publish("t", b"x", qos)
-    assert [(peer, message.qos, sure) for peer, message, sure in three.a.lanes.sent] == [
+    assert [(peer, message.qos, sure) for peer, message, sure in three.a.outboxes.sent] == [
         ("b", 0, False),
         ("c", 0, False),
         ("b", 0, False),
@@ -118,10 +118,10 @@ def test_after_the_end_of_the_node_publishes_stay_here(three: Three) -> None:
     three.b.house.client("s").subscribe(("t", 1))
     three.settle()
     three.a.house.publish("t")
-    three.a.lanes.sent.clear()
+    three.a.outboxes.sent.clear()
     three.a.routing.detach()
     three.a.house.publish("t")
-    assert three.a.lanes.sent == []
+    assert three.a.outboxes.sent == []
     assert not three.a.house.registry.route(b"t").is_stored()
 
 
@@ -132,7 +132,7 @@ def test_a_run_of_packets_goes_as_the_run_that_it_is(three: Three) -> None:
     frames = b"".join(publish_packet("t", b"%d" % number) for number in range(5))
     three.a.house.client("p").send(frames)
     three.a.end_pass()
-    assert three.a.lanes.sent == [("b", Run(b"t", frames, 5), False)]
+    assert three.a.outboxes.sent == [("b", RemotePublishRun(b"t", frames, 5), False)]
     three.settle()
     assert reader.take_bytes() == frames
     assert three.a.house.core.counters.router_matches_remote == 5
@@ -180,14 +180,16 @@ def test_a_topic_that_is_too_deep_here_reaches_nobody(
     three.a.house.options.topic_max_depth = 2
     reader = three.a.house.client("s")
     reader.subscribe(("#", 0))
-    three.a.lanes.handlers[Publish]("b", Publish(b"a/b/c", b"x", 0))
+    three.a.outboxes.handlers[RemotePublish]("b", RemotePublish(b"a/b/c", b"x", 0))
     reader.expect()
     assert "a publish from b is dropped" in caplog.text
 
 
 def test_a_topic_tree_that_nobody_uses_here_is_not_made(three: Three) -> None:
-    three.a.lanes.handlers[Publish]("b", Publish(b"t", b"x", 0, "elsewhere"))
-    three.a.lanes.handlers[Run]("b", Run(b"t", publish_packet("t", b"x"), 1, "elsewhere"))
+    three.a.outboxes.handlers[RemotePublish]("b", RemotePublish(b"t", b"x", 0, "elsewhere"))
+    three.a.outboxes.handlers[RemotePublishRun](
+        "b", RemotePublishRun(b"t", publish_packet("t", b"x"), 1, "elsewhere")
+    )
     assert list(three.a.registries) == [""]
 
 
@@ -197,7 +199,7 @@ def test_what_comes_from_a_peer_is_not_retained_nor_kept_by_streams(three: Three
     reader.subscribe(("t", 1))
     house.core.find_taps = lambda _topic: [object()]  # would fail if it were used
     house.registry.routes.resize(100)
-    three.a.lanes.handlers[Publish]("b", Publish(b"t", b"x", flags_of(1, True)))
+    three.a.outboxes.handlers[RemotePublish]("b", RemotePublish(b"t", b"x", flags_of(1, True)))
     house.settle()
     [packet] = reader.take()
     assert (packet.payload, packet.qos, packet.retain) == (b"x", 1, False)
@@ -215,7 +217,7 @@ def test_the_publisher_is_acknowledged_when_the_store_has_what_others_are_to_get
         settle(a, b)
         store = a.house.store
         assert store is not None
-        a.lanes.on_send = lambda: store.put(b"spool", b"")  # as the real lanes do
+        a.outboxes.on_send = lambda: store.put(b"spool", b"")  # as the real outboxes do
         publisher = a.house.client("p")
         a.house.patient = True
         publisher.send(publish_packet("t", b"x", qos=1, packet_id=1))
@@ -247,9 +249,9 @@ def test_every_node_gets_what_its_subscribers_match_and_nothing_else(
             ]
             if found:
                 wanted.append((name, bool(qos and max(found))))
-        sent = [(peer, sure) for peer, message, sure in three.a.lanes.sent if not message.group]
+        sent = [(peer, sure) for peer, message, sure in three.a.outboxes.sent if not message.group]
         assert sent == wanted
-        three.a.lanes.sent.clear()
+        three.a.outboxes.sent.clear()
 
 
 # Real nodes
@@ -300,7 +302,7 @@ def test_what_a_node_sends_that_routes_a_session_elsewhere_passes_it_by(tmp_path
         publish_everywhere(qos)
         assert [payload for _, payload in other.take_published()] == [b"b", b"a", b"c"]
         assert [payload for _, payload in taken.take_published()] == [b"b", b"c"]
-    three.a.lanes.send_quick("b", Run(b"t", publish_packet("t", b"run"), 1))
+    three.a.outboxes.send_quick("b", RemotePublishRun(b"t", publish_packet("t", b"run"), 1))
     three.settle()
     assert [payload for _, payload in other.take_published()] == [b"run"]
     assert taken.take_published() == []

@@ -18,7 +18,7 @@ from tests.vmq.clustering.fakes import Member, settle
 from tests.vmq.clustering.nodes import pair
 from tests.vmq.clustering.routing.test_routing import Three
 from tests.vmq.support import Client
-from vmq.clustering.messages.publishes import MAX_HOPS, Publish
+from vmq.clustering.messages.publishes import MAX_HOPS, RemotePublish
 from vmq.mqtt.message import Message
 
 GROUP = "$share/g/t"
@@ -50,7 +50,7 @@ def policy(three: Three, name: str) -> None:
 
 
 def sent(member: Member) -> list[tuple[str, str]]:
-    return [(peer, message.group) for peer, message, _ in member.lanes.sent]
+    return [(peer, message.group) for peer, message, _ in member.outboxes.sent]
 
 
 @pytest.mark.parametrize("qos", (0, 1, 2))
@@ -58,7 +58,7 @@ def test_one_member_of_another_node_gets_it_if_there_is_none_here(three: Three, 
     workers = [worker(three.b, number, 2) for number in (1, 2)]
     three.settle()
     three.a.house.publish("t", b"x", qos)
-    assert [(peer, message.group, sure) for peer, message, sure in three.a.lanes.sent] == [
+    assert [(peer, message.group, sure) for peer, message, sure in three.a.outboxes.sent] == [
         ("b", GROUP, qos > 0)
     ]
     three.settle()
@@ -72,7 +72,7 @@ def test_what_nobody_there_asked_for_more_than_once_goes_quickly(three: Three) -
     worker(three.b, qos=0)
     three.settle()
     three.a.house.publish("t", b"x", 2)
-    assert [(peer, sure) for peer, _, sure in three.a.lanes.sent] == [("b", False)]
+    assert [(peer, sure) for peer, _, sure in three.a.outboxes.sent] == [("b", False)]
 
 
 def test_a_run_of_packets_is_shared_out_one_by_one(three: Three) -> None:
@@ -214,14 +214,14 @@ def test_a_message_does_not_go_round_for_ever(
         # Members leave, and no node hears of the other's.
         registry = member.house.registry
         registry.end_session(registry.subscribers[f"{member.name}1"])
-    message = Publish(b"t", b"x", 1, "", GROUP)
+    message = RemotePublish(b"t", b"x", 1, "", GROUP)
     at, hops = three.a, 0
     while True:
-        at.lanes.sent.clear()
-        at.lanes.handlers[Publish]("c", message)
-        if not at.lanes.sent:
+        at.outboxes.sent.clear()
+        at.outboxes.handlers[RemotePublish]("c", message)
+        if not at.outboxes.sent:
             break
-        [(_, message, sure)] = at.lanes.sent
+        [(_, message, sure)] = at.outboxes.sent
         hops += 1
         assert (sure, message.hops) == (True, hops)
         at = three.b if at is three.a else three.a
@@ -230,10 +230,10 @@ def test_a_message_does_not_go_round_for_ever(
 
 
 def test_a_group_of_a_topic_tree_that_is_not_here_is_passed_on_or_lost(three: Three) -> None:
-    handle = three.a.lanes.handlers[Publish]
-    handle("b", Publish(b"t", b"x", 1, "elsewhere", GROUP))
-    handle("b", Publish(b"t", b"x", 1, "", GROUP))
-    assert three.a.lanes.sent == []
+    handle = three.a.outboxes.handlers[RemotePublish]
+    handle("b", RemotePublish(b"t", b"x", 1, "elsewhere", GROUP))
+    handle("b", RemotePublish(b"t", b"x", 1, "", GROUP))
+    assert three.a.outboxes.sent == []
     assert list(three.a.registries) == [""]
 
 

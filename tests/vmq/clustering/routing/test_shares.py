@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmq.clustering.routing.shares import Members, choose
+from vmq.clustering.routing.shares import ShareMembers, choose
 
 POLICIES = ("prefer_local", "local_only", "random", "prefer_online_before_local")
 NODES = ("own", "b", "c", "d")
@@ -33,11 +33,11 @@ MEMBERS = st.lists(
 )
 
 
-def counted(members: list[Member]) -> dict[str, Members]:
-    found: dict[str, Members] = {}
+def counted(members: list[Member]) -> dict[str, ShareMembers]:
+    found: dict[str, ShareMembers] = {}
     for each in members:
-        wish = each.qos + Members.DURABLE * each.durable + Members.AWAY * each.away
-        found.setdefault(each.node, Members()).by_wish[wish] += 1
+        wish = each.qos + ShareMembers.DURABLE * each.durable + ShareMembers.AWAY * each.away
+        found.setdefault(each.node, ShareMembers()).by_wish[wish] += 1
     return found
 
 
@@ -106,4 +106,4 @@ def test_a_node_that_is_down_is_never_chosen_while_another_has_a_member(policy: 
 def test_what_asks_for_most_tells_how_a_message_is_sent() -> None:
     members = counted([Member("b", 0, False, False), Member("b", 1, True, True)])["b"]
     assert (members.highest, members.total, members.online, members.away) == (1, 2, 1, 1)
-    assert Members().highest == -1
+    assert ShareMembers().highest == -1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.vmq.support import stored_house
-from vmq.clustering.routing.stale_routes_stored import ELSEWHERE, Elsewhere, without
+from vmq.clustering.routing.stale_routes_stored import ELSEWHERE, StoredStaleRoutes, without
 from vmq.store.lines import scan
 
 
@@ -13,14 +13,14 @@ def test_it_is_kept_until_everybody_routes_the_session_here(tmp_path: Path) -> N
     one, other = ("", "one"), ("", "other")
     with stored_house(tmp_path) as house:
         assert house.store is not None
-        elsewhere = Elsewhere(house.store)
+        elsewhere = StoredStaleRoutes(house.store)
         elsewhere.set(one, b"1" * 8, {"a", "b"})
         elsewhere.set(other, b"2" * 8, {"b"})
         assert elsewhere.passed == {"a": {b"1" * 8}, "b": {b"1" * 8, b"2" * 8}}
         house.commit()
         house.restart()
         assert house.store is not None
-        elsewhere = Elsewhere(house.store)
+        elsewhere = StoredStaleRoutes(house.store)
         elsewhere.load({b"1" * 8: one})  # the other has ended
         assert (set(elsewhere), elsewhere.nodes(one)) == ({one}, {"a", "b"})
         assert elsewhere.passed == {"a": {b"1" * 8}, "b": {b"1" * 8}}

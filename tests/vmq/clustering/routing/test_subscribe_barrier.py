@@ -24,8 +24,8 @@ from tests.vmq.clustering.fakes import FakeLanes
 from tests.vmq.clustering.nodes import address, clustering, config, together
 from tests.vmq.support import Clock, House, split_packets
 from vmq.broker import Broker
-from vmq.clustering.messages.barrier import Fence, Passed
-from vmq.clustering.routing.subscribe_barrier import AGAIN_AFTER, Fencing
+from vmq.clustering.messages.barrier import BarrierReached, BarrierRequest
+from vmq.clustering.routing.subscribe_barrier import AGAIN_AFTER, SubscribeBarrier
 from vmq.core.hook_sites import Pending
 from vmq.mqtt.message import Message
 from vmq_cluster.clocks import Dot, NodeClock
@@ -63,15 +63,15 @@ class Side:
 
     def __init__(self) -> None:
         self.node = ClockNode()
-        self.lanes = FakeLanes()
+        self.outboxes = FakeLanes()
         self.clock = Clock(100.0)
         self.soon: list[Callable[[], None]] = []
         self.later: list[tuple[float, Callable[[], None]]] = []
         self.flushed = 0
         self.done: list[str] = []
-        self.fencing = Fencing(
+        self.fencing = SubscribeBarrier(
             cast("Any", self.node),
-            cast("Any", self.lanes),
+            cast("Any", self.outboxes),
             self.flush,
             LIMIT,
             self.clock,
@@ -102,12 +102,12 @@ class Side:
             callback()
 
     def sent(self) -> list[tuple[str, Any]]:
-        sent, self.lanes.sent = self.lanes.sent, []
+        sent, self.outboxes.sent = self.outboxes.sent, []
         assert not any(reliable for _, _, reliable in sent)
         return [(peer, message) for peer, message, _ in sent]
 
-    def hear(self, peer: str, message: Fence | Passed) -> None:
-        self.lanes.handlers[type(message)](peer, message)
+    def hear(self, peer: str, message: BarrierRequest | BarrierReached) -> None:
+        self.outboxes.handlers[type(message)](peer, message)
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def side() -> Side:
     return Side()
 
 
-FENCE = Fence(1, {7: [3, 5]})
+FENCE = BarrierRequest(1, {7: [3, 5]})
 
 
 def test_alone_nothing_is_waited_for(side: Side) -> None:
@@ -131,12 +131,12 @@ def test_one_fence_a_pass_until_all_that_are_up_have_answered(side: Side) -> Non
     side.end_pass()
     assert side.flushed == 1
     assert side.sent() == [("x", FENCE), ("y", FENCE)]
-    side.hear("x", Passed(1))
-    side.hear("x", Passed(1))
-    side.hear("z", Passed(1))
-    side.hear("y", Passed(99))
+    side.hear("x", BarrierReached(1))
+    side.hear("x", BarrierReached(1))
+    side.hear("z", BarrierReached(1))
+    side.hear("y", BarrierReached(99))
     assert side.done == []
-    side.hear("y", Passed(1))
+    side.hear("y", BarrierReached(1))
     assert side.done == ["c", "d"]
     side.advance(AGAIN_AFTER)
     assert side.sent() == []
@@ -147,7 +147,7 @@ def test_who_goes_down_is_no_longer_waited_for(side: Side) -> None:
     side.fencing.set_up(["x", "y"])
     side.wait("c", 3)
     side.end_pass()
-    side.hear("x", Passed(1))
+    side.hear("x", BarrierReached(1))
     side.fencing.set_up(["x"])
     assert side.done == ["c"]
     assert side.fencing.given_up == 0
@@ -159,7 +159,7 @@ def test_who_does_not_answer_is_asked_again_and_then_given_up(
     side.fencing.set_up(["x", "y"])
     side.wait("c", 3, 4)
     side.end_pass()
-    side.hear("y", Passed(1))
+    side.hear("y", BarrierReached(1))
     side.sent()
     for _ in range(4):
         side.advance(AGAIN_AFTER)
@@ -179,10 +179,10 @@ def test_who_is_gone_waits_for_nothing(side: Side) -> None:
     assert three is not None
     one.cancel()
     side.end_pass()
-    assert side.sent() == [("x", Fence(1, {7: [4, 6]}))]
+    assert side.sent() == [("x", BarrierRequest(1, {7: [4, 6]}))]
     two.cancel()
     three.cancel()
-    side.hear("x", Passed(1))
+    side.hear("x", BarrierReached(1))
     side.advance(AGAIN_AFTER)
     assert side.sent() == []
     assert side.done == []
@@ -211,12 +211,12 @@ def test_a_fence_is_answered_once_its_dots_are_seen(side: Side) -> None:
     side.fencing.set_up(["x", "y"])
     side.node.see(1, 2, 3)
     side.hear("x", FENCE)
-    side.hear("y", Fence(8, {7: [3, 4]}))
-    assert side.sent() == [("y", Passed(8))]
+    side.hear("y", BarrierRequest(8, {7: [3, 4]}))
+    assert side.sent() == [("y", BarrierReached(8))]
     side.node.see(5)
     assert side.sent() == []
     side.node.see(4)
-    assert side.sent() == [("x", Passed(1))]
+    assert side.sent() == [("x", BarrierReached(1))]
     side.node.see(6)
     assert side.sent() == []
 
@@ -232,7 +232,7 @@ def test_what_a_node_asked_that_went_down_is_forgotten(side: Side) -> None:
 @pytest.mark.parametrize("runs", [[], [3], [3, 3], [5, 3]])
 def test_a_fence_with_what_is_no_clock_is_refused(runs: list[int]) -> None:
     with pytest.raises(ValueError, match="clock"):
-        Fence(1, {7: runs}).check()
+        BarrierRequest(1, {7: runs}).check()
 
 
 # --- the session
@@ -335,7 +335,7 @@ async def test_a_subscription_of_the_program_itself_waits_as_well(tmp_path: Path
 async def test_a_node_that_does_not_follow_holds_up_nobody_for_long(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Fencing, "_on_fence", lambda *_: None)
+    monkeypatch.setattr(SubscribeBarrier, "_on_fence", lambda *_: None)
     async with Broker(waiting(config(tmp_path, "a"), suback_timeout=0.2)) as a:
         async with Broker(config(tmp_path, "b", [address(a)])) as b:
             await together(a, b)

@@ -155,7 +155,7 @@ async def test_what_was_acknowledged_before_the_others_knew_is_kept_until_it_is_
     tmp_path: Path,
 ) -> None:
     async with hurt(tmp_path, TOPICS) as (a, b, number, topics):
-        await until(lambda: not clustering(a).lanes.has_any("b"))
+        await until(lambda: not clustering(a).outboxes.has_any("b"))
         # Of what b has not lost nothing waits for the rest.
         assert await acknowledged(a, next(each for each in TOPICS if each not in topics))
         assert not knows_damage(b, 0 if number else 1)

@@ -14,16 +14,16 @@ from tests.vmq.clustering.nodes import address, clustering
 from tests.vmq.clustering.stream_nodes import kept, nodes, owners, stream, total, with_streams
 from tests.vmq.streams.support import options
 from vmq.broker import Broker
-from vmq.clustering.messages.streams import Hold
+from vmq.clustering.messages.streams import HoldPartition
 from vmq.clustering.streams import hold as holding
-from vmq.clustering.streams.hold import Holding
+from vmq.clustering.streams.hold import PartitionHolds
 from vmq.store.lines import scan
 from vmq.streams.serving.receipts import LACKING
 
 ONE = options(filters=["x/#"])
 
 
-def holding_of(broker: Broker) -> Holding:
+def holding_of(broker: Broker) -> PartitionHolds:
     return clustering(broker).streams._holding
 
 
@@ -107,13 +107,13 @@ async def test_what_has_waited_is_acknowledged_when_the_store_has_it(
         await p.connect(other)
         committer, name = other._committer, clustering(owner).node.name
         assert committer is not None
-        holding_of(other).on_hold(name, Hold("s", 0, 1, 9))
+        holding_of(other).on_hold(name, HoldPartition("s", 0, 1, 9))
         p.publish("x/1", "one", 1)
         await until(lambda: waiting(other) == 1)
         await committer.finish_all()
         with monkeypatch.context() as patch:
             patch.setattr(committer, "commit", lambda: None)
-            holding_of(other).on_hold(name, Hold("s", 0, 1, 0))
+            holding_of(other).on_hold(name, HoldPartition("s", 0, 1, 0))
             await q.connect(other)
             assert len(p.unfinished) == 1
         committer.commit()
@@ -130,7 +130,7 @@ async def test_a_node_that_is_down_is_not_waited_for(
     async with nodes(tmp_path, "a", "b", s=ONE) as (a, b):
         owner, other = sides(a, b)
         up = clustering(owner).streams.up
-        clustering(other).lanes.arrivals._handlers[Hold] = lambda *_: None
+        clustering(other).outboxes.arrivals._handlers[HoldPartition] = lambda *_: None
         with holding_of(owner).own("s", 0, up) as number:
             waiting = asyncio.create_task(holding_of(owner).quiet("s", 0, number, up))
             await until(lambda: number in holding_of(owner)._asked)
@@ -146,7 +146,7 @@ async def test_who_does_not_answer_is_not_waited_for_long(
     monkeypatch.setattr(holding, "PATIENCE", 0.1)
     async with nodes(tmp_path, "a", "b", s=ONE) as (a, b):
         owner, other = sides(a, b)
-        clustering(other).lanes.arrivals._handlers[Hold] = lambda *_: None
+        clustering(other).outboxes.arrivals._handlers[HoldPartition] = lambda *_: None
         up = clustering(owner).streams.up
         with holding_of(owner).own("s", 0, up) as number:
             await holding_of(owner).quiet("s", 0, number, up)
@@ -158,7 +158,7 @@ async def test_messages_go_on_when_the_owner_is_silent(tmp_path: Path) -> None:
         owner, other = sides(a, b)
         await p.connect(other)
         name = clustering(owner).node.name
-        holding_of(other).on_hold(name, Hold("s", 0, 1, 1.0))
+        holding_of(other).on_hold(name, HoldPartition("s", 0, 1, 1.0))
         p.publish("x/1", "late", 2)
         await until(lambda: paused(other) == 1)
         await p.until(lambda: not p.unfinished)
@@ -170,16 +170,16 @@ async def test_only_the_owner_may_ask_and_let_go(tmp_path: Path) -> None:
     async with nodes(tmp_path, "a", "b", s=ONE) as (a, b):
         owner, other = sides(a, b)
         held, name = holding_of(other), clustering(owner).node.name
-        held.on_hold("c", Hold("s", 0, 1, 5))
+        held.on_hold("c", HoldPartition("s", 0, 1, 5))
         assert not holds(other)
-        held.on_hold(name, Hold("s", 0, 2, 5))
-        held.on_hold("c", Hold("s", 0, 3, 0))
+        held.on_hold(name, HoldPartition("s", 0, 2, 5))
+        held.on_hold("c", HoldPartition("s", 0, 3, 0))
         assert holds(other)
         held.on_down("c")
         assert holds(other)
-        held.on_hold(name, Hold("s", 0, 2, 0))
+        held.on_hold(name, HoldPartition("s", 0, 2, 0))
         assert not holds(other)
-        held.on_hold(name, Hold("s", 0, 4, 5))
+        held.on_hold(name, HoldPartition("s", 0, 4, 5))
         held.on_down(name)
         assert not holds(other)
 
@@ -210,7 +210,7 @@ async def test_a_broker_that_stops_keeps_what_waits(tmp_path: Path) -> None:
         await p.connect(other)
         p.answers = False
         name = clustering(owner).node.name
-        holding_of(other).on_hold(name, Hold("s", 0, 1, 9))
+        holding_of(other).on_hold(name, HoldPartition("s", 0, 1, 9))
         p.send(publish_packet("x/1", b"twice", qos=2, packet_id=1))
         await until(lambda: paused(other) == 1)
         assert not p.found(PUBREC)

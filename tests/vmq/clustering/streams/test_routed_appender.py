@@ -19,7 +19,7 @@ from tests.vmq.streams.support import options
 from vmq.broker import Broker
 from vmq.clustering.messages.publishes import MAX_HOPS
 from vmq.clustering.messages.streams import Append
-from vmq.clustering.streams.routed_appender import Tap
+from vmq.clustering.streams.routed_appender import RoutedAppender
 from vmq.streams.log.staging import MESSAGE as MESSAGES
 from vmq.streams.log.staging import BusyError
 
@@ -32,12 +32,12 @@ def sides(a: Broker, b: Broker) -> tuple[Broker, Broker]:
     return (a, b) if owners(a, "s") == ["a"] else (b, a)
 
 
-def tap(broker: Broker) -> Tap:
+def tap(broker: Broker) -> RoutedAppender:
     return clustering(broker).streams.tap(stream(broker, "s"))
 
 
 def flush(broker: Broker) -> None:
-    clustering(broker).lanes.flush()
+    clustering(broker).outboxes.flush()
 
 
 async def test_who_is_no_owner_sends_a_message_on(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ async def test_a_batch_stops_where_another_node_takes_no_more_and_goes_on_there(
         assert set(owners(a, "s")) == {"a", "b"}
         wanted = stage(a, 600)
         with monkeypatch.context() as patched:
-            patched.setattr(clustering(a).lanes, "_buffer_bytes", 5000)
+            patched.setattr(clustering(a).outboxes, "_buffer_bytes", 5000)
             with pytest.raises(BusyError, match="another node takes no more"):
                 await publish(a)
         store = streams_of(a).sinks.core.store
@@ -205,7 +205,7 @@ async def test_a_full_disk_below_a_nodes_streams_holds_up_what_is_reliable_and_l
     async with nodes(tmp_path, "a", "b", s=ONE) as (a, b):
         owner, other = sides(a, b)
         name = clustering(owner).node.name
-        lanes = clustering(other).lanes
+        outboxes = clustering(other).outboxes
         writer = streams_of(owner).commits.writer
         writer.retry_after = 0.01
         count, size = 120, 64 << 10
@@ -222,7 +222,7 @@ async def test_a_full_disk_below_a_nodes_streams_holds_up_what_is_reliable_and_l
                 ]
                 await other.publish("out/0", b"quick", qos=0)
                 # Nothing is confirmed, so the last ones are still to be sent.
-                assert lanes.waiting_for(name)[0] == count + 1
+                assert outboxes.waiting_for(name)[0] == count + 1
                 assert kept([owner], "s") == 0
             rest = [(await anext(messages)).payload[:3] for _ in range(count - 20 + 1)]
             assert b"qui" in rest
@@ -230,7 +230,7 @@ async def test_a_full_disk_below_a_nodes_streams_holds_up_what_is_reliable_and_l
                 b"%03d" % number for number in range(20, count)
             ]
         await until(lambda: kept([owner], "s") == 1)
-        await until(lambda: not lanes.has_any(name))
+        await until(lambda: not outboxes.has_any(name))
 
 
 def full(_commit: object) -> None:

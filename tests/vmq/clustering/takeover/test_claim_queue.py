@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from vmq.clustering.takeover.claim_queue import PATIENCE, Patience
+from vmq.clustering.takeover.claim_queue import PATIENCE, ClaimQueue
 
 WHO = ("", "s")
 S, T = b"session1", b"session2"
@@ -12,7 +12,7 @@ S, T = b"session1", b"session2"
 
 class Waiting:
     def __init__(self) -> None:
-        self.patience = Patience()
+        self.patience = ClaimQueue()
         self.went: list[str] = []
 
     def wait(self, name: str, session: bytes = S, owner: str = "a", now: float = 0.0) -> bool:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tests.vmq.clustering.world_node import WHO
-from vmq.clustering.takeover.ended import LATE_MARKS, Over
+from vmq.clustering.takeover.ended import LATE_MARKS, EndedTakeovers
 
 
 def test_a_session_that_is_over_is_known_for_a_while() -> None:
-    over = Over()
+    over = EndedTakeovers()
     assert not over.has(WHO, 5)
     over.ended(WHO, 5, 0.0)
     over.ended(("", "other"), 3, 1.0)

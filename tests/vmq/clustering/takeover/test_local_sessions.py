@@ -11,24 +11,24 @@ import pytest
 from tests.support.stored import records_of
 from tests.support.wire import PUBLISH, PUBREL, publish_packet, pubrec_packet
 from tests.vmq.support import Client, House, stored_house, subscribed
-from vmq.clustering.messages.takeover import Entry, Who
-from vmq.clustering.takeover.local_sessions import BATCH_BYTES, BATCH_ENTRIES, HELD, Sessions
-from vmq.clustering.takeover.port import Kind, Verdict
+from vmq.clustering.messages.takeover import SessionMessage, Who
+from vmq.clustering.takeover.local_sessions import BATCH_BYTES, BATCH_ENTRIES, HELD, LocalSessions
+from vmq.clustering.takeover.port import BufferVerdict, SessionKind
 
 WHO: Who = ("", "s")
 
 
-class Place(Sessions):
+class Place(LocalSessions):
     """The sessions of a house, with verdicts by hand."""
 
     def __init__(self, house: House) -> None:
         super().__init__(house.core, {"": house.registry}, lambda _name: house.registry)
-        self.verdicts: dict[str, Verdict] = {}
+        self.verdicts: dict[str, BufferVerdict] = {}
         self.haunted_by: set[str] = set()
         self.took = 0
 
-    def verdict(self, who: Who, origin: str) -> Verdict:
-        return self.verdicts.get(origin, Verdict.DROP)
+    def verdict(self, who: Who, origin: str) -> BufferVerdict:
+        return self.verdicts.get(origin, BufferVerdict.DROP)
 
     def haunts(self, who: Who, origin: str) -> bool:
         return origin in self.haunted_by
@@ -109,8 +109,8 @@ def test_a_session_is_afterwards_what_it_was_before(two: Two) -> None:
     two.one.restart()
     two.here = Place(two.one)
     two.move()
-    assert two.here.kind(WHO) is Kind.NONE
-    assert two.there.kind(WHO) is Kind.DURABLE
+    assert two.here.kind(WHO) is SessionKind.NONE
+    assert two.there.kind(WHO) is SessionKind.DURABLE
     two.other.restart()
     assert two.other.registry.subscribers["s"].subscriptions.keys() == {"t"}
     again = two.other.client("s", clean=False)
@@ -143,7 +143,7 @@ def test_what_its_client_may_not_read_any_more_stays_behind(two: Two) -> None:
     assert there.queue.waiting() == 1
     two.other.registry.unsubscribe(there, "u")
     there.queue.drop_unwanted()
-    two.there.add(WHO, [Entry(b"u", b"late", 1)])
+    two.there.add(WHO, [SessionMessage(b"u", b"late", 1)])
     again = two.other.client("s", clean=False)
     assert again.take() == []
     assert [records(each, kind) for each in (two.one, two.other) for kind in (b"q", b"m")] == [
@@ -200,7 +200,7 @@ def test_a_ghost_takes_only_what_is_its_own(two: Two) -> None:
     assert two.here.took == 1
     assert [each.payload for each in two.here.take_waiting(WHO)] == [b"x"]
     # The id is free for a new session, which shares nothing with it.
-    two.here.add(WHO, [Entry(b"t", b"later", 2)])
+    two.here.add(WHO, [SessionMessage(b"t", b"later", 2)])
     two.here.end_ghost(WHO)
     publish_from(two.one, "x", "nobody's")
     assert not two.one.client("s", clean=False).take()
@@ -210,7 +210,7 @@ def test_a_gate_drops_holds_and_takes(two: Two) -> None:
     two.there.build(WHO, {"t": 2})
     two.there.open_gate(WHO)
     client = two.other.client("s", clean=False)
-    two.there.verdicts = {"held": Verdict.HOLD, "taken": Verdict.TAKE}
+    two.there.verdicts = {"held": BufferVerdict.HOLD, "taken": BufferVerdict.TAKE}
     for origin in ("dropped", "held", "taken"):
         publish_from(two.other, origin, origin)
         publish_from(two.other, origin, origin + " quick", 0)
@@ -232,7 +232,7 @@ def test_a_gate_drops_holds_and_takes(two: Two) -> None:
 def test_what_was_held_survives_the_broker(two: Two) -> None:
     two.there.build(WHO, {"t": 2})
     two.there.open_gate(WHO)
-    two.there.verdicts = {"x": Verdict.HOLD}
+    two.there.verdicts = {"x": BufferVerdict.HOLD}
     for text in "abc":
         publish_from(two.other, "x", text)
     two.other.restart()
@@ -245,7 +245,7 @@ def test_a_gate_holds_no_more_than_a_queue(two: Two) -> None:
     two.other.options.max_offline_messages = 2
     two.there.build(WHO, {"t": 2})
     two.there.open_gate(WHO)
-    two.there.verdicts = {"x": Verdict.HOLD}
+    two.there.verdicts = {"x": BufferVerdict.HOLD}
     for text in "abc":
         publish_from(two.other, "x", text)
     assert two.other.core.counters.queue_message_drop == 1
@@ -257,10 +257,10 @@ def test_of_two_sessions_with_one_packet_id_both_messages_come(two: Two) -> None
     two.other.publish("t", b"here", 2)
     [packet] = client.take()
     entries = [
-        Entry(b"t", b"there", 2, packet.packet_id),
-        Entry(b"t", b"free", 2, 500),
-        Entry(b"", b"", 2 | 8, packet.packet_id),
-        Entry(b"", b"", 2 | 8, 501),
+        SessionMessage(b"t", b"there", 2, packet.packet_id),
+        SessionMessage(b"t", b"free", 2, 500),
+        SessionMessage(b"", b"", 2 | 8, packet.packet_id),
+        SessionMessage(b"", b"", 2 | 8, 501),
     ]
     two.there.add(WHO, entries)
     two.settle()

@@ -9,7 +9,7 @@ import pytest
 from tests.vmq.clustering.world import World
 from tests.vmq.clustering.world_node import FILTERS, NOTHING, WHO, Stamped, entry_of
 from vmq.clustering.directory.records import Record
-from vmq.clustering.messages.takeover import Batch, Claim, Mark, Moved
+from vmq.clustering.messages.takeover import ClaimSession, RouteMarker, SessionBatch, SessionMoved
 from vmq.clustering.takeover.machine import CLAIM_PATIENCE, MAX_HOPS
 from vmq.clustering.takeover.sending import PATIENCE
 
@@ -116,7 +116,7 @@ def fault(world: World, choice: float, crashes: bool) -> bool:
 def test_splits_and_crashes_lose_nothing_repeat_nothing_and_leave_one_owner(
     others: bool, crashes: bool
 ) -> None:
-    """What waited on the lanes for others is not for a session that was taken, nor what comes late for its ghost."""
+    """What waited on the outboxes for others is not for a session that was taken, nor what comes late for its ghost."""
     for seed in SEEDS:
         world = World(seed, nodes=2 + seed % 4, others=others)
         for _ in range(400):
@@ -230,7 +230,7 @@ def test_an_owner_that_says_nothing_is_waited_for_no_longer_than_that() -> None:
     world = World(1, nodes=2, others=False)
     world.nodes["a"].publish()
     world.connect("b")
-    world.lanes["b", "a"].clear()  # as if it hung
+    world.outboxes["b", "a"].clear()  # as if it hung
     world.now += CLAIM_PATIENCE - 1
     world.tick()
     assert world.at() is None
@@ -268,18 +268,18 @@ def test_what_a_node_publishes_that_has_just_heard_of_a_session_on_its_way_comes
 ) -> None:
     world = World(9, nodes=3, others=others)
     world.connect("b")
-    while world.lanes["b", "a"]:
+    while world.outboxes["b", "a"]:
         world.run_lane("b", "a")
-    while world.lanes["a", "b"]:
+    while world.outboxes["a", "b"]:
         world.run_lane("a", "b")
     assert world.at() is not None
     assert world.nodes["b"].moving.incoming  # there is no mark of the third node
     world.join("d")
     world.change(world.nodes["d"], world.nodes["b"].view)
     world.nodes["d"].publish()
-    for lane in (("d", "b"), ("d", "a")):
-        while world.lanes[lane]:
-            world.run_lane(*lane)
+    for outbox in (("d", "b"), ("d", "a")):
+        while world.outboxes[outbox]:
+            world.run_lane(*outbox)
     world.finish()
     assert world.client.log == [("d", 1)]
 
@@ -291,19 +291,19 @@ def test_a_node_that_hears_of_a_session_that_came_long_ago_tells_nobody() -> Non
     node.is_recent = lambda record: False  # type: ignore[method-assign]
     world.change(node, Stamped((200, "a"), Record("a", 200, False, FILTERS, source="b")))
     world.change(node, Stamped((201, "a"), Record("a", 201, False, FILTERS, source="b")))
-    assert not world.lanes["b", "a"]
+    assert not world.outboxes["b", "a"]
 
 
 def test_a_mark_that_is_asked_of_a_node_without_the_record_waits_for_it() -> None:
     world = World(11, nodes=3, others=False)
     moving = world.nodes["c"].moving
     world.nodes["c"].view = NOTHING
-    moving.receive("a", Moved(*WHO, 200, "b"), 0.0)
+    moving.receive("a", SessionMoved(*WHO, 200, "b"), 0.0)
     moving.tick(PATIENCE - 1)
-    assert not world.lanes["c", "a"]
+    assert not world.outboxes["c", "a"]
     moving.tick(PATIENCE)  # there is none any more
-    [(mark, _)] = world.lanes["c", "a"]
-    assert mark == Mark(*WHO, 200, "b", "a", {}, again=True)
+    [(mark, _)] = world.outboxes["c", "a"]
+    assert mark == RouteMarker(*WHO, 200, "b", "a", {}, again=True)
     assert not moving.marking.owed
 
 
@@ -317,11 +317,11 @@ def test_a_mark_that_comes_late_begins_no_session_that_is_over() -> None:
     node.sessions.clear()
     node.moving.incoming.clear()
     world.change(node, over)
-    [(mark, _)] = world.lanes["c", "b"]
-    assert mark == Mark(*WHO, 200, "b", "a", FILTERS)
+    [(mark, _)] = world.outboxes["c", "b"]
+    assert mark == RouteMarker(*WHO, 200, "b", "a", FILTERS)
     world.run_lane("c", "b")
     assert not node.sessions
-    node.moving.receive("c", Mark(*WHO, 202, "b", "a", FILTERS), 1.0)  # it began anew
+    node.moving.receive("c", RouteMarker(*WHO, 202, "b", "a", FILTERS), 1.0)  # it began anew
     assert node.sessions
 
 
@@ -330,7 +330,7 @@ def test_who_has_to_mark_and_knows_no_session_begins_none() -> None:
     for name in "bc":
         world.nodes[name].view = NOTHING
     asked = world.nodes["c"].moving
-    asked.receive("a", Moved(*WHO, 200, "b"), 0.0)
+    asked.receive("a", SessionMoved(*WHO, 200, "b"), 0.0)
     asked.tick(PATIENCE)
     world.run_lane("c", "b")
     assert not world.nodes["b"].sessions
@@ -339,7 +339,7 @@ def test_who_has_to_mark_and_knows_no_session_begins_none() -> None:
 def test_nobody_marks_where_a_clean_session_goes() -> None:
     world = World(14, nodes=3, others=False)
     world.change(world.nodes["c"], Stamped((200, "b"), Record("b", 200, True, {})))
-    assert not any(world.lanes.values())
+    assert not any(world.outboxes.values())
 
 
 def test_of_two_clients_on_one_node_the_later_one_waits_on() -> None:
@@ -359,16 +359,16 @@ def test_of_two_clients_on_one_node_the_later_one_waits_on() -> None:
 def test_a_claim_that_finds_no_owner_is_sent_on_only_so_often() -> None:
     world = World(4, nodes=2, others=False)
     node = world.nodes["b"]
-    node.moving.receive("x", Claim(*WHO, "x", clean=False, hops=MAX_HOPS - 1), 0.0)
-    node.moving.receive("x", Claim(*WHO, "x", clean=False, hops=MAX_HOPS), 0.0)
-    [(message, _)] = world.lanes["b", "a"]
-    assert message == Claim(*WHO, "x", clean=False, hops=MAX_HOPS)
+    node.moving.receive("x", ClaimSession(*WHO, "x", clean=False, hops=MAX_HOPS - 1), 0.0)
+    node.moving.receive("x", ClaimSession(*WHO, "x", clean=False, hops=MAX_HOPS), 0.0)
+    [(message, _)] = world.outboxes["b", "a"]
+    assert message == ClaimSession(*WHO, "x", clean=False, hops=MAX_HOPS)
 
 
 def test_a_mark_is_owed_only_for_a_while() -> None:
     world = World(5, nodes=2, others=False)
     moving = world.nodes["b"].moving
-    moving.receive("a", Moved(*WHO, 1000, "b"), 0.0)
+    moving.receive("a", SessionMoved(*WHO, 1000, "b"), 0.0)
     moving.tick(PATIENCE - 1)
     assert moving.marking.owed
     moving.tick(PATIENCE)
@@ -386,8 +386,8 @@ def test_batches_that_will_never_arrive_are_in_the_session_again() -> None:
     for node in (a, world.nodes["c"]):
         node.reachable.discard("b")
         node.moving.peer_down("b", 0.0)
-    for message, done in world.lanes["a", "b"]:
-        if isinstance(message, Batch):
+    for message, done in world.outboxes["a", "b"]:
+        if isinstance(message, SessionBatch):
             assert done is not None
             done(False)
     for node in (a, world.nodes["c"]):
@@ -401,7 +401,7 @@ def test_batches_that_will_never_arrive_are_in_the_session_again() -> None:
     c.moving.adopt(WHO, record)
     c.write(Record("c", record.since + 1, False, record.subscriptions))
     world.gossip = [each for each in world.gossip if each[1] in world.nodes]
-    world.lanes = {pair: lane for pair, lane in world.lanes.items() if "b" not in pair}
+    world.outboxes = {pair: outbox for pair, outbox in world.outboxes.items() if "b" not in pair}
     world.finish()
     check_owner(world)
     check_none_lost(world)
@@ -413,7 +413,7 @@ def test_what_comes_for_a_node_that_is_gone_for_good_waits_for_the_next_owner() 
     gone = Stamped((200, "z"), Record("z", 200, False, FILTERS))
     c = world.nodes["c"]
     c.view = gone
-    c.moving.receive("b", Batch(*WHO, [entry_of(("b", 1))]), 0.0)
+    c.moving.receive("b", SessionBatch(*WHO, [entry_of(("b", 1))]), 0.0)
     assert list(c.ghosts[WHO].waiting) == [("b", 1)]
     world.nodes["a"].view = world.nodes["b"].view = gone
     world.nodes["a"].write(Record("a", 201, False, FILTERS))
@@ -427,6 +427,6 @@ def test_a_claim_ends_no_session_whose_record_is_not_known() -> None:
     world = World(8, nodes=2, others=False)
     a = world.nodes["a"]
     a.view = Stamped((0, ""), None)
-    a.moving.receive("b", Claim(*WHO, "b", clean=False), 0.0)
+    a.moving.receive("b", ClaimSession(*WHO, "b", clean=False), 0.0)
     assert list(a.sessions) == [WHO]
-    assert not world.lanes["a", "b"]
+    assert not world.outboxes["a", "b"]

@@ -7,7 +7,7 @@ import pytest
 from tests.vmq.clustering.world import World
 from tests.vmq.clustering.world_node import NOTHING, WHO, Stamped
 from vmq.clustering.directory.records import Record
-from vmq.clustering.messages.takeover import Mark, Moved
+from vmq.clustering.messages.takeover import RouteMarker, SessionMoved
 
 
 def record(node: str, since: int, source: str = "") -> Record:
@@ -39,11 +39,11 @@ def test_both_owners_are_told_of_a_change(
     node = world.nodes["x"]
     node.view = NOTHING if before is None else Stamped((before.since, before.node), before)
     world.change(node, Stamped((after.since, after.node), after))
-    marks = {peer: [each for each, _ in world.lanes["x", peer]] for peer in "abc"}
+    marks = {peer: [each for each, _ in world.outboxes["x", peer]] for peer in "abc"}
     assert [peer for peer, found in marks.items() if found] == told
     for peer in told:
         [mark] = marks[peer]
-        assert isinstance(mark, Mark)
+        assert isinstance(mark, RouteMarker)
         assert (mark.since, mark.node, mark.subscriptions) == (after.since, after.node, {"t": 2})
         # Publishes before it were for that node, too.
         assert mark.again == (before is not None and before.node == after.node)
@@ -52,10 +52,10 @@ def test_both_owners_are_told_of_a_change(
 def test_a_mark_is_answered_at_once_or_when_the_record_comes() -> None:
     world = World(2, nodes=2, others=False)
     marking = world.nodes["b"].moving.marking
-    marking.asked("a", Moved(*WHO, 100, "a"), 0.0)
-    assert len(world.lanes["b", "a"]) == 1
-    marking.asked("a", Moved(*WHO, 101, "b"), 0.0)
-    assert len(world.lanes["b", "a"]) == 1
+    marking.asked("a", SessionMoved(*WHO, 100, "a"), 0.0)
+    assert len(world.outboxes["b", "a"]) == 1
+    marking.asked("a", SessionMoved(*WHO, 101, "b"), 0.0)
+    assert len(world.outboxes["b", "a"]) == 1
     world.change(world.nodes["b"], Stamped((101, "b"), record("b", 101, "a")))
-    assert [each.again for each, _ in world.lanes["b", "a"]] == [True, False, True]
+    assert [each.again for each, _ in world.outboxes["b", "a"]] == [True, False, True]
     assert not marking.owed

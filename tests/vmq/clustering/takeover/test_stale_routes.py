@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.vmq.clustering.world import World
 from tests.vmq.clustering.world_node import FILTERS, WHO, Published, Stamped
 from vmq.clustering.directory.records import Record
-from vmq.clustering.messages.takeover import Mark, Moved
+from vmq.clustering.messages.takeover import RouteMarker, SessionMoved
 from vmq.clustering.takeover.stale_routes import ASK_AFTER, ASK_AGAIN
 
 
@@ -19,8 +19,8 @@ def taken() -> World:
     return world
 
 
-def asked(world: World, peer: str) -> list[Moved]:
-    return [each for each, _ in world.lanes["b", peer] if isinstance(each, Moved)]
+def asked(world: World, peer: str) -> list[SessionMoved]:
+    return [each for each, _ in world.outboxes["b", peer] if isinstance(each, SessionMoved)]
 
 
 def test_a_session_takes_nothing_from_who_routes_it_elsewhere() -> None:
@@ -38,7 +38,7 @@ def test_a_session_takes_nothing_from_who_routes_it_elsewhere() -> None:
     world.nodes["c"].publish()
     world.run_lane("c", "b")
     assert list(b.sessions[WHO].waiting) == [("c", 2)]
-    b.moving.receive("c", Mark(*WHO, 300, "a", "b", FILTERS), 0.0)
+    b.moving.receive("c", RouteMarker(*WHO, 300, "a", "b", FILTERS), 0.0)
     assert b.elsewhere(WHO) == {"a", "c"}
     world.finish()
     assert sorted(world.client.log) == sorted(world.mids)
@@ -59,7 +59,7 @@ def test_who_is_up_and_does_not_say_is_asked_until_it_does() -> None:
     takings.tick(500.0)
     assert not asked(world, "a")
     takings.tick(500.0 + ASK_AFTER)
-    assert asked(world, "a") == [Moved(*WHO, world.nodes["b"].view.stamp[0], "b")]
+    assert asked(world, "a") == [SessionMoved(*WHO, world.nodes["b"].view.stamp[0], "b")]
 
 
 def test_a_restart_forgets_nothing_but_who_is_gone() -> None:
@@ -86,4 +86,4 @@ def test_what_is_over_is_not_asked_about() -> None:
     b.moving.on_owner(WHO, Record("b", 1, False, {}), None, 0.0)
     b.moving.takings.tick(1000.0)
     assert not asked(world, "c")
-    assert not [each for each, _ in world.lanes["b", "c"] if not isinstance(each, Published)]
+    assert not [each for each, _ in world.outboxes["b", "c"] if not isinstance(each, Published)]

@@ -24,14 +24,14 @@ from tests.vmq.clustering.nodes import (
 )
 from vmq.admin import cluster as admin
 from vmq.broker import Broker
-from vmq.clustering.takeover.takeover import Mover
+from vmq.clustering.takeover.takeover import Takeover
 from vmq.config.options import Config
 
 #: Messages that a test publishes before it waits for those that they are for.
 AHEAD = 500
 
 
-def mover(broker: Broker) -> Mover:
+def mover(broker: Broker) -> Takeover:
     return clustering(broker).mover
 
 

@@ -1,13 +1,13 @@
-"""What had no room in a lane comes all the same, and in order; marks go first, where they belong."""
+"""What had no room in a outbox comes all the same, and in order; marks go first, where they belong."""
 
 from __future__ import annotations
 
 from typing import cast
 
 from tests.vmq.clustering.world_node import WHO
-from vmq.clustering.messages.takeover import Free, Mark, Move
-from vmq.clustering.takeover.port import Here
-from vmq.clustering.takeover.unsent import Unsaid
+from vmq.clustering.messages.takeover import Move, RouteMarker, SessionFree
+from vmq.clustering.takeover.port import TakeoverPort
+from vmq.clustering.takeover.unsent import UnsentMessages
 
 
 class Narrow:
@@ -27,9 +27,9 @@ class Narrow:
 
 def test_what_had_no_room_comes_in_order_and_what_is_for_nobody_never() -> None:
     here = Narrow()
-    unsaid = Unsaid(cast("Here", here))
-    free = [Free("", str(number)) for number in range(3)]
-    mark = Mark(*WHO, 7, "b", "a", {})
+    unsaid = UnsentMessages(cast("TakeoverPort", here))
+    free = [SessionFree("", str(number)) for number in range(3)]
+    mark = RouteMarker(*WHO, 7, "b", "a", {})
     unsaid.say("b", free[0])
     unsaid.say("c", free[0])
     here.room = 2

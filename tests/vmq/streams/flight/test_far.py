@@ -7,7 +7,7 @@ import pytest
 from tests.vmq.streams.support import make, payloads, put, rows_from
 from vmq.streams.flight import far
 from vmq.streams.flight.far import FarCursor, FarLog, Located, locate
-from vmq.streams.log.cursor import Cursor, Reader
+from vmq.streams.log.cursor import Cursor, LogReader
 from vmq.streams.log.errors import OutOfRangeError, StreamError
 from vmq.streams.log.merging import merge
 from vmq.streams.log.partition import Partition
@@ -29,7 +29,7 @@ def far_log(partition: Partition, start: int = 0) -> FarLog:
 
 
 def read(log: FarLog, start: int = 0, end: int | None = None) -> list[bytes]:
-    reader = Reader(log, ["payload"], cursor=FarCursor)
+    reader = LogReader(log, ["payload"], cursor=FarCursor)
     return [each.as_py() for chunk in reader.read(start, end) for each in chunk.rows.column(0)]
 
 

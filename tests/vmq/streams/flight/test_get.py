@@ -13,7 +13,7 @@ from pyarrow import ipc
 from tests.vmq.streams.support import make, put, row
 from vmq.streams.flight.get import PACKED, batches_of
 from vmq.streams.flight.tickets import BadTicketError, Ticket
-from vmq.streams.log.cursor import Reader
+from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.partition import Partition
 from vmq.streams.log.schema import READ
 
@@ -38,7 +38,7 @@ def got(
 ) -> tuple[list[tuple[int, str, bytes]], int]:
     """Offset, topic and payload of what a packed get gives, and where it says to read on."""
     wanted = Ticket(stream="s", packed=True, **fields)
-    reader = Reader(partition, wanted.columns, wanted.filter)
+    reader = LogReader(partition, wanted.columns, wanted.filter)
     schema, batches = batches_of(reader, wanted, start)
     found: list[tuple[int, str, bytes]] = []
     following = start
@@ -57,7 +57,7 @@ def got(
 
 
 def plain(partition: Partition, start: int, **fields: Any) -> list[tuple[int, str, bytes]]:
-    reader = Reader(partition, ["offset", "topic", "payload"], fields.get("filter"))
+    reader = LogReader(partition, ["offset", "topic", "payload"], fields.get("filter"))
     table = pa.Table.from_batches(
         [chunk.rows for chunk in reader.read(start, fields.get("end"))], reader.projection.schema
     )
@@ -83,7 +83,7 @@ def test_rows_go_out_as_they_lie_where_all_match_and_else_with_the_columns_that_
     partition: Partition,
 ) -> None:
     wanted = Ticket(stream="s", packed=True, columns=["payload", "offset"], filter="a/x")
-    _, batches = batches_of(Reader(partition, wanted.columns, wanted.filter), wanted, 0)
+    _, batches = batches_of(LogReader(partition, wanted.columns, wanted.filter), wanted, 0)
     names = []
     for batch, _metadata in batches:
         with ipc.open_stream(batch.column(0)[0].as_buffer()) as stream:
@@ -94,7 +94,7 @@ def test_rows_go_out_as_they_lie_where_all_match_and_else_with_the_columns_that_
 def test_a_limit_is_refused(partition: Partition) -> None:
     wanted = Ticket(stream="s", packed=True, limit=3)
     with pytest.raises(BadTicketError, match="limit"):
-        batches_of(Reader(partition), wanted, 0)
+        batches_of(LogReader(partition), wanted, 0)
 
 
 def test_a_large_message_comes_packed_as_well(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from tests.vmq.streams.support import make, put, read_all, row, rows_from
-from vmq.streams.log.cursor import Cursor, Reader, offset_at
+from vmq.streams.log.cursor import Cursor, LogReader, offset_at
 from vmq.streams.log.errors import OutOfRangeError, StreamError
 from vmq.streams.log.partition import Partition
 from vmq.streams.log.schema import READ
@@ -23,7 +23,7 @@ def partition(tmp_path: Path) -> Partition:
 
 
 def offsets(partition: Partition, *args: int | None, topic: str | None = None) -> list[int]:
-    reader = Reader(partition, ["offset"], topic)
+    reader = LogReader(partition, ["offset"], topic)
     return [
         number
         for chunk in reader.read(*args)  # type: ignore[arg-type]
@@ -32,7 +32,7 @@ def offsets(partition: Partition, *args: int | None, topic: str | None = None) -
 
 
 def test_every_column_has_the_type_that_spark_accepts(partition: Partition) -> None:
-    chunk = next(Reader(partition).read(12))
+    chunk = next(LogReader(partition).read(12))
     assert chunk.rows.schema.equals(READ)
     assert chunk.rows.schema.field("timestamp").type == pa.timestamp("us", tz="UTC")
     (first, *_) = chunk.rows.to_pylist()
@@ -48,7 +48,7 @@ def test_every_column_has_the_type_that_spark_accepts(partition: Partition) -> N
 def test_only_the_columns_that_are_wanted_come_in_their_order(
     partition: Partition, columns: list[str], topic: str | None
 ) -> None:
-    chunks = list(Reader(partition, columns, topic).read(0))
+    chunks = list(LogReader(partition, columns, topic).read(0))
     assert all(chunk.rows.schema.names == columns for chunk in chunks)
     assert sum(chunk.rows.num_rows for chunk in chunks) == (15 if topic is None else 8)
 
@@ -62,15 +62,15 @@ def test_a_range_a_filter_and_a_limit(partition: Partition) -> None:
 
 
 def test_offsets_advance_over_rows_that_do_not_match(partition: Partition) -> None:
-    (chunk,) = Reader(partition, None, "nothing").read(3, 14)
+    (chunk,) = LogReader(partition, None, "nothing").read(3, 14)
     assert (chunk.rows.num_rows, chunk.next) == (0, 14)
-    (chunk,) = Reader(partition, None, "a/x").read(3, None, 2)
+    (chunk,) = LogReader(partition, None, "a/x").read(3, None, 2)
     assert (chunk.rows.num_rows, chunk.next) == (2, 7)
 
 
 def test_a_read_of_nothing_still_has_its_schema(partition: Partition) -> None:
     for arguments in ((15, None, None), (3, 3, None), (3, None, 0)):
-        (chunk,) = Reader(partition, ["qos"]).read(*arguments)
+        (chunk,) = LogReader(partition, ["qos"]).read(*arguments)
         assert chunk.rows.num_rows == 0
         assert chunk.rows.schema.names == ["qos"]
         assert chunk.next == arguments[0]
@@ -81,18 +81,18 @@ def test_offsets_out_of_range_are_named_with_those_there_are(
     partition: Partition, start: int, end: int | None
 ) -> None:
     with pytest.raises(OutOfRangeError, match=r"accepted: .* to 15"):
-        list(Reader(partition).read(start, end))
+        list(LogReader(partition).read(start, end))
 
 
 def test_a_wrong_column_or_filter_is_refused(partition: Partition) -> None:
     with pytest.raises(StreamError, match="there is no column 'temp'; accepted: topic, payload"):
-        Reader(partition, ["temp"])
+        LogReader(partition, ["temp"])
     with pytest.raises(StreamError, match="no column is wanted; accepted: topic"):
-        Reader(partition, [])
+        LogReader(partition, [])
     with pytest.raises(StreamError, match="named twice"):
-        Reader(partition, ["qos", "qos"])
+        LogReader(partition, ["qos", "qos"])
     with pytest.raises(StreamError, match="not a topic filter"):
-        Reader(partition, None, "a/#/b")
+        LogReader(partition, None, "a/#/b")
 
 
 def test_a_cursor_follows_the_writer(partition: Partition) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.vmq.streams.support import Row, make, plain, put, read_all, rows_from
 from vmq.streams.log import checkpoint
-from vmq.streams.log.cursor import Reader
+from vmq.streams.log.cursor import LogReader
 from vmq.streams.log.errors import DamagedError
 from vmq.streams.log.frame import END
 from vmq.streams.log.partition import CHECKPOINT
@@ -190,7 +190,7 @@ def test_a_sealed_segment_that_is_harmed_is_refused_on_reading(tmp_path: Path) -
     raw = path.read_bytes()
     path.write_bytes(raw[:-100] + bytes([raw[-100] ^ 1]) + raw[-99:])
     partition = make(tmp_path)
-    reader = Reader(partition)
+    reader = LogReader(partition)
     with pytest.raises(DamagedError, match=r"at byte \d+ \(offset 4\): the checksum") as caught:
         [plain(chunk.rows) for chunk in reader.read(4)]
     assert caught.value.path == path

@@ -5,7 +5,7 @@ import pytest
 
 from tests.vmq.streams.support import Clock, batch_of, make, options, read_all, rows_from
 from vmq.streams.log.keys import Keys
-from vmq.streams.log.writer import Commit, Item, Writer
+from vmq.streams.log.writer import Commit, Item, PartitionWriter
 
 KEYS = Keys(options())
 
@@ -14,7 +14,7 @@ def test_one_commit_for_several_partitions_is_whole_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = make(tmp_path / "1"), make(tmp_path / "2")
-    writer = Writer()
+    writer = PartitionWriter()
     writer.retry_after = 0.0
     append, failures = other.append, [OSError("full"), ValueError("a mistake in a program")]
 
@@ -40,7 +40,7 @@ def test_one_commit_for_several_partitions_is_whole_or_not_at_all(
 def test_a_partition_that_is_deleted_is_written_no_more(tmp_path: Path) -> None:
     one, other = make(tmp_path / "1"), make(tmp_path / "2")
     one.gone = True
-    writer = Writer()
+    writer = PartitionWriter()
     done = threading.Event()
     items = [Item(each, batch_of(rows_from(0, 3)), KEYS) for each in (one, other)]
     writer.start()
@@ -52,7 +52,7 @@ def test_a_partition_that_is_deleted_is_written_no_more(tmp_path: Path) -> None:
 
 def test_calls_come_between_commits_and_answer(tmp_path: Path) -> None:
     partition = make(tmp_path)
-    writer = Writer()
+    writer = PartitionWriter()
     writer.submit(Commit([Item(partition, batch_of(rows_from(0, 3)), KEYS)], lambda: None))
     first = writer.call(lambda: partition.end)
     second = writer.call(lambda: 1 // 0)
@@ -66,7 +66,7 @@ def test_calls_come_between_commits_and_answer(tmp_path: Path) -> None:
 def test_old_segments_are_sealed_although_nobody_writes(tmp_path: Path) -> None:
     clock = Clock()
     partition = make(tmp_path, clock, segment_age="1h")
-    writer = Writer(lambda: [partition])
+    writer = PartitionWriter(lambda: [partition])
     tidied: list[int] = []
     writer.tidy = lambda: tidied.append(1)
     partition.append(batch_of(rows_from(0, 3)), 5)
@@ -82,7 +82,7 @@ def test_old_segments_are_sealed_although_nobody_writes(tmp_path: Path) -> None:
 def test_a_commit_may_have_rows_of_a_partition_from_several_sides(tmp_path: Path) -> None:
     """Each is shown before the next is written, for which a new segment may have to begin."""
     one, other = make(tmp_path / "1", segment_bytes=1), make(tmp_path / "2")
-    writer = Writer()
+    writer = PartitionWriter()
     reports: list[str | None] = []
     writer.failed = reports.append
     done = threading.Event()

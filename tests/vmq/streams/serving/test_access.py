@@ -9,7 +9,7 @@ import pytest
 from pyarrow import flight
 from vmq_hooks import REFUSED_QOS, PublishModifiers, Refuse, Subscription
 
-from vmq.core.context import Options
+from vmq.core.context import CoreOptions
 from vmq.core.hook_sites import Hooks, Pending
 from vmq.streams.serving import access as flight_access
 from vmq.streams.serving.access import BrokerAccess
@@ -18,7 +18,7 @@ Asked = list[tuple[Any, ...]]
 
 
 def access(hooks: Hooks, *, anonymous: bool = False) -> BrokerAccess:
-    return BrokerAccess("flight", hooks, lambda: anonymous, secure=True, options=Options())
+    return BrokerAccess("flight", hooks, lambda: anonymous, secure=True, options=CoreOptions())
 
 
 async def asked(function: Callable[..., bool], *arguments: Any) -> bool:

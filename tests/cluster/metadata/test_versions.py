@@ -10,7 +10,7 @@ from tests.simulator.seeds import over_seeds
 from vmq_cluster.effects import Outbox, PeerDown, PeerUp, Refused
 from vmq_cluster.errors import FormatError, MalformedError
 from vmq_cluster.messages import FORMAT, MAX_MEMBERS, Frame, Heartbeat, decode
-from vmq_cluster.versions import Dialects, Versions
+from vmq_cluster.metadata.versions import Dialects, Versions
 
 OLD, BRIDGE, NEW = Versions(1, 1), Versions(2, 1), Versions(2, 2)
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vmq_cluster.clocks import Dot, NodeClock
-from vmq_cluster.entries import Entry, checked, decode, encode, join, overwrite
 from vmq_cluster.errors import MalformedError, StorageError
+from vmq_cluster.metadata.entries import Entry, checked, decode, encode, join, overwrite
 
 NOTHING = NodeClock()
 

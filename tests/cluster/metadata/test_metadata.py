@@ -12,13 +12,13 @@ from tests.simulator.machines import Sim
 from tests.support.walked import WalkedDb
 from vmq_cluster.clocks import NodeClock
 from vmq_cluster.effects import Changed, ClockAhead, Misbehaved, Renewed
-from vmq_cluster.entries import Entry
 from vmq_cluster.errors import ClusterError, MalformedError, StorageError
 from vmq_cluster.leveldb import LevelStorage
 from vmq_cluster.machine import Machine
 from vmq_cluster.messages import MAX_KEY, MAX_VALUE, Frame, Gossip, WireEntry
-from vmq_cluster.metadata import Metadata
-from vmq_cluster.records import DOT, dot_key, full_key
+from vmq_cluster.metadata.entries import Entry
+from vmq_cluster.metadata.metadata import Metadata
+from vmq_cluster.metadata.records import DOT, dot_key, full_key
 from vmq_cluster.storage import MemoryStorage
 
 

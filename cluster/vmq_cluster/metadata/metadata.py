@@ -1,9 +1,9 @@
 """The replicated metadata: a map with prefixes that every node has in full, and that all may write at any time.
 
 A write is at once in this node's map and on its way to all others (`vmq_cluster.plumtree`); what gets lost comes
-with the next exchange (`vmq_cluster.exchange`). What a key holds, and what becomes of writes that did not know each
-other, is told in `vmq_cluster.entries`; what dots and clocks are for, in `vmq_cluster.clocks`. Only clocks are in
-memory: how many keys there are matters to the disk alone.
+with the next exchange (`vmq_cluster.metadata.exchange`). What a key holds, and what becomes of writes that did not know
+each other, is told in `vmq_cluster.metadata.entries`; what dots and clocks are for, in `vmq_cluster.clocks`. Only
+clocks are in memory: how many keys there are matters to the disk alone.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,15 +11,14 @@ from typing import Final
 
 import msgspec
 
-from vmq_cluster import entries
 from vmq_cluster.clocks import FAR_AHEAD, Dot, HybridClock, NodeClock
 from vmq_cluster.effects import Changed, ClockAhead, Outbox
-from vmq_cluster.entries import Entry, Merge
 from vmq_cluster.errors import ClusterError, MalformedError
 from vmq_cluster.identity import Identity
 from vmq_cluster.messages import MAX_VALUE, WireEntry
-from vmq_cluster.plumtree import Plumtree
-from vmq_cluster.records import (
+from vmq_cluster.metadata import entries
+from vmq_cluster.metadata.entries import Entry, Merge
+from vmq_cluster.metadata.records import (
     CLOCK,
     DELETED,
     DOT,
@@ -34,6 +33,7 @@ from vmq_cluster.records import (
     save_clock,
     split_key,
 )
+from vmq_cluster.plumtree import Plumtree
 from vmq_cluster.storage import Transaction, after_prefix
 
 #: The stream of plumtree that metadata is broadcast in.
@@ -62,7 +62,7 @@ class Metadata:
         self._plumtree: Plumtree | None = None
         #: Every dot that this node has seen. Honest: see `vmq_cluster.clocks`.
         self.clock = load_clock(transaction, CLOCK)
-        #: Every deletion that this node has forgotten lies within: see `vmq_cluster.collector`.
+        #: Every deletion that this node has forgotten lies within: see `vmq_cluster.metadata.collector`.
         self.horizon = load_clock(transaction, HORIZON)
         self._changed_clock: set[int] = set()
         self._changed_horizon: set[int] = set()

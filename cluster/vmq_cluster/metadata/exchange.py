@@ -23,18 +23,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from vmq_cluster import entries
 from vmq_cluster.clocks import Dot, NodeClock
-from vmq_cluster.collector import Collector
 from vmq_cluster.effects import Outbox
-from vmq_cluster.entries import Entry
 from vmq_cluster.errors import MalformedError
 from vmq_cluster.identity import Identity
 from vmq_cluster.membership import Membership
 from vmq_cluster.messages import MAX_ENTRIES, SyncBatch, SyncRequest, WireEntry
-from vmq_cluster.metadata import Metadata
+from vmq_cluster.metadata import entries
+from vmq_cluster.metadata.collector import Collector
+from vmq_cluster.metadata.entries import Entry
+from vmq_cluster.metadata.metadata import Metadata
+from vmq_cluster.metadata.records import DOT, dot_key
 from vmq_cluster.options import Options
-from vmq_cluster.records import DOT, dot_key
 
 if TYPE_CHECKING:
     from random import Random

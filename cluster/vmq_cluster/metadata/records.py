@@ -1,11 +1,11 @@
 """The records of the replicated metadata in the storage, by the first byte of their key.
 
-    e full key               -> siblings and context           see `vmq_cluster.entries`
+    e full key               -> siblings and context           see `vmq_cluster.metadata.entries`
     d incarnation counter    -> full key                       of each sibling's dot
     d incarnation end        ->                                 behind all of them: see `end_of_dots`
     t incarnation counter    -> full key                       of those among them that are deletions
     c incarnation            -> runs                           this node's clock
-    h incarnation            -> runs                           the horizon: see `vmq_cluster.collector`
+    h incarnation            -> runs                           the horizon: see `vmq_cluster.metadata.collector`
 
 Numbers have 8 bytes, big-endian, so that records sort by number. A full key is the length of the prefix (1), the
 prefix, the key.

@@ -13,18 +13,18 @@ Who is no member is not waited for: one dead member that nobody removes keeps de
 removed does not. But it may come back, and a clock that lacks a deletion which is forgotten here must not be
 trusted to an exchange of differences. That is what the **horizon** is for: all stable dots at the times when keys
 were forgotten. A node whose clock does not dominate the horizon of another gets everything from it instead
-(`vmq_cluster.exchange`).
+(`vmq_cluster.metadata.exchange`).
 """
 
 from typing import Final
 
 from vmq_cluster.clocks import Dot, NodeClock
-from vmq_cluster.entries import Entry
 from vmq_cluster.identity import Identity
 from vmq_cluster.membership import Membership
-from vmq_cluster.metadata import Metadata
+from vmq_cluster.metadata.entries import Entry
+from vmq_cluster.metadata.metadata import Metadata
+from vmq_cluster.metadata.records import DELETED, NO_DELETION
 from vmq_cluster.options import Options
-from vmq_cluster.records import DELETED, NO_DELETION
 from vmq_cluster.storage import after_prefix
 
 #: Seconds between the beginnings of two passes, at least.
