@@ -1,4 +1,4 @@
-"""Tests mirror files: vmq_cluster/X.py is tested by tests/cluster/test_X.py, or stands in the list below."""
+"""Tests mirror files: vmq_cluster/X.py is tested by tests/cluster/**/test_X.py, or stands in the list below."""
 
 from pathlib import Path
 
@@ -27,12 +27,12 @@ NO_MIRROR = {
 
 
 def test_every_module_has_its_test_file_or_a_reason() -> None:
-    modules = {path.name for path in SOURCES.glob("*.py")}
-    missing = {name for name in modules if not (TESTS / f"test_{name}").is_file()}
+    modules = {path.name for path in SOURCES.rglob("*.py")}
+    missing = {name for name in modules if not list(TESTS.rglob(f"test_{name}"))}
     assert missing == set(ELSEWHERE)
 
 
 def test_every_test_file_has_its_module_or_a_reason() -> None:
-    files = {path.name for path in TESTS.glob("test_*.py")}
-    mirrored = {f"test_{path.name}" for path in SOURCES.glob("*.py")}
+    files = {path.name for path in TESTS.rglob("test_*.py")}
+    mirrored = {f"test_{path.name}" for path in SOURCES.rglob("*.py")}
     assert files - mirrored == set(NO_MIRROR)

@@ -155,7 +155,7 @@ def test_what_exceeds_the_buffer_is_dropped_and_counted() -> None:
         world.split("b", "ac")
         texts = [f"{number:04}" + "x" * 4000 for number in range(40)]
         world.publish("a", *texts, qos=1)
-        dropped = world["a"].clustering.lanes.dropped.messages
+        dropped = world["a"].clustering.outboxes.dropped.messages
         assert 20 < dropped < 30
         world.settle()
         world.until(lambda: sub.texts == texts[: 40 - dropped])

@@ -278,7 +278,7 @@ class World:
     def _busy(self, node: Node) -> Iterator[str] | str:
         parts, clustering = node.clustering, node.clustering
         moving = clustering.mover.moving
-        if any(clustering.lanes.waiting()) or clustering.lanes.searched:
+        if any(clustering.outboxes.waiting()) or clustering.outboxes.searched:
             return "lanes"
         if moving.outgoing or moving.incoming or moving.claims or moving.marking.owed:
             return "moving"

@@ -183,7 +183,7 @@ async def sides(folder: Path, **options: Any) -> AsyncIterator[tuple[Side, Side]
     a = Side(folder, "a", **options)
     b = Side(folder, "b", join=[f"ipc://{folder}/a.socket"])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vmq.clustering.node.node.Lanes", Recording)
+        patch.setattr("vmq.clustering.node.node.Outboxes", Recording)
         try:
             await a.start()
             await b.start()

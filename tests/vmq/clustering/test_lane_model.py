@@ -1,4 +1,4 @@
-"""A outbox against a naive model of it: whatever is committed, confirmed, rewound, given to others or lost in a crash.
+"""An outbox against a naive model of it: whatever is committed, confirmed, rewound, given to others or lost in a crash.
 
 The model is a list of batches that nobody has. What is sent, what is looked through and the totals have to be exactly
 that, in every state: also while what was deleted is not committed yet.
@@ -256,7 +256,7 @@ class LaneMachine(RuleBasedStateMachine):
 
     @invariant()
     def totals_are_what_waits(self) -> None:
-        if hasattr(self, "lane"):
+        if hasattr(self, "outbox"):
             found = [size for parcel in self.waits.values() for _, size in parcel]
             assert self.outbox.messages == len(found)
             assert self.outbox.size == sum(found) + HEAD * len(self.waits)

@@ -1,4 +1,4 @@
-"""What outboxes keep in the store: messages that other nodes have not confirmed, and how far this node came with theirs.
+"""What outboxes keep in the store: messages that peers have not confirmed, and how far this node came with theirs.
 
 Keys are told in `vmq.store.store`. Places rise over all lives of a broker: a life is the time of its start in
 milliseconds, or one more than the last. A store that is made anew cannot know the last, so stores are told apart as

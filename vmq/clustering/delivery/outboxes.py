@@ -337,7 +337,7 @@ class Outboxes:
         return self._name, self._life, self._number
 
     def _begin(self, outbox: PeerOutbox) -> None:
-        """A outbox has a new batch: it goes into this commit, and then to the peer.
+        """An outbox has a new batch: it goes into this commit, and then to the peer.
 
         Not before: a peer must not have what this broker, started again, would take anew from its publisher.
         """

@@ -1,6 +1,6 @@
 """What waited for a node that is gone, or has lost its disk: it goes to who has the sessions now that it was for.
 
-A publish on a outbox is for a node, and which sessions there wanted it only that node knows. But the outbox tells, too:
+A publish on an outbox is for a node, and which sessions there wanted it only that node knows. But the outbox tells, too:
 it has a mark (`vmq.clustering.takeover.machine`) at the place from which on this node routes a session elsewhere, with
 what that subscribes to. So whatever is in front of the mark, and matches, was for the session, and for no other node.
 
@@ -135,7 +135,7 @@ class Redirect:
             self._tasks[peer] = task
 
     async def _run(self, peer: str) -> None:
-        """Looks through a outbox until all is found, and tries again what fails for now."""
+        """Looks through an outbox until all is found, and tries again what fails for now."""
         outboxes = self._outboxes
         outbox = outboxes.outbox(peer)
         while True:

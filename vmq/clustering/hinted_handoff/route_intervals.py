@@ -1,4 +1,4 @@
-"""Which of what is on a outbox was for which session: what the marks on it tell (`hinted_handoff.redirect`)."""
+"""Which of what is on an outbox was for which session: what the marks on it tell (`hinted_handoff.redirect`)."""
 
 from typing import Final
 
@@ -14,7 +14,7 @@ _START: Final[Place] = (b"", 0)
 
 
 class RouteIntervals:
-    """Which stretches of a outbox were for which sessions."""
+    """Which stretches of an outbox were for which sessions."""
 
     def __init__(self, peer: str) -> None:
         self._peer = peer

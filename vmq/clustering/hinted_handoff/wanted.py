@@ -2,7 +2,7 @@
 
 A node is down, and others take its sessions. What this node has published before it heard of that is on the outbox in
 front of its mark (`vmq.clustering.takeover.machine`), and for the session; what is behind it is not, whoever else gets
-it there. So the sessions at the beginning of a outbox are those that are the node's now and do not come to it on the
+it there. So the sessions at the beginning of an outbox are those that are the node's now and do not come to it on the
 way, and those that the marks lead away from it: that takes a look at all marks before the first message is asked about.
 """
 

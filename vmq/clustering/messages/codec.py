@@ -63,7 +63,7 @@ _Positive = Annotated[int, Meta(ge=1, lt=1 << 62)]
 
 
 class MessageBatch(Struct, array_like=True, frozen=True):
-    """Messages on a outbox: which store keeps them, their place there, and which store they are for.
+    """Messages on an outbox: which store keeps them, their place there, and which store they are for.
 
     Places only rise: the life of the broker comes first, which is another after each start, then the number in it.
     """
@@ -163,7 +163,7 @@ def decode(raw: bytes | msgspec.Raw) -> AnyMessage:
 
 
 def decode_parcel(raw: bytes) -> tuple[MessageBatch, str]:
-    """The batch that came over a outbox, and why some of it is passed over, if it is.
+    """The batch that came over an outbox, and why some of it is passed over, if it is.
 
     Raises:
         WireError: it is none at all.

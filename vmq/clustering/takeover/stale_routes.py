@@ -3,7 +3,7 @@
 A node may send here, for other sessions, what it routes for this one elsewhere: what waited on its outbox during a
 split, while its node could not know that this session is here. There its message waits as well, and comes from there.
 So a session takes from a node X what comes behind a mark of X that it routes the session here, and nothing that comes
-behind another mark. The last mark on a outbox is what counts, whichever record it is by: it says how X routes what is
+behind another mark. The last mark on an outbox is what counts, whichever record it is by: it says how X routes what is
 behind it.
 
 A session that was elsewhere begins with no node that routes it here; so does one whose node could not know whether it

@@ -1,4 +1,4 @@
-"""What moves have to say to other nodes and had no room in a outbox for: it must come all the same."""
+"""What moves have to say to other nodes and had no room in an outbox for: it must come all the same."""
 
 from collections import deque
 

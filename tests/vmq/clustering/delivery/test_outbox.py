@@ -27,7 +27,7 @@ ROOM = 1 << 40
 
 
 class Sender:
-    """A outbox on a disk, and a peer that takes what comes; commits are made by hand."""
+    """An outbox on a disk, and a peer that takes what comes; commits are made by hand."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

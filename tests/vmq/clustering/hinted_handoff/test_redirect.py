@@ -15,7 +15,7 @@ from tests.vmq.clustering.device import Device
 from tests.vmq.clustering.nodes import clustering, is_subscribed, knows, together
 from tests.vmq.clustering.test_moves_and_deaths import Life, lives
 from vmq.admin import cluster
-from vmq.clustering.delivery import outbox as outbox
+from vmq.clustering.delivery import outbox
 from vmq.clustering.delivery.dropped import NODE_REMOVED
 from vmq.clustering.hinted_handoff import hints_out as deposits
 from vmq.clustering.hinted_handoff import redirect as inheritance

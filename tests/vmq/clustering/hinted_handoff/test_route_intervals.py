@@ -1,4 +1,4 @@
-"""Whose messages are on a outbox: by marks, against an oracle that looks at each message by itself."""
+"""Whose messages are on an outbox: by marks, against an oracle that looks at each message by itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vmq.clustering.messages.takeover import RouteMarker, Who
 
 FILTERS = ("t", "+", "#", "other")
 
-#: On a outbox to `x`: a session comes to it, leaves it (and subscribes to a filter), or a message.
+#: On an outbox to `x`: a session comes to it, leaves it (and subscribes to a filter), or a message.
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("comes"), st.sampled_from("abc"), st.just("")),

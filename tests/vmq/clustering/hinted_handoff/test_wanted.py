@@ -1,4 +1,4 @@
-"""Who wants what is on a outbox: by marks, against an oracle that knows at each place where the sessions are."""
+"""Who wants what is on an outbox: by marks, against an oracle that knows at each place where the sessions are."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vmq.clustering.messages.takeover import RouteMarker
 
 MESSAGE = RemotePublish(b"t", b"x", 2)
 
-#: On a outbox to `x`: a session comes or goes (which one), it is said again where one is, or a message comes; and
+#: On an outbox to `x`: a session comes or goes (which one), it is said again where one is, or a message comes; and
 #: whether a batch ends behind that.
 steps = st.lists(
     st.tuples(

@@ -1,4 +1,4 @@
-"""What had no room in a outbox comes all the same, and in order; marks go first, where they belong."""
+"""What had no room in an outbox comes all the same, and in order; marks go first, where they belong."""
 
 from __future__ import annotations
 
