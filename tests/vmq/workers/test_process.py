@@ -26,7 +26,7 @@ async def main():
 LIVES = (
     HEAD
     + """
-    channel.send(Ready())
+    channel.send(WorkerReady())
     while (message := await channel.receive()) is not None:
         channel.send(Followed(message.settings.config.queue.drop))
 asyncio.run(main())
@@ -35,7 +35,7 @@ asyncio.run(main())
 FAILS = (
     HEAD
     + """
-    channel.send(Failed("no room"))
+    channel.send(WorkerFailed("no room"))
     await channel.close()
     sys.exit(1)
 asyncio.run(main())
@@ -47,7 +47,7 @@ FORKS = (
     if os.fork() == 0:
         signal.alarm(60)
         signal.pause()
-    channel.send(Ready())
+    channel.send(WorkerReady())
     os._exit(3)
 asyncio.run(main())
 """
@@ -55,7 +55,7 @@ asyncio.run(main())
 HANGS = (
     HEAD
     + """
-    channel.send(Ready())
+    channel.send(WorkerReady())
     await asyncio.sleep(0)
     signal.pause()
 asyncio.run(main())

@@ -1,8 +1,9 @@
 """What waited for a node that is gone, or has lost its disk: it goes to who has the sessions now that it was for.
 
-A publish on an outbox is for a node, and which sessions there wanted it only that node knows. But the outbox tells, too:
-it has a mark (`vmq.clustering.takeover.machine`) at the place from which on this node routes a session elsewhere, with
-what that subscribes to. So whatever is in front of the mark, and matches, was for the session, and for no other node.
+A publish on an outbox is for a node, and which sessions there wanted it only that node knows. But the outbox tells,
+too: it has a mark (`vmq.clustering.takeover.machine`) at the place from which on this node routes a session elsewhere,
+with what that subscribes to. So whatever is in front of the mark, and matches, was for the session, and for no other
+node.
 
 - **A node that is no member any more** has sessions until others have adopted them; what is published for them
   meanwhile goes on its outbox as before. Once the last is adopted, and marked, everything on the outbox goes to the

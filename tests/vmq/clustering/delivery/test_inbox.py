@@ -248,7 +248,7 @@ async def test_a_handler_that_fails_is_logged_and_holds_up_nobody(
             a.send(payload)
         await until(lambda: a.done == [True, True])
         assert b.got == payloads(1, 2)
-        assert "cannot handle a Publish of a" in caplog.text
+        assert "cannot handle a RemotePublish of a" in caplog.text
 
 
 async def test_a_store_that_cannot_write_is_waited_for(
