@@ -24,8 +24,8 @@ class Figures(Protocol):
     async def families(self) -> dict[str, list[FamilyReport]]: ...
 
 
-class FrontView(Protocol):
-    """The listeners of HTTP that answer for all workers, as `vmq.workers.face.Front` has them."""
+class FrontendView(Protocol):
+    """The listeners of HTTP that answer for all workers, as `vmq.workers.frontend.Frontend` has them."""
 
     @property
     def client(self) -> WorkerClient: ...
@@ -44,7 +44,7 @@ class SupervisorView(Settable, Protocol):
     """The workers of one start, as `vmq.workers.supervisor.Supervisor` has them."""
 
     @property
-    def face(self) -> FrontView: ...
+    def face(self) -> FrontendView: ...
     @property
     def on_left(self) -> Callable[[], None] | None: ...
     @property

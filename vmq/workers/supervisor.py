@@ -11,7 +11,7 @@ from vmq.config.options import Config
 from vmq.config.overrides import LiveConfig
 from vmq.runtime.errors import StartError
 from vmq.workers.control import BeginWorker, WorkerSettings
-from vmq.workers.face import Front
+from vmq.workers.frontend import Frontend
 from vmq.workers.leaving import dissolve
 from vmq.workers.lock import FolderLock, InUseError
 from vmq.workers.plan import Plan
@@ -54,7 +54,7 @@ class Supervisor(Configured):
         }
         self._ports = Ports()
         self._lock: FolderLock | None = None
-        self.face = Front(self)
+        self.face = Frontend(self)
         self._tasks: set[asyncio.Task[None]] = set()
         #: The last configuration that is on its way to the workers.
         self._delivery: asyncio.Task[None] | None = None

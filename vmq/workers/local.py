@@ -21,7 +21,7 @@ from vmq.workers import figures
 from vmq.workers.crew import BY_NAME, Crew, rows_in
 
 if TYPE_CHECKING:
-    from vmq.workers.roles import FrontView, SupervisorView
+    from vmq.workers.roles import FrontendView, SupervisorView
 
 Done = Result | msgspec.Raw
 
@@ -29,7 +29,7 @@ Done = Result | msgspec.Raw
 class SupervisorOperations:
     """Operations by their names."""
 
-    def __init__(self, supervisor: "SupervisorView", face: "FrontView", crew: Crew) -> None:
+    def __init__(self, supervisor: "SupervisorView", face: "FrontendView", crew: Crew) -> None:
         self._supervisor = supervisor
         self._face = face
         self._crew = crew

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from vmq.http.operations import OPERATIONS
-from vmq.workers.ways import WAYS, Dispatch
+from vmq.workers.dispatch import WAYS, Dispatch
 
 
 def test_it_is_said_of_each_operation_who_does_it() -> None:

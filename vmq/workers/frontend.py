@@ -16,16 +16,16 @@ from vmq.runtime.errors import StartError
 from vmq.runtime.open_listeners import OpenListeners
 from vmq.workers.asking import WorkerClient
 from vmq.workers.crew import Crew
+from vmq.workers.dispatch import Ways
 from vmq.workers.tailing import WorkerTails
 from vmq.workers.tracing import Traces
 from vmq.workers.views import Views
-from vmq.workers.ways import Ways
 
 if TYPE_CHECKING:
     from vmq.workers.roles import SupervisorView
 
 
-class Front:
+class Frontend:
     """Answers for the workers of a supervisor."""
 
     def __init__(self, supervisor: "SupervisorView") -> None:

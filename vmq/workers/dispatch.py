@@ -11,10 +11,10 @@ from vmq.admin.listing import Listing, Selection
 from vmq.http.operations import Operation
 from vmq.workers.asking import UnreachableError
 from vmq.workers.crew import BY_NAME, Crew, rows_in
-from vmq.workers.here import Done, SupervisorOperations
+from vmq.workers.local import Done, SupervisorOperations
 
 if TYPE_CHECKING:
-    from vmq.workers.roles import FrontView, SupervisorView
+    from vmq.workers.roles import FrontendView, SupervisorView
 
 Row = TypeVar("Row")
 
@@ -79,7 +79,7 @@ WAYS: Final[Mapping[str, Dispatch]] = {
 class Ways:
     """Does operations on the workers of a supervisor."""
 
-    def __init__(self, supervisor: "SupervisorView", face: "FrontView") -> None:
+    def __init__(self, supervisor: "SupervisorView", face: "FrontendView") -> None:
         self._crew = crew = Crew(supervisor, face.client)
         self._here = SupervisorOperations(supervisor, face, crew)
 
