@@ -1,0 +1,120 @@
+"""The house in numbers: modules a folder, lines a file and a function, one class a name."""
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("vmq", "hooks/vmq_hooks", "cluster/vmq_cluster", "plugins")
+TOP = {
+    "__init__.py",
+    "__main__.py",
+    "broker.py",
+    "embedded.py",
+    "ports.py",
+    "version.py",
+}
+
+#: Files of more than 500 lines: the lines that each may have, and why it is one file still.
+LONG_FILES = {
+    "vmq/broker.py": (740, "the parts of a broker and the API for programs that embed it"),
+    "vmq/clustering/delivery/outboxes.py": (
+        610,
+        "sending, confirming and looking through share one state",
+    ),
+    "vmq/clustering/directory/directory.py": (590, "goes when sessions have slots"),
+    "vmq/clustering/node/node.py": (545, "puts the parts of a node together"),
+    "vmq/clustering/replication/leader.py": (640, "goes when sessions have slots"),
+    "vmq/clustering/takeover/machine.py": (620, "goes when sessions have slots"),
+    "vmq/clustering/takeover/takeover.py": (570, "goes when sessions have slots"),
+    "vmq/config/options.py": (680, "a table: every option with its meaning"),
+    "vmq/core/registry.py": (
+        715,
+        "compiled: a session's life and the routes of a publish share one state",
+    ),
+    "vmq/core/trie.py": (545, "compiled: one data structure"),
+    "vmq/http/operations.py": (725, "a table: every operation of the API"),
+    "vmq/plugins/manager.py": (510, "loading, order and reload share one state"),
+    "vmq/protocol/session.py": (660, "compiled: a method a packet"),
+    "vmq/store/store.py": (840, "compiled: every record of the store, written in one batch"),
+    "vmq/store/walk.py": (675, "one check a kind of record"),
+    "vmq/streams/flight/service.py": (510, "one method an action of Flight"),
+}
+#: Functions of more than 60 lines: the lines that each may have, and why.
+LONG_FUNCTIONS = {
+    "vmq/broker.py:_open_core": (65, "the order in which parts are made is its subject"),
+    "vmq/cli/admin/why.py:why": (70, "options of a command, and its help"),
+    "vmq/cli/bench.py:bench": (78, "options of a command, and its help"),
+    "vmq/cli/data/stream_tail.py:tail": (72, "options of a command, and its help"),
+    "vmq/cli/start/start.py:start": (72, "options of a command, and its help"),
+    "vmq/clustering/delivery/outboxes.py:__init__": (70, "attributes with their meanings"),
+    "vmq/clustering/node/node.py:_take_part": (
+        64,
+        "the order in which parts are made is its subject",
+    ),
+    "vmq/clustering/replication/service.py:__init__": (65, "attributes with their meanings"),
+    "vmq/core/context.py:__init__": (106, "attributes with their meanings"),
+    "vmq/protocol/connection.py:__init__": (65, "attributes with their meanings"),
+}
+
+pytestmark = pytest.mark.skipif(
+    not (ROOT / "setup.py").is_file(), reason="the sources are in the repository only"
+)
+
+
+def sources() -> Iterator[tuple[str, Path]]:
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            yield path.relative_to(ROOT).as_posix(), path
+
+
+def test_nothing_but_the_broker_lies_at_the_top() -> None:
+    assert {path.name for path in (ROOT / "vmq").glob("*.py")} == TOP
+    assert [path.name for path in (ROOT / "vmq" / "clustering").glob("*.py")] == ["__init__.py"]
+
+
+def test_no_folder_holds_more_than_25_modules() -> None:
+    folders = Counter(path.parent for _, path in sources())
+    assert {str(folder) for folder, count in folders.items() if count > 25} == set()
+
+
+def test_files_fit_500_lines() -> None:
+    lines = {name: len(path.read_text().splitlines()) for name, path in sources()}
+    long = {name: count for name, count in lines.items() if count > 500}
+    too_long = {
+        name: count for name, count in long.items() if count > LONG_FILES.get(name, (500, ""))[0]
+    }
+    assert too_long == {}
+    assert set(LONG_FILES) - set(long) == set(), "exceptions that are needed no more"
+
+
+def test_functions_fit_60_lines() -> None:
+    long: dict[str, int] = {}
+    for name, path in sources():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                count = (node.end_lineno or 0) - node.lineno + 1
+                place = f"{name}:{node.name}"
+                if count > 60:
+                    long[place] = max(count, long.get(place, 0))
+    too_long = {
+        place: count
+        for place, count in long.items()
+        if count > LONG_FUNCTIONS.get(place, (60, ""))[0]
+    }
+    assert too_long == {}
+    assert set(LONG_FUNCTIONS) - set(long) == set(), "exceptions that are needed no more"
+
+
+def test_a_class_has_its_name_for_itself() -> None:
+    classes = Counter(
+        node.name
+        for name, path in sources()
+        if name.startswith("vmq/")
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef)
+    )
+    assert {name for name, count in classes.items() if count > 1} == set()
