@@ -382,6 +382,8 @@ class Broker(Configured):
         except ClusterError as error:
             raise StartError(f"cluster: {error}") from error
         self.clustering = clustering
+        if self._damage is not None:
+            self._damage.ghosts = clustering.mover.ghosts
         try:
             await catch_up(clustering, {} if self.share is None else self.share.siblings)
         except ClusterError as error:

@@ -483,6 +483,8 @@ class Session(Subscribing):
 
     def on_claimed(self, connect: Connect, will: Message | None, answer: Answer) -> None:
         self.claiming = False
+        if isinstance(answer, Refuse) and answer.unavailable:
+            raise refuse(answer, self.core.options.refusal_code)
         if isinstance(answer, Refuse):
             # It was never accepted: no CONNACK says that somebody else has its place.
             self.output.close(answer.reason)

@@ -90,6 +90,9 @@ class Node:
         self.ghosts: dict[Who, Session] = {}
         self.published = 0
         self.refused: list[Any] = []
+        #: Its store cannot read all of its session; which tickets were refused for that, and by whose damage.
+        self.has_damage = False
+        self.refused_at: list[tuple[Any, str]] = []
         self.moving = TakeoverMachine(self)
 
     # --- what the machine asks
@@ -150,6 +153,12 @@ class Node:
 
     def kind(self, who: Who) -> SessionKind:
         return SessionKind.DURABLE if who in self.sessions else SessionKind.NONE
+
+    def is_damaged(self, who: Who) -> bool:
+        return self.has_damage and (who in self.sessions or who in self.ghosts)
+
+    def cut_off(self, who: Who, node: str) -> None:
+        self.sessions[who].client = None
 
     def close_client(self, who: Who) -> None:
         self.sessions[who].client = None
@@ -240,8 +249,10 @@ class Node:
     def proceed(self, ticket: Any) -> None:
         self.accept(ticket)
 
-    def refuse(self, ticket: Any) -> None:
+    def refuse(self, ticket: Any, damaged_at: str = "") -> None:
         self.refused.append(ticket)
+        if damaged_at:
+            self.refused_at.append((ticket, damaged_at))
 
     # --- what the world does
 

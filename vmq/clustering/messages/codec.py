@@ -1,8 +1,8 @@
 """All messages between nodes, to and from bytes.
 
-Tags: 1 to 9 routing, 10 to 19 the moving of sessions, 20 to 49 replicas, 50 to 59 streams. A message keeps its tag, and
-gets new fields at its end only, with defaults: so nodes of two versions understand each other while a cluster is
-upgraded. A message that is new raises `VERSIONS`: see `vmq_cluster.metadata.versions`.
+Tags: 1 to 9 routing, 10 to 19 the moving of sessions, 20 to 49 replicas, 50 to 59 streams, 60 damaged sessions. A
+message keeps its tag, and gets new fields at its end only, with defaults: so nodes of two versions understand each
+other while a cluster is upgraded. A message that is new raises `VERSIONS`: see `vmq_cluster.metadata.versions`.
 """
 
 import struct

@@ -1,4 +1,4 @@
-"""What nodes say to each other when a session moves: all of it on the reliable outbox, numbered 10 to 19."""
+"""What nodes say to each other when a session moves: all of it on the reliable outbox, numbered 10 to 19, and 60."""
 
 from typing import Annotated, Final
 
@@ -156,6 +156,15 @@ class RedirectedPublish(NodeMessage, frozen=True, tag=19):
         self.entry.check()
 
 
+class SessionDamaged(_About, frozen=True, tag=60):
+    """From who has the session, or the rest of one that goes to you: part of it cannot be read, refuse its client."""
+
+    #: Whose store is damaged.
+    node: Name
+    #: The record by which the rest is yours; 0: the session stays there.
+    since: Since
+
+
 Move = (
     ClaimSession
     | SessionFree
@@ -167,4 +176,5 @@ Move = (
     | RouteMarkerEcho
     | TakeoverEnd
     | RedirectedPublish
+    | SessionDamaged
 )

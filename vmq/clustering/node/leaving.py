@@ -66,10 +66,9 @@ class NodeLeaving:
     async def _hand_over_sessions(self, timeout: float) -> bool:  # noqa: ASYNC109 - a limit, not an error
         try:
             async with asyncio.timeout(timeout):
-                await self._mover.leave()
+                return await self._mover.leave()
         except TimeoutError:
             return False
-        return True
 
     async def send_rest(self, timeout: float) -> bool:  # noqa: ASYNC109 - a limit, not an error
         """Sends away what still waits here, takes nothing more, and says so; returns whether the others have it all.

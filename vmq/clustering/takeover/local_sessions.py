@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from vmq.clustering.messages.takeover import RELEASED, RETAIN, SessionMessage, Who
 from vmq.clustering.routing.stale_routes_stored import StoredStaleRoutes
-from vmq.clustering.takeover.port import BufferVerdict, SessionKind
+from vmq.clustering.takeover.port import BufferVerdict, SessionKind, SessionUnreadableError
 from vmq.core.context import Core
 from vmq.core.queue import Queue
 from vmq.core.registry import Registry, Subscriber
@@ -106,6 +106,17 @@ class LocalSessions:
         if subscriber is not None and subscriber.output is not None:
             self._core.counters.takeovers += 1
             subscriber.output.close("taken over by a connection to another node [MQTT-3.1.4-2]")
+
+    def is_damaged(self, who: Who) -> bool:
+        """Whether something of a durable session here, or of its ghost, cannot be read."""
+        subscriber = self._subscriber(who) or self._ghosts.get(who)
+        if subscriber is None or not subscriber.queue.durable:
+            return False
+        return self._store.refuses_session(subscriber.queue.session)
+
+    def ghosts(self) -> Iterable[tuple[Registry, Subscriber]]:
+        """What is kept apart of sessions on their way to other nodes."""
+        return [(self._find(who[0]), ghost) for who, ghost in self._ghosts.items()]
 
     # --- a session is put together
 
@@ -325,7 +336,10 @@ class LocalSessions:
         """The ghost's subscriptions, and the QoS 2 packet ids that it received."""
         ghost = self._ghosts[who]
         subscriptions = {name: each.qos for name, each in ghost.subscriptions.items()}
-        return subscriptions, ghost.known_ids(self._core)
+        try:
+            return subscriptions, ghost.known_ids(self._core)
+        except StoreError as error:
+            raise _unreadable(who, error) from error
 
     def forget_received(self, who: Who) -> None:
         """These packet ids are another node's business now."""
@@ -338,7 +352,10 @@ class LocalSessions:
     def take_inflight(self, who: Who) -> list[SessionMessage]:
         """Takes the next of what was in flight out of the ghost."""
         queue = self._ghosts[who].queue
-        queue.load_inflight()
+        try:
+            queue.load_inflight()
+        except StoreError as error:
+            raise _unreadable(who, error) from error
         entries: list[SessionMessage] = []
         size = 0
         for delivery in list(queue.inflight.values()):
@@ -364,8 +381,8 @@ class LocalSessions:
                 if len(entries) >= BATCH_ENTRIES or size >= BATCH_BYTES:
                     break
         except StoreError as error:
-            # It stays, and so does the ghost: the place is never reached at which it would end.
-            log.error("cannot hand over the queue of client=%s: %s", who[1], error)
+            if not entries:
+                raise _unreadable(who, error) from error
         return entries
 
     def _waiting(self, who: Who) -> Iterator[Delivery]:
@@ -428,6 +445,12 @@ class LocalSessions:
             for client_id, subscriber in registry.subscribers.items()
             if subscriber.queue.durable
         ]
+
+
+def _unreadable(who: Who, error: StoreError) -> SessionUnreadableError:
+    """The rest stays, and so does the ghost."""
+    log.error("cannot hand over the rest of the session of client=%s: %s", who[1], error)
+    return SessionUnreadableError()
 
 
 def _entry_of(delivery: Delivery) -> SessionMessage:

@@ -38,6 +38,7 @@ from vmq.clustering.messages.takeover import (
     RouteMarker,
     RouteMarkerEcho,
     SessionBatch,
+    SessionDamaged,
     SessionFree,
     SessionMessage,
     SessionMoved,
@@ -45,6 +46,7 @@ from vmq.clustering.messages.takeover import (
     TakeoverEnd,
     Who,
 )
+from vmq.clustering.takeover.damaged_elsewhere import DamagedElsewhere
 from vmq.clustering.takeover.ended import EndedTakeovers
 from vmq.clustering.takeover.port import BufferVerdict, SessionKind, TakeoverPort
 from vmq.clustering.takeover.route_markers import RouteMarkers
@@ -73,6 +75,7 @@ class TakeoverMachine:
         self.marking = RouteMarkers(here, self._unsaid)
         self._giving: Who | None = None
         self._over = EndedTakeovers()
+        self.damaged = DamagedElsewhere(here)
 
     @property
     def outgoing(self) -> dict[Who, OutgoingTakeover]:
@@ -98,6 +101,9 @@ class TakeoverMachine:
         before = self.claims.pop(who, None)
         if before is not None:
             self._here.refuse(before.ticket)
+        if not clean and who in self.damaged.nodes:
+            self._here.refuse(ticket, self.damaged.nodes[who])
+            return False
         if self._may_go_on(who, clean):
             return True
         self.claims[who] = WaitingClaim(ticket, clean, now + CLAIM_PATIENCE)
@@ -223,11 +229,16 @@ class TakeoverMachine:
                 self._on_end(peer, message)
             case RedirectedPublish():
                 self._on_inherited(message)
+            case SessionDamaged():
+                self._on_damaged(message)
 
     # --- the owner is asked
 
     def _on_claim(self, claim: ClaimSession) -> None:
         here, who = self._here, claim.who
+        if not claim.clean and who in self.damaged.nodes:
+            self._refuse_claim(claim, self.damaged.nodes[who])
+            return
         incoming = self.incoming.get(who)
         if incoming is not None:
             incoming.next = claim
@@ -240,6 +251,9 @@ class TakeoverMachine:
                 )
             return
         if here.kind(who) is SessionKind.DURABLE and not claim.clean:
+            if here.is_damaged(who):
+                self._refuse_claim(claim, here.name)
+                return
             # Without a record nothing is handed over: the claimer goes on alone, and gets the rest by the rule.
             if record is not None:
                 self.hand_over(who, claim.node, self._now)
@@ -247,6 +261,26 @@ class TakeoverMachine:
         here.close_client(who)
         here.end(who)
         self._unsaid.say(claim.node, SessionFree(*who))
+
+    def _refuse_claim(self, claim: ClaimSession, node: str) -> None:
+        """The session stays: who took it over would have a part of it, and its client would not know."""
+        self._unsaid.say(claim.node, SessionDamaged(*claim.who, node, 0))
+
+    def _on_damaged(self, message: SessionDamaged) -> None:
+        """The session, or the rest of what comes here, is where it cannot be read: its client is refused."""
+        here, who = self._here, message.who
+        incoming, record = self.incoming.get(who), here.record(who)
+        if message.since:
+            if incoming is None and (record is None or record.node != here.name):
+                return  # who has the session now is told as well
+            self.damaged.met(who, message.node)
+            if incoming is not None and incoming.next is not None and not incoming.next.clean:
+                self._refuse_claim(incoming.next, message.node)
+                incoming.next = None
+        claiming = self.claims.get(who)
+        if claiming is not None and not claiming.clean:
+            del self.claims[who]
+            here.refuse(claiming.ticket, message.node)
 
     def hand_over(self, who: Who, node: str, now: float) -> None:
         """Makes another node the owner of a durable session of this one, and sends it there."""
@@ -503,6 +537,7 @@ class TakeoverMachine:
                 self._over.ended(who, before.since, now)
         if after is None or after.clean:
             self.takings.end(who)
+            self.damaged.forget(who)
         if after is None:
             self._on_ended(who)
         else:
@@ -554,6 +589,7 @@ class TakeoverMachine:
         incoming = self.incoming.get(who)
         if incoming is not None and (after.since, after.node) < (incoming.since, here.name):
             return  # news from before the move
+        self.damaged.forget(who)
         kind = here.kind(who)
         if kind is SessionKind.NONE:
             return
@@ -574,6 +610,7 @@ class TakeoverMachine:
     def peer_down(self, peer: str, now: float) -> None:
         """A member cannot be reached any more: nobody waits for it."""
         self._now = now
+        self.damaged.peer_down(peer)
         for who, incoming in list(self.incoming.items()):
             if incoming.source == peer:
                 self._here.seek(who, peer)  # what has not come may be in a copy
@@ -598,6 +635,7 @@ class TakeoverMachine:
         self.shipping.tick(now)
         self.takings.tick(now)
         self.marking.tick(now)
+        self.damaged.tick()
         self._over.tick(now)
         for who, incoming in list(self.incoming.items()):
             if now >= incoming.deadline:

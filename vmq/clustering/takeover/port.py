@@ -29,6 +29,10 @@ class BufferVerdict(Enum):
     TAKE_FROM_LANE = auto()
 
 
+class SessionUnreadableError(Exception):
+    """Something of a session, or of its ghost, cannot be read: `TakeoverPort.is_damaged` is true from now on."""
+
+
 class TakeoverPort(Protocol):
     """The node that a machine works for."""
 
@@ -73,8 +77,14 @@ class TakeoverPort(Protocol):
     def kind(self, who: Who) -> SessionKind:
         """What is here of a session."""
 
+    def is_damaged(self, who: Who) -> bool:
+        """Whether something of a durable session here, or of its ghost, cannot be read: it is refused as a whole."""
+
     def close_client(self, who: Who) -> None:
         """Ends the session's connection, if it has one. A clean session ends with it."""
+
+    def cut_off(self, who: Who, node: str) -> None:
+        """Ends the connection of a session of which another node's store has a part, damaged."""
 
     def end(self, who: Who) -> None:
         """Ends the session, and its record if that is this node's."""
@@ -113,7 +123,10 @@ class TakeoverPort(Protocol):
         """Forgets the ghost."""
 
     def state(self, who: Who) -> tuple[dict[str, int], list[int]]:
-        """The ghost's subscriptions, and the QoS 2 packet ids that it received."""
+        """The ghost's subscriptions, and the QoS 2 packet ids that it received.
+
+        This and what takes of the ghost raise SessionUnreadableError, which takes nothing.
+        """
 
     def forget_received(self, who: Who) -> None:
         """These packet ids are another node's business now."""
@@ -142,5 +155,5 @@ class TakeoverPort(Protocol):
     def proceed(self, ticket: Any) -> None:
         """The CONNECT may go on."""
 
-    def refuse(self, ticket: Any) -> None:
-        """Another CONNECT of the session has come meanwhile."""
+    def refuse(self, ticket: Any, damaged_at: str = "") -> None:
+        """Another CONNECT of the session has come meanwhile, or a node has it whose store is damaged."""

@@ -8,13 +8,14 @@ from vmq.clustering.messages.takeover import (
     InflightSent,
     RouteMarkerEcho,
     SessionBatch,
+    SessionDamaged,
     SessionMessage,
     SessionMoved,
     SessionState,
     TakeoverEnd,
     Who,
 )
-from vmq.clustering.takeover.port import TakeoverPort
+from vmq.clustering.takeover.port import SessionUnreadableError, TakeoverPort
 from vmq.clustering.takeover.state import OutgoingTakeover, SendingStep
 
 #: Batches of a session under way to its new owner.
@@ -88,6 +89,7 @@ class TakeoverSending:
         pending = outgoing.awaited | outgoing.missed
         outgoing.awaited = pending.intersection(here.up())
         outgoing.missed = pending - outgoing.awaited
+        outgoing.is_told = False
         outgoing.asked = set()
         outgoing.ask_at = now + ASK_AFTER
         # Who has marked before routes past this node since, and has nothing more to say.
@@ -147,16 +149,34 @@ class TakeoverSending:
     def _ship(self, who: Who, outgoing: OutgoingTakeover) -> None:
         """Sends as much of a session as there is room for."""
         here = self._here
-        if outgoing.is_held or outgoing.target not in here.up():
+        if outgoing.target not in here.up():
             return
-        while self._ship_next(who, outgoing):
-            pass
+        if outgoing.step is not SendingStep.DONE and here.is_damaged(who):
+            outgoing.is_damaged = True
+        if not outgoing.is_damaged:
+            if outgoing.is_held:
+                return
+            try:
+                while self._ship_next(who, outgoing):
+                    pass
+            except SessionUnreadableError:
+                outgoing.is_damaged = True
+        if outgoing.is_damaged:
+            self._tell_damage(who, outgoing)
+            return
         if self.outgoing.get(who) is not outgoing:
             return
         if outgoing.step is SendingStep.DONE and here.has_shipped(who, here.place(who)):
             self._busy.discard(who)
         else:
             self._busy.add(who)
+
+    def _tell_damage(self, who: Who, outgoing: OutgoingTakeover) -> None:
+        """What is left of the ghost stays until its store is repaired: the new owner refuses the client until then."""
+        if not outgoing.is_told:
+            message = SessionDamaged(*who, self._here.name, outgoing.since)
+            outgoing.is_told = self._here.send(outgoing.target, message)
+        self._busy.add(who)
 
     def _ship_next(self, who: Who, outgoing: OutgoingTakeover) -> bool:
         """Sends the next piece; False: there is none, or no room for it."""
@@ -256,6 +276,8 @@ class TakeoverSending:
     def peer_down(self, peer: str) -> None:
         """A member cannot be reached any more: nobody waits for it."""
         for who, outgoing in list(self.outgoing.items()):
+            if outgoing.target == peer:
+                outgoing.is_told = False  # its next life does not know
             if peer in outgoing.awaited:
                 outgoing.awaited.discard(peer)
                 outgoing.missed.add(peer)

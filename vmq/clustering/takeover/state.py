@@ -64,6 +64,9 @@ class OutgoingTakeover:
         self.step = SendingStep.STATE
         #: Nothing is sent before it is clear what the new owner has.
         self.is_held = False
+        #: Something of it cannot be read: nothing more is sent in this life, and the new owner was told.
+        self.is_damaged = False
+        self.is_told = False
         #: Batches under way.
         self.open: int = 0
         #: Nodes that are up, and those that are down, whose mark has not come.

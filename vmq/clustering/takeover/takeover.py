@@ -27,6 +27,7 @@ from vmq.clustering.messages.takeover import (
     RouteMarker,
     RouteMarkerEcho,
     SessionBatch,
+    SessionDamaged,
     SessionFree,
     SessionMoved,
     SessionState,
@@ -44,7 +45,7 @@ from vmq.core.hook_sites import Pending
 from vmq.core.registry import Registry, Subscriber
 from vmq.runtime.metrics import Family, Sample
 from vmq.store.opening import text_of
-from vmq.store.store import StoreError, scope_of
+from vmq.store.store import DAMAGED, StoreError, scope_of
 from vmq_cluster.effects import MembersChanged, PeerDown, PeerUp
 from vmq_cluster.node import ClusterNode
 
@@ -127,6 +128,7 @@ class Takeover(LocalSessions):
             RouteMarkerEcho,
             TakeoverEnd,
             RedirectedPublish,
+            SessionDamaged,
         ):
             self._outboxes.on(kind, self._on_move)
         self._directory.on_owner(self._on_owner)
@@ -364,7 +366,7 @@ class Takeover(LocalSessions):
                 is_same = self.moving.outgoing.get(who) is outgoing
                 if is_same and outgoing.target == target and target in self.up():
                     if answer is not None and ghost is not None and find() is ghost:
-                        self.replication.settling.leave_out_known(ghost, answer)
+                        self._leave_out_known(who, ghost, answer)
                     # Who is up and does not answer shall have all of it: better twice than never.
                     self.moving.compared(who, self._now())
                     self._core.outbox.flush()
@@ -380,6 +382,13 @@ class Takeover(LocalSessions):
         except (plyvel.Error, StoreError, RuntimeError) as error:
             log.error("cannot tell what of client=%s is done: %s", who[1], text_of(error))
             return None
+
+    def _leave_out_known(self, who: Who, ghost: Subscriber, answer: ProvenanceIs) -> None:
+        assert self.replication is not None, "there are copies"
+        try:
+            self.replication.settling.leave_out_known(ghost, answer)
+        except (plyvel.Error, StoreError) as error:
+            log.error("cannot tell what is left of client=%s: %s", who[1], text_of(error))
 
     def _ghost_for(self, who: Who, target: str) -> Subscriber | None:
         """The ghost of a session, as long as it goes to a node that can be reached."""
@@ -448,9 +457,19 @@ class Takeover(LocalSessions):
         """The CONNECT may go on."""
         self._loop.call_soon(ticket.finish, None)
 
-    def refuse(self, ticket: Any) -> None:
-        """Another CONNECT of the session has come meanwhile."""
-        self._loop.call_soon(ticket.finish, Refuse(_TAKEN_OVER))
+    def refuse(self, ticket: Any, damaged_at: str = "") -> None:
+        """Another CONNECT of the session has come meanwhile, or a node has it whose store is damaged."""
+        verdict = Refuse(_TAKEN_OVER)
+        if damaged_at:
+            verdict = Refuse(f"node {damaged_at!r}: {DAMAGED}", unavailable=True)
+        self._loop.call_soon(ticket.finish, verdict)
+
+    def cut_off(self, who: Who, node: str) -> None:
+        """Ends the connection of a session of which another node's store has a part, damaged."""
+        subscriber = self._subscriber(who)
+        if subscriber is not None and subscriber.output is not None:
+            log.error("client=%s is refused: node %r: %s", who[1], node, DAMAGED)
+            subscriber.output.close(f"node {node!r}: {DAMAGED} [MQTT-4.8.0-2]")
 
     def verdict(self, who: Who, origin: str) -> BufferVerdict:
         """What becomes of a message at a session's gate."""
@@ -495,17 +514,25 @@ class Takeover(LocalSessions):
 
     # --- many at once
 
-    async def leave(self) -> None:
-        """Hands every durable session over to the nodes that are up; returns when they have them."""
+    async def leave(self) -> bool:
+        """Hands every durable session over to the nodes that are up; returns, when they have them, if it is all.
+
+        A damaged one stays: nobody can read what they would have to have.
+        """
+        is_whole = True
         for who in self.durable():
             await self._room(AT_ONCE)
             order = ranked(key_of(who), self.up())
             record = self.record(who)
             is_own = record is not None and record.node == self.name
-            if order and is_own and self.kind(who) is SessionKind.DURABLE:
+            if self.is_damaged(who):
+                is_whole = False
+                log.error("the session of client=%s stays: %s", who[1], DAMAGED)
+            elif order and is_own and self.kind(who) is SessionKind.DURABLE:
                 self.moving.hand_over(who, order[0], self._now())
         self._core.outbox.flush()
         await self._room(1)
+        return is_whole and not any(each.is_damaged for each in self.moving.outgoing.values())
 
     async def _room(self, limit: int) -> None:
         """Waits until fewer than so many sessions are under way."""
@@ -515,7 +542,10 @@ class Takeover(LocalSessions):
     def _under_way(self) -> int:
         """Sessions whose new owners have not confirmed all of them."""
         outgoing = self.moving.outgoing.values()
-        return sum(each.step is not SendingStep.DONE or each.open > 0 for each in outgoing)
+        return sum(
+            each.open > 0 or (each.step is not SendingStep.DONE and not each.is_damaged)
+            for each in outgoing
+        )
 
     async def _adopt(self) -> None:
         """Sessions of nodes that are no members any more get new owners; clean ones are over."""
