@@ -289,7 +289,7 @@ class Publisher:
                     self.tap(self.registry, route, message, 0, 0)
                 self.registry.publish(route, message, self.options.shared_subscription_policy)
                 return
-            self.publish_unasked(route, message, packet_id)
+            self.finish_publish(self.registry, route, message, message.qos, packet_id)
             return
         hook = hooks.auth_on_publish
         if hook is None:
@@ -309,25 +309,6 @@ class Publisher:
             )
         else:
             self.on_publish_verdict(route, message, packet_id, generation, answer)
-
-    def publish_unasked(self, route: Route, message: Message, packet_id: int) -> None:
-        """`finish_publish` where no plugin is interested: the shortest way."""
-        qos = message.qos
-        store = self.core.store
-        if route.taps:
-            self.tap(self.registry, route, message, qos, packet_id)
-        if qos == 2 and not self.remember(packet_id):
-            self.acknowledge(2, packet_id)
-            return
-        if store is None:
-            self.registry.publish(route, message, self.options.shared_subscription_policy)
-        else:
-            before = store.writes
-            self.registry.publish(route, message, self.options.shared_subscription_policy)
-            if store.writes != before:
-                self.output.barrier = store.barrier()
-        if not self.output.closing:
-            self.acknowledge(qos, packet_id)
 
     def on_publish_verdict(
         self,

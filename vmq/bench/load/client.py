@@ -28,7 +28,7 @@ class ClientState(Enum):
     NEW = "new"
     CONNECTING = "connecting"
     SECURING = "in the TLS handshake"
-    UPGRADING = "opening the LoadWebSocket"
+    UPGRADING = "opening the WebSocket"
     GREETING = "waiting for CONNACK"
     UP = "up"
     ENDED = "ended"

@@ -5,8 +5,11 @@ A node without a copy is sent the session, a piece at a time. A node with an old
 change goes to it as to every other copy; when all is there the copy is whole.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
+
+from plyvel import CorruptionError
 
 from vmq.clustering.messages.replication import MAX_NAMES, BeginCopy, KeepOnly, StillComparing
 from vmq.clustering.replication.anti_entropy import (
@@ -19,6 +22,8 @@ from vmq.clustering.replication.anti_entropy import (
 from vmq.clustering.replication.follower_state import CatchUpTask, ChangesDraft, FollowerState
 from vmq.clustering.replication.placement import PlacedSession
 from vmq.store.store import Store
+
+log = logging.getLogger("vmq.cluster")
 
 #: Bytes under way below which the filling of copies goes on: it must not hold up what is acknowledged.
 _ROOM: Final = 512 * 1024
@@ -115,6 +120,23 @@ class CatchUp:
             if held is None or peer not in held.peers:
                 peer.filling.popleft()
                 continue
+            before = len(draft.changes)
+            try:
+                if task.compares:
+                    sums, task.behind, count = sums_behind(
+                        self._store, session, task.behind, _READ - read
+                    )
+                    draft.sums += sums
+                    self.sums += len(sums)
+                    read += count + 1
+                else:
+                    size += self._add_records(draft, task, _BYTES - size)
+            except CorruptionError as error:
+                # The copy stays as it is, not whole, until this store is mended; the others do not wait for it.
+                log.error("cannot copy a session to %s: %s: %s", peer.name, held.scoped_id, error)
+                del draft.changes[before:]
+                peer.filling.popleft()
+                continue
             if not task.is_begun:
                 task.is_begun = True
                 draft.begun.append(
@@ -122,18 +144,11 @@ class CatchUp:
                 )
                 peer.behind[session] = True
             if task.compares:
-                sums, task.behind, count = sums_behind(
-                    self._store, session, task.behind, _READ - read
-                )
-                draft.sums += sums
-                self.sums += len(sums)
-                read += count + 1
                 if not task.behind:
                     peer.comparing.add(session)
                     peer.ask_at = now + _ASK_AGAIN
                     peer.filling.popleft()
                 continue
-            size += self._add_records(draft, task, _BYTES - size)
             if not task.ranges:
                 draft.complete.append(session)
                 draft.filled.append(session)

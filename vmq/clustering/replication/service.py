@@ -215,23 +215,28 @@ class Replication:
 
         return work
 
+    def _steps(self) -> Iterator[Callable[[float], object]]:
+        """The background work; each is told the time and says whether there is more. One that fails stops no other."""
+        if self.replicas is not None:
+            yield self.replicas.tick
+            yield self.replicas.work
+        yield lambda _: self.copies.compare()
+        yield self.searcher.tick
+        yield self._adoption.tick
+        yield self._sweep.step
+        yield self.keeping.step
+
     async def _run(self) -> None:
         """Runs timers, and the background work as long as there is some."""
         while True:
             now = self._now()
             more = False
             self._work_is_due.clear()
-            try:
-                if self.replicas is not None:
-                    self.replicas.tick(now)
-                    more = self.replicas.work(now)
-                more = self.copies.compare() or more
-                self.searcher.tick(now)
-                self._adoption.tick(now)
-                self._sweep.step(now)
-                more = self.keeping.step(now) or more
-            except (plyvel.Error, StoreError, RuntimeError) as error:
-                log.error("cannot copy sessions: %s", text_of(error))
+            for step in self._steps():
+                try:
+                    more = bool(step(now)) or more
+                except (plyvel.Error, StoreError, RuntimeError) as error:
+                    log.error("cannot copy sessions: %s", text_of(error))
             self._core.outbox.flush()
             if more:
                 await asyncio.sleep(0)
@@ -439,7 +444,7 @@ class Replication:
             ),
             (
                 "replicas_filled",
-                "Follower of sessions that were made whole in the background.",
+                "Copies of sessions that were made whole in the background.",
                 0 if replicas is None else replicas.filled,
             ),
             (
@@ -449,7 +454,7 @@ class Replication:
             ),
             (
                 "replicas_moved",
-                "Follower of sessions that went to nodes where they belong, as after one has joined.",
+                "Copies of sessions that went to nodes where they belong, as after one has joined.",
                 0 if replicas is None else replicas.moved,
             ),
             (

@@ -150,5 +150,5 @@ def test_a_websocket_that_is_refused_or_closed_is_an_error() -> None:
     with pytest.raises(ConnectionError, match="closed by the broker"):
         websocket.feed(server.sent())
     websocket, server = LoadWebSocket(parse_address("ws://127.0.0.1:1/mqtt")), Server(accept=False)
-    with pytest.raises(ConnectionError, match="no LoadWebSocket there"):
+    with pytest.raises(ConnectionError, match="no WebSocket there"):
         websocket.feed(server.answer(websocket.hello()))

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Iterator
 
+import pytest
+from plyvel import CorruptionError
+
+from tests.simulator.disk import Database
 from tests.vmq.clustering.replica_run import NAMES, Run, check_counts, purge, texts
-from vmq.clustering.replication.anti_entropy import RANGE
+from vmq.clustering.replication import catch_up
+from vmq.clustering.replication.anti_entropy import RANGE, records_behind
+from vmq.store.store import Store
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -55,3 +61,38 @@ def test_an_owner_that_starts_again_sends_what_differs_and_no_more(seed: int) ->
     for node in world.nodes.values():
         purge(node)
         check_counts(node)
+
+
+def test_a_session_that_cannot_be_read_keeps_no_other_waiting(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its copy stays incomplete; the copies of the others become whole, and the owner goes on."""
+    run = Run(1, 2, NAMES[:2])
+    world = run.world
+    run.traffic(20)
+    owner = world.nodes["a"]
+    damaged = owner.sessions[run.clients[0]].number
+
+    def read(store: Store, session: bytes, behind: bytes) -> Iterator[tuple[bytes, bytes]]:
+        if session == damaged:
+            raise CorruptionError("Corruption: block checksum mismatch")
+        return records_behind(store, session, behind)
+
+    monkeypatch.setattr(catch_up, "records_behind", read)
+    world.kill("b")
+    world.dbs["b"] = Database()  # it has lost its disk
+    world.heal()
+    world.start("b")
+    others = {owner.sessions[client].number for client in run.clients[1:]}
+
+    def whole() -> set[bytes]:
+        node = world.nodes["b"]
+        return {
+            copy.head.session
+            for copy in node.copies
+            if texts(node, copy.number) == texts(owner, copy.head.session)
+        }
+
+    world.settle(lambda: whole() >= others)
+    assert damaged not in whole()
+    assert "cannot copy a session to b: client-0" in caplog.text
