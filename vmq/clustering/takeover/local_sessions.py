@@ -20,7 +20,7 @@ from vmq.core.registry import Registry, Subscriber
 from vmq.core.waiting import QUEUE_FULL
 from vmq.mqtt.message import NO_MESSAGE, Delivery, Message
 from vmq.store.lines import is_end, scan
-from vmq.store.store import Store, StoreError
+from vmq.store.store import DAMAGED, Store, StoreError
 
 log = logging.getLogger("vmq.cluster")
 
@@ -117,6 +117,13 @@ class LocalSessions:
     def ghosts(self) -> Iterable[tuple[Registry, Subscriber]]:
         """What is kept apart of sessions on their way to other nodes."""
         return [(self._find(who[0]), ghost) for who, ghost in self._ghosts.items()]
+
+    def cut_off(self, who: Who, node: str) -> None:
+        """Ends the connection of a session of which another node's store has a part, damaged."""
+        subscriber = self._subscriber(who)
+        if subscriber is not None and subscriber.output is not None:
+            log.error("client=%s is refused: node %r: %s", who[1], node, DAMAGED)
+            subscriber.output.close(f"node {node!r}: {DAMAGED} [MQTT-4.8.0-2]")
 
     # --- a session is put together
 

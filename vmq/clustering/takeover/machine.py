@@ -75,7 +75,7 @@ class TakeoverMachine:
         self.marking = RouteMarkers(here, self._unsaid)
         self._giving: Who | None = None
         self._over = EndedTakeovers()
-        self.damaged = DamagedElsewhere(here)
+        self.damaged = DamagedElsewhere(here, self._unsaid)
 
     @property
     def outgoing(self) -> dict[Who, OutgoingTakeover]:
@@ -101,8 +101,7 @@ class TakeoverMachine:
         before = self.claims.pop(who, None)
         if before is not None:
             self._here.refuse(before.ticket)
-        if not clean and who in self.damaged.nodes:
-            self._here.refuse(ticket, self.damaged.nodes[who])
+        if self.damaged.refuses(who, clean, ticket):
             return False
         if self._may_go_on(who, clean):
             return True
@@ -230,14 +229,13 @@ class TakeoverMachine:
             case RedirectedPublish():
                 self._on_inherited(message)
             case SessionDamaged():
-                self._on_damaged(message)
+                self.damaged.take(message, self.incoming.get(message.who), self.claims)
 
     # --- the owner is asked
 
     def _on_claim(self, claim: ClaimSession) -> None:
         here, who = self._here, claim.who
-        if not claim.clean and who in self.damaged.nodes:
-            self._refuse_claim(claim, self.damaged.nodes[who])
+        if self.damaged.refuses_claim(claim):
             return
         incoming = self.incoming.get(who)
         if incoming is not None:
@@ -251,9 +249,6 @@ class TakeoverMachine:
                 )
             return
         if here.kind(who) is SessionKind.DURABLE and not claim.clean:
-            if here.is_damaged(who):
-                self._refuse_claim(claim, here.name)
-                return
             # Without a record nothing is handed over: the claimer goes on alone, and gets the rest by the rule.
             if record is not None:
                 self.hand_over(who, claim.node, self._now)
@@ -261,26 +256,6 @@ class TakeoverMachine:
         here.close_client(who)
         here.end(who)
         self._unsaid.say(claim.node, SessionFree(*who))
-
-    def _refuse_claim(self, claim: ClaimSession, node: str) -> None:
-        """The session stays: who took it over would have a part of it, and its client would not know."""
-        self._unsaid.say(claim.node, SessionDamaged(*claim.who, node, 0))
-
-    def _on_damaged(self, message: SessionDamaged) -> None:
-        """The session, or the rest of what comes here, is where it cannot be read: its client is refused."""
-        here, who = self._here, message.who
-        incoming, record = self.incoming.get(who), here.record(who)
-        if message.since:
-            if incoming is None and (record is None or record.node != here.name):
-                return  # who has the session now is told as well
-            self.damaged.met(who, message.node)
-            if incoming is not None and incoming.next is not None and not incoming.next.clean:
-                self._refuse_claim(incoming.next, message.node)
-                incoming.next = None
-        claiming = self.claims.get(who)
-        if claiming is not None and not claiming.clean:
-            del self.claims[who]
-            here.refuse(claiming.ticket, message.node)
 
     def hand_over(self, who: Who, node: str, now: float) -> None:
         """Makes another node the owner of a durable session of this one, and sends it there."""
@@ -418,9 +393,8 @@ class TakeoverMachine:
             self._come_back(who, peer, state.since, state.subscriptions)
         if self._pass_on(state):
             return
-        kind = here.kind(who)
         incoming = self.incoming.get(who)
-        if incoming is None and kind is SessionKind.NONE:
+        if incoming is None and here.kind(who) is SessionKind.NONE:
             incoming = self._expect(who, peer, state.since, state.subscriptions)
         if incoming is None or (incoming.has_state and incoming.source != peer):
             return  # the session here gets the messages, and keeps the rest of its own
@@ -538,19 +512,15 @@ class TakeoverMachine:
         if after is None or after.clean:
             self.takings.end(who)
             self.damaged.forget(who)
-        if after is None:
-            self._on_ended(who)
-        else:
+        if after is None and who in self.outgoing:
+            self.shipping.forget(who)
+        elif after is not None:
             self.marking.changed(who, before, after, now)
             if after.node == self._here.name:
                 self._on_ours(who, before, after)
             else:
                 self._on_theirs(who, after)
         self._look_again(who)
-
-    def _on_ended(self, who: Who) -> None:
-        if who in self.outgoing:
-            self.shipping.forget(who)
 
     def _on_ours(self, who: Who, before: Record | None, after: Record) -> None:
         here = self._here

@@ -79,3 +79,8 @@ class OutgoingTakeover:
         self.ask_at = 0.0
         #: Who has marked, and the place in the queue behind the last of its messages.
         self.echoes: deque[tuple[str, int]] = deque()
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether its new owner has not confirmed all that it can get."""
+        return self.open > 0 or (self.step is not SendingStep.DONE and not self.is_damaged)

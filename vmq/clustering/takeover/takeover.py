@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import plyvel
 from vmq_hooks.verdicts import Refuse
@@ -25,13 +25,8 @@ from vmq.clustering.messages.takeover import (
     Move,
     RedirectedPublish,
     RouteMarker,
-    RouteMarkerEcho,
     SessionBatch,
-    SessionDamaged,
-    SessionFree,
-    SessionMoved,
     SessionState,
-    TakeoverEnd,
     Who,
 )
 from vmq.clustering.replication.service import Replication
@@ -39,7 +34,6 @@ from vmq.clustering.takeover.claim_queue import ClaimQueue
 from vmq.clustering.takeover.local_sessions import LocalSessions
 from vmq.clustering.takeover.machine import TakeoverMachine
 from vmq.clustering.takeover.port import BufferVerdict, SessionKind
-from vmq.clustering.takeover.state import SendingStep
 from vmq.core.context import Core
 from vmq.core.hook_sites import Pending
 from vmq.core.registry import Registry, Subscriber
@@ -117,19 +111,7 @@ class Takeover(LocalSessions):
         self._is_running = True
         self._members = set(self._node.members)
         self.load()
-        for kind in (
-            ClaimSession,
-            SessionFree,
-            SessionState,
-            SessionBatch,
-            InflightSent,
-            SessionMoved,
-            RouteMarker,
-            RouteMarkerEcho,
-            TakeoverEnd,
-            RedirectedPublish,
-            SessionDamaged,
-        ):
+        for kind in get_args(Move):
             self._outboxes.on(kind, self._on_move)
         self._directory.on_owner(self._on_owner)
         self._node.on(PeerUp, lambda effect: self._when_up(effect.peer))
@@ -464,13 +446,6 @@ class Takeover(LocalSessions):
             verdict = Refuse(f"node {damaged_at!r}: {DAMAGED}", unavailable=True)
         self._loop.call_soon(ticket.finish, verdict)
 
-    def cut_off(self, who: Who, node: str) -> None:
-        """Ends the connection of a session of which another node's store has a part, damaged."""
-        subscriber = self._subscriber(who)
-        if subscriber is not None and subscriber.output is not None:
-            log.error("client=%s is refused: node %r: %s", who[1], node, DAMAGED)
-            subscriber.output.close(f"node {node!r}: {DAMAGED} [MQTT-4.8.0-2]")
-
     def verdict(self, who: Who, origin: str) -> BufferVerdict:
         """What becomes of a message at a session's gate."""
         return self.moving.verdict(who, origin)
@@ -542,10 +517,7 @@ class Takeover(LocalSessions):
     def _under_way(self) -> int:
         """Sessions whose new owners have not confirmed all of them."""
         outgoing = self.moving.outgoing.values()
-        return sum(
-            each.open > 0 or (each.step is not SendingStep.DONE and not each.is_damaged)
-            for each in outgoing
-        )
+        return sum(each.is_under_way for each in outgoing)
 
     async def _adopt(self) -> None:
         """Sessions of nodes that are no members any more get new owners; clean ones are over."""
