@@ -27,7 +27,7 @@ PATIENCE = 60.0
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:
     folder = tmp_path / "disk"
     folder.mkdir()
-    with small_disk(folder, "64m") as made:
+    with small_disk(folder, "128m") as made:
         yield made
 
 
@@ -83,13 +83,13 @@ def test_absent_sessions_lose_their_oldest_before_the_disk_is_full(disk: SmallDi
             present.connect("present", clean=False)
             publisher = Publisher(broker)
             publisher.publish("present", range(200))
-            publisher.publish("absent", range(2000))
+            publisher.publish("absent", range(4000))
             broker.wait_log("warning .*the store has .* of .* bytes .store.max_bytes.")
             told = broker.wait_log("dropped client=absent reason=store_full messages=.*")
             assert "queue.max_age" in told.string
         # What a publisher is not acknowledged it sends again: QoS 1 may come twice.
-        found = list(dict.fromkeys(drain(broker, "absent", 1999)))
-        assert found == list(range(found[0], 2000)), "the newest are there, without a gap"
+        found = list(dict.fromkeys(drain(broker, "absent", 3999)))
+        assert found == list(range(found[0], 4000)), "the newest are there, without a gap"
         assert found[0] > 0
         assert sorted(set(drain(broker, "present", 199))) == list(range(200))
         assert "cannot write" not in broker.stderr_text()
