@@ -27,6 +27,7 @@ PATIENCE = 60.0
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:
     folder = tmp_path / "disk"
     folder.mkdir()
+    # On a smaller one LevelDB writes more while it compacts than the broker, which looks once a second, leaves it.
     with small_disk(folder, "128m") as made:
         yield made
 
