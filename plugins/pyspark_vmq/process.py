@@ -17,7 +17,7 @@ KEPT: Final = 32 << 20
 @cache
 def prepare() -> None:
     """Sets up a process that reads, the first time that it is called there."""
-    # By far most of what else a read would load further on.
+    # For its effect alone: it is by far most of what a read would load later on, in every process again.
     import pyarrow.compute  # noqa: F401
 
     gc.freeze()

@@ -47,6 +47,7 @@ class Life:
         self.is_over = True
         for task in self.tasks:
             if not task.done():
+                # A process that is killed says nothing of what it was at; asyncio offers no other way.
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 with suppress(RuntimeError):  # what would wait for something at its end
                     task.get_coro().close()

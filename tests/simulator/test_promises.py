@@ -68,7 +68,7 @@ def test_each_side_of_a_split_serves_its_clients() -> None:
         for side in "ab":
             client = world.client(f"s-{side}", side).subscribe((side, 1))
             world.publish(side, f"on {side}", topic=side, qos=1)
-            world.until(lambda client=client: client.texts)  # type: ignore[misc]
+            world.until(lambda client=client: client.texts)  # type: ignore[misc]  # mypy infers no default
 
 
 @shows("Clients connect, publish, subscribe")
@@ -197,7 +197,7 @@ def test_with_the_suback_every_node_routes_to_the_subscription() -> None:
         for number in range(20):
             sub = world.client(f"s{number}", "b", clean=True).subscribe((f"t/{number}", 0))
             world.publish("a", f"{number}", topic=f"t/{number}", qos=0)
-            world.until(lambda sub=sub: sub.texts)  # type: ignore[misc]
+            world.until(lambda sub=sub: sub.texts)  # type: ignore[misc]  # mypy infers no default
 
 
 @shows("A node starts")
