@@ -144,9 +144,9 @@ class Broker(Configured):
         self._clients_of_plugins = LocalClients(self.registry, "plugin")
 
     @property
-    def crew(self) -> frozenset[str]:
+    def worker_names(self) -> frozenset[str]:
         """The names, as nodes, of the processes that are one broker together with this one; empty: it is alone."""
-        return frozenset() if self.share is None else self.share.crew
+        return frozenset() if self.share is None else self.share.worker_names
 
     async def __aenter__(self) -> "Broker":
         await self.start()
@@ -202,7 +202,9 @@ class Broker(Configured):
             self._core, self.config.limits.max_memory, self.connections.__iter__
         )
         self._spawn(memory.run())
-        self._upkeep = Upkeep(self._core, self.registries, self.config, memory, len(self.crew) or 1)
+        self._upkeep = Upkeep(
+            self._core, self.registries, self.config, memory, len(self.worker_names) or 1
+        )
         for work in self._upkeep.works():
             self._spawn(work)
         self._spawn(watch(self._mqtt_listeners))
@@ -665,7 +667,7 @@ class Broker(Configured):
         return self.condition().reasons
 
     def condition(self) -> Health:
-        """The same, and which of it keeps new clients out."""
+        """What is wrong with the broker now, and which of it keeps new clients out."""
         health = Health([], [])
         for listener in self.listeners.values():
             add_listener(health, listener)

@@ -40,7 +40,7 @@ def records(
     directory = _directory_of(broker)
     if directory is None:
         return
-    own = broker.crew | {own_name(broker)}
+    own = broker.worker_names | {own_name(broker)}
     for tree, client_id, record in directory.records_while_written():
         wanted = record.node not in own and mountpoint in (None, tree)
         yield tree, client_id, record if wanted else None

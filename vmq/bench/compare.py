@@ -1,4 +1,4 @@
-"""The same load on vmq and its peers, on fresh processes, in turn."""
+"""Runs one load on vmq and its peers in turn, each on a fresh process."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

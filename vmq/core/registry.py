@@ -482,7 +482,7 @@ class Registry:
         return commit
 
     def tap_run(self, route: Route, payloads: list[bytes], client_id: str) -> None:
-        """The same for a run of messages at QoS 0, which the streams take or drop."""
+        """Appends a run of messages at QoS 0 to the route's streams, which take or drop them."""
         self.core.feeds_streams = True
         now = int(self.core.wall_clock() * 1_000_000)
         for tap in route.taps:
@@ -529,7 +529,7 @@ class Registry:
                 queue.deliver(message, qos, False, "")
 
     def deliver_run(self, route: Route, frames: bytes, count: int) -> None:
-        """The same for a run of PUBLISH packets at QoS 0 on one topic.
+        """Delivers a run of PUBLISH packets at QoS 0 on one topic.
 
         Raises:
             StoreError: some of them concern the store, which cannot write or is far behind.
@@ -578,7 +578,7 @@ class Registry:
             self.core.on_retained(self, message)
 
     def keep_retained(self, topic: str, message: Message) -> bool:
-        """The same on this node alone; False if the limits on retained messages leave no room."""
+        """Keeps or erases a retained message on this node alone; False if the limits leave no room."""
         store = self.core.store
         if message.payload:
             if not self.may_retain(topic, message):

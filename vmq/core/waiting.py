@@ -123,7 +123,7 @@ class Waiting(Sender):
         return limit >= 0 and self.waiting_bytes() + size > limit
 
     def is_quick_full(self, size: int) -> bool:
-        """The same at QoS 0."""
+        """Whether a QoS 0 message of this size may not wait."""
         options = self.options
         limit = options.max_online_messages
         if limit >= 0 and self.waiting() >= limit:
@@ -234,7 +234,7 @@ class Waiting(Sender):
         return False
 
     def drop_expired_there(self, oldest: int) -> bool:
-        """The same of the backlog."""
+        """Drops the oldest message of the backlog if it has expired; whether it did."""
         store = self.core.store
         while self.backlog > 0 and store is not None:
             if self.first == self.seen_first and self.seen_since >= oldest:

@@ -67,7 +67,7 @@ from vmq.store.sizes import Sizes
 
 FORMAT: Final = b"vmq 2"
 
-#: The same without the ends of lines, which are added when such a store is opened.
+#: An older format, without the ends of lines; they are added when such a store is opened.
 FORMAT_1: Final = b"vmq 1"
 
 FLAG_RETAIN: Final = 4
@@ -238,7 +238,7 @@ class Store:
         self.counts: dict[int, int] = {}
         #: What gathers since the last commit, in writes; a large one counts for each KiB it has.
         self.gathered: int = 0
-        #: The same of the commit on its way to the disk.
+        #: How much the commit on its way to the disk had gathered.
         self.closed: int = 0
         #: The commit that gathers now.
         self.number: int = 1
@@ -322,7 +322,7 @@ class Store:
         return self.damage is not None and self.damage.concerns(session)
 
     def latest(self, key: bytes, committed: bytes) -> bytes | None:
-        """The same of a record that was read from the disk; None: it is deleted."""
+        """A record with what has been written since it was read from the disk; None: it is deleted."""
         for writes in (self.dirty, self.writing):
             if key in writes:
                 return writes[key]
@@ -764,7 +764,7 @@ class Store:
         self.leave_to_purge(session, first, order)
 
     def leave_to_purge(self, session: bytes, first: int = 1, order: int = 1) -> None:
-        """The same of what has no session record, or keeps it."""
+        """Has `purge_step` delete a session's lines; its record stays."""
         self.put(b"g" + session, (first - 1).to_bytes(8, "big") + (order - 1).to_bytes(8, "big"))
 
     def put_subscription(self, session: bytes, topic_filter: str, qos: int) -> None:

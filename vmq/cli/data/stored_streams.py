@@ -20,7 +20,7 @@ def stored_streams(config: Path | None, data_dir: str | None) -> Iterator[Path]:
 
 @contextmanager
 def all_stored_streams(config: Path | None, data_dir: str | None) -> Iterator[list[Path]]:
-    """The same, with those of all workers, if several have used the data folder; its own comes first."""
+    """The folders of streams of all workers that have used the data folder; its own comes first."""
     folder = _data_folder(config, data_dir)
     try:
         from vmq.streams.log.errors import StreamError

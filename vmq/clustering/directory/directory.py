@@ -113,7 +113,7 @@ class Directory:
         yield from _whole_ones(self._node.items(SUBSCRIBERS))
 
     def records_while_written(self) -> Iterator[tuple[str, str, Record]]:
-        """The same, where others may write between two of them: what changes meanwhile is there or not."""
+        """All records, while others write between two of them: what changes meanwhile may be missing."""
         yield from _whole_ones(self._in_portions())
 
     def _in_portions(self) -> Iterator[tuple[bytes, bytes]]:

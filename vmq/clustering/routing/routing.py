@@ -146,7 +146,7 @@ class Routing:
             send(self._outboxes, target.node, target.qos, publish, target.keeps)
 
     def forward_run(self, mountpoint: str, route: Route, frames: bytes, count: int) -> None:
-        """The same for a run of so many PUBLISH packets at QoS 0."""
+        """Sends a run of PUBLISH packets at QoS 0 to the nodes of a route."""
         run = RemotePublishRun(route.topic, frames, count, mountpoint)
         self._core.counters.router_matches_remote += len(route.nodes) * count
         for target in route.nodes:

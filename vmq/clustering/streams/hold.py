@@ -110,7 +110,7 @@ class PartitionHolds:
         return bool(self._held) and (stream, partition) in self._held
 
     def holds_any(self, stream: str) -> bool:
-        """The same of a stream."""
+        """Whether messages for any partition of a stream have to wait."""
         return any(key[0] == stream for key in self._held)
 
     def has_room(self, stream: str, partition: int, size: int) -> bool:

@@ -224,7 +224,7 @@ class RemotePartitions:
         return self.send_rows_to(owner, rows, done)
 
     def send_rows_to(self, node: str, rows: PartitionRows, done: Callable[[bool], None]) -> bool:
-        """The same, to a node whoever the owner is."""
+        """Sends rows to a node, whoever owns the partition; False if there is no room for them."""
         if not self._outboxes.has_room(node, len(rows.rows)):
             return False
         if not self._streams.introduce(node, rows.stream):

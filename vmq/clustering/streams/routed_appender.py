@@ -215,7 +215,7 @@ class RoutedAppender:
         return self._keep(message)
 
     def take_run(self, run: AppendRun) -> None:
-        """The same of messages at QoS 0."""
+        """Takes a run of messages at QoS 0: here or on the partition's owner."""
         appender = self.stream.appender
         owner = self._places.owner(self._name, appender.partition_of(run.topic, run.client_id))
         if owner is None or run.hops >= MAX_HOPS:
