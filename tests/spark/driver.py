@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from pyspark_vmq import parse
 from vmq_spark.progress import reason
+
+from tests.spark.sessions import QUICK_JAVA, local_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,20 +32,6 @@ def ended(query: StreamingQuery) -> bool:
         return bool(query.awaitTermination(1))
     except StreamingQueryException:
         return True
-
-
-def session() -> SparkSession:
-    found = (
-        SparkSession.builder.master("local[2,4]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.catalogImplementation", "in-memory")
-        .getOrCreate()
-    )
-    found.sparkContext.setLogLevel("OFF")
-    return found
 
 
 def reached(stage: str) -> None:
@@ -61,7 +48,9 @@ class Application:
 
     def __init__(self, server: str, folder: Path, limit: int) -> None:
         reached("python")
-        self.spark = session()
+        # What a JVM that is killed leaves behind is in the folder.
+        java = f"{QUICK_JAVA} -Djava.io.tmpdir={folder}"
+        self.spark = local_session("local[2,4]", {"spark.driver.extraJavaOptions": java})
         reached("session")
         self.server = server
         self.folder = folder
