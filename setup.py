@@ -20,6 +20,7 @@ COMPILED = (
     "vmq/mqtt/packet_ids.py",
     "vmq/core/limits.py",
     "vmq/core/output.py",
+    "vmq/core/cork.py",
     "vmq/streams/serving/batch_commit.py",
     "vmq/core/on_commit.py",
     "vmq/core/losses.py",
