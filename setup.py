@@ -31,6 +31,7 @@ COMPILED = (
     "vmq/core/waiting.py",
     "vmq/core/queue.py",
     "vmq/core/trie.py",
+    "vmq/core/route_cache.py",
     "vmq/core/retained.py",
     "vmq/core/leaving.py",
     "vmq/core/registry.py",

@@ -14,7 +14,8 @@ from vmq.core.hook_sites import AcceptedUntil, Answer, Hooks, Pending
 from vmq.core.output import Output
 from vmq.core.queue import Queue
 from vmq.core.registry import Registry, Subscriber, payloads_of
-from vmq.core.trie import LONGEST_KEPT, Route
+from vmq.core.route_cache import LONGEST_KEPT
+from vmq.core.trie import Route
 from vmq.mqtt.decoder import Decoder, packet_id_at
 from vmq.mqtt.encoder import PACKET_IDS, PUBACK_HEAD, PUBREC_HEAD, remaining_length
 from vmq.mqtt.message import Message, Sourced
