@@ -13,7 +13,7 @@ from vmq_hooks.verdicts import Refuse
 
 from vmq.core.context import Core, CoreOptions
 from vmq.core.output import Output
-from vmq.core.window import LAST_ID, Window
+from vmq.core.window import LAST_ID, InflightWindow
 from vmq.mqtt.decoder import packet_id_at
 from vmq.mqtt.encoder import PACKET_IDS, PUBREL_HEAD, answers, publish
 from vmq.mqtt.message import NO_MESSAGE, Delivery, Message
@@ -41,7 +41,7 @@ class Sender:
         self.offline_output = Output(core.outbox)
         self.output: Output = self.offline_output
         #: What is sent and not acknowledged.
-        self.inflight = Window()
+        self.inflight = InflightWindow()
         #: Bytes of these messages together.
         self.inflight_bytes: i64 = 0
         #: The place of the next delivery that is sent; see `Store.put_inflight`.

@@ -26,7 +26,7 @@ NO_SLOTS: Final[list[Delivery | None]] = [None]
 
 # It holds a list of deliveries, which hold no window.
 @mypyc_attr(acyclic=True)
-class Window:
+class InflightWindow:
     """Deliveries in flight by packet id, and in the order in which they were sent."""
 
     def __init__(self) -> None:

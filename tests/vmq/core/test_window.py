@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vmq.core.window import FEWEST_SLOTS, KEPT_SLOTS, LAST_ID, NO_SLOTS, Window
+from vmq.core.window import FEWEST_SLOTS, KEPT_SLOTS, LAST_ID, NO_SLOTS, InflightWindow
 from vmq.mqtt.message import Delivery, Message
 
 MESSAGE = Message(b"t", b"", 1, False)
@@ -40,7 +40,7 @@ class Oracle:
     """A window, and a dict in which everything is done once more."""
 
     def __init__(self) -> None:
-        self.window = Window()
+        self.window = InflightWindow()
         self.plain: dict[int, Delivery] = {}
 
     def do(self, change: str, number: int) -> None:
@@ -118,7 +118,7 @@ def test_ids_go_round() -> None:
 
 def test_a_client_that_holds_one_id_makes_no_ring_large() -> None:
     """Its window moves on all the same, round after round of the ids."""
-    window = Window()
+    window = InflightWindow()
     held = sent()
     window.send(held)
     given_before: list[int] = []
@@ -134,7 +134,7 @@ def test_a_client_that_holds_one_id_makes_no_ring_large() -> None:
 
 
 def test_all_ids_can_be_in_flight() -> None:
-    window = Window()
+    window = InflightWindow()
     for _ in range(LAST_ID):
         window.send(sent())
     assert sorted(each.packet_id for each in window.values()) == list(range(1, LAST_ID + 1))
@@ -148,14 +148,14 @@ def test_all_ids_can_be_in_flight() -> None:
 
 
 def test_ids_from_elsewhere_that_meet_in_a_slot_get_one_each() -> None:
-    window = Window()
+    window = InflightWindow()
     for packet_id in (1, 32_769, 9, 16_385, LAST_ID):
         window.put(sent(packet_id))
     assert [each.packet_id for each in window.values()] == [1, 32_769, 9, 16_385, LAST_ID]
 
 
 def test_what_is_not_there_cannot_be_taken_out() -> None:
-    window = Window()
+    window = InflightWindow()
     with pytest.raises(KeyError):
         window.remove(sent(1))
     window.put(sent(1))
@@ -165,7 +165,7 @@ def test_what_is_not_there_cannot_be_taken_out() -> None:
 
 
 def test_an_empty_window_keeps_few_slots_or_none() -> None:
-    window = Window()
+    window = InflightWindow()
     assert window.slots is NO_SLOTS
     for count, kept in ((20, KEPT_SLOTS), (100, len(NO_SLOTS))):
         deliveries = [sent() for _ in range(count)]
