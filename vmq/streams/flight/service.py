@@ -44,7 +44,7 @@ from vmq.streams.flight.tickets import (
 )
 from vmq.streams.log.checkpoint import boot_id
 from vmq.streams.log.columns import Projection
-from vmq.streams.log.cursor import LogReader
+from vmq.streams.log.cursor import Cursor, LogReader
 from vmq.streams.log.errors import (
     AwayError,
     DamagedElsewhereError,
@@ -88,6 +88,8 @@ Body: a ticket, and "machine": the boot id, in 32 hexadecimal digits""",
 }
 #: A front asks where the rows of a ticket lie; whoever is not one has no use for it.
 LOCATE: Final = "locate"
+#: A front has met damage at the first offset of a ticket: the broker looks itself, and tells.
+EXAMINE: Final = "examine"
 _CODES: Final[tuple[tuple[type[StreamError], str], ...]] = (
     (UnknownStreamError, "unknown_stream"),
     (UnknownPartitionError, "unknown_partition"),
@@ -320,6 +322,11 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         elif action.type == LOCATE and self.is_inner:
             partition, start = self.begin(context, decode(body, Ticket, "ticket"))
             return [msgspec.json.encode(locate(partition, start))]
+        elif action.type == EXAMINE and self.is_inner:
+            partition, start = self.begin(context, decode(body, Ticket, "ticket"))
+            with Cursor(partition, start) as cursor:
+                cursor.read(None)  # notes what is wrong, and raises it
+            return []
         elif action.type == "file":
             found = self.file(context, decode(body, FileQuery, "body of file"))
             return [msgspec.json.encode(found)]
