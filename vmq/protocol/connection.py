@@ -376,16 +376,21 @@ class Connection(Output):
         self.outbox.flush()
 
     def on_held(self) -> None:
-        """The disk is behind: what waits for it is bounded like what waits for the peer."""
-        if not self.held_full and self.held_bytes > self.reply_limit // 4:
-            self.held_full = True
-            self.block()
+        """What waits to be safe is bounded like what waits for the peer."""
+        deliveries = self.deliveries
+        if not self.held_full and deliveries is not None:
+            if deliveries.size > self.reply_limit // 4:
+                self.held_full = True
+                self.block()
         self.limit_replies()
 
     def on_released(self) -> None:
-        if self.held_full and self.held_bytes <= self.reply_limit // 8:
+        deliveries = self.deliveries
+        if self.held_full and deliveries is not None and deliveries.size <= self.reply_limit // 8:
             self.held_full = False
             self.maybe_unblock()
+        elif self.replies_unread:
+            self.maybe_read_on()
 
     def block(self) -> None:
         self.blocked = True
@@ -399,8 +404,7 @@ class Connection(Output):
             return
         self.blocked = False
         if self.replies_unread:
-            self.replies_unread = False
-            self.resume()
+            self.maybe_read_on()
         subscriber = self.session.subscriber
         if subscriber is not None and not self.closing:
             subscriber.queue.on_unblocked()
@@ -412,11 +416,20 @@ class Connection(Output):
         memory with them.
         """
         transport = self.transport
-        if not self.blocked or self.replies_unread or transport is None:
+        held = self.held_bytes
+        if self.replies_unread or transport is None:
             return
-        if self.held_bytes + transport.get_write_buffer_size() > self.reply_limit:
+        if not self.blocked and held <= self.reply_limit // 4:
+            return
+        if held + transport.get_write_buffer_size() > self.reply_limit:
             self.replies_unread = True
             self.pause()
+
+    def maybe_read_on(self) -> None:
+        """The peer is read again if its replies wait neither for it nor, most of them, for anything to be safe."""
+        if not self.blocked and self.held_bytes <= self.reply_limit // 8:
+            self.replies_unread = False
+            self.resume()
 
     # The outgoing side
 
@@ -434,7 +447,7 @@ class Connection(Output):
                 core.tap(self, False, data)
             transport.write(data)
             pieces.clear()
-        if self.closing and not self.held:
+        if self.closing and not self.is_held():
             transport.close()
         elif self.blocked:
             self.limit_replies()
@@ -447,7 +460,7 @@ class Connection(Output):
         self.cut = None
         if self.peer_ended and self.transport is None:
             self.core.call_soon(self.next_pass)  # nobody else tells of the end
-        self.forget_waits()
+        self.forget_far()
         self.session.end(reason)
         self.touch()
         if self.wake_task is not None:
