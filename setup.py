@@ -22,6 +22,7 @@ COMPILED = (
     "vmq/mqtt/sorting.py",
     "vmq/core/limits.py",
     "vmq/core/output.py",
+    "vmq/core/cork.py",
     "vmq/streams/serving/batch_commit.py",
     "vmq/core/on_commit.py",
     "vmq/core/losses.py",

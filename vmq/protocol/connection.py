@@ -10,8 +10,8 @@ from typing import Any, Final, Literal
 from mypy_extensions import i64
 from vmq_hooks.types import Peer
 
+from vmq.core.cork import CorkedOutput
 from vmq.core.limits import RateLimit
-from vmq.core.output import Output
 from vmq.core.registry import Registry
 from vmq.protocol.session import Session
 
@@ -24,7 +24,7 @@ LARGE_CUT: Final = 65_536
 GROWTH: Final = 1000
 
 
-class Connection(Output):
+class Connection(CorkedOutput):
     """One client's connection. `opened` and `closed` tell the listener."""
 
     def __init__(
@@ -35,7 +35,7 @@ class Connection(Output):
         opened: "Callable[[Connection], None]",
         closed: "Callable[[Connection], None]",
     ) -> None:
-        super().__init__(registry.core.outbox)
+        super().__init__(registry.core.outbox, registry.core.cork)
         self.core = registry.core
         self.session = Session(registry, self, anonymous, new_id)
         self.opened = opened
@@ -111,6 +111,10 @@ class Connection(Output):
     def data_received(self, data: bytes) -> None:
         core = self.core
         now = core.clock()
+        cork = self.cork
+        if now >= cork.until:
+            cork.pull()
+        cork.now = now
         counters = core.counters
         counters.bytes_received += len(data)
         session = self.session
@@ -127,6 +131,7 @@ class Connection(Output):
         session.receive(data)
         core.publisher = None
         self.outbox.flush()
+        cork.now = 0.0
         if session.decoder.rest is None:
             self.cut = None
             self.seen = now
@@ -335,6 +340,7 @@ class Connection(Output):
 
     def eof_received(self) -> bool:
         """The peer sends no more. What it sent before is handled, and answered, before its end."""
+        self.send_corked()
         if self.session.has_rest:
             self.peer_ended = True
         return self.peer_ended
@@ -421,7 +427,7 @@ class Connection(Output):
             return
         if not self.blocked and held <= self.reply_limit // 4:
             return
-        if held + transport.get_write_buffer_size() > self.reply_limit:
+        if held + self.corked_bytes + transport.get_write_buffer_size() > self.reply_limit:
             self.replies_unread = True
             self.pause()
 
@@ -440,17 +446,23 @@ class Connection(Output):
             pieces.clear()
             return
         if pieces:
-            data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-            core = self.core
-            core.counters.bytes_sent += len(data)
-            if core.tap is not None:
-                core.tap(self, False, data)
-            transport.write(data)
-            pieces.clear()
+            self.put()
         if self.closing and not self.is_held():
+            self.send_corked()
             transport.close()
         elif self.blocked:
             self.limit_replies()
+
+    def send(self, pieces: list[bytes]) -> None:
+        transport = self.transport
+        if transport is None:
+            return
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        core = self.core
+        core.counters.bytes_sent += len(data)
+        if core.tap is not None:
+            core.tap(self, False, data)
+        transport.write(data)
 
     def close(self, reason: str) -> None:
         """Ends the session now and the connection as soon as the output is written."""
