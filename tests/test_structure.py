@@ -13,6 +13,7 @@ TOP = {
     "__init__.py",
     "__main__.py",
     "broker.py",
+    "durable.py",
     "embedded.py",
     "ports.py",
     "version.py",
@@ -51,10 +52,6 @@ LONG_FUNCTIONS = {
     "vmq/cli/data/stream_tail.py:tail": (72, "options of a command, and its help"),
     "vmq/cli/start/start.py:start": (72, "options of a command, and its help"),
     "vmq/clustering/delivery/outboxes.py:__init__": (70, "attributes with their meanings"),
-    "vmq/clustering/node/node.py:_take_part": (
-        64,
-        "the order in which parts are made is its subject",
-    ),
     "vmq/clustering/replication/service.py:__init__": (65, "attributes with their meanings"),
     "vmq/core/context.py:__init__": (106, "attributes with their meanings"),
     "vmq/protocol/connection.py:__init__": (65, "attributes with their meanings"),

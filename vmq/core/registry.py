@@ -483,12 +483,6 @@ class Registry:
             elif number < 0 and message.qos:
                 raise StoreError("a stream cannot write")
 
-    def wait_for_streams(self, route: Route, client_id: str, waiter: Output) -> None:
-        """Has answers wait for the last message of a client and topic that streams were given and answers wait for."""
-        for tap in route.taps:
-            safe: Durable = tap.safe_of(route.topic, client_id)
-            waiter.answer_after(safe, safe.wanted)
-
     def tap_run(self, route: Route, payloads: list[bytes], client_id: str) -> None:
         """Appends a run of messages at QoS 0 to the route's streams, which take or drop them."""
         self.core.feeds_streams = True

@@ -383,11 +383,10 @@ class Connection(CorkedOutput):
 
     def on_held(self) -> None:
         """What waits to be safe is bounded like what waits for the peer."""
-        deliveries = self.deliveries
-        if not self.held_full and deliveries is not None:
-            if deliveries.size > self.reply_limit // 4:
-                self.held_full = True
-                self.block()
+        deliveries, limit = self.deliveries, self.reply_limit // 4
+        if not self.held_full and deliveries is not None and deliveries.size > limit:
+            self.held_full = True
+            self.block()
         self.limit_replies()
 
     def on_released(self) -> None:
@@ -421,8 +420,7 @@ class Connection(CorkedOutput):
         A peer that sends and never reads, or sends faster than the disk is, must not fill our
         memory with them.
         """
-        transport = self.transport
-        held = self.held_bytes
+        transport, held = self.transport, self.held_bytes
         if self.replies_unread or transport is None:
             return
         if not self.blocked and held <= self.reply_limit // 4:

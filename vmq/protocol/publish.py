@@ -14,6 +14,7 @@ from vmq.core.output import Output
 from vmq.core.queue import Queue
 from vmq.core.registry import Registry, Subscriber, payloads_of
 from vmq.core.trie import LONGEST_KEPT, Route
+from vmq.durable import Durable
 from vmq.mqtt.decoder import Decoder
 from vmq.mqtt.encoder import PACKET_IDS, PUBACK_HEAD, PUBCOMP_HEAD, PUBREC_HEAD, remaining_length
 from vmq.mqtt.message import Message, Sourced
@@ -241,8 +242,9 @@ class Publisher:
     def wait_for_all(self, route: Route) -> None:
         """The answer to a message sent again waits for what the first one may still wait for."""
         output, core = self.output, self.core
-        if route.taps:
-            self.registry.wait_for_streams(route, self.client_id, output)
+        for tap in route.taps:
+            safe: Durable = tap.safe_of(route.topic, self.client_id)
+            output.answer_after(safe, safe.wanted)
         if core.store is not None:
             output.answer_after(output.outbox.stored, core.store.last_barrier())
         if core.wait_for_nodes is not None:
