@@ -474,9 +474,8 @@ class Registry:
                         tap.refuse(message.qos, 1)
                         raise StoreError("a stream cannot write")
         for tap in taps:
-            number: int = tap.append(
-                route.topic, message.payload, message.qos, message.retain, client_id, now
-            )
+            kept = route.topic, message.payload, message.qos, message.retain
+            number: int = tap.append(*kept, client_id, now)
             if number > 0 and waiter is not None:
                 safe: Durable = tap.safe_of(route.topic, client_id)
                 safe.wanted = number
