@@ -23,6 +23,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from vmq.streams.flight.access import MIDDLEWARE, Handshake, basic_credentials
+from vmq.streams.flight.answering import answers
 from vmq.streams.flight.far import FarCursor, FarLog, Located
 from vmq.streams.flight.get import batches_of
 from vmq.streams.flight.service import (
@@ -30,7 +31,6 @@ from vmq.streams.flight.service import (
     LOCATE,
     MOST_CALLS,
     Slot,
-    answers,
     location,
     sent,
 )
