@@ -140,6 +140,8 @@ class Outbox:
 
     def __init__(self) -> None:
         self.touched: list[Output] = []
+        #: What sessions have in place of a connection: nothing that comes there goes anywhere.
+        self.nowhere = Output(self)
         #: Outputs that wait for commits first; those that wait for other nodes first come back when these have it.
         self.waiting: list[Output] = []
         self.committed: int = 0
