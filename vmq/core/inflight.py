@@ -122,7 +122,7 @@ class Sender:
             delivery.order = self.next_order
             self.next_order += 1
             store.put_inflight(self.session, delivery)
-            output.barrier = store.barrier()
+            output.deliver_after(output.outbox.stored, store.barrier())
         if self.options.retry_interval:
             delivery.sent_at = core.clock()
         core.counters.mqtt_publish_sent += 1
@@ -223,7 +223,7 @@ class Sender:
                 order = self.next_order
                 self.next_order = order + 1
                 store.put_released(self.session, delivery, order)
-                self.output.barrier = store.barrier()
+                self.output.deliver_after(self.output.outbox.stored, store.barrier())
             delivery.released = True
             delivery.message = NO_MESSAGE
 

@@ -20,6 +20,7 @@ from vmq.core.retained_burst import allowance_for
 from vmq.core.route_cache import RouteCache
 from vmq.core.subscription_set import SubscriptionSet
 from vmq.core.trie import Group, Route, Subscription, Trie
+from vmq.durable import Durable
 from vmq.mqtt.decoder import Decoder
 from vmq.mqtt.message import Delivery, Message
 from vmq.mqtt.packet_ids import PacketIds
@@ -144,7 +145,7 @@ class Registry:
         store = self.core.store
         if existing.queue.durable and store is not None:
             store.put_session(self.scope + client_id, existing.queue.session, 0, user)
-            output.barrier = store.barrier()
+            output.write_after(output.outbox.stored, store.barrier())
         if self.core.on_subscriber is not None:
             self.core.on_subscriber(CLAIMED, self, existing, "")
         return existing, present
@@ -361,8 +362,9 @@ class Registry:
         queue = subscriber.queue
         if queue.durable and store is not None:
             store.put_subscription(queue.session, topic_filter, qos)
-            if subscriber.output is not None:
-                subscriber.output.barrier = store.barrier()
+            output = subscriber.output
+            if output is not None:
+                output.write_after(output.outbox.stored, store.barrier())
         if self.core.on_subscriber is not None:
             self.core.on_subscriber(CHANGED, self, subscriber, topic_filter)
 
@@ -393,8 +395,9 @@ class Registry:
             queue.deliver_retained(topic_filter, [], 0, 0)
         if queue.durable and store is not None:
             store.remove_subscription(queue.session, topic_filter)
-            if subscriber.output is not None:
-                subscriber.output.barrier = store.barrier()
+            output = subscriber.output
+            if output is not None:
+                output.write_after(output.outbox.stored, store.barrier())
         if self.core.on_subscriber is not None:
             self.core.on_subscriber(CHANGED, self, subscriber, topic_filter)
         return True
@@ -443,25 +446,23 @@ class Registry:
         route: Route,
         message: Message,
         client_id: str,
+        waiter: Output | None,
         names: frozenset[str] | None = None,
-    ) -> int:
+    ) -> None:
         """Hands a message to the streams that keep its topic, before it is handed on.
 
         Args:
             route: its topic's.
             message: the message.
             client_id: its publisher's.
+            waiter: whose answers wait until the streams have it safe; None: nobody's.
             names: of the streams that lack it; None: it is new to all.
-
-        Returns:
-            The commit of the streams that an acknowledgement has to wait for; 0 if none.
 
         Raises:
             StoreError: a stream cannot take a message that asks for an acknowledgement.
         """
         self.core.feeds_streams = True
         now = int(self.core.wall_clock() * 1_000_000)
-        commit = 0
         taps = route.taps
         if names is not None:
             taps = [tap for tap in taps if tap.name in names]
@@ -474,14 +475,14 @@ class Registry:
                         tap.refuse(message.qos, 1)
                         raise StoreError("a stream cannot write")
         for tap in taps:
-            number: int = tap.append(
-                route.topic, message.payload, message.qos, message.retain, client_id, now
-            )
-            if number > commit:
-                commit = number
+            kept = route.topic, message.payload, message.qos, message.retain
+            number: int = tap.append(*kept, client_id, now)
+            if number > 0 and waiter is not None:
+                safe: Durable = tap.safe_of(route.topic, client_id)
+                safe.wanted = number
+                waiter.answer_after(safe, number)
             elif number < 0 and message.qos:
                 raise StoreError("a stream cannot write")
-        return commit
 
     def tap_run(self, route: Route, payloads: list[bytes], client_id: str) -> None:
         """Appends a run of messages at QoS 0 to the route's streams, which take or drop them."""
