@@ -346,8 +346,7 @@ class Registry:
             self.core.counters.client_expired += 1
             hook = self.core.hooks.on_session_expired
             if hook is not None:
-                who = SubscriberId(client_id, self.mountpoint)
-                self.core.tell("on_session_expired", hook, who)
+                self.core.tell("on_session_expired", hook, SubscriberId(client_id, self.mountpoint))
         return len(expired)
 
     def now_ms(self) -> int:
