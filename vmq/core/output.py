@@ -279,6 +279,8 @@ class Outbox:
         self.ready: list[Lane] = []
         #: Outputs with something that has waited.
         self.freed: list[Output] = []
+        #: What sessions have in place of a connection: nothing that comes there goes anywhere.
+        self.nowhere = Output(self)
 
     def flush(self) -> None:
         """Ends a pass: writes what waits for nothing any more, and every touched output that waits for nothing."""
