@@ -244,8 +244,6 @@ class Core:
         self.find_taps: Callable[[str], list[Any]] | None = None
         #: Knows what streams have of messages at QoS 2 (`vmq.streams.serving.receipts`); None without streams.
         self.receipts: Any = None
-        #: The last commit of the streams that an acknowledgement waits for, or waited.
-        self.tapped: int = 0
         #: Connections that do not read until memory is there, or the store has committed.
         self.waiting_for_memory: list[Output] = []
         self.waiting_for_store: list[Output] = []

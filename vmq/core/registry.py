@@ -18,7 +18,9 @@ from vmq.core.queue import Queue
 from vmq.core.retained import RetainedMessages, RetainedWalk
 from vmq.core.retained_burst import allowance_for
 from vmq.core.route_cache import RouteCache
+from vmq.core.subscription_set import SubscriptionSet
 from vmq.core.trie import Group, Route, Subscription, Trie
+from vmq.durable import Durable
 from vmq.mqtt.decoder import Decoder
 from vmq.mqtt.message import Delivery, Message
 from vmq.mqtt.packet_ids import PacketIds
@@ -32,13 +34,13 @@ log = logging.getLogger("vmq.registry")
 OURS: Final = "\0"
 
 
-class Subscriber:
+class Subscriber(SubscriptionSet):
     """One client id and its session."""
 
     def __init__(self, client_id: str, queue: Queue) -> None:
+        super().__init__()
         self.client_id = client_id
         self.queue = queue
-        self.subscriptions: dict[str, Subscription] = {}
         #: The connection that has the session, if any.
         self.output: Output | None = None
         #: Packet ids of QoS 2 messages received and not released [MQTT-4.3.3-2].
@@ -143,7 +145,7 @@ class Registry:
         store = self.core.store
         if existing.queue.durable and store is not None:
             store.put_session(self.scope + client_id, existing.queue.session, 0, user)
-            output.barrier = store.barrier()
+            output.write_after(output.outbox.stored, store.barrier())
         if self.core.on_subscriber is not None:
             self.core.on_subscriber(CLAIMED, self, existing, "")
         return existing, present
@@ -318,7 +320,7 @@ class Registry:
         queue = subscriber.queue
         filters = list(subscriber.subscriptions)
         leaving = EndingSubscriptions(self.core, self.trie, self.routes, queue, filters)
-        subscriber.subscriptions = {}
+        subscriber.take_all()
         self.offline.pop(client_id, None)
         self.core.counters.queue_teardown += 1
         if self.subscribers.get(client_id) is subscriber:
@@ -344,8 +346,7 @@ class Registry:
             self.core.counters.client_expired += 1
             hook = self.core.hooks.on_session_expired
             if hook is not None:
-                who = SubscriberId(client_id, self.mountpoint)
-                self.core.tell("on_session_expired", hook, who)
+                self.core.tell("on_session_expired", hook, SubscriberId(client_id, self.mountpoint))
         return len(expired)
 
     def now_ms(self) -> int:
@@ -360,13 +361,14 @@ class Registry:
         queue = subscriber.queue
         if queue.durable and store is not None:
             store.put_subscription(queue.session, topic_filter, qos)
-            if subscriber.output is not None:
-                subscriber.output.barrier = store.barrier()
+            output = subscriber.output
+            if output is not None:
+                output.write_after(output.outbox.stored, store.barrier())
         if self.core.on_subscriber is not None:
             self.core.on_subscriber(CHANGED, self, subscriber, topic_filter)
 
     def add_subscription(self, subscriber: Subscriber, topic_filter: str, qos: int) -> None:
-        present = subscriber.subscriptions.get(topic_filter)
+        present = subscriber.find(topic_filter)
         if present is not None:
             if present.qos == qos:
                 return
@@ -374,7 +376,7 @@ class Registry:
         else:
             group, _ = split_shared(topic_filter)
             subscription = Subscription(subscriber.queue, qos, topic_filter if group else "")
-            subscriber.subscriptions[topic_filter] = subscription
+            subscriber.put(topic_filter, subscription)
             before = self.trie.size()
             self.trie.subscribe(topic_filter, subscription)
             self.core.memory_grown += self.trie.size() - before
@@ -382,7 +384,7 @@ class Registry:
 
     def unsubscribe(self, subscriber: Subscriber, topic_filter: str) -> bool:
         """Removes the subscription to exactly this filter [MQTT-3.10.4-1]; False if none."""
-        if subscriber.subscriptions.pop(topic_filter, None) is None:
+        if not subscriber.take(topic_filter):
             return False
         self.trie.unsubscribe(topic_filter, subscriber.client_id)
         self.routes.filter_changed(topic_filter)
@@ -392,8 +394,9 @@ class Registry:
             queue.deliver_retained(topic_filter, [], 0, 0)
         if queue.durable and store is not None:
             store.remove_subscription(queue.session, topic_filter)
-            if subscriber.output is not None:
-                subscriber.output.barrier = store.barrier()
+            output = subscriber.output
+            if output is not None:
+                output.write_after(output.outbox.stored, store.barrier())
         if self.core.on_subscriber is not None:
             self.core.on_subscriber(CHANGED, self, subscriber, topic_filter)
         return True
@@ -442,25 +445,23 @@ class Registry:
         route: Route,
         message: Message,
         client_id: str,
+        waiter: Output | None,
         names: frozenset[str] | None = None,
-    ) -> int:
+    ) -> None:
         """Hands a message to the streams that keep its topic, before it is handed on.
 
         Args:
             route: its topic's.
             message: the message.
             client_id: its publisher's.
+            waiter: whose answers wait until the streams have it safe; None: nobody's.
             names: of the streams that lack it; None: it is new to all.
-
-        Returns:
-            The commit of the streams that an acknowledgement has to wait for; 0 if none.
 
         Raises:
             StoreError: a stream cannot take a message that asks for an acknowledgement.
         """
         self.core.feeds_streams = True
         now = int(self.core.wall_clock() * 1_000_000)
-        commit = 0
         taps = route.taps
         if names is not None:
             taps = [tap for tap in taps if tap.name in names]
@@ -473,14 +474,14 @@ class Registry:
                         tap.refuse(message.qos, 1)
                         raise StoreError("a stream cannot write")
         for tap in taps:
-            number: int = tap.append(
-                route.topic, message.payload, message.qos, message.retain, client_id, now
-            )
-            if number > commit:
-                commit = number
+            kept = route.topic, message.payload, message.qos, message.retain
+            number: int = tap.append(*kept, client_id, now)
+            if number > 0 and waiter is not None:
+                safe: Durable = tap.safe_of(route.topic, client_id)
+                safe.wanted = number
+                waiter.answer_after(safe, number)
             elif number < 0 and message.qos:
                 raise StoreError("a stream cannot write")
-        return commit
 
     def tap_run(self, route: Route, payloads: list[bytes], client_id: str) -> None:
         """Appends a run of messages at QoS 0 to the route's streams, which take or drop them."""
@@ -707,7 +708,7 @@ def payloads_of(frames: bytes, route: Route) -> list[bytes]:
     """The payloads of such a run."""
     decoder = Decoder()
     decoder.feed(frames)
-    skip = len(route.field)
+    skip = 2 + len(route.topic)
     payloads: list[bytes] = []
     while decoder.next():
         payloads.append(decoder.data[decoder.body + skip : decoder.end])

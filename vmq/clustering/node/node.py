@@ -159,7 +159,7 @@ class Clustering:
                 self._core, node, options.buffer_bytes, ack_remote=options.ack_after == "remote"
             )
             # It stays when the node stops: what was sent until then belongs into the last commits.
-            self._committer.before.append(outboxes.before_commit)
+            self._committer.sealing.append(outboxes.before_commit)
             self._routing = Routing(node.name, self._core, self._registries, outboxes)
             self._streams = Streams(node, self._core, outboxes, self._open_catalog)
             await self._save_life()
@@ -234,9 +234,6 @@ class Clustering:
             outboxes, directory, mover.take, routing.share, routing.forget_routes, self.streams
         )
         inheritance.start(node.members if node.machine.membership.belongs else ())
-        # The last, for all others may have something to say to other nodes, which belongs into the same commit.
-        self._committer.before.remove(outboxes.before_commit)
-        self._committer.before.append(outboxes.before_commit)
         if outboxes.is_new:
             self._expect_own(mover, replication)
         else:

@@ -325,8 +325,8 @@ class Streams:
         commit = self.tap(stream).take(message)
         if commit and self.handover is not None and not self._owners.owns_all(stream.name):
             self.handover.look_later()  # should it have come here though it is another's
-        confirming = self._outboxes.arrivals.confirming
-        confirming.stream_barrier = max(confirming.stream_barrier, commit)
+        safe = stream.appender.safe_of(message.topic, message.client_id)
+        self._outboxes.arrivals.confirming(peer).answer_after(safe, commit)
 
     def _on_run(self, peer: str, run: AppendRun) -> None:
         stream = self._stream(peer, run.stream)
@@ -344,12 +344,14 @@ class Streams:
         self._look_again()
 
     def _on_rows(self, peer: str, rows: PartitionRows) -> None:
-        if self.places is not None and self._stream(peer, rows.stream) is not None:
-            confirming = self._outboxes.arrivals.confirming
+        stream = self._stream(peer, rows.stream)
+        if self.places is not None and stream is not None:
             commit = self.places.take_rows(peer, rows)
             if self.handover is not None and self.owner(rows.stream, rows.partition) is not None:
                 self.handover.look_later()
-            confirming.stream_barrier = max(confirming.stream_barrier, commit)
+            if commit:
+                safe = stream.appender.safe[rows.partition]
+                self._outboxes.arrivals.confirming(peer).answer_after(safe, commit)
 
     def _on_ask(self, peer: str, asked: AskOffsets) -> None:
         if self.places is not None:

@@ -205,7 +205,7 @@ class LocalSessions:
         self._store.put_inflight(queue.session, delivery)
         queue.count_inflight()
         if queue.online:
-            queue.output.barrier = self._store.barrier()
+            queue.output.deliver_after(queue.output.outbox.stored, self._store.barrier())
             queue.send_again(delivery)
 
     # --- who routes it elsewhere

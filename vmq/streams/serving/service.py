@@ -1,7 +1,7 @@
 """Streams in a running broker: every message that one keeps goes into it on its way.
 
 This is where the room of the streams (`vmq.streams`) and the core meet: the core asks once a topic
-which streams keep it, and lets acknowledgements wait for their commits (`vmq.core.output`).
+which streams keep it, and lets acknowledgements wait for its partitions (`vmq.durable`).
 """
 
 import asyncio
@@ -145,7 +145,7 @@ class Streaming:
         """What waits for a commit may go on."""
         if self.core.receipts is not None:
             self.core.receipts.confirm(number)
-        self.core.outbox.release_streams(number)
+        self.core.outbox.flush()
 
     def on_pressure(self, on: bool) -> None:
         """The disk falls behind, or has caught up: publishers are not read meanwhile."""
