@@ -27,6 +27,7 @@ from vmq.config.overrides import LiveConfig
 from vmq.config.session import SessionOverrides
 from vmq.core.context import Core
 from vmq.core.hook_sites import Hooks
+from vmq.core.ports import RegistryFinder
 from vmq.core.registry import Registry
 from vmq.embedded import ReceivedMessage
 from vmq.listeners.handshakes import Handshakes
@@ -74,6 +75,17 @@ if TYPE_CHECKING:
 __all__ = ["Broker", "StartError"]
 
 log = logging.getLogger("vmq.broker")
+
+
+class BrokerRegistries(RegistryFinder):
+    """The topic trees of a broker, each made when first asked for."""
+
+    def __init__(self, find: Callable[[str], Registry]) -> None:
+        super().__init__()
+        self._find = find
+
+    def find(self, mountpoint: str) -> Registry:
+        return self._find(mountpoint)
 
 
 class Broker(Configured):
@@ -281,10 +293,10 @@ class Broker(Configured):
         core, committer = open_core(config)
         store = core.store
         assert store is not None
-        core.find_registry = self.registry
+        core.registries = BrokerRegistries(self.registry)
         self._session_options = SessionOverrides(core.options)
-        core.own_options = self._session_options.of
-        core.recheck = Lapsed(self._spawn).put
+        core.session_options = self._session_options
+        core.rechecks = Lapsed(self._spawn)
         self.connections = Connections(
             core.clock, lambda: float(self.config.session.mqtt_connect_timeout)
         )

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from tests.simulator.clock import EPOCH
 from tests.simulator.disk import Database, Disk, Shelf
 from tests.simulator.loop import Life
+from vmq.broker import BrokerRegistries
 from vmq.clustering.node.initial_sync import catch_up
 from vmq.clustering.node.node import Clustering
 from vmq.config.core import options_of
@@ -104,7 +105,7 @@ class Broker:
         self.core = core = Core(
             options_of(node.config), store, loop.time, node.wall, random.randrange
         )
-        core.find_registry = self.registry
+        core.registries = BrokerRegistries(self.registry)
         core.call_soon = loop.call_soon
         core.call_later = loop.call_later
         committer.attach(core, store, self._reopen)

@@ -5,10 +5,10 @@ broker have one child and one subscriber at most, so both have a slot of their o
 """
 
 import sys
-from collections.abc import Callable
 from typing import Any, Final
 
 from vmq.core.context import Core
+from vmq.core.ports import RemoteTargets
 from vmq.core.queue import Queue
 from vmq.mqtt.topics import common_words, has_wildcard, joined, split_shared, stands_at, text_size
 
@@ -244,7 +244,7 @@ class Trie:
         #: Bytes of the filters' text, which a node and a subscriber keep, and of memberships in share groups.
         self.content: int = 0
         #: Adds to a route what goes to other nodes of the cluster; None without one.
-        self.find_remote: Callable[[Any], None] | None = None
+        self.remote = RemoteTargets()
 
     def size(self) -> int:
         """Bytes of memory, about, with the subscriptions at their subscribers."""
@@ -444,8 +444,7 @@ class Trie:
         route.nodes = NO_NODES
         route.shared = NO_NODES
         route.remote_copies = 0
-        if self.find_remote is not None:
-            self.find_remote(route)
+        self.remote.complete(route)
         route.generation = self.generation
 
 

@@ -161,8 +161,8 @@ class Publisher:
         if route.taps:
             payloads = [data[topic_end : decoder.end]] if count == 1 else payloads_of(frames, route)
             registry.tap_run(route, payloads, self.client_id)
-        if route.nodes and core.forward_run is not None:
-            core.forward_run(registry.mountpoint, route, frames, count)
+        if route.nodes:
+            core.elsewhere.forward_run(registry.mountpoint, route, frames, count)
         registry.deliver_run(route, frames, count)
 
     def on_publish(self) -> None:
@@ -233,11 +233,7 @@ class Publisher:
 
     def is_doubtful(self, packet_id: int) -> bool:
         """Whether a stream lacks a message that sessions have: the broker ended between its commits and the store's."""
-        receipts = self.core.receipts
-        if receipts is None:
-            return False
-        lacks: bool = receipts.lacks(self.queue_of().session, packet_id)
-        return lacks
+        return self.core.receipts.lacks(self.queue_of().session, packet_id)
 
     def wait_for_all(self, route: Route) -> None:
         """The answer to a message sent again waits for what the first one may still wait for."""
@@ -247,8 +243,7 @@ class Publisher:
             output.answer_after(safe, safe.wanted)
         if core.store is not None:
             output.answer_after(output.outbox.stored, core.store.last_barrier())
-        if core.wait_for_nodes is not None:
-            core.wait_for_nodes(output)
+        core.peers.wait_for_all(output)
 
     def may_pass(self, route: Route) -> bool:
         """Whether publishes at QoS 0 need not be seen by any hook."""
@@ -343,8 +338,8 @@ class Publisher:
                 kind = message.qos << 1 | (1 if message.retain else 0)
                 self.keep(route, kind, answer.until)
         elif isinstance(answer, PublishModifiers):
-            if answer.mountpoint is not None and self.core.find_registry is not None:
-                registry = self.core.find_registry(answer.mountpoint)
+            if answer.mountpoint is not None:
+                registry = self.core.registries.find(answer.mountpoint) or registry
             message = changed_message(message, answer)
             route = registry.route(message.topic)
             if message.qos or message.retain:
@@ -388,13 +383,11 @@ class Publisher:
         before = 0 if store is None else store.writes
         receipts = self.core.receipts
         waiter = self.output if asked else None
-        if asked == 2 and receipts is not None and self.queue_of().durable:
+        if asked == 2 and receipts.gives and self.queue_of().durable:
             if store is not None and store.failing:
                 raise StoreError(store.why_refused())  # a crash would leave it to the streams alone
             came_before = packet_id in self.received_ids()
-            names: frozenset[str] | None = receipts.begin(
-                self.queue_of().session, packet_id, came_before
-            )
+            names = receipts.begin(self.queue_of().session, packet_id, came_before)
             try:
                 registry.tap(route, message, self.client_id, waiter, names)
             except Exception:
@@ -416,8 +409,7 @@ class Publisher:
         queue = self.queue_of()
         store = self.core.store
         if packet_id in received:
-            if self.core.receipts is not None:
-                self.core.receipts.forget(queue.session, packet_id)
+            self.core.receipts.forget(queue.session, packet_id)
             self.wait_for_all(route)
             return False
         received.add(packet_id)
@@ -451,8 +443,7 @@ class Publisher:
         received = subscriber.received_ids(self.core)
         if packet_id in received:
             received.discard(packet_id)
-            if self.core.receipts is not None:
-                self.core.receipts.forget(subscriber.queue.session, packet_id)
+            self.core.receipts.forget(subscriber.queue.session, packet_id)
             store = self.core.store
             if subscriber.queue.durable and store is not None:
                 store.remove_received(subscriber.queue.session, packet_id)
