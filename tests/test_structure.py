@@ -36,7 +36,6 @@ LONG_FILES = {
         715,
         "compiled: a session's life and the routes of a publish share one state",
     ),
-    "vmq/core/trie.py": (545, "compiled: one data structure"),
     "vmq/http/operations.py": (725, "a table: every operation of the API"),
     "vmq/plugins/manager.py": (510, "loading, order and reload share one state"),
     "vmq/protocol/session.py": (660, "compiled: a method a packet"),
@@ -48,7 +47,7 @@ LONG_FILES = {
 LONG_FUNCTIONS = {
     "vmq/broker.py:_open_core": (65, "the order in which parts are made is its subject"),
     "vmq/cli/admin/why.py:why": (70, "options of a command, and its help"),
-    "vmq/cli/bench.py:bench": (78, "options of a command, and its help"),
+    "vmq/cli/bench.py:bench": (88, "options of a command, and its help"),
     "vmq/cli/data/stream_tail.py:tail": (72, "options of a command, and its help"),
     "vmq/cli/start/start.py:start": (72, "options of a command, and its help"),
     "vmq/clustering/delivery/outboxes.py:__init__": (70, "attributes with their meanings"),

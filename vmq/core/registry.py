@@ -17,7 +17,8 @@ from vmq.core.output import Output
 from vmq.core.queue import Queue
 from vmq.core.retained import RetainedMessages, RetainedWalk
 from vmq.core.retained_burst import allowance_for
-from vmq.core.trie import Group, Route, RouteCache, Subscription, Trie
+from vmq.core.route_cache import RouteCache
+from vmq.core.trie import Group, Route, Subscription, Trie
 from vmq.durable import Durable
 from vmq.mqtt.decoder import Decoder
 from vmq.mqtt.message import Delivery, Message
@@ -465,9 +466,8 @@ class Registry:
                         tap.refuse(message.qos, 1)
                         raise StoreError("a stream cannot write")
         for tap in taps:
-            number: int = tap.append(
-                route.topic, message.payload, message.qos, message.retain, client_id, now
-            )
+            kept = route.topic, message.payload, message.qos, message.retain
+            number: int = tap.append(*kept, client_id, now)
             if number > 0 and waiter is not None:
                 safe: Durable = tap.safe_of(route.topic, client_id)
                 safe.wanted = number

@@ -9,9 +9,9 @@ from vmq.mqtt.packets import CONNACK, PINGRESP, PUBLISH, PUBREL
 #: The first byte of a CONNACK.
 CONNACK_HEAD: Final = CONNACK << 4
 
-_ANSWER: Final = 0
-_DELIVERY: Final = 1
-_PING: Final = 2
+_ANSWER: Final[i64] = 0
+_DELIVERY: Final[i64] = 1
+_PING: Final[i64] = 2
 
 
 def sort_packets(data: bytes) -> tuple[bytes, bytes, bytes]:
@@ -20,29 +20,37 @@ def sort_packets(data: bytes) -> tuple[bytes, bytes, bytes]:
     Any other packet is an answer, and so is what is none.
     """
     size: i64 = len(data)
-    sorted_runs: list[list[bytes]] = [[], [], []]
-    run = 0
-    run_kind = -1
-    at: i64 = 0
+    if size == 0:
+        return b"", b"", b""
+    run_kind = kind_of(data, 0)
+    at = end_of(data, 0, size)
+    while at < size and kind_of(data, at) == run_kind:
+        at = end_of(data, at, size)
+    if at >= size:  # mostly
+        if run_kind == _ANSWER:
+            return data, b"", b""
+        return (b"", data, b"") if run_kind == _DELIVERY else (b"", b"", data)
+    runs: list[list[bytes]] = [[], [], []]
+    run: i64 = 0
     while at < size:
-        head: i64 = data[at]
-        kind = head >> 4
-        if kind in (PUBLISH, PUBREL):
-            kind = _DELIVERY
-        elif kind == PINGRESP:
-            kind = _PING
-        else:
-            kind = _ANSWER
+        kind = kind_of(data, at)
         if kind != run_kind:
-            if run_kind >= 0:
-                sorted_runs[run_kind].append(data[run:at])
+            runs[run_kind].append(data[run:at])
             run = at
             run_kind = kind
         at = end_of(data, at, size)
-    if run_kind >= 0:
-        sorted_runs[run_kind].append(data if run == 0 else data[run:])
-    answers, deliveries, pings = sorted_runs
-    return joined(answers), joined(deliveries), joined(pings)
+    runs[run_kind].append(data[run:])
+    answers, deliveries, pings = runs
+    return b"".join(answers), b"".join(deliveries), b"".join(pings)
+
+
+def kind_of(data: bytes, at: i64) -> i64:
+    """What the packet is that begins there."""
+    head: i64 = data[at]
+    kind = head >> 4
+    if kind == PUBLISH or kind == PUBREL:  # noqa: SIM109 - a tuple would be looked through
+        return _DELIVERY
+    return _PING if kind == PINGRESP else _ANSWER
 
 
 def end_of(data: bytes, start: i64, size: i64) -> i64:
@@ -58,8 +66,3 @@ def end_of(data: bytes, start: i64, size: i64) -> i64:
             return at + length
         shift += 7
     return size
-
-
-def joined(pieces: list[bytes]) -> bytes:
-    """The pieces as one; no copy of a single one."""
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -221,12 +221,10 @@ def test_acknowledgements_wait_for_their_commit_and_keep_their_order(tmp_path: P
     publish(device, b"2", qos=1)
     assert device.take_bytes() == PINGRESP_BYTES
     house.turn()
-    assert device.take_bytes() == b"", "acknowledged before the commit"
+    assert device.take_bytes() == PINGRESP_BYTES, "acknowledged before the commit"
     house.commit()
     house.turn()
-    assert device.take_bytes() == b"".join(
-        (puback_packet(first), PINGRESP_BYTES, puback_packet(device.last_id))
-    )
+    assert device.take_bytes() == puback_packet(first) + puback_packet(device.last_id)
     house.close()
 
 
