@@ -27,7 +27,6 @@ from vmq.config.overrides import LiveConfig
 from vmq.config.session import SessionOverrides
 from vmq.core.context import Core
 from vmq.core.hook_sites import Hooks
-from vmq.core.ports import RegistryFinder
 from vmq.core.registry import Registry
 from vmq.embedded import ReceivedMessage
 from vmq.listeners.handshakes import Handshakes
@@ -58,6 +57,7 @@ from vmq.runtime.local_clients import LocalClients
 from vmq.runtime.metrics import Family, Metrics
 from vmq.runtime.monitor import Monitor
 from vmq.runtime.open_listeners import OpenListeners, not_to_be_had
+from vmq.runtime.registries import BrokerRegistries
 from vmq.runtime.share import Share
 from vmq.runtime.watchdog import Watchdog
 from vmq.startup.listening import listen
@@ -75,17 +75,6 @@ if TYPE_CHECKING:
 __all__ = ["Broker", "StartError"]
 
 log = logging.getLogger("vmq.broker")
-
-
-class BrokerRegistries(RegistryFinder):
-    """The topic trees of a broker, each made when first asked for."""
-
-    def __init__(self, find: Callable[[str], Registry]) -> None:
-        super().__init__()
-        self._find = find
-
-    def find(self, mountpoint: str) -> Registry:
-        return self._find(mountpoint)
 
 
 class Broker(Configured):

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from tests.simulator.clock import EPOCH
 from tests.simulator.disk import Database, Disk, Shelf
 from tests.simulator.loop import Life
-from vmq.broker import BrokerRegistries
 from vmq.clustering.node.initial_sync import catch_up
 from vmq.clustering.node.node import Clustering
 from vmq.config.core import options_of
@@ -25,6 +24,7 @@ from vmq.persistence.purging import Purger
 from vmq.persistence.restoring import restore
 from vmq.protocol.connection import Connection
 from vmq.runtime.draining import QueueTasks
+from vmq.runtime.registries import BrokerRegistries
 from vmq.store.opening import ended_sessions, last_number, load_sizes
 from vmq.store.store import Store
 from vmq_cluster.leveldb import LevelStorage

@@ -11,11 +11,11 @@ import pytest
 from tests.support.stored import records_of
 from tests.support.wire import PUBLISH, PUBREL, publish_packet, pubrec_packet
 from tests.vmq.support import Client, House, stored_house, subscribed
-from vmq.broker import BrokerRegistries
 from vmq.clustering.messages.takeover import SessionMessage, Who
 from vmq.clustering.takeover.local_sessions import BATCH_BYTES, BATCH_ENTRIES, HELD, LocalSessions
 from vmq.clustering.takeover.port import BufferVerdict, SessionKind
 from vmq.core.ports import SessionListener
+from vmq.runtime.registries import BrokerRegistries
 
 WHO: Who = ("", "s")
 
