@@ -35,6 +35,7 @@ COMPILED = (
     "vmq/core/queue.py",
     "vmq/core/trie.py",
     "vmq/core/route_cache.py",
+    "vmq/core/subscription_set.py",
     "vmq/core/retained.py",
     "vmq/core/leaving.py",
     "vmq/core/registry.py",

@@ -3,8 +3,9 @@
 During a pass (one chunk of bytes handled, one timer run) pieces gather in the outputs that it
 touches; at its end each touched output is written once. What must not leave before something is
 safe (`vmq.durable`) waits in one of the output's two lanes, in order: what answers the client's
-packets in one, what is delivered to it in the other. Neither holds up the other, and nothing holds
-up PINGRESP but a CONNACK. What waits there counts like what waits in the socket's own buffer.
+packets in one, what is delivered to it in the other. Neither holds up the other. PINGRESP goes with
+what is delivered, and past it where that waits for more than this machine, which may never come.
+What waits there counts like what waits in the socket's own buffer.
 """
 
 import logging
@@ -63,6 +64,15 @@ class Lane(Waiter):
         """Whether a packet of this kind is the first that waits."""
         first = self.first
         return first is not None and len(first.data) > 0 and first.data[0] == head
+
+    def is_far(self) -> bool:
+        """Whether something of it waits for more than this machine."""
+        held = self.first
+        while held is not None:
+            if is_far(held.needs):
+                return True
+            held = held.next
+        return False
 
     def park(self, durable: Durable) -> None:
         self.at = durable
@@ -269,6 +279,8 @@ class Outbox:
         self.ready: list[Lane] = []
         #: Outputs with something that has waited.
         self.freed: list[Output] = []
+        #: What sessions have in place of a connection: nothing that comes there goes anywhere.
+        self.nowhere = Output(self)
 
     def flush(self) -> None:
         """Ends a pass: writes what waits for nothing any more, and every touched output that waits for nothing."""
@@ -315,10 +327,12 @@ class Outbox:
                 output.answers = lane = Lane(output)
             lane.add(answer_needs, answers)
             answers = b""
-        if pings and lane is not None and lane.starts_with(CONNACK_HEAD):
-            deliveries += pings  # which wait for the CONNACK [MQTT-3.2.0-1]
-            pings = b""
+        is_greeted = lane is None or not lane.starts_with(CONNACK_HEAD)  # [MQTT-3.2.0-1]
         lane = output.deliveries
+        is_far_off = is_far(delivery_needs) or (lane is not None and lane.is_far())
+        if pings and not (is_greeted and is_far_off):
+            deliveries += pings
+            pings = b""
         if delivery_needs is not None or (
             deliveries and lane is not None and lane.first is not None
         ):

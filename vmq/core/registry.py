@@ -18,6 +18,7 @@ from vmq.core.queue import Queue
 from vmq.core.retained import RetainedMessages, RetainedWalk
 from vmq.core.retained_burst import allowance_for
 from vmq.core.route_cache import RouteCache
+from vmq.core.subscription_set import SubscriptionSet
 from vmq.core.trie import Group, Route, Subscription, Trie
 from vmq.durable import Durable
 from vmq.mqtt.decoder import Decoder
@@ -33,13 +34,13 @@ log = logging.getLogger("vmq.registry")
 OURS: Final = "\0"
 
 
-class Subscriber:
+class Subscriber(SubscriptionSet):
     """One client id and its session."""
 
     def __init__(self, client_id: str, queue: Queue) -> None:
+        super().__init__()
         self.client_id = client_id
         self.queue = queue
-        self.subscriptions: dict[str, Subscription] = {}
         #: The connection that has the session, if any.
         self.output: Output | None = None
         #: Packet ids of QoS 2 messages received and not released [MQTT-4.3.3-2].
@@ -314,7 +315,7 @@ class Registry:
         queue = subscriber.queue
         filters = list(subscriber.subscriptions)
         leaving = EndingSubscriptions(self.core, self.trie, self.routes, queue, filters)
-        subscriber.subscriptions = {}
+        subscriber.take_all()
         self.offline.pop(client_id, None)
         self.core.counters.queue_teardown += 1
         if self.subscribers.get(client_id) is subscriber:
@@ -339,8 +340,7 @@ class Registry:
             self.core.counters.client_expired += 1
             hook = self.core.hooks.on_session_expired
             if hook is not None:
-                who = SubscriberId(client_id, self.mountpoint)
-                self.core.tell("on_session_expired", hook, who)
+                self.core.tell("on_session_expired", hook, SubscriberId(client_id, self.mountpoint))
         return len(expired)
 
     def now_ms(self) -> int:
@@ -361,7 +361,7 @@ class Registry:
         self.core.sessions.on_subscriber(CHANGED, self, subscriber, topic_filter)
 
     def add_subscription(self, subscriber: Subscriber, topic_filter: str, qos: int) -> None:
-        present = subscriber.subscriptions.get(topic_filter)
+        present = subscriber.find(topic_filter)
         if present is not None:
             if present.qos == qos:
                 return
@@ -369,7 +369,7 @@ class Registry:
         else:
             group, _ = split_shared(topic_filter)
             subscription = Subscription(subscriber.queue, qos, topic_filter if group else "")
-            subscriber.subscriptions[topic_filter] = subscription
+            subscriber.put(topic_filter, subscription)
             before = self.trie.size()
             self.trie.subscribe(topic_filter, subscription)
             self.core.memory_grown += self.trie.size() - before
@@ -377,7 +377,7 @@ class Registry:
 
     def unsubscribe(self, subscriber: Subscriber, topic_filter: str) -> bool:
         """Removes the subscription to exactly this filter [MQTT-3.10.4-1]; False if none."""
-        if subscriber.subscriptions.pop(topic_filter, None) is None:
+        if not subscriber.take(topic_filter):
             return False
         self.trie.unsubscribe(topic_filter, subscriber.client_id)
         self.routes.filter_changed(topic_filter)
@@ -698,7 +698,7 @@ def payloads_of(frames: bytes, route: Route) -> list[bytes]:
     """The payloads of such a run."""
     decoder = Decoder()
     decoder.feed(frames)
-    skip = len(route.field)
+    skip = 2 + len(route.topic)
     payloads: list[bytes] = []
     while decoder.next():
         payloads.append(decoder.data[decoder.body + skip : decoder.end])

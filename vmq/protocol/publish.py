@@ -28,6 +28,9 @@ from vmq.store.store import StoreError
 #: Topics of one session whose verdict is kept; beyond that all are asked about anew.
 KEPT_TOPICS: Final = 1024
 
+#: What is kept for whoever was never asked about.
+NOTHING_KEPT: Final[list[set[bytes]]] = []
+
 
 class Publisher:
     """One connection's client as a publisher; `vmq.protocol.session.Session` is the whole of it."""
@@ -48,7 +51,7 @@ class Publisher:
         self.options: CoreOptions = registry.core.options
         self.seen_id: SubscriberId | None = None
         #: Topics that may be published to without asking, by QoS and RETAIN; of one generation of the hooks.
-        self.kept: list[set[bytes]] = []
+        self.kept = NOTHING_KEPT
         self.kept_generation: int = -1
         #: When the first of these verdicts runs out. Looked at once for each chunk of bytes.
         self.kept_until: float = 0.0
@@ -146,10 +149,10 @@ class Publisher:
         if limit:
             if decoder.end - topic_end > limit:
                 self.refuse_message()
-            longest = limit + len(route.field)
+            longest = limit + 2 + len(route.topic)
         start = decoder.start
         shortest = decoder.body - start == 2 or decoder.is_shortest()
-        count = decoder.run(route.field, longest) if shortest else 1
+        count = decoder.run(data[decoder.body : topic_end], longest) if shortest else 1
         counters = core.counters
         counters.mqtt_publish_received += count
         if core.cluster_is_split and self.is_cut_off(self.options.allow_publish_during_netsplit):
@@ -205,7 +208,6 @@ class Publisher:
                 route.head_qos = qos
                 route.head_length = end - decoder.start
             message.cut = route.head
-            message.cut_qos = qos
         if qos == 2 and self.received_ids().has(packet_id) and not self.is_doubtful(packet_id):
             self.wait_for_all(route)
             self.acknowledge(2, packet_id)

@@ -341,6 +341,7 @@ class Session(Subscribing):
         check_client_id(connect, self.core.options.max_client_id_size)
         if not self.client_id:
             self.client_id = self.new_id
+        self.new_id = ""
         check_load(self.registry)
         self.check_ban(connect)
         self.authenticate(connect)
