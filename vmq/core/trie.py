@@ -204,7 +204,7 @@ class Route:
     are the write sides of the streams that keep the topic's messages; they do not depend on the trie.
 
     `nodes` are the other nodes of the cluster that want the messages, and `shared` the share groups
-    that have members there, which `groups` does not hold then; what both are, `Core.forward` knows.
+    that have members there, which `groups` does not hold then; what both are, `Elsewhere.forward` knows.
     """
 
     def __init__(self, topic: bytes, text: str) -> None:

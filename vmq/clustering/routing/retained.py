@@ -59,7 +59,7 @@ class ClusterRetained(RetainedListener):
 
     Args:
         node: which runs.
-        core: the broker's; `attach` sets its hooks.
+        core: the broker's; `attach` sets its port.
         registries: the topic trees that there are.
         find: the topic tree of a mountpoint, made when first asked for.
         call_soon: calls back at the end of the pass.

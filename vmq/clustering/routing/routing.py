@@ -49,7 +49,7 @@ class Routing(Elsewhere):
 
     Args:
         name: this node's.
-        core: whose publishes they are; `attach` sets its hooks.
+        core: whose publishes they are; `attach` sets its port.
         registries: the topic trees that there are.
         outboxes: to the other nodes.
     """
