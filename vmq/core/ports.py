@@ -147,6 +147,12 @@ class ReceiptsPort:
 class Traffic:
     """Sees what comes from and goes to connections, while somebody traces a client."""
 
+    #: Somebody does: the one port that each pass would else call, twice.
+    is_on: bool
+
+    def __init__(self) -> None:
+        self.is_on = False
+
     def see(self, connection: Any, incoming: bool, data: bytes) -> None:
         """Bytes that have come, or are about to go."""
 

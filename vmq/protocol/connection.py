@@ -124,7 +124,8 @@ class Connection(CorkedOutput):
         published = counters.mqtt_publish_received
         core.publisher = self
         core.feeds_streams = False
-        core.traffic.see(self, True, data)
+        if core.traffic.is_on:
+            core.traffic.see(self, True, data)
         if session.kept_generation >= 0:
             session.look_at_clock(now)
         session.receive(data)
@@ -457,7 +458,8 @@ class Connection(CorkedOutput):
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         core = self.core
         core.counters.bytes_sent += len(data)
-        core.traffic.see(self, False, data)
+        if core.traffic.is_on:
+            core.traffic.see(self, False, data)
         transport.write(data)
 
     def close(self, reason: str) -> None:

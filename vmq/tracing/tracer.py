@@ -72,6 +72,7 @@ class Tracer(Traffic):
 
     def __init__(self, core: Core, plugins: Plugins) -> None:
         super().__init__()
+        self.is_on = True
         self._core = core
         self._plugins = plugins
         self._traces: list[Trace] = []

@@ -37,6 +37,7 @@ class Seen(Traffic):
 
     def __init__(self) -> None:
         super().__init__()
+        self.is_on = True
         self.bytes: list[tuple[bool, bytes]] = []
 
     def see(self, connection: object, incoming: bool, data: bytes) -> None:
