@@ -26,6 +26,7 @@ COMPILED = (
     "vmq/streams/serving/batch_commit.py",
     "vmq/core/on_commit.py",
     "vmq/core/losses.py",
+    "vmq/core/ports.py",
     "vmq/core/context.py",
     "vmq/core/retained_burst.py",
     "vmq/core/window.py",

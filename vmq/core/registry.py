@@ -72,8 +72,6 @@ class Subscriber(SubscriptionSet):
         """Those of them whose messages need not come again: no stream lacks them."""
         received = self.received_ids(core).sorted()
         receipts = core.receipts
-        if receipts is None:
-            return received
         session = self.queue.session
         return [packet_id for packet_id in received if not receipts.lacks(session, packet_id)]
 
@@ -98,8 +96,7 @@ class Registry:
         self.purge = purge
         self.trie = Trie()
         self.trie.core = core
-        if core.find_nodes is not None:
-            self.trie.find_remote = core.find_nodes(mountpoint)
+        self.trie.remote = core.elsewhere.targets(mountpoint)
         self.routes = RouteCache(self.trie, core.options.topic_cache)
         self.retained = RetainedMessages()
         options = core.options
@@ -146,8 +143,7 @@ class Registry:
         if existing.queue.durable and store is not None:
             store.put_session(self.scope + client_id, existing.queue.session, 0, user)
             output.write_after(output.outbox.stored, store.barrier())
-        if self.core.on_subscriber is not None:
-            self.core.on_subscriber(CLAIMED, self, existing, "")
+        self.core.sessions.on_subscriber(CLAIMED, self, existing, "")
         return existing, present
 
     def refuses(self, client_id: str) -> bool:
@@ -267,7 +263,6 @@ class Registry:
         queue = subscriber.queue
         groups = self.groups_with_others(subscriber)
         shared = queue.take_shared(groups) if groups else []
-        on_subscriber = self.core.on_subscriber
         if queue.durable:
             queue.go_offline()
             now = self.now_ms()
@@ -276,8 +271,8 @@ class Registry:
             if store is not None:
                 name = self.scope + subscriber.client_id
                 store.put_session(name, queue.session, now, subscriber.owner)
-            if on_subscriber is not None and subscriber.is_shared():
-                on_subscriber(CHANGED, self, subscriber, "")
+            if subscriber.is_shared():
+                self.core.sessions.on_subscriber(CHANGED, self, subscriber, "")
             hook = self.core.hooks.on_client_offline
             if hook is not None:
                 self.core.tell("on_client_offline", hook, queue.subscriber_id())
@@ -296,13 +291,13 @@ class Registry:
         That is a connected one, or, if the subscriber's session ends, a durable one that is away.
         """
         queue = subscriber.queue
-        is_elsewhere = self.core.is_elsewhere
+        elsewhere = self.core.elsewhere
         names: set[str] = set()
         for topic_filter, subscription in subscriber.subscriptions.items():
             group = self.trie.find_group(topic_filter) if subscription.group else None
             if group is None:
                 continue
-            if is_elsewhere is not None and is_elsewhere(self, topic_filter, not queue.durable):
+            if elsewhere.has_member(self, topic_filter, not queue.durable):
                 names.add(topic_filter)
                 continue
             for member in group.order:
@@ -330,8 +325,7 @@ class Registry:
             first, order = queue.stored_from()
             store.end_session(self.scope + client_id, queue.session, first, order)
             self.purge(queue.session)
-        if self.core.on_subscriber is not None:
-            self.core.on_subscriber(ENDED, self, subscriber, "")
+        self.core.sessions.on_subscriber(ENDED, self, subscriber, "")
         leaving.step()
 
     def expire(self) -> int:
@@ -364,8 +358,7 @@ class Registry:
             output = subscriber.output
             if output is not None:
                 output.write_after(output.outbox.stored, store.barrier())
-        if self.core.on_subscriber is not None:
-            self.core.on_subscriber(CHANGED, self, subscriber, topic_filter)
+        self.core.sessions.on_subscriber(CHANGED, self, subscriber, topic_filter)
 
     def add_subscription(self, subscriber: Subscriber, topic_filter: str, qos: int) -> None:
         present = subscriber.find(topic_filter)
@@ -397,8 +390,7 @@ class Registry:
             output = subscriber.output
             if output is not None:
                 output.write_after(output.outbox.stored, store.barrier())
-        if self.core.on_subscriber is not None:
-            self.core.on_subscriber(CHANGED, self, subscriber, topic_filter)
+        self.core.sessions.on_subscriber(CHANGED, self, subscriber, topic_filter)
         return True
 
     def walk_retained(self, topic_filter: str) -> RetainedWalk | None:
@@ -434,8 +426,8 @@ class Registry:
             if limit and text.count("/") >= limit:
                 raise ProtocolError("topic of more levels than topic_max_depth", "MQTT-4.8.0-1")
             route = Route(topic, text)
-            if self.core.find_taps is not None and not self.mountpoint:
-                route.taps = self.core.find_taps(text)
+            if not self.mountpoint:
+                route.taps = self.core.stream_finder.appenders(text)
             self.trie.resolve(route)
             self.routes.keep(route)
         return route
@@ -507,9 +499,8 @@ class Registry:
             self.core.work += len(groups)
             for group in groups:
                 self.deliver_to_member(group, message, policy)
-        forward = self.core.forward
-        if forward is not None and (route.nodes or route.shared):
-            forward(self, route, message, policy)
+        if route.nodes or route.shared:
+            self.core.elsewhere.forward(self, route, message, policy)
 
     def deliver(self, route: Route, message: Message) -> None:
         """Hands a message to the queues of this broker that it is for, share groups apart."""
@@ -576,8 +567,8 @@ class Registry:
 
     def retain(self, topic: str, message: Message) -> None:
         """Keeps the message, or erases the topic's if the payload is empty [MQTT-3.3.1-10]: here and on all nodes."""
-        if self.keep_retained(topic, message) and self.core.on_retained is not None:
-            self.core.on_retained(self, message)
+        if self.keep_retained(topic, message):
+            self.core.retained_listener.on_retained(self, message)
 
     def keep_retained(self, topic: str, message: Message) -> bool:
         """Keeps or erases a retained message on this node alone; False if the limits leave no room."""
@@ -598,7 +589,7 @@ class Registry:
         """Whether the limits on retained messages leave room; else it is only handed on."""
         options = self.core.options
         retained = self.retained
-        longest = self.core.max_retained_payload
+        longest = self.core.retained_listener.longest
         if longest and len(message.payload) > longest:
             self.core.counters.retain_refused += 1
             text = 'not retained topic="%s": its payload has %d bytes, a cluster keeps up to %d'
@@ -691,9 +682,8 @@ class Registry:
         name = delivery.group
         message = delivery.message
         group = self.trie.find_group(name)
-        give_elsewhere = self.core.give_elsewhere
-        if give_elsewhere is not None and (group is None or not group.is_online()):
-            if give_elsewhere(self, name, message, group is None):
+        if group is None or not group.is_online():
+            if self.core.elsewhere.give(self, name, message, group is None):
                 return
         if group is not None:
             self.deliver_to_member(group, message)

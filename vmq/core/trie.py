@@ -4,12 +4,12 @@ A node stands where a topic filter ends, or where several part: levels in betwee
 broker have one child and one subscriber at most, so both have a slot of their own before a dict is made.
 """
 
-from collections.abc import Callable
 from typing import Any, Final
 
 from mypy_extensions import i64
 
 from vmq.core.context import Core
+from vmq.core.ports import RemoteTargets
 from vmq.core.queue import Queue
 from vmq.mqtt.topics import common_words, interned, joined, split_shared, stands_at, text_size
 
@@ -204,7 +204,7 @@ class Route:
     are the write sides of the streams that keep the topic's messages; they do not depend on the trie.
 
     `nodes` are the other nodes of the cluster that want the messages, and `shared` the share groups
-    that have members there, which `groups` does not hold then; what both are, `Core.forward` knows.
+    that have members there, which `groups` does not hold then; what both are, `Elsewhere.forward` knows.
     """
 
     def __init__(self, topic: bytes, text: str) -> None:
@@ -246,7 +246,7 @@ class Trie:
         #: Bytes of the filters' text, which a node and a subscriber keep, and of memberships in share groups.
         self.content: int = 0
         #: Adds to a route what goes to other nodes of the cluster; None without one.
-        self.find_remote: Callable[[Any], None] | None = None
+        self.remote = RemoteTargets()
 
     def size(self) -> int:
         """Bytes of memory, about, with the subscriptions at their subscribers."""
@@ -446,8 +446,7 @@ class Trie:
         route.nodes = NO_NODES
         route.shared = NO_NODES
         route.remote_copies = 0
-        if self.find_remote is not None:
-            self.find_remote(route)
+        self.remote.complete(route)
         route.generation = self.generation
 
 

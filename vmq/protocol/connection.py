@@ -124,8 +124,8 @@ class Connection(CorkedOutput):
         published = counters.mqtt_publish_received
         core.publisher = self
         core.feeds_streams = False
-        if core.tap is not None:
-            core.tap(self, True, data)
+        if core.traffic.is_on:
+            core.traffic.see(self, True, data)
         if session.kept_generation >= 0:
             session.look_at_clock(now)
         session.receive(data)
@@ -259,7 +259,7 @@ class Connection(CorkedOutput):
         if core.memory_is_high:
             self.hold_for_memory()
         if core.memory_grown > core.memory_room:
-            core.measure_memory()
+            core.memory.look()
 
     def kept_bytes(self) -> int:
         """Bytes that came and are not handled: of a cut packet, of a cut frame, or behind a packet that waits."""
@@ -458,8 +458,8 @@ class Connection(CorkedOutput):
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         core = self.core
         core.counters.bytes_sent += len(data)
-        if core.tap is not None:
-            core.tap(self, False, data)
+        if core.traffic.is_on:
+            core.traffic.see(self, False, data)
         transport.write(data)
 
     def close(self, reason: str) -> None:

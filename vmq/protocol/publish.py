@@ -168,8 +168,8 @@ class Publisher:
         if route.taps:
             payloads = [data[topic_end : decoder.end]] if count == 1 else payloads_of(frames, route)
             registry.tap_run(route, payloads, self.client_id)
-        if route.nodes and core.forward_run is not None:
-            core.forward_run(registry.mountpoint, route, frames, count)
+        if route.nodes:
+            core.elsewhere.forward_run(registry.mountpoint, route, frames, count)
         registry.deliver_run(route, frames, count)
 
     def on_publish(self) -> None:
@@ -244,11 +244,7 @@ class Publisher:
 
     def is_doubtful(self, packet_id: int) -> bool:
         """Whether a stream lacks a message that sessions have: the broker ended between its commits and the store's."""
-        receipts = self.core.receipts
-        if receipts is None:
-            return False
-        lacks: bool = receipts.lacks(self.queue_of().session, packet_id)
-        return lacks
+        return self.core.receipts.lacks(self.queue_of().session, packet_id)
 
     def wait_for_all(self, route: Route) -> None:
         """The answer to a message sent again waits for what the first one may still wait for."""
@@ -258,8 +254,7 @@ class Publisher:
             output.answer_after(safe, safe.wanted)
         if core.store is not None:
             output.answer_after(output.outbox.stored, core.store.last_barrier())
-        if core.wait_for_nodes is not None:
-            core.wait_for_nodes(output)
+        core.peers.wait_for_all(output)
 
     def may_pass(self, route: Route) -> bool:
         """Whether publishes at QoS 0 need not be seen by any hook."""
@@ -354,8 +349,8 @@ class Publisher:
                 kind = message.qos << 1 | (1 if message.retain else 0)
                 self.keep(route, kind, answer.until)
         elif isinstance(answer, PublishModifiers):
-            if answer.mountpoint is not None and self.core.find_registry is not None:
-                registry = self.core.find_registry(answer.mountpoint)
+            if answer.mountpoint is not None:
+                registry = self.core.registries.find(answer.mountpoint) or registry
             message = changed_message(message, answer)
             route = registry.route(message.topic)
             if message.qos or message.retain:
@@ -399,7 +394,7 @@ class Publisher:
         before = 0 if store is None else store.writes
         receipts = self.core.receipts
         waiter = self.output if asked else None
-        if asked == 2 and receipts is not None and self.queue_of().durable:
+        if asked == 2 and receipts.gives and self.queue_of().durable:
             if store is not None and store.failing:
                 raise StoreError(store.why_refused())  # a crash would leave it to the streams alone
             came_before = self.received_ids().has(packet_id)
@@ -427,8 +422,7 @@ class Publisher:
         queue = self.queue_of()
         store = self.core.store
         if received.has(packet_id):
-            if self.core.receipts is not None:
-                self.core.receipts.forget(queue.session, packet_id)
+            self.core.receipts.forget(queue.session, packet_id)
             self.wait_for_all(route)
             return False
         received.add(packet_id)
@@ -471,8 +465,7 @@ class Publisher:
 
     def forget_received(self, queue: Queue, packet_id: int) -> None:
         """A packet id is released: streams and store need not know it any more."""
-        if self.core.receipts is not None:
-            self.core.receipts.forget(queue.session, packet_id)
+        self.core.receipts.forget(queue.session, packet_id)
         store = self.core.store
         if queue.durable and store is not None:
             store.remove_received(queue.session, packet_id)

@@ -77,8 +77,8 @@ def settle(client: Publisher, will: Message, answer: Answer) -> None:
         return
     if isinstance(answer, PublishModifiers):
         will = changed_message(will, answer)
-        if answer.mountpoint is not None and client.core.find_registry is not None:
-            registry = client.core.find_registry(answer.mountpoint)
+        if answer.mountpoint is not None:
+            registry = client.core.registries.find(answer.mountpoint) or registry
     publish(client, registry, will)
 
 

@@ -39,6 +39,7 @@ from vmq.clustering.messages.streams import Append
 from vmq.core.context import Core
 from vmq.core.on_commit import OnCommit
 from vmq.core.output import Output
+from vmq.core.ports import Peers
 from vmq.core.queue import LONGEST_PAUSE
 from vmq.durable import Confirmations
 from vmq_cluster.clocks import NodeClock
@@ -73,7 +74,7 @@ class HintedHandoffPort(Protocol):
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # those of tests
-class Outboxes:
+class Outboxes(Peers):
     """The outboxes from and to this node. The node is given before its start, and tells of its members."""
 
     def __init__(
@@ -136,7 +137,7 @@ class Outboxes:
         for peer, known in self._known.items():
             self._outbox(peer).target = known.name
         if ack_remote:
-            core.wait_for_nodes = self.wait_for_all
+            core.peers = self
         node.hold()
         node.on(MembersChanged, self._on_members)
         node.on(PeerUp, lambda effect: self._on_up(effect.peer))

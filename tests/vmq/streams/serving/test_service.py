@@ -33,6 +33,7 @@ from tests.vmq.streams.support import options
 from tests.vmq.support import Client, House, stored_house
 from vmq.broker import Broker, StartError
 from vmq.config.options import ListenerOptions
+from vmq.core.ports import StreamFinder
 from vmq.durable import Durable
 from vmq.mqtt.packets import PINGRESP, PUBLISH
 from vmq.streams.catalog import lock_folder
@@ -84,9 +85,20 @@ class Tap:
         return [row[1] for row in self.rows]
 
 
+class Finder(StreamFinder):
+    """These taps keep a topic."""
+
+    def __init__(self, find: Callable[[str], list[Tap]]) -> None:
+        super().__init__()
+        self.find = find
+
+    def appenders(self, topic: str) -> list[Tap]:
+        return self.find(topic)
+
+
 def tapped(house: House, *taps: Tap) -> None:
     """Has these streams keep everything below `s/`."""
-    house.core.find_taps = lambda topic: list(taps) if topic.startswith("s/") else []
+    house.core.stream_finder = Finder(lambda topic: list(taps) if topic.startswith("s/") else [])
     house.patient = True
 
 
@@ -189,7 +201,7 @@ def test_a_partition_that_never_commits_holds_up_the_answers_of_its_publishers_a
     house: House, tap: Tap
 ) -> None:
     other = Tap()
-    house.core.find_taps = lambda topic: [tap if topic == "s/stuck" else other]
+    house.core.stream_finder = Finder(lambda topic: [tap if topic == "s/stuck" else other])
     stuck, free = house.client("stuck"), house.client("free")
     stuck.subscribe(("s/#", 0))
     stuck.send(publish_packet("s/stuck", b"", qos=1, packet_id=1))
