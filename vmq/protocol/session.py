@@ -341,12 +341,13 @@ class Session(Subscribing):
         check_client_id(connect, self.core.options.max_client_id_size)
         if not self.client_id:
             self.client_id = self.new_id
+        self.new_id = ""
         check_load(self.registry)
         self.check_ban(connect)
         self.authenticate(connect)
 
     def check_ban(self, connect: Connect) -> None:
-        if self.core.find_ban is not None:
+        if not self.core.bans.is_empty:
             peer = self.output.seen_peer()
             check_ban(self.registry, connect.username, self.client_id, peer)
 
@@ -406,10 +407,8 @@ class Session(Subscribing):
             self.seen_id = subscriber_id
             core = self.core
             if subscriber_id.mountpoint != self.registry.mountpoint:
-                assert core.find_registry is not None
-                self.registry = core.find_registry(subscriber_id.mountpoint)
-        if self.core.own_options is not None:
-            self.options = self.core.own_options(changes)
+                self.registry = core.registries.find(subscriber_id.mountpoint)
+        self.options = self.core.session_options.of(changes) or self.options
         self.output.limit(changes.max_message_rate, changes.max_connection_lifetime)
 
     def authorise_will(self, connect: Connect) -> None:
@@ -439,10 +438,7 @@ class Session(Subscribing):
         self.check_ban(connect)  # plugins may have named another user
         check_flapping(self.registry, connect.username, self.client_id)
         check_owner(self.registry, self.client_id, self.owner_of(connect))
-        claim = self.core.claim
-        pending: Pending | None = None
-        if claim is not None:
-            pending = claim(self.registry, self.client_id, connect.clean_session)
+        pending = self.core.claims.claim(self.registry, self.client_id, connect.clean_session)
         if pending is None:
             self.accept(connect, will)
             return
