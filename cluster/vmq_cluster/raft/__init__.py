@@ -1,0 +1,2 @@
+"""Raft for the logs of partitions. STREAMS DO NOT RUN ON IT YET.
+"""
