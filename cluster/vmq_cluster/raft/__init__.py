@@ -1,2 +1,1 @@
-"""Raft for the logs of partitions. STREAMS DO NOT RUN ON IT YET.
-"""
+"""Raft for the logs of partitions. STREAMS DO NOT RUN ON IT YET."""

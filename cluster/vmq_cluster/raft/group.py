@@ -30,7 +30,7 @@ from vmq_cluster.raft.messages import (
 )
 from vmq_cluster.raft.options import RaftOptions
 from vmq_cluster.raft.replica import Outlet, Replica
-from vmq_cluster.raft.state import GAP, encode_stores
+from vmq_cluster.raft.state import encode_stores
 
 
 class Group:
@@ -85,7 +85,7 @@ class Group:
         leading = self.leading
         if leading is None or leading.transfer is not None:
             return False
-        if any(self.judge(mark) not in (0, GAP) or self.judge(mark) == GAP for mark in marks):
+        if any(map(self.judge, marks)):
             return False
         if marks:
             leading.append(ROWS, rows, tuple(marks), ticket)

@@ -105,7 +105,6 @@ class Leading:
             replica.write(LEADER, [b""])
         #: Where the first batch of this term ends; committed, the leader knows what is.
         self.begun = replica.log.end
-        self.step(now)
 
     @property
     def is_established(self) -> bool:
@@ -392,7 +391,7 @@ class Leading:
 
     def _append(self, name: str, progress: Progress, batches: list[Batch], now: float) -> None:
         replica = self.replica
-        prev = progress.next
+        prev = batches[0].offset if batches else progress.next
         term = replica.state.terms.at(prev - 1)
         settled = replica.commit == replica.log.end
         quiet = settled and progress.match == replica.log.end and progress.counts

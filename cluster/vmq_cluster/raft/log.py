@@ -43,7 +43,7 @@ class Log(Protocol):
         """Forgets everything from an offset on, which is not committed. Open readers keep what they see."""
 
     def read(self, offset: int, limit: int) -> list[Batch]:
-        """Batches from this one on, about so many bytes, one at least; none where damage begins."""
+        """Batches from the one with this offset on, about so many bytes, one at least; none where damage begins."""
 
     def replay(self, end: int) -> Iterator[Batch]:
         """The segment that holds the offset before `end`: its batches before `end`, the first of kind `STATE`."""

@@ -142,9 +142,7 @@ class LogState:
         self.terms.trim(first)
         known = sorted((*who, number) for who, number in self.producers.next.items())
         ended = sorted(self.producers.ended)
-        return _encoder.encode(
-            _Form(self.terms.starts, self.members, known, ended, self.uncertain)
-        )
+        return _encoder.encode(_Form(self.terms.starts, self.members, known, ended, self.uncertain))
 
     def _load(self, batch: Batch) -> None:
         form = _form.decode(batch.body)
