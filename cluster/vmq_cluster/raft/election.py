@@ -9,6 +9,7 @@
 
 from enum import Enum
 
+from vmq_cluster.raft.members import Members
 from vmq_cluster.raft.messages import Ask, Vote
 from vmq_cluster.raft.replica import Replica
 
@@ -41,7 +42,14 @@ class Election:
         end = replica.log.end
         abstains = replica.abstains
         message = Ask(
-            self.term, replica.last_term, end, self.pre, self.transfer, abstains, self.unclean
+            self.term,
+            replica.last_term,
+            end,
+            self.pre,
+            self.transfer,
+            abstains,
+            self.unclean,
+            replica.members.voters,
         )
         for name in replica.members.voters:
             if name != replica.name:
@@ -86,8 +94,8 @@ class Voting:
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
-        #: Since when those who do not abstain are known to be no majority.
-        self._closed_since: float | None = None
+        #: Since when, among these voters, those who do not abstain are known to be no majority.
+        self._closed_since: dict[tuple[str, ...], float] = {}
 
     def answer(self, sender: str, message: Ask, has_leader: bool, now: float) -> bool:
         """Answers whether a candidate gets this vote; returns whether it got it for good."""
@@ -107,28 +115,30 @@ class Voting:
         replica = self._replica
         if has_leader or not replica.is_current(message.last_term, message.end):
             return False
-        if not self.may_vote(message.unclean, now):
+        if message.unclean:
+            if not self.is_hopeless(message.voters, now):
+                return False
+        elif replica.abstains:
             return False
         if message.term == replica.term and not message.pre:
             return replica.ballot.vote in ("", sender)
         return message.term > replica.term
 
-    def may_vote(self, unclean: bool, now: float) -> bool:
-        """Whether what this replica has says anything about what was committed."""
-        return self.is_hopeless(now) if unclean else not self._replica.abstains
-
-    def is_hopeless(self, now: float) -> bool:
+    def is_hopeless(self, voters: tuple[str, ...], now: float) -> bool:
         """Whether no better copy is to be waited for: those who do not abstain are no majority, and time is up.
 
         Nor is anything to be waited for where all voters are there.
         """
         replica = self._replica
-        voters = set(replica.members.voters)
-        abstain = replica.abstaining(now)
-        if not voters or replica.members.has_majority(voters - abstain):
-            self._closed_since = None
+        rest = set(voters) - replica.abstaining(now)
+        if not voters or Members(voters).has_majority(rest):
+            self._closed_since.pop(voters, None)
             return False
-        if self._closed_since is None:
-            self._closed_since = now
-        waited = now - self._closed_since >= replica.options.unclean_wait
-        return waited or voters <= replica.answered | {replica.name}
+        waited = now - self._closed_since.setdefault(voters, now)
+        return waited >= replica.options.unclean_wait or (
+            set(voters) <= replica.answered | {replica.name}
+        )
+
+    def reopen(self) -> None:
+        """There is a leader."""
+        self._closed_since.clear()

@@ -211,6 +211,8 @@ class Group:
         replica = self.replica
         if leader != replica.leader:
             replica.leader = leader
+            if leader:
+                self.voting.reopen()
             replica.outlet.emit(Led(replica.group, leader, replica.term))
 
     def _stand(self, now: float) -> None:
@@ -222,7 +224,8 @@ class Group:
         self._lead_by("")
         self._draw(now)
         if replica.name in replica.members.voters and not self.removed:
-            self._elect(True, False, self.voting.is_hopeless(now), now)
+            unclean = self.voting.is_hopeless(replica.members.voters, now)
+            self._elect(True, False, unclean, now)
 
     def _elect(self, pre: bool, transfer: bool, unclean: bool, now: float) -> None:
         replica = self.replica

@@ -427,7 +427,7 @@ class Leading:
         end = replica.log.end
         if replica.commit < end or self.transfer or self.wanted is not None:
             return False
-        if self.waiting.questions or replica.log.damage or replica.log.is_full:
+        if self.waiting.questions or replica.log.damage:
             return False
         return all(
             (each.quiet and each.match == end and each.told == end)

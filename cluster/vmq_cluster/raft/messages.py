@@ -93,6 +93,8 @@ class Ask(Message, tag=1):
     #: The sender may have forgotten; `unclean`: it stands nevertheless, for so may a majority.
     abstains: bool = False
     unclean: bool = False
+    #: The voters as its log names them, which may be one more or one less than in the receiver's.
+    voters: Annotated[tuple[Name, ...], Meta(max_length=255)] = ()
 
 
 class Vote(Message, tag=2):
