@@ -73,8 +73,7 @@ class SimLog:
         self.starts += [batch.offset for batch in batches if batch.kind == STATE]
 
     def cut(self, offset: int) -> None:
-        del self.batches[self._at(offset) :]
-        self._changed(self.end)
+        self.cut_at(offset)
 
     def read(self, offset: int, limit: int) -> list[Batch]:
         found = []

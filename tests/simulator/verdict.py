@@ -27,6 +27,9 @@ class History:
     #: How much of it was compared with the log of each node.
     seen: dict[str, int] = field(default_factory=dict)
     uncertain: list[int] = field(default_factory=list)
+    #: From where on, and before which term, what is committed may be lost.
+    first: int = 1 << 62
+    term: int = 0
 
     @property
     def end(self) -> int:
@@ -79,6 +82,8 @@ class Verdict:
             if batch.offset < history.end:
                 at = bisect_right(history.batches, batch.offset, key=lambda each: each.offset) - 1
                 same = history.batches[at] == batch
+                if not same and batch.offset >= history.first and batch.term < history.term:
+                    break  # it was committed before the unclean election, which nobody there knew of
                 assert same, f"{name} has {batch} where {history.batches[at]} is committed"
             else:
                 self._take(history, batch)
@@ -111,6 +116,8 @@ class Verdict:
                 break
         else:
             offset = log.end
+        history.first = min(history.first, effect.first)
+        history.term = max(history.term, self.sim.group(name, effect.group).replica.term)
         if offset < history.end:
             assert offset >= effect.first, f"{offset} is lost, and said to be lost from {effect.first} on"
             history.uncertain.append(offset)
@@ -118,6 +125,8 @@ class Verdict:
             self.acks = [each for each in self.acks if self._is_there(each[0])]
 
     def acknowledged(self, mark: Mark, since: float, end: int) -> None:
+        if self.groups["g"].term and not self._is_there(mark):
+            return  # by who did not know of an unclean election
         assert self._is_there(mark), f"{mark} is acknowledged, and not committed"
         self.acks.append((mark, since, self.sim.now, end))
 

@@ -40,6 +40,7 @@ class Following:
         """The leader says what it has, or only that it lives."""
         replica = self.replica
         self._round = max(self._round, message.round)
+        replica.yield_to(message.unclean)
         if message.enough is not None:
             self.enough = message.enough
         if not replica.holds(message.prev, message.prev_term):
@@ -92,6 +93,7 @@ class Following:
         """The leader has what this replica lacks in sealed files only: fetches the first of them."""
         self._round = max(self._round, message.round)
         self.quiet = False
+        self.replica.yield_to(message.unclean)
         for file in message.files:
             if not self._has(file):
                 self._fetch.begin(file, now)

@@ -84,7 +84,6 @@ class Leading:
 
     def __init__(self, replica: Replica, unclean: bool, heard_end: int, now: float) -> None:
         self.replica = replica
-        self.unclean = unclean
         self.progress: dict[str, Progress] = {}
         self.waiting = Waiting()
         self.transfer: Transfer | None = None
@@ -99,7 +98,7 @@ class Leading:
         self._begin_segment()
         if unclean:
             end = max(replica.log.end, heard_end)
-            replica.write(UNCLEAN, [encode_range(replica.commit, end)])
+            replica.write(UNCLEAN, [encode_range(replica.commit, end, replica.term)])
             replica.set_abstains(False)
         else:
             replica.write(LEADER, [b""])
@@ -351,8 +350,6 @@ class Leading:
 
     def _confirm(self) -> None:
         """A round that a majority answered shows that nobody else led when it began."""
-        if not self.is_established and not self.unclean:
-            return
         replica = self.replica
         own = self.round
         reached = replica.members.agreed(
@@ -366,7 +363,7 @@ class Leading:
         for progress in self.progress.values():
             if progress.returning is not None and progress.returning <= reached:
                 if progress.enough is None:
-                    progress.enough = max(replica.commit, self.begun if self.unclean else 0)
+                    progress.enough = max(replica.commit, self.begun)
 
     # --- sending
 
@@ -410,6 +407,7 @@ class Leading:
             replica.commit,
             replica.log.first,
             self.round,
+            replica.state.last_unclean,
             quiet,
             enough,
         )
@@ -419,7 +417,8 @@ class Leading:
         replica = self.replica
         progress.sent = now
         files = replica.log.files(progress.next)
-        replica.send(name, Files(replica.term, files[:100], replica.commit, self.round))
+        unclean = replica.state.last_unclean
+        replica.send(name, Files(replica.term, files[:100], replica.commit, self.round, unclean))
 
     def is_quiet(self) -> bool:
         """Whether there is nothing to say until something happens. Who is down is spoken to when it is back."""

@@ -40,7 +40,10 @@ class Log(Protocol):
         """Puts batches behind the last. A batch of kind `STATE` begins a segment."""
 
     def cut(self, offset: int) -> None:
-        """Forgets everything from an offset on, which is not committed. Open readers keep what they see."""
+        """Forgets everything from an offset on. Open readers keep what they see.
+
+        It is not committed; but after an unclean election elsewhere it may have been.
+        """
 
     def read(self, offset: int, limit: int) -> list[Batch]:
         """Batches from the one with this offset on, about so many bytes, one at least; none where damage begins."""

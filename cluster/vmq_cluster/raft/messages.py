@@ -120,6 +120,8 @@ class Append(Message, tag=3):
     first: Number
     #: What the leader counts to learn whether it still leads.
     round: Number
+    #: (offset, term) of the last unclean election in the log: what was committed from there on counts no more.
+    unclean: tuple[Number, Number]
     #: Nothing is under way: the link's liveness stands for the leader from now on.
     quiet: bool = False
     #: (life of the receiver, offset): who may have forgotten has what it may have had from there on.
@@ -147,6 +149,7 @@ class Files(Message, tag=5):
     files: Annotated[list[SealedFile], Meta(max_length=MAX_BATCHES)]
     commit: Number
     round: Number
+    unclean: tuple[Number, Number]
 
 
 class Pull(Message, tag=6):

@@ -137,7 +137,8 @@ class Replica:
         for batch in batches:
             self.state.add(batch)
             if batch.kind == UNCLEAN:
-                self.outlet.emit(Uncertain(self.group, *self.state.uncertain[-1]))
+                first, end, _ = self.state.uncertain[-1]
+                self.outlet.emit(Uncertain(self.group, first, end))
 
     def write(self, kind: int, rows: Sequence[Any], marks: tuple[Mark, ...] = ()) -> Batch:
         """The leader puts a new batch behind the last."""
@@ -161,6 +162,12 @@ class Replica:
             self.commit = commit
             self.log.commit(commit)
             self.outlet.emit(Committed(self.group, commit))
+
+    def yield_to(self, unclean: tuple[int, int]) -> None:
+        """After an unclean election elsewhere, what was committed here behind its beginning counts no more."""
+        offset, term = unclean
+        if term > self.state.last_unclean[1]:
+            self.commit = min(self.commit, offset)
 
     def trim(self, first: int) -> None:
         """The leader keeps the log from this offset on; never is anything deleted that is not committed."""

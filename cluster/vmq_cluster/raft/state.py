@@ -91,14 +91,14 @@ class _Form(Struct, array_like=True):
     members: Members
     next: list[tuple[str, str, int]]
     ended: list[tuple[str, str]]
-    uncertain: list[tuple[int, int]]
+    uncertain: list[tuple[int, int, int]]
 
 
 _encoder = msgspec.msgpack.Encoder()
 _form = msgspec.msgpack.Decoder(_Form)
 _members = msgspec.msgpack.Decoder(Members)
 _stores = msgspec.msgpack.Decoder(list[str])
-_range = msgspec.msgpack.Decoder(tuple[int, int])
+_range = msgspec.msgpack.Decoder(tuple[int, int, int])
 
 
 class LogState:
@@ -110,8 +110,8 @@ class LogState:
         #: Where the batch with these members ends.
         self.members_end = 0
         self.producers = Producers()
-        #: Ranges whose rows may be missing, since a majority may have forgotten.
-        self.uncertain: list[tuple[int, int]] = []
+        #: Ranges whose rows may be missing, since a majority may have forgotten: first, end, and the term that said so.
+        self.uncertain: list[tuple[int, int, int]] = []
 
     @classmethod
     def of(cls, batches: Iterable[Batch]) -> Self:
@@ -136,6 +136,14 @@ class LogState:
             self.uncertain.append(_range.decode(batch.body))
         elif batch.kind == RETIRED:
             self.producers.retire(_stores.decode(batch.body))
+
+    @property
+    def last_unclean(self) -> tuple[int, int]:
+        """From where on nothing counts that was committed before which term; zeros: there was no unclean election."""
+        if not self.uncertain:
+            return (0, 0)
+        first, _, term = self.uncertain[-1]
+        return (first, term)
 
     def encode(self, first: int) -> bytes:
         """The body of a batch of kind `STATE`, in a log that is kept from `first` on."""
@@ -164,8 +172,8 @@ def encode_stores(stores: Iterable[str]) -> bytes:
     return _encoder.encode(sorted(stores))
 
 
-def encode_range(first: int, end: int) -> bytes:
-    return _encoder.encode((first, end))
+def encode_range(first: int, end: int, term: int) -> bytes:
+    return _encoder.encode((first, end, term))
 
 
 def genesis(members: Members) -> bytes:
