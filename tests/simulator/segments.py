@@ -143,7 +143,7 @@ class SimLog:
 
     def mend(self, batches: Sequence[Batch]) -> None:
         for batch in batches:
-            assert batch in self.batches
+            assert batch in self.batches or batch.offset < self.first
             self.damage = [each for each in self.damage if each != (batch.offset, batch.end)]
 
     # --- what its host does

@@ -37,10 +37,12 @@ class Election:
         if unclean or not replica.abstains:
             self.granted.add(replica.name)
 
-    def ask(self) -> Outcome:
+    def ask(self, now: float) -> Outcome:
+        """Asks all voters."""
         replica = self.replica
         end = replica.log.end
         abstains = replica.abstains
+        known = tuple(sorted(replica.abstaining(now))) if self.unclean else ()
         message = Ask(
             self.term,
             replica.last_term,
@@ -50,6 +52,7 @@ class Election:
             abstains,
             self.unclean,
             replica.members.voters,
+            known,
         )
         for name in replica.members.voters:
             if name != replica.name:
@@ -116,7 +119,7 @@ class Voting:
         if has_leader or not replica.is_current(message.last_term, message.end):
             return False
         if message.unclean:
-            if not self.is_hopeless(message.voters, now):
+            if not self.is_hopeless(message.voters, now, message.abstainers):
                 return False
         elif replica.abstains:
             return False
@@ -124,13 +127,15 @@ class Voting:
             return replica.ballot.vote in ("", sender)
         return message.term > replica.term
 
-    def is_hopeless(self, voters: tuple[str, ...], now: float) -> bool:
+    def is_hopeless(
+        self, voters: tuple[str, ...], now: float, told: tuple[str, ...] = ()
+    ) -> bool:
         """Whether no better copy is to be waited for: those who do not abstain are no majority, and time is up.
 
-        Nor is anything to be waited for where all voters are there.
+        Nor is anything to be waited for where all voters are there. `told` abstain, as somebody else knows.
         """
         replica = self._replica
-        rest = set(voters) - replica.abstaining(now)
+        rest = set(voters) - replica.abstaining(now) - set(told)
         if not voters or Members(voters).has_majority(rest):
             self._closed_since.pop(voters, None)
             return False

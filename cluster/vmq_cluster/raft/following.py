@@ -53,7 +53,8 @@ class Following:
         self.agreed = max(self.agreed, end)
         replica.advance(min(message.commit, self.agreed))
         replica.trim(message.first)
-        self.quiet = message.quiet and replica.commit == replica.log.end == end
+        settled = replica.commit == replica.log.end == end
+        self.quiet = message.quiet and settled and replica.leader in replica.members.voters
         self.confirm()
 
     def confirm(self) -> None:

@@ -223,7 +223,12 @@ class Group:
             return
         self._lead_by("")
         self._draw(now)
-        if replica.name in replica.members.voters and not self.removed:
+        if self.removed:
+            return
+        if replica.name not in replica.members.voters:
+            for name in replica.members.voters:
+                replica.send(name, Nudge(replica.term))
+        else:
             unclean = self.voting.is_hopeless(replica.members.voters, now)
             self._elect(True, False, unclean, now)
 
@@ -235,7 +240,7 @@ class Group:
         self._lead_by("")
         self._draw(now)
         self.election = Election(replica, pre, transfer, unclean)
-        self._conclude(self.election, self.election.ask(), now)
+        self._conclude(self.election, self.election.ask(now), now)
 
     def _conclude(self, election: Election, outcome: Outcome, now: float) -> None:
         if outcome is Outcome.STANDS:
@@ -288,8 +293,7 @@ class Group:
             case Campaign():
                 self._on_campaign(now)
             case Nudge():
-                if self.leading is not None:
-                    self.leading.wake(now)
+                self._on_nudge(sender, now)
             case Gone():
                 self._on_gone()
 
@@ -324,6 +328,12 @@ class Group:
         if self.leading.is_established and self._are_committed():
             self.replica.send(sender, Gone(self.replica.term))
 
+    def _on_nudge(self, sender: str, now: float) -> None:
+        if self.leading is not None:
+            if sender not in self.replica.members.all:
+                self._send_away(sender)
+            self.leading.wake(now)
+
     def _on_gone(self) -> None:
         if self.leading is None and not self.removed:
             self.removed = True
@@ -343,10 +353,12 @@ class Group:
         replica = self.replica
         has_leader = self.leading is not None
         if self.leading is not None:
-            if sender not in replica.members.all:
-                self._send_away(sender)
-            self.leading.wake(now)
-        elif replica.leader not in ("", sender):
+            self._on_nudge(sender, now)
+        elif replica.leader == sender:
+            self._lead_by("")  # it would not ask if it still led
+            if self.following is not None:
+                self.following.quiet = False
+        elif replica.leader:
             has_leader = self._hears_leader(now)
         if self.voting.answer(sender, message, has_leader, now):
             self._follow(message.term, "", now)

@@ -95,6 +95,8 @@ class Ask(Message, tag=1):
     unclean: bool = False
     #: The voters as its log names them, which may be one more or one less than in the receiver's.
     voters: Annotated[tuple[Name, ...], Meta(max_length=255)] = ()
+    #: Which of them abstain, as far as it knows.
+    abstainers: Annotated[tuple[Name, ...], Meta(max_length=255)] = ()
 
 
 class Vote(Message, tag=2):
