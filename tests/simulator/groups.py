@@ -320,58 +320,55 @@ class Groups(Clock):
                 self.start(name)
 
 
+#: Batches that a producer has under way.
+WINDOW = 3
+
+
 class Producer:
-    """One store that hands in its rows, in order, again and again until it knows that they are committed."""
+    """One store that hands in its rows, a few batches at a time, each until it knows that it is committed."""
 
     def __init__(self, sim: Groups, store: str) -> None:
         self.sim = sim
         self.store = store
         self.boot = "b0"
         self.next = 0
-        #: What it has handed in and not had acknowledged.
-        self.current: Mark | None = None
-        self.since = 0.0
-        self._attempt = 0
+        #: What it has handed in and not had acknowledged, in order, and since when.
+        self.waiting: dict[Mark, float] = {}
 
     def produce(self) -> None:
-        """The next rows, if the last are acknowledged."""
-        if self.current is None:
-            self.current = Mark(self.store, self.boot, self.next, self.sim.random.randint(1, 3))
-            self.next = self.current.end
-            self.since = self.sim.now
-            self._try()
+        """The next rows, if the window lets."""
+        if len(self.waiting) < WINDOW:
+            mark = Mark(self.store, self.boot, self.next, self.sim.random.randint(1, 3))
+            self.next = mark.end
+            self.waiting[mark] = self.sim.now
+            self._try(mark)
 
     def lose(self) -> None:
         """The store lost its end: it counts anew."""
         self.boot = f"b{int(self.boot[1:]) + 1}"
         self.next = 0
-        self.current = None
-        self._attempt += 1
+        self.waiting = {}
 
-    def _try(self) -> None:
+    def _try(self, mark: Mark) -> None:
         """Hands it in at some node, and again somewhere when no answer comes."""
         sim = self.sim
-        self._attempt += 1
-        if self.current is None or not sim.running():
-            sim.later(0.5, self._again, self._attempt)
+        if mark not in self.waiting:
             return
-        name = sim.leader() if sim.random.random() < 0.7 else ""
-        name = name or sim.random.choice(sim.running())
-        delay = sim.random.uniform(0, 0.01)
-        sim.later(delay, sim.take, name, self.current, self._answer_to(self.current))
-        sim.later(sim.random.uniform(0.3, 2.0), self._again, self._attempt)
+        if sim.running():
+            name = sim.leader() if sim.random.random() < 0.7 else ""
+            name = name or sim.random.choice(sim.running())
+            since = self.waiting[mark]
+            sim.later(sim.random.uniform(0, 0.01), sim.take, name, mark, self._answer_to(mark, since))
+        sim.later(sim.random.uniform(0.3, 1.5), self._try, mark)
 
-    def _again(self, attempt: int) -> None:
-        if attempt == self._attempt and self.current is not None:
-            self._try()
-
-    def _answer_to(self, mark: Mark) -> Callable[[str, int], None]:
+    def _answer_to(self, mark: Mark, since: float) -> Callable[[str, int], None]:
         def answer(what: str, end: int) -> None:
-            if what == "done" and self.current is mark:
-                self.current = None
-                self._attempt += 1
-                self.sim.verdict.acknowledged(mark, self.since, end)
-            elif what == "gap" and self.current is mark:
+            if mark not in self.waiting:
+                return
+            if what == "done":
+                del self.waiting[mark]
+                self.sim.verdict.acknowledged(mark, since, end)
+            elif what == "gap" and next(iter(self.waiting)) == mark:
                 self.sim.verdict.gap(mark)
 
         return answer

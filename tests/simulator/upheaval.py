@@ -71,7 +71,7 @@ class Upheaval:
 
     def _is_done(self) -> bool:
         sim = self.sim
-        if any(producer.current is not None for producer in sim.producers.values()):
+        if any(producer.waiting for producer in sim.producers.values()):
             return False
         leader = sim.leader()
         if not leader or sim.group(leader).leading.wanted is not None:  # type: ignore[union-attr]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tests.simulator.segments import SimLog
-from vmq_cluster.raft.effects import Led, Uncertain
+from vmq_cluster.raft.effects import Ballot, Led, Uncertain
 from vmq_cluster.raft.messages import ROWS, Batch, Mark
 
 if TYPE_CHECKING:
@@ -116,6 +116,9 @@ class Verdict:
                 break
         else:
             offset = log.end
+        group = self.sim.group(name, effect.group)
+        if group.leading is not None and group.replica.term > history.term:
+            assert not self._remember(name, effect.group), "most remember, and were not waited for"
         history.first = min(history.first, effect.first)
         history.term = max(history.term, self.sim.group(name, effect.group).replica.term)
         if offset < history.end:
@@ -123,6 +126,18 @@ class Verdict:
             history.uncertain.append(offset)
             history.cut(offset)
             self.acks = [each for each in self.acks if self._is_there(each[0])]
+
+    def _remember(self, name: str, group: str) -> bool:
+        """Whether those of the voters who have forgotten nothing, dead or alive, are a majority."""
+        voters = self.sim.group(name, group).replica.members.voters
+        nodes = [self.sim.nodes[each] for each in voters]
+        good = [
+            node.name
+            for node in nodes
+            if group not in node.forgot
+            and not node.ballots.get(group, Ballot()).abstains
+        ]
+        return len(good) > len(voters) // 2
 
     def acknowledged(self, mark: Mark, since: float, end: int) -> None:
         if self.groups["g"].term and not self._is_there(mark):
