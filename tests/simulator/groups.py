@@ -28,7 +28,7 @@ from vmq_cluster.raft.effects import (
 from vmq_cluster.raft.group import Group
 from vmq_cluster.raft.host import Host
 from vmq_cluster.raft.members import Members
-from vmq_cluster.raft.messages import STATE, Batch, Envelope, Mark, decode, encode
+from vmq_cluster.raft.messages import ROWS, STATE, Batch, Campaign, Envelope, Mark, decode, encode
 from vmq_cluster.raft.options import RaftOptions
 from vmq_cluster.raft.state import GAP, genesis
 
@@ -102,6 +102,42 @@ class Groups(Clock):
         for name in names:
             if self.nodes[name].host is None:
                 self.start(name)
+
+    def stage(self, **logs: list[int]) -> None:
+        """Starts nodes whose logs have a row of each of these terms already; nothing of it is known to be committed."""
+        names = tuple(logs)
+        first = Batch(0, 1, 0, STATE, (), genesis(Members(names)))
+        for name, terms in logs.items():
+            batches = [first]
+            for number, term in enumerate(terms):
+                mark = Mark(f"t{term}", "b0", terms[:number].count(term), 1)
+                batches.append(Batch(number + 1, 1, term, ROWS, (mark,), b""))
+            self.nodes[name] = RaftNode(name)
+            self.nodes[name].logs[GROUP] = SimLog(self.durability, batches)
+            self.nodes[name].ballots[GROUP] = Ballot(max(terms, default=0))
+        self.verdict.begin(GROUP, SimLog(self.durability, [first]))
+        for name in names:
+            self.start(name)
+
+    def campaign(self, name: str) -> None:
+        """A node stands at once, as if its leader had asked it to; returns when it leads."""
+        self.do(name, lambda group: group.receive("", Campaign(group.replica.term), self.now))
+        self.until(lambda: name in self.leaders(), 1.0, 0.001)
+
+    def put(self, name: str, store: str, first: int, count: int = 1, boot: str = "b0") -> list[str]:
+        """Hands rows in at a node; what it answers is in the list when it does."""
+        answers: list[str] = []
+        mark = Mark(store, boot, first, count)
+        self.take(name, mark, lambda what, _: answers.append(what))
+        return answers
+
+    def cut_off(self, *names: str) -> None:
+        """Nothing passes between these and the others."""
+        self.network.split(names, [name for name in self.nodes if name not in names])
+
+    def ends(self) -> dict[str, int]:
+        """How far each node that runs knows the log to be committed."""
+        return {name: self.group(name).replica.commit for name in self.running()}
 
     def add(self, name: str) -> None:
         """A new node, that has nothing yet."""

@@ -78,8 +78,11 @@ class Upheaval:
             return False
         replica = sim.group(leader).replica
         logs = [sim.nodes[name].logs[GROUP] for name in replica.members.all]
-        return all(log.end == replica.commit and not log.damage for log in logs) and not any(
-            sim.group(name).is_awake for name in replica.members.all
+        alone = len(logs) == 1  # nobody has what is damaged there
+        return all(
+            log.end == replica.commit and (alone or not log.damage) for log in logs
+        ) and not any(
+            sim.group(name).is_awake and not alone for name in replica.members.all
         )
 
     # --- what happens

@@ -173,8 +173,8 @@ class Leading:
     def _go_on_changing(self, now: float) -> None:
         """The next step towards the wanted members."""
         replica = self.replica
-        if self.wanted is None:
-            return
+        if self.wanted is None or replica.log.damage:
+            return  # those who would go may have what is damaged here
         members = step_towards(replica.members, self.wanted, replica.name, self._is_ready)
         if members is not None:
             self.change(members, now)
