@@ -35,7 +35,7 @@ from vmq_cluster.raft.state import GAP, genesis
 TICK = 0.05
 LINK = Options(heartbeat_interval=0.5, heartbeat_timeout=1.5)
 OPTIONS = RaftOptions(
-    election_timeout=1.0, heartbeat=0.2, piece_bytes=600, append_bytes=800, unclean_wait=20.0
+    election_timeout=1.0, heartbeat=0.2, piece_bytes=150, append_bytes=800, unclean_wait=20.0
 )
 GROUP = "g"
 
@@ -107,6 +107,7 @@ class Groups(Clock):
         """Starts nodes whose logs have a row of each of these terms already; nothing of it is known to be committed."""
         names = tuple(logs)
         first = Batch(0, 1, 0, STATE, (), genesis(Members(names)))
+        last = max(max(terms) for terms in logs.values())
         for name, terms in logs.items():
             batches = [first]
             for number, term in enumerate(terms):
@@ -114,7 +115,7 @@ class Groups(Clock):
                 batches.append(Batch(number + 1, 1, term, ROWS, (mark,), b""))
             self.nodes[name] = RaftNode(name)
             self.nodes[name].logs[GROUP] = SimLog(self.durability, batches)
-            self.nodes[name].ballots[GROUP] = Ballot(max(terms, default=0))
+            self.nodes[name].ballots[GROUP] = Ballot(last)
         self.verdict.begin(GROUP, SimLog(self.durability, [first]))
         for name in names:
             self.start(name)

@@ -52,8 +52,9 @@ class Progress:
     round: int = 0
     life: int = 0
     quiet: bool = False
-    #: The commit index that it was told.
+    #: The commit index that it was told, and the log's first offset.
     told: int = 0
+    told_first: int = 0
     #: It may have forgotten: the round after which it is told what is `enough` for it to count.
     returning: int | None = None
     enough: int | None = None
@@ -92,6 +93,8 @@ class Leading:
         self.keep_from = replica.log.first
         self.round = 0
         self.awake = True
+        #: It was quiet, and has not been ticked since.
+        self._asleep = False
         self._beat_at = now
         self._check_at = now + replica.options.election_timeout
         self._set_members(now)
@@ -279,6 +282,8 @@ class Leading:
     def tick(self, now: float) -> bool:
         """Speaks where it has to; returns whether it still leads, as far as it knows."""
         options = self.replica.options
+        if self._asleep:
+            self._rouse(now)
         if now >= self._check_at:
             self._check_at = now + options.election_timeout
             if not self.is_followed(now - options.election_timeout):
@@ -304,12 +309,18 @@ class Leading:
 
     def wake(self, now: float) -> None:
         """Something has happened to the group, or to a node of it: speaks to all."""
-        if not self.awake:
-            self.awake = True
-            self._check_at = now + self.replica.options.election_timeout
-            for progress in self.progress.values():
-                progress.heard = max(progress.heard, now - self.replica.options.heartbeat)
+        self.awake = True
+        if self._asleep:
+            self._rouse(now)
         self._beat_at = now
+
+    def _rouse(self, now: float) -> None:
+        """After quiet times nobody was heard, and that says nothing."""
+        self._asleep = False
+        self._check_at = now + self.replica.options.election_timeout
+        self._beat_at = now + self.replica.options.heartbeat
+        for progress in self.progress.values():
+            progress.heard = now
 
     # --- the end of a pass
 
@@ -328,6 +339,7 @@ class Leading:
         for name, progress in self.progress.items():
             self._speak(name, progress, now)
         self.awake = not self.is_quiet()
+        self._asleep = self._asleep or not self.awake
 
     def _commit(self) -> None:
         """Committed is what a majority has, if the last of it is of this term."""
@@ -383,7 +395,8 @@ class Leading:
                 break  # damaged here
             self._append(name, progress, batches, now)
             is_due = False
-        if is_due or (not progress.probing and progress.told < replica.commit):
+        news = progress.told < replica.commit or progress.told_first < log.first
+        if is_due or (news and not progress.probing):
             self._append(name, progress, [], now)
 
     def _append(self, name: str, progress: Progress, batches: list[Batch], now: float) -> None:
@@ -395,6 +408,7 @@ class Leading:
         enough = None if progress.enough is None else (progress.life, progress.enough)
         progress.sent = now
         progress.told = replica.commit
+        progress.told_first = replica.log.first
         if batches:
             progress.flying += 1
             progress.next = batches[-1].end
@@ -428,8 +442,9 @@ class Leading:
             return False
         if self.waiting.questions or replica.log.damage:
             return False
-        return all(
-            (each.quiet and each.match == end and each.told == end)
-            or not replica.outlet.is_up(name)
+        up = {name for name in self.progress if replica.outlet.is_up(name)}
+        return replica.members.has_majority(up | {replica.name}) and all(
+            each.quiet and each.match == end and each.told_first == replica.log.first
             for name, each in self.progress.items()
+            if name in up
         )

@@ -14,12 +14,11 @@ def _weight(group: str, host: str) -> bytes:
 
 
 def place(group: str, hosts: Iterable[str], replicas: int, leads: Mapping[str, int], cap: int) -> tuple[str, ...]:
-    """A group's replicas, its first the one that is to lead: of those chosen, the first that leads fewer than `cap`."""
+    """A group's replicas, the one that is to lead first: the first that leads fewer than `cap`, or who leads fewest."""
     chosen = order(group, hosts)[:replicas]
-    first = next((host for host in chosen if leads.get(host, 0) < cap), None)
-    if first is None:
-        return tuple(chosen)
-    return (first, *(host for host in chosen if host != first))
+    free = [host for host in chosen if leads.get(host, 0) < cap]
+    first = free[:1] or sorted(chosen, key=lambda host: leads.get(host, 0))[:1]
+    return (*first, *(host for host in chosen if host not in first))
 
 
 def place_all(groups: Iterable[str], hosts: Iterable[str], replicas: int) -> dict[str, tuple[str, ...]]:

@@ -23,7 +23,7 @@ def test_a_leader_that_dies_is_followed_by_another_with_all_that_was_acknowledge
     sim.kill(leader, power=True)
     other = sim.elect()
     assert other != leader
-    assert sim.put(other, "s", 0, 5) == []
+    assert sim.put(other, "s", 0, 5) == ["done"]
     sim.run(1)
     assert len(sim.verdict.groups[GROUP].rows) == 5, "the rows are known"
 
