@@ -9,16 +9,13 @@ from typing import Any
 from unittest.mock import patch
 
 from tests.simulator.segments import SimLog
-from vmq_cluster.raft.effects import Ballot
 from vmq_cluster.raft.election import Voting
-from vmq_cluster.raft.following import Following
 from vmq_cluster.raft.group import Group
-from vmq_cluster.raft.host import Host
 from vmq_cluster.raft.leading import Leading
 from vmq_cluster.raft.members import Members
-from vmq_cluster.raft.messages import Mark
+from vmq_cluster.raft.messages import MEMBERS, Mark
 from vmq_cluster.raft.replica import Replica
-from vmq_cluster.raft.state import LogState, Producers, Terms
+from vmq_cluster.raft.state import Producers, encode_members
 
 
 @dataclass
@@ -31,8 +28,6 @@ class Ablation:
     durability: str = "fsync"
     steps: int = 150
     faults: dict[str, float] = field(default_factory=dict)
-    #: What is said when it fails, in part.
-    says: str = ""
 
     @contextmanager
     def off(self) -> Iterator[None]:
@@ -50,7 +45,6 @@ class Ablation:
 
 _commit = Leading._commit
 _place = Producers.place
-_extend = Replica.extend
 _trim = Replica.trim
 
 
@@ -102,101 +96,76 @@ def _acknowledge_known(
 
 
 def _deaf_to_life(on_ack: Callable[..., None]) -> Callable[..., None]:
-    """Whatever an earlier life has confirmed goes on counting."""
+    """What an earlier life has confirmed counts as if this one had."""
 
     def any_life(self: Leading, sender: str, message: Any, now: float) -> None:
-        progress = self.progress[sender]
-        kept = progress.match
+        message.life = self.progress[sender].life or message.life
         on_ack(self, sender, message, now)
-        progress.match = max(progress.match, kept)
 
     return any_life
 
 
-def _agree_unseen(self: Following, prev: int) -> None:
-    self._ack(True, prev)
-
-
-def _all_count(self: Leading, name: str) -> int:
-    return self.replica.log.safe if name == self.replica.name else self.progress[name].match
+def _stand_for_real(self: Group, now: float) -> None:
+    self._draw(now)
+    if self.replica.name in self.replica.members.voters:
+        self._elect(False, False, False, now)
 
 
 def _change_at_will(self: Leading, members: Members, now: float) -> bool:
-    from vmq_cluster.raft.messages import MEMBERS
-    from vmq_cluster.raft.state import encode_members
-
     self.append(MEMBERS, [encode_members(members)])
     self._set_members(now)
     return True
 
 
-def _at_once(
-    members: Members, wanted: tuple[str, ...], leader: str, is_ready: Callable[[str], bool]
-) -> Members | None:
-    return Members(wanted) if members.voters != wanted and leader in wanted else None
-
+#: Leaders that come and go, and nothing else.
+CHURN = {
+    "kill": 0.1,
+    "revive": 0.25,
+    "cut": 0.1,
+    "split": 0.1,
+    "mend": 0.15,
+    **dict.fromkeys(("fail_power", "slow", "flip", "aim", "hand_over", "keep", "lose_store"), 0.0),
+}
 
 ABLATIONS = {
     "vote": Ablation(
         "Votes outlive a restart.",
         [(Replica, "save", lambda self, ballot: setattr(self, "ballot", ballot))],
-        0,
-        says="both lead",
+        10,
     ),
     "current": Ablation(
         "Nobody votes for a log that lacks something.",
         [(Replica, "is_current", lambda self, term, end: True)],
-        0,
-        says="",
-    ),
-    "own term": Ablation(
-        "A leader commits by a batch of its own term only (figure 8).",
-        [(Leading, "_commit", _commit_any_term)],
-        0,
+        9,
     ),
     "matching": Ablation(
         "A follower takes only what fits on what it has.",
         [(Replica, "holds", lambda self, end, term: end <= self.log.end)],
-        0,
+        7,
     ),
     "safe": Ablation(
         "A replica confirms what is as durable as promised.",
         [(SimLog, "safe", property(lambda self: self.end))],
-        0,
+        10,
         faults={"fail_power": 0.06},
     ),
     "abstain": Ablation(
         "Who may have forgotten does not vote.",
         [(Replica, "abstains", property(lambda self: False))],
-        0,
+        6,
         durability="memory",
         faults={"kill": 0.06},
     ),
     "tail": Ablation(
         "Damage in the tail is forgetting.",
         [(Replica, "abstains", property(lambda self: False))],
-        0,
+        8,
         faults={"flip": 0.1},
-    ),
-    "count": Ablation(
-        "Who may have forgotten does not count.",
-        [(Leading, "_safe", _all_count)],
-        0,
-        durability="memory",
-        faults={"kill": 0.06},
-    ),
-    "life": Ablation(
-        "What an earlier life confirmed counts no more.",
-        [
-            (Leading, "on_ack", _deaf_to_life(Leading.on_ack)),
-        ],
-        0,
-        durability="memory",
     ),
     "one at a time": Ablation(
         "Members change one at a time.",
         [(Leading, "change", _change_at_will)],
-        0,
+        8,
         faults={"aim": 0.15},
     ),
     "boot": Ablation(
@@ -223,7 +192,8 @@ ABLATIONS = {
     "cut": Ablation(
         "What is cut is cut from the producers' table, too.",
         [(Replica, "cut", _keep_table)],
-        0,
+        47,
+        faults=CHURN,
     ),
     "retention": Ablation(
         "Retention deletes rows, never who wrote them.",
@@ -238,4 +208,27 @@ ABLATIONS = {
         durability="memory",
     ),
 }
-_ = (Ballot, LogState, Terms, _at_once, _agree_unseen, _extend)
+
+#: Those that only a certain schedule shows, in tests/cluster/raft.
+SCRIPTED = {
+    "own term": Ablation(
+        "A leader commits by a batch of its own term only (figure 8).",
+        [(Leading, "_commit", _commit_any_term)],
+        0,
+    ),
+    "life": Ablation(
+        "What an earlier life confirmed counts no more.",
+        [(Leading, "on_ack", _deaf_to_life(Leading.on_ack))],
+        0,
+    ),
+    "pre-vote": Ablation(
+        "Nobody raises its term before a majority would vote for it.",
+        [(Group, "_stand", _stand_for_real)],
+        0,
+    ),
+    "check-quorum": Ablation(
+        "A leader that hears no majority gives up.",
+        [(Leading, "is_followed", lambda self, since: True)],
+        0,
+    ),
+}

@@ -395,7 +395,9 @@ class Producer:
             name = sim.leader() if sim.random.random() < 0.7 else ""
             name = name or sim.random.choice(sim.running())
             since = self.waiting[mark]
-            sim.later(sim.random.uniform(0, 0.01), sim.take, name, mark, self._answer_to(mark, since))
+            sim.later(
+                sim.random.uniform(0, 0.01), sim.take, name, mark, self._answer_to(mark, since)
+            )
         sim.later(sim.random.uniform(0.3, 1.5), self._try, mark)
 
     def _answer_to(self, mark: Mark, since: float) -> Callable[[str, int], None]:

@@ -81,9 +81,7 @@ class Upheaval:
         alone = len(logs) == 1  # nobody has what is damaged there
         return all(
             log.end == replica.commit and (alone or not log.damage) for log in logs
-        ) and not any(
-            sim.group(name).is_awake and not alone for name in replica.members.all
-        )
+        ) and not any(sim.group(name).is_awake and not alone for name in replica.members.all)
 
     # --- what happens
 

@@ -76,7 +76,9 @@ class Verdict:
         history = self.groups[group]
         log = self.sim.nodes[name].logs[group]
         begin = max(history.seen.get(name, 0), log.first)
-        for batch in log.batches[bisect_right(log.batches, begin, key=lambda each: each.offset) - 1 :]:
+        for batch in log.batches[
+            bisect_right(log.batches, begin, key=lambda each: each.offset) - 1 :
+        ]:
             if batch.end > end:
                 break
             if batch.offset < history.end:
@@ -122,7 +124,9 @@ class Verdict:
         history.first = min(history.first, effect.first)
         history.term = max(history.term, self.sim.group(name, effect.group).replica.term)
         if offset < history.end:
-            assert offset >= effect.first, f"{offset} is lost, and said to be lost from {effect.first} on"
+            assert offset >= effect.first, (
+                f"{offset} is lost, and said to be lost from {effect.first} on"
+            )
             history.uncertain.append(offset)
             history.cut(offset)
             self.acks = [each for each in self.acks if self._is_there(each[0])]
@@ -134,8 +138,7 @@ class Verdict:
         good = [
             node.name
             for node in nodes
-            if group not in node.forgot
-            and not node.ballots.get(group, Ballot()).abstains
+            if group not in node.forgot and not node.ballots.get(group, Ballot()).abstains
         ]
         return len(good) > len(voters) // 2
 
@@ -153,7 +156,9 @@ class Verdict:
 
     def _is_there(self, mark: Mark) -> bool:
         rows = self.groups["g"].rows
-        return all((mark.store, mark.boot, number) in rows for number in range(mark.first, mark.end))
+        return all(
+            (mark.store, mark.boot, number) in rows for number in range(mark.first, mark.end)
+        )
 
     # --- the end
 
@@ -170,5 +175,7 @@ class Verdict:
         placed.sort()
         latest = 0.0
         for _, since, at in reversed(placed):
-            assert latest == 0.0 or since <= latest, "an append lies before one that was done earlier"
+            assert latest == 0.0 or since <= latest, (
+                "an append lies before one that was done earlier"
+            )
             latest = at if latest == 0.0 else min(latest, at)

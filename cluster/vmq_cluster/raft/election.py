@@ -127,9 +127,7 @@ class Voting:
             return replica.ballot.vote in ("", sender)
         return message.term > replica.term
 
-    def is_hopeless(
-        self, voters: tuple[str, ...], now: float, told: tuple[str, ...] = ()
-    ) -> bool:
+    def is_hopeless(self, voters: tuple[str, ...], now: float, told: tuple[str, ...] = ()) -> bool:
         """Whether no better copy is to be waited for: those who do not abstain are no majority, and time is up.
 
         Nor is anything to be waited for where all voters are there. `told` abstain, as somebody else knows.

@@ -135,7 +135,9 @@ class Definitions:
         if command.partitions < 1 or command.replicas < 1:
             raise Refused("a stream has at least one partition, and that one replica")
         if len(self.hosts) < command.replicas:
-            raise Refused(f"{command.replicas} replicas need as many hosts: {len(self.hosts)} are known")
+            raise Refused(
+                f"{command.replicas} replicas need as many hosts: {len(self.hosts)} are known"
+            )
         self.streams[command.name] = Stream(command.id, command.partitions, command.replicas)
         self._place(command.name, 0)
 

@@ -13,7 +13,9 @@ def _weight(group: str, host: str) -> bytes:
     return blake2b(f"{group}\0{host}".encode(), digest_size=8).digest()
 
 
-def place(group: str, hosts: Iterable[str], replicas: int, leads: Mapping[str, int], cap: int) -> tuple[str, ...]:
+def place(
+    group: str, hosts: Iterable[str], replicas: int, leads: Mapping[str, int], cap: int
+) -> tuple[str, ...]:
     """A group's replicas, the one that is to lead first: the first that leads fewer than `cap`, or who leads fewest."""
     chosen = order(group, hosts)[:replicas]
     free = [host for host in chosen if leads.get(host, 0) < cap]
@@ -21,7 +23,9 @@ def place(group: str, hosts: Iterable[str], replicas: int, leads: Mapping[str, i
     return (*first, *(host for host in chosen if host not in first))
 
 
-def place_all(groups: Iterable[str], hosts: Iterable[str], replicas: int) -> dict[str, tuple[str, ...]]:
+def place_all(
+    groups: Iterable[str], hosts: Iterable[str], replicas: int
+) -> dict[str, tuple[str, ...]]:
     """The replicas of many groups; none leads more than its share, rounded up, as far as the sets of replicas let."""
     names, nodes = list(groups), list(hosts)
     cap = -(-len(names) // len(nodes)) if nodes else 0

@@ -69,7 +69,9 @@ def test_what_retention_has_deleted_is_not_asked_for() -> None:
     sim.do(leader, lambda group: group.aim(("a", "b", "c", "d"), sim.now))
     sim.until(lambda: "d" in sim.group(leader).replica.members.voters, 30)
     assert sim.nodes["d"].logs[GROUP].first == first
-    assert sim.group("d").replica.state.producers.next == {("s", "b0"): 60}, "rows go, who wrote them stays"
+    assert sim.group("d").replica.state.producers.next == {("s", "b0"): 60}, (
+        "rows go, who wrote them stays"
+    )
 
 
 def test_damage_below_the_commit_index_costs_a_fetch_and_no_vote() -> None:

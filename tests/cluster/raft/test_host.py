@@ -2,18 +2,17 @@
 
 from random import Random
 
+import pytest
+
 from tests.simulator.groups import GROUP, Groups
 from tests.simulator.segments import SimLog
+from vmq_cluster.errors import MalformedError
 from vmq_cluster.raft.effects import Ballot, Effect, Send
 from vmq_cluster.raft.host import Host
 from vmq_cluster.raft.members import Members
 from vmq_cluster.raft.messages import STATE, Batch, Envelope, decode, encode
 from vmq_cluster.raft.options import RaftOptions
 from vmq_cluster.raft.state import genesis
-
-import pytest
-
-from vmq_cluster.errors import MalformedError
 
 NAMES = ("a", "b", "c")
 GROUPS = 1000
@@ -85,7 +84,9 @@ def test_what_a_node_led_is_led_by_others_a_batch_a_tick() -> None:
         hosts.carry(name, host.peer_down("a", hosts.now))
     hosts.run(3)
     assert sum(hosts.led().values()) == GROUPS
-    assert [len(host.awake) for host in hosts.hosts.values()] == [0, 0], "who is down is not waited for"
+    assert [len(host.awake) for host in hosts.hosts.values()] == [0, 0], (
+        "who is down is not waited for"
+    )
     assert hosts.sent - before < gone, "envelopes carry many groups"
 
 

@@ -11,7 +11,11 @@ def test_the_majority_agrees_on_what_most_have_reached() -> None:
     for _ in range(2000):
         values = {name: random.randint(0, 9) for name in "abcdefg"[: random.randint(1, 7)]}
         members = Members(tuple(values))
-        naive = max(n for n in values.values() if members.has_majority(k for k, v in values.items() if v >= n))
+        naive = max(
+            n
+            for n in values.values()
+            if members.has_majority(k for k, v in values.items() if v >= n)
+        )
         assert members.agreed(lambda name, values=values: values[name]) == naive
 
 
@@ -37,7 +41,9 @@ def test_each_step_to_other_members_is_one_change() -> None:
     ready: set[str] = set()
     seen = []
     leader = "c"
-    while (after := step_towards(members, wanted, leader, ready.__contains__)) is not None or ready != set("de"):
+    while (
+        after := step_towards(members, wanted, leader, ready.__contains__)
+    ) is not None or ready != set("de"):
         if after is None:
             ready = set("de")
             continue
