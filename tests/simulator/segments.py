@@ -171,7 +171,7 @@ class SimLog:
         self.durable = self.written = self.end
 
     def flip(self, random: Random) -> bool:
-        """A bit flips; returns whether the log lost a part: damage in the last segments is cut off, below it is a range."""
+        """A bit flips; returns whether the log lost a part: in the last segments it is cut off, below it is a range."""
         begins = self._begins()
         if len(begins) < 2:
             return False

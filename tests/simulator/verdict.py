@@ -1,4 +1,4 @@
-"""What must be true of groups, whatever befell them: it sees every commit of every replica, and every acknowledgement."""
+"""What must be true of groups, whatever befell them: it sees every commit and every acknowledgement."""
 
 from __future__ import annotations
 

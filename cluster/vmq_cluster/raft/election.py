@@ -1,10 +1,11 @@
 """How a leader is found: who asks for votes, and who gives them.
 
-- **Pre-vote**: nobody raises its term before a majority would vote for it, so that who was cut off, or was removed, does not
-  depose a leader that works.
+- **Pre-vote**: nobody raises its term before a majority would vote for it, so that who was cut off, or was removed,
+  does not depose a leader that works.
 - Nobody votes who hears a leader, unless that leader itself asks for it (a transfer).
-- **Who may have forgotten abstains.** It asks nevertheless, so that all learn how many abstain; when those who do not are
-  no majority, no election can ever succeed: after `unclean_wait`, or as soon as all voters are there, the longest log wins.
+- **Who may have forgotten abstains.** It asks nevertheless, so that all learn how many abstain; when those who do not
+  are no majority, no election can ever succeed: after `unclean_wait`, or as soon as all voters are there, the longest
+  log wins.
 """
 
 from enum import Enum

@@ -34,7 +34,7 @@ from vmq_cluster.raft.state import encode_stores
 
 
 class Group:
-    """A replica of one group, in whatever role. Its node (`vmq_cluster.raft.host`) calls it and carries out what follows."""
+    """A replica of one group, in whatever role; its node (`vmq_cluster.raft.host`) calls it."""
 
     def __init__(
         self,
@@ -79,8 +79,8 @@ class Group:
     def append(self, marks: Sequence[Mark], rows: Sequence[Any], ticket: int, now: float) -> bool:
         """Takes rows of producers, each exactly the next of theirs (`judge`); returns whether this leader does.
 
-        `Answered` follows with the ticket. Rows that are known already are waited for with no marks and no rows: whoever
-        wrote them may still lose them.
+        `Answered` follows with the ticket. Rows that are known already are waited for with no marks and no rows: they
+        may still be lost.
         """
         leading = self.leading
         if leading is None or leading.transfer is not None:
@@ -95,7 +95,7 @@ class Group:
         return True
 
     def ask(self, ticket: int, now: float) -> bool:
-        """Asks what is committed; `Answered` follows with the commit index, which is then no older than the question."""
+        """Asks what is committed; `Answered` follows with a commit index that is no older than the question."""
         if self.leading is None:
             return False
         self.leading.ask(ticket)
@@ -269,7 +269,7 @@ class Group:
             case Pull():
                 if self.leading is not None:
                     self.leading.on_pull(sender, message)
-            case Vote() if message.granted and message.pre:
+            case Vote() if message.pre and (message.granted or message.term < self.replica.term):
                 self._on_vote(sender, message, now)
             case _:
                 self._receive_in_term(sender, message, now)

@@ -1,10 +1,10 @@
 """All groups of a node: one envelope a peer and pass, and ticks for those groups only in which something happens.
 
-A group in which all have everything is **quiet**: no heartbeat, no timer. That its leader lives is what the link to the
-leader's node says (heartbeats between nodes, `vmq_cluster.detector`); when that node is down, or began anew, its groups
-are woken in batches. So idle groups cost memory, and nothing else. (Heartbeats of 10,000 groups, though in one frame, took
-3.3 ms a peer each time; CockroachDB and TiKV came to the same.) Nothing that must be true depends on it: a link that is
-thought well too long delays an election.
+A group in which all have everything is **quiet**: no heartbeat, no timer. That its leader lives is what the link to
+the leader's node says (heartbeats between nodes, `vmq_cluster.detector`); when that node is down, or began anew, its
+groups are woken in batches. So idle groups cost memory, and nothing else. (Heartbeats of 10,000 groups, though in one
+frame, took 3.3 ms a peer each time; CockroachDB and TiKV came to the same.) Nothing that must be true depends on it:
+a link that is thought well too long delays an election.
 """
 
 from collections import deque

@@ -1,9 +1,9 @@
 """The log of one replica, as the machine sees it: a port, which the segments of a partition meet.
 
-**What the one who writes it owes.** `append`, `cut`, `install` and `reset` change what `read` gives at once, in memory at
-least; `safe` follows when it is as durable as the group promises (memory: at once; os: written; fsync: synced), and then
-the group is told (`Group.on_safe`). A sync that began before a cut says nothing about what was appended behind it.
-After a start the log has everything that was ever `safe`, or says that it `forgot`.
+**What the one who writes it owes.** `append`, `cut`, `install` and `reset` change what `read` gives at once, in
+memory at least; `safe` follows when it is as durable as the group promises (memory: at once; os: written; fsync:
+synced), and then the group is told (`Group.on_safe`). A sync that began before a cut says nothing about what was
+appended behind it. After a start the log has everything that was ever `safe`, or says that it `forgot`.
 
 Batches keep their offsets for ever. What `read` gives byte for byte is what `append` got.
 """
@@ -17,19 +17,32 @@ from vmq_cluster.raft.messages import Batch, Mark, SealedFile
 class Log(Protocol):
     """Batches by offset. Whatever fails raises `OSError`, and the group is closed."""
 
-    #: The first offset that is kept, and the one behind the last.
-    first: int
-    end: int
-    #: How far the log is as durable as was promised.
-    safe: int
-    #: How far it was known to be committed when that was last written down; a hint, never more than is true.
-    committed: int
-    #: From here on batches can be read one by one; before it there are sealed files, which may have been merged.
-    loose: int
-    #: Whether the next batch is to begin a new segment.
-    is_full: bool
     #: Committed offsets that cannot be read here, as (first, end).
     damage: list[tuple[int, int]]
+
+    @property
+    def first(self) -> int:
+        """The first offset that is kept."""
+
+    @property
+    def end(self) -> int:
+        """The offset behind the last."""
+
+    @property
+    def safe(self) -> int:
+        """How far the log is as durable as was promised."""
+
+    @property
+    def committed(self) -> int:
+        """How far it was known to be committed when that was last written down; a hint, never more than is true."""
+
+    @property
+    def loose(self) -> int:
+        """From here on batches can be read one by one; before it are sealed files, which may have been merged."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next batch is to begin a new segment."""
 
     def make(
         self, offset: int, term: int, kind: int, marks: tuple[Mark, ...], rows: Sequence[Any]

@@ -214,6 +214,7 @@ _decoder = msgspec.msgpack.Decoder(Envelope)
 
 
 def encode(envelope: Envelope) -> bytes:
+    """The bytes that a frame carries."""
     return _encoder.encode(envelope)
 
 

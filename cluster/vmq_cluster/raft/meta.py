@@ -1,9 +1,9 @@
 """What the meta group decides: streams, their partitions, each group's members, stores that are gone, and moves.
 
-It is a group like any other, of up to five voters, whose rows are commands; this is what they make of it, the same on each
-replica. Gossip carries hints of leaders, never decisions: with gossiped definitions two sides of a split would each
-make a stream `s`, each remove the others, and each be its own majority. A group's members change by its own log only: what
-stands here as `wanted` is what its leader is asked for, and reports when it is done.
+It is a group like any other, of up to five voters, whose rows are commands; this is what they make of it, the same on
+each replica. Gossip carries hints of leaders, never decisions: with gossiped definitions two sides of a split would
+each make a stream `s`, each remove the others, and each be its own majority. A group's members change by its own log
+only: what stands here as `wanted` is what its leader is asked for, and reports when it is done.
 """
 
 import msgspec
@@ -15,7 +15,7 @@ from vmq_cluster.raft.placement import place_all
 MAX_VOTERS = 5
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """A command that cannot be: every replica refuses it alike."""
 
 
@@ -105,7 +105,7 @@ class Definitions:
         self.retired: set[str] = set()
 
     def apply(self, row: bytes) -> None:
-        """Does what a committed row says. Raises `Refused`, and then nothing has changed."""
+        """Does what a committed row says. Raises `RefusedError`, and then nothing has changed."""
         command = _decoder.decode(row)
         match command:
             case MakeStream():
@@ -131,11 +131,11 @@ class Definitions:
 
     def _make(self, command: MakeStream) -> None:
         if command.name in self.streams:
-            raise Refused(f"there is a stream {command.name!r}")
+            raise RefusedError(f"there is a stream {command.name!r}")
         if command.partitions < 1 or command.replicas < 1:
-            raise Refused("a stream has at least one partition, and that one replica")
+            raise RefusedError("a stream has at least one partition, and that one replica")
         if len(self.hosts) < command.replicas:
-            raise Refused(
+            raise RefusedError(
                 f"{command.replicas} replicas need as many hosts: {len(self.hosts)} are known"
             )
         self.streams[command.name] = Stream(command.id, command.partitions, command.replicas)
@@ -144,7 +144,9 @@ class Definitions:
     def _grow(self, command: AddPartitions) -> None:
         stream = self.streams.get(command.name)
         if stream is None or command.count <= stream.partitions:
-            raise Refused(f"{command.name!r} is no stream that can have {command.count} partitions")
+            raise RefusedError(
+                f"{command.name!r} is no stream that can have {command.count} partitions"
+            )
         before, stream.partitions = stream.partitions, command.count
         self._place(command.name, before)
 
@@ -157,20 +159,20 @@ class Definitions:
     def _delete(self, command: DeleteStream) -> None:
         stream = self.streams.get(command.name)
         if stream is None or stream.id != command.id:
-            raise Refused(f"there is no stream {command.name!r} of this id")
+            raise RefusedError(f"there is no stream {command.name!r} of this id")
         del self.streams[command.name]
         for number in range(stream.partitions):
             self.groups.pop(f"{stream.id}/{number}", None)
 
     def _move(self, command: Move) -> None:
         if command.group not in self.groups or not command.voters:
-            raise Refused(f"{command.group!r} is no group that can move there")
+            raise RefusedError(f"{command.group!r} is no group that can move there")
         if len(set(command.voters)) < len(command.voters):
-            raise Refused("a host has one replica of a group")
+            raise RefusedError("a host has one replica of a group")
         self.groups[command.group].wanted = command.voters
 
     def _moved(self, command: Moved) -> None:
         group = self.groups.get(command.group)
         if group is None or command.term < group.term:
-            raise Refused("that is old news")
+            raise RefusedError("that is old news")
         group.voters, group.term = command.voters, command.term

@@ -1,8 +1,8 @@
 """What a log says beside its rows: terms, members, producers, and where rows may be missing.
 
 It is part of the log. The first batch of each segment is the state up to there, so that opening, cutting and fetching
-files all give it back in the same way: the last such batch, and what follows it. (A table on the side would keep what an
-old leader's batch said when that batch is cut; the producer's retry would then be dropped.)
+files all give it back in the same way: the last such batch, and what follows it. (A table on the side would keep what
+an old leader's batch said when that batch is cut; the producer's retry would then be dropped.)
 """
 
 from bisect import bisect_right
@@ -165,14 +165,17 @@ class LogState:
 
 
 def encode_members(members: Members) -> bytes:
+    """The body of a batch of kind `MEMBERS`."""
     return _encoder.encode(members)
 
 
 def encode_stores(stores: Iterable[str]) -> bytes:
+    """The body of a batch of kind `RETIRED`."""
     return _encoder.encode(sorted(stores))
 
 
 def encode_range(first: int, end: int, term: int) -> bytes:
+    """The body of a batch of kind `UNCLEAN`."""
     return _encoder.encode((first, end, term))
 
 

@@ -82,14 +82,19 @@ def test_damage_below_the_commit_index_costs_a_fetch_and_no_vote() -> None:
         batch = sim.nodes[name].logs[GROUP].batches[index]
         sim.nodes[name].logs[GROUP].damage.append((batch.offset, batch.end))
     sim.kill(leader)
-    asked = []
-    sim.passes = lambda *args: asked.append(args) or True
+    asked: list[Envelope] = []
+
+    def watch(_sender: str, _peer: str, envelope: Envelope) -> bool:
+        asked.append(envelope)
+        return True
+
+    sim.passes = watch
     sim.elect()
     assert sim.leader() in (one, other)
     assert not any(sim.group(name).replica.abstains for name in (one, other))
     sim.run(2)
     assert sim.nodes[one].logs[GROUP].damage == sim.nodes[other].logs[GROUP].damage == []
-    assert any(isinstance(each, Mended) for _, _, env in asked for _, each in env.items)
+    assert any(isinstance(each, Mended) for envelope in asked for _, each in envelope.items)
 
 
 def test_what_nobody_has_whole_is_fetched_when_somebody_is_back() -> None:

@@ -118,7 +118,12 @@ def test_files_are_fetched_within_a_limit_for_the_node() -> None:
 def test_an_envelope_is_read_as_it_was_written_and_nothing_else_is_read() -> None:
     sim = Groups(0)
     seen: list[Envelope] = []
-    sim.passes = lambda sender, peer, envelope: seen.append(envelope) or True
+
+    def watch(_sender: str, _peer: str, envelope: Envelope) -> bool:
+        seen.append(envelope)
+        return True
+
+    sim.passes = watch
     sim.begin("a", "b", "c")
     sim.put(sim.elect(), "s", 0)
     sim.run(1)

@@ -4,6 +4,7 @@ import pytest
 
 from tests.simulator.ablations import SCRIPTED
 from tests.simulator.groups import GROUP, Groups
+from vmq_cluster.raft.effects import Answered
 from vmq_cluster.raft.members import Members
 from vmq_cluster.raft.messages import Ack, Append, Envelope
 
@@ -52,8 +53,12 @@ def test_without_that_rule_it_would_be_committed_and_lost() -> None:
         assert sim.ends()["a"] == 3
         e_is_back(sim)
         with pytest.raises(AssertionError, match="without all that is committed"):
-            sim.campaign("e")
-            sim.run(0.5)
+            lead_and_tell(sim)
+
+
+def lead_and_tell(sim: Groups) -> None:
+    sim.campaign("e")
+    sim.run(0.5)
 
 
 def three(durability: str = "fsync") -> tuple[Groups, str, list[str]]:
@@ -109,7 +114,7 @@ def test_no_members_change_before_the_leader_has_committed_in_its_term() -> None
 
 def test_a_question_is_answered_when_a_majority_still_follows() -> None:
     sim, old, _ = three()
-    answers = []
+    answers: list[Answered] = []
     sim.answers[old, 7] = answers.append
     assert sim.do(old, lambda group: group.ask(7, sim.now))
     sim.until(lambda: answers, 1, 0.01)

@@ -16,7 +16,7 @@ def test_the_majority_agrees_on_what_most_have_reached() -> None:
             for n in values.values()
             if members.has_majority(k for k, v in values.items() if v >= n)
         )
-        assert members.agreed(lambda name, values=values: values[name]) == naive
+        assert members.agreed(values.__getitem__) == naive
 
 
 def test_majorities_of_members_one_change_apart_meet() -> None:

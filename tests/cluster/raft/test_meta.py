@@ -11,7 +11,7 @@ from vmq_cluster.raft.meta import (
     MakeStream,
     Move,
     Moved,
-    Refused,
+    RefusedError,
     RetireStore,
     SetHosts,
     encode,
@@ -38,7 +38,7 @@ def test_a_stream_gets_groups_whose_members_are_hosts() -> None:
 
 def test_a_name_is_given_once() -> None:
     found = after(MakeStream("s", "id1", 1, 1))
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         found.apply(encode(MakeStream("s", "id2", 1, 1)))
     assert found.streams["s"].id == "id1"
 
@@ -59,7 +59,7 @@ def test_a_name_is_given_once() -> None:
 def test_what_cannot_be_is_refused_and_changes_nothing(command: Command) -> None:
     found = after(MakeStream("s", "id1", 1, 1))
     before = (dict(found.streams), dict(found.groups))
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         found.apply(encode(command))
     assert (found.streams, found.groups) == before
 
@@ -79,7 +79,7 @@ def test_a_group_moves_by_its_own_log_and_old_news_of_it_counts_no_more() -> Non
     assert found.moving() == {"id1/0": ("h1", "h2")}
     found.apply(encode(Moved("id1/0", ("h1", "h2"), 7)))
     assert found.moving() == {}
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         found.apply(encode(Moved("id1/0", ("h3",), 6)))
 
 
