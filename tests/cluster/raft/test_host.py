@@ -15,7 +15,7 @@ from vmq_cluster.raft.options import RaftOptions
 from vmq_cluster.raft.state import genesis
 
 NAMES = ("a", "b", "c")
-GROUPS = 1000
+GROUPS = 500
 
 
 class Hosts:
