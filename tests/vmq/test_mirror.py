@@ -11,6 +11,25 @@ TESTS = Path(__file__).parent
 #: Modules without a test file of their own: the file that tests them, and why it is another.
 ELSEWHERE = {
     "streams/parking.py": ("streams/test_damaged.py", "what waits beside a damaged partition"),
+    "jobs/calls.py": ("jobs/test_embedded.py", "programs in the places of clients"),
+    "jobs/commit.py": ("jobs/test_service.py", "seen in what clients are told, and when"),
+    "jobs/listener.py": ("jobs/test_service.py", "seen by clients of a broker"),
+    "jobs/metrics.py": ("jobs/test_service.py", "seen in the figures of a broker"),
+    "jobs/queue.py": ("jobs/test_machine.py", "seen in the order of jobs"),
+    "jobs/queues.py": ("jobs/test_machine.py", "the names of the machine's queues"),
+    "jobs/record.py": ("jobs/storage/test_restoring.py", "what is written"),
+    "jobs/resp/adding.py": ("jobs/test_service.py", "the arguments of a command"),
+    "jobs/resp/commands.py": ("jobs/test_service.py", "seen by clients of a broker"),
+    "jobs/resp/connection.py": ("jobs/test_service.py", "seen by clients of a broker"),
+    "jobs/resp/door.py": ("jobs/test_service.py", "what connections share"),
+    "jobs/resp/getting.py": ("jobs/test_service.py", "the arguments of a command"),
+    "jobs/resp/replies.py": ("jobs/test_service.py", "seen by clients of a broker"),
+    "jobs/resp/scanning.py": ("jobs/test_service.py", "seen by clients of a broker"),
+    "jobs/resp/shown.py": ("jobs/test_service.py", "seen by clients of a broker"),
+    "jobs/resp/user.py": ("jobs/test_service.py", "seen by clients of a broker"),
+    "jobs/storage/frames.py": ("jobs/storage/test_restoring.py", "seen in what is restored"),
+    "jobs/storage/journal.py": ("jobs/storage/test_restoring.py", "seen in what is restored"),
+    "jobs/storage/segments.py": ("jobs/storage/test_restoring.py", "seen in what is restored"),
     "__init__.py": ("test_package.py", "`test___init__` is no name"),
     "version.py": ("test_package.py", "what the package tells of itself"),
     "config/__init__.py": ("test_package.py", "what the package offers"),
@@ -194,6 +213,8 @@ ELSEWHERE = {
 
 #: Test files that mirror no module, and why.
 NO_MIRROR = {
+    "jobs/test_docs.py": "docs/jobs.md",
+    "jobs/test_redis_cli.py": "the command-line client of Redis against a broker",
     "cli/test_imports.py": "what whole commands load",
     "cli/mqtt/test_closing.py": "how the commands end: client, transport and program together",
     "test_mirror.py": "the rule itself",
