@@ -23,7 +23,7 @@ def has_heard(node: ClusterNode, siblings: Set[str]) -> bool:
     return siblings <= set(node.up) and len(heard & siblings) >= min(len(siblings), ASKED_AT_ONCE)
 
 
-class Gathering:
+class PeersExpected:
     """The nodes that are up, and those that may be about to come up.
 
     After a start, or a split, one comes up before the other, and who has the only copy of something may be the last.
