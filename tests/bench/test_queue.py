@@ -7,6 +7,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from tests.vmq.support import House, stored_house
 from vmq.mqtt.message import Message
+from vmq.mqtt.packets import PUBACK
 
 MESSAGES = 100
 
@@ -18,7 +19,7 @@ def deliver_and_acknowledge(house: House) -> None:
         queue.deliver(Message(b"sensors/7", b"x" * 64, 1, False), 1, False, "")
     house.settle()
     for packet_id in list(queue.inflight):
-        queue.on_puback(packet_id)
+        queue.on_acknowledgement(PUBACK, packet_id)
     house.settle()
 
 
@@ -43,7 +44,7 @@ def test_waiting_for_the_window(benchmark: BenchmarkFixture) -> None:
         for _ in range(MESSAGES):
             queue.deliver(Message(b"sensors/7", b"x" * 64, 1, False), 1, False, "")
         for _ in range(MESSAGES):
-            queue.on_puback(queue.last_packet_id)
+            queue.on_acknowledgement(PUBACK, queue.last_packet_id)
         house.settle()
 
     benchmark(through_the_window)
@@ -65,7 +66,7 @@ def test_filling_and_draining_a_stored_queue(benchmark: BenchmarkFixture, tmp_pa
             client = house.client("c", clean=False)
             count = len(client.queue.inflight)
             for packet_id in list(client.queue.inflight):
-                client.queue.on_puback(packet_id)
+                client.queue.on_acknowledgement(PUBACK, packet_id)
             client.lose()
             return count
 

@@ -10,6 +10,11 @@ TESTS = Path(__file__).parent
 
 #: Modules without a test file of their own: the file that tests them, and why it is another.
 ELSEWHERE = {
+    "protocol/client.py": ("protocol/test_session.py", "what a session is, and how it waits"),
+    "protocol/login.py": (
+        "protocol/test_session.py",
+        "what follows a CONNECT, as a client meets it",
+    ),
     "streams/parking.py": ("streams/test_damaged.py", "what waits beside a damaged partition"),
     "__init__.py": ("test_package.py", "`test___init__` is no name"),
     "version.py": ("test_package.py", "what the package tells of itself"),

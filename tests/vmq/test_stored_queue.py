@@ -18,6 +18,7 @@ from vmq.core.output import Output
 from vmq.core.queue import Queue
 from vmq.core.waiting import PENDING_BYTES, PENDING_IN_MEMORY
 from vmq.mqtt.message import Message
+from vmq.mqtt.packets import PUBACK, PUBCOMP, PUBREC
 from vmq.store.lines import is_end, scan_line
 from vmq.store.opening import open_store, stored_sessions
 from vmq.store.store import Store, StoredSession
@@ -207,11 +208,11 @@ class Play:
         index = 0 if self.rng.random() < 0.7 else self.rng.randrange(len(self.model.inflight))
         each = self.model.inflight[index]
         if each.qos == 1:
-            queue.on_puback(each.packet_id)
+            queue.on_acknowledgement(PUBACK, each.packet_id)
         elif each.released:
-            queue.on_pubcomp(each.packet_id)
+            queue.on_acknowledgement(PUBCOMP, each.packet_id)
         else:
-            queue.on_pubrec(each.packet_id)
+            queue.on_acknowledgement(PUBREC, each.packet_id)
             each.released = True
             self.model.inflight.append(self.model.inflight.pop(index))
             self.line.settle()
@@ -301,7 +302,7 @@ def test_more_than_memory_holds_waits_in_the_store(path: Path, lifo: bool) -> No
     while line.queue.inflight:
         ((_, _, packet_id, payload),) = line.take()
         received.append(int(payload))
-        line.queue.on_puback(packet_id)
+        line.queue.on_acknowledgement(PUBACK, packet_id)
         line.settle()
     line.store.db.close()
     waited = range(1, count)
@@ -321,7 +322,7 @@ def test_newest_first_is_repeated_in_the_order_of_sending_after_a_restart(path: 
     line = Line(store, only(store), options)
     line.go_online()
     found = [(each[2], each[3]) for each in line.take()]
-    line.queue.on_puback(1)
+    line.queue.on_acknowledgement(PUBACK, 1)
     line.settle()
     found += [(each[2], each[3]) for each in line.take()]
     line.store.db.close()
@@ -336,7 +337,7 @@ def test_limits_count_messages_after_a_restart(path: Path) -> None:
     for payload in (b"1", b"2", b"3"):
         line.deliver(payload, 2)
     for packet_id, payload in ((1, b"4"), (2, b"5")):
-        line.queue.on_pubrec(packet_id)
+        line.queue.on_acknowledgement(PUBREC, packet_id)
         line.deliver(payload, 2)
     line.store.db.close()
     store = start(path)

@@ -11,7 +11,7 @@ from mypy_extensions import i64
 
 from vmq.core.hook_sites import Hooks, Pending
 from vmq.core.losses import Losses
-from vmq.core.output import Outbox, Output
+from vmq.core.output import MEMORY, Outbox, Output
 from vmq.mqtt.packets import MAX_REMAINING_LENGTH, REFUSED_CREDENTIALS
 from vmq.store.store import Store
 
@@ -328,12 +328,13 @@ class Core:
     def end_memory_alarm(self) -> None:
         """There is memory: whoever waited for it is read again."""
         self.memory_is_high = False
-        for output in self.waiting_for_memory:
-            output.waits_for_memory = False
-        self.resume_all(self.waiting_for_memory)
+        waiting = self.waiting_for_memory
+        self.waiting_for_memory = []
+        for output in waiting:
+            output.resume_from(MEMORY)
 
     def resume_all(self, waiting: list[Output]) -> None:
-        """Lets connections read again that waited for memory, or for the store."""
+        """Lets connections read again that waited for the store, or for streams."""
         found = list(waiting)
         waiting.clear()
         for output in found:

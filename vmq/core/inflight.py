@@ -12,9 +12,10 @@ from vmq_hooks.verdicts import Refuse
 
 from vmq.core.context import Core, CoreOptions
 from vmq.core.output import Output
+from vmq.core.states import ANSWERS, AWAITING_PUBCOMP, BREAKS, COUNT, DONE, RELEASE, UNKNOWN
 from vmq.mqtt.encoder import PACKET_IDS, PUBREL_HEAD, publish
 from vmq.mqtt.message import NO_MESSAGE, Delivery, Message
-from vmq.mqtt.packets import ProtocolError
+from vmq.mqtt.packets import PACKET_NAMES, PUBACK, PUBREC, ProtocolError
 
 log = logging.getLogger("vmq.session")
 
@@ -177,80 +178,69 @@ class Sender:
 
     # Acknowledgements
 
-    # What a message in flight is not acknowledged with would leave it there for ever, one place less in the window.
-
-    def on_puback(self, packet_id: int) -> None:
-        """QoS 1 is done; an unknown id is ignored.
+    def on_acknowledgement(self, kind: int, packet_id: int) -> None:
+        """PUBACK, PUBREC or PUBCOMP: does what the table says.
 
         Raises:
-            ProtocolError: the message is of QoS 2.
+            ProtocolError: another one is due.
         """
         delivery = self.inflight.get(packet_id)
         if delivery is None:
-            self.core.counters.mqtt_puback_invalid_error += 1
-            self.tell_unknown("PUBACK", packet_id)
-            return
-        if delivery.qos != 1:
-            raise wrong_kind("PUBACK", delivery)
-        del self.inflight[packet_id]
-        self.finish(delivery)
-
-    def on_pubrec(self, packet_id: int) -> None:
-        """QoS 2: answers PUBREL, also for an id that is unknown [MQTT-4.3.3-1].
-
-        Raises:
-            ProtocolError: the message is of QoS 1.
-        """
-        delivery = self.inflight.get(packet_id)
+            state = UNKNOWN
+        elif delivery.released:
+            state = AWAITING_PUBCOMP
+        else:
+            state = delivery.qos
+        action: int = ANSWERS[kind << 2 | state]
         if delivery is None:
-            self.core.counters.mqtt_pubrec_invalid_error += 1
-            self.tell_unknown("PUBREC", packet_id)
-        elif delivery.qos != 2:
-            raise wrong_kind("PUBREC", delivery)
-        elif not delivery.released:
-            # At the end of the dict, so that PUBRELs are repeated in the order of their PUBRECs
-            # [MQTT-4.6.0-4].
+            self.count_unknown(kind, packet_id)
+        elif action == DONE:
             del self.inflight[packet_id]
-            self.inflight[packet_id] = delivery
-            self.inflight_bytes -= delivery.message.length()
-            store = self.core.store
-            if delivery.order and store is not None:
-                order = self.next_order
-                self.next_order = order + 1
-                store.put_released(self.session, delivery, order)
-                self.output.barrier = store.barrier()
-            delivery.released = True
-            delivery.message = NO_MESSAGE
-        output = self.output
-        self.core.counters.mqtt_pubrel_sent += 1
-        output.pieces.append(PUBREL_HEAD)
-        output.pieces.append(PACKET_IDS[packet_id])
-        output.touch()
-
-    def on_pubcomp(self, packet_id: int) -> None:
-        """QoS 2 is done; an unknown id is ignored.
-
-        Raises:
-            ProtocolError: the message was not released, or is of QoS 1.
-        """
-        delivery = self.inflight.get(packet_id)
-        if delivery is None:
-            self.core.counters.mqtt_pubcomp_invalid_error += 1
-            self.tell_unknown("PUBCOMP", packet_id)
+            self.forget(delivery)
+            self.on_window_open()
             return
-        if not delivery.released:
-            raise wrong_kind("PUBCOMP", delivery)
+        elif action == RELEASE:
+            self.release(delivery)
+        elif action == BREAKS:
+            raise wrong_kind(kind, delivery)
+        if action != COUNT:
+            output = self.output
+            self.core.counters.mqtt_pubrel_sent += 1
+            output.pieces.append(PUBREL_HEAD)
+            output.pieces.append(PACKET_IDS[packet_id])
+            output.touch()
+
+    def release(self, delivery: Delivery) -> None:
+        """The subscriber has it at QoS 2: of the message no more is needed than its identifier."""
+        # At the end of the dict, so that PUBRELs are repeated in the order of their PUBRECs [MQTT-4.6.0-4].
+        packet_id = delivery.packet_id
         del self.inflight[packet_id]
-        self.finish(delivery)
+        self.inflight[packet_id] = delivery
+        self.inflight_bytes -= delivery.message.length()
+        store = self.core.store
+        if delivery.order and store is not None:
+            order = self.next_order
+            self.next_order = order + 1
+            store.put_released(self.session, delivery, order)
+            self.output.barrier = store.barrier()
+        delivery.released = True
+        delivery.message = NO_MESSAGE
+
+    def count_unknown(self, kind: int, packet_id: int) -> None:
+        """No message in flight has the identifier that is acknowledged."""
+        counters = self.core.counters
+        if kind == PUBACK:
+            counters.mqtt_puback_invalid_error += 1
+        elif kind == PUBREC:
+            counters.mqtt_pubrec_invalid_error += 1
+        else:
+            counters.mqtt_pubcomp_invalid_error += 1
+        self.tell_unknown(PACKET_NAMES[kind], packet_id)
 
     def tell_unknown(self, packet: str, packet_id: int) -> None:
         if log.isEnabledFor(logging.DEBUG):
             text = "%s of an unknown packet id client=%s packet_id=%d"
             log.debug(text, packet, self.client_id, packet_id)
-
-    def finish(self, delivery: Delivery) -> None:
-        self.forget(delivery)
-        self.on_window_open()
 
     def forget(self, delivery: Delivery) -> None:
         """A delivery is in flight no more; it has left `inflight`."""
@@ -310,10 +300,8 @@ class Sender:
         return SubscriberId(self.client_id.lstrip("\0"), self.mountpoint)
 
 
-def wrong_kind(packet: str, delivery: Delivery) -> ProtocolError:
+def wrong_kind(kind: int, delivery: Delivery) -> ProtocolError:
     """What ends a connection that acknowledges a message with another packet than that which is due."""
     due = "PUBCOMP" if delivery.released else "PUBACK" if delivery.qos == 1 else "PUBREC"
-    text = (
-        f"{packet} for packet id {delivery.packet_id} of QoS {delivery.qos}, of which {due} is due"
-    )
+    text = f"{PACKET_NAMES[kind]} for packet id {delivery.packet_id} of QoS {delivery.qos}, of which {due} is due"
     return ProtocolError(text, "MQTT-4.8.0-1")

@@ -359,6 +359,7 @@ MEASURE = """
 import json, sys
 from pathlib import Path
 from tests.vmq.test_stored_queue import Line, start
+from vmq.mqtt.packets import PUBACK
 from vmq.store.opening import stored_sessions
 
 def peak():
@@ -375,7 +376,7 @@ line.go_online()
 drained = len(line.take())
 while drained < 30_000:
     for packet_id in list(line.queue.inflight):
-        line.queue.on_puback(packet_id)
+        line.queue.on_acknowledgement(PUBACK, packet_id)
     line.settle()
     drained += len(line.take())
 waiting = sum(each.last - each.first + 1 for each in found)
