@@ -381,6 +381,8 @@ class House:
         #: What is to be done in the next turn of the event loop.
         self.soon: list[Callable[[], None]] = []
         self.core.call_soon = self.soon.append
+        # The clock stands still: all writes would be close to each other.
+        self.core.cork.close = 0.0
         self.registry = Registry(self.core, self.on_wake, self.purged.append)
         if self.store is not None:
             for session in stored_sessions(self.store):

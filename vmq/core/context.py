@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from mypy_extensions import i64
 
+from vmq.core.cork import Cork
 from vmq.core.hook_sites import Hooks, Pending
 from vmq.core.losses import Losses
 from vmq.core.output import MEMORY, Outbox, Output
@@ -205,6 +206,7 @@ class Core:
     ) -> None:
         self.options = options
         self.outbox = Outbox()
+        self.cork = Cork(clock, self.after_turn)
         self.store = store
         self.hooks = Hooks()
         self.counters = Counters()
@@ -314,6 +316,10 @@ class Core:
         """Logs and counts what a hook raised; the caller says what happens instead."""
         self.counters.hook_errors += 1
         log.error("hook %s failed", name, exc_info=error)
+
+    def after_turn(self, call: Callable[[], None]) -> None:
+        """Has something done in the next turn of the event loop."""
+        self.call_soon(call)
 
     def waits_since(self, store: Store) -> int:
         """Since when that waits which the store takes now, in milliseconds.

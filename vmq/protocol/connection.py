@@ -10,8 +10,9 @@ from typing import Any, Final, Literal
 from mypy_extensions import i64
 from vmq_hooks.types import Peer
 
+from vmq.core.cork import CorkedOutput
 from vmq.core.limits import RateLimit
-from vmq.core.output import COMMITS, MEMORY, RATE, REPLIES, REST, SOCKET, VERDICT, Output
+from vmq.core.output import COMMITS, MEMORY, RATE, REPLIES, REST, SOCKET, VERDICT
 from vmq.core.registry import Registry
 from vmq.core.states import AUTHENTICATING, BUSY, CLOSED, CLOSING, WAITING
 from vmq.protocol.session import Session
@@ -25,7 +26,7 @@ LARGE_CUT: Final = 65_536
 GROWTH: Final = 1000
 
 
-class Connection(Output):
+class Connection(CorkedOutput):
     """One client's connection. `opened` and `closed` tell the listener.
 
     What it may do is told by its `state`; whether it is read, by `pauses` and `stops`; whether it is written to, by
@@ -41,7 +42,7 @@ class Connection(Output):
         opened: "Callable[[Connection], None]",
         closed: "Callable[[Connection], None]",
     ) -> None:
-        super().__init__(registry.core.outbox)
+        super().__init__(registry.core.outbox, registry.core.cork)
         self.core = registry.core
         self.session = Session(registry, self, anonymous, new_id)
         self.opened = opened
@@ -106,6 +107,10 @@ class Connection(Output):
     def data_received(self, data: bytes) -> None:
         core = self.core
         now = core.clock()
+        cork = self.cork
+        if now >= cork.until:
+            cork.pull()
+        cork.now = now
         counters = core.counters
         counters.bytes_received += len(data)
         session = self.session
@@ -122,6 +127,7 @@ class Connection(Output):
         session.receive(data)
         core.publisher = None
         self.outbox.flush()
+        cork.now = 0.0
         if session.decoder.rest is None:
             self.cut = None
             self.seen = now
@@ -340,6 +346,7 @@ class Connection(Output):
 
     def eof_received(self) -> bool:
         """The peer sends no more. What it sent before is handled, and answered, before its end."""
+        self.send_corked()
         if self.state == BUSY:
             self.peer_ended = True
         return self.peer_ended
@@ -414,7 +421,8 @@ class Connection(Output):
         transport = self.transport
         if not self.blocked or self.stops & REPLIES or transport is None:
             return
-        if self.held_bytes + transport.get_write_buffer_size() > self.reply_limit:
+        waiting = self.held_bytes + self.corked_bytes + transport.get_write_buffer_size()
+        if waiting > self.reply_limit:
             self.pause_for(REPLIES)
 
     # The outgoing side
@@ -426,17 +434,23 @@ class Connection(Output):
             pieces.clear()
             return
         if pieces:
-            data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-            core = self.core
-            core.counters.bytes_sent += len(data)
-            if core.tap is not None:
-                core.tap(self, False, data)
-            transport.write(data)
-            pieces.clear()
+            self.put()
         if self.closing and not self.held:
+            self.send_corked()
             transport.close()
         elif self.blocked:
             self.limit_replies()
+
+    def send(self, pieces: list[bytes]) -> None:
+        transport = self.transport
+        if transport is None:
+            return
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        core = self.core
+        core.counters.bytes_sent += len(data)
+        if core.tap is not None:
+            core.tap(self, False, data)
+        transport.write(data)
 
     def close(self, reason: str) -> None:
         """Ends the session now and the connection as soon as the output is written."""

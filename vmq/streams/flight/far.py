@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from vmq.streams.log.cursor import Cursor, Extent, OpenSegment, PartitionLog
-from vmq.streams.log.errors import DamagedError, StreamError
+from vmq.streams.log.errors import DamagedError, PassingError, StreamError
 from vmq.streams.log.index import Index
 from vmq.streams.log.segment import Header
 
@@ -169,7 +169,7 @@ class FarCursor(Cursor):
             if fd is not None:
                 break
         else:
-            raise StreamError(
+            raise PassingError(
                 f"stream {self.log.stream!r}, partition {self.log.number}: its segments change too "
                 "fast to be opened; try again"
             )

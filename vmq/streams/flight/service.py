@@ -52,6 +52,7 @@ from vmq.streams.log.errors import (
     ElsewhereError,
     NotLocalError,
     OutOfRangeError,
+    PassingError,
     StreamError,
     UnknownPartitionError,
     UnknownStreamError,
@@ -97,6 +98,7 @@ _CODES: Final[tuple[tuple[type[StreamError], str], ...]] = (
     (DamagedElsewhereError, "damaged"),
     (ElsewhereError, "elsewhere"),
     (AwayError, "away"),
+    (PassingError, "passing"),
     (NotLocalError, "not_local"),
     (StreamError, "refused"),
 )
@@ -111,7 +113,7 @@ def flight_error(error: StreamError) -> flight.FlightServerError:
     if isinstance(error, ElsewhereError):
         extra["location"] = error.location
     kind = flight.FlightServerError
-    if isinstance(error, AwayError):
+    if isinstance(error, PassingError):
         kind = flight.FlightUnavailableError
     return kind(str(error), json.dumps(extra).encode())
 
