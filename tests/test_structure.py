@@ -38,7 +38,6 @@ LONG_FILES = {
     "vmq/core/trie.py": (545, "compiled: one data structure"),
     "vmq/http/operations.py": (725, "a table: every operation of the API"),
     "vmq/plugins/manager.py": (510, "loading, order and reload share one state"),
-    "vmq/protocol/session.py": (660, "compiled: a method a packet"),
     "vmq/store/store.py": (840, "compiled: every record of the store, written in one batch"),
     "vmq/store/walk.py": (675, "one check a kind of record"),
     "vmq/streams/flight/service.py": (510, "one method an action of Flight"),
@@ -57,7 +56,6 @@ LONG_FUNCTIONS = {
     ),
     "vmq/clustering/replication/service.py:__init__": (65, "attributes with their meanings"),
     "vmq/core/context.py:__init__": (106, "attributes with their meanings"),
-    "vmq/protocol/connection.py:__init__": (65, "attributes with their meanings"),
 }
 
 pytestmark = pytest.mark.skipif(

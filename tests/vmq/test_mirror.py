@@ -217,6 +217,7 @@ NO_MIRROR = {
     "test_backlog.py": "the queue of a durable session, with its store",
     "test_netsplit.py": "sessions while the cluster is split",
     "test_hostile.py": "random walks over what a peer may send",
+    "test_packet_states.py": "random walks through the states of a connection",
     "streams/test_docs.py": "docs/streams.md",
     "streams/test_log_model.py": "random walks over one partition and its readers",
     "test_failing_disk.py": "commits that fail",

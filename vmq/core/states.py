@@ -34,7 +34,7 @@ KEPT: Final = "kept"
 PASSED_OVER: Final = "passed over"
 
 
-class State(NamedTuple):
+class ConnectionState(NamedTuple):
     """A state of a connection: what becomes of the packets that come in it, and which states may follow."""
 
     name: str
@@ -46,53 +46,55 @@ class State(NamedTuple):
 
 #: By number.
 STATES: Final = (
-    State(
+    ConnectionState(
         "awaiting CONNECT",
         LOOKED_AT,
         "nothing came yet, or no whole packet",
         (AUTHENTICATING,),
     ),
-    State(
+    ConnectionState(
         "online",
         LOOKED_AT,
         "CONNACK is sent; packets are handled as they come",
         (WAITING, BUSY),
     ),
-    State(
+    ConnectionState(
         "authenticating",
         KEPT,
         "CONNECT came; load, bans and plugins say whether client and will may come in",
         (TAKING_OVER, OPENING),
     ),
-    State(
+    ConnectionState(
         "taking over",
         KEPT,
         "CONNECT is good; another node of the cluster is asked for the session",
         (OPENING,),
     ),
-    State(
+    ConnectionState(
         "opening",
         KEPT,
         "the session is the connection's; plugins are asked again about its subscriptions",
         (ONLINE,),
     ),
-    State(
+    ConnectionState(
         "waiting",
         KEPT,
         "a PUBLISH, SUBSCRIBE or UNSUBSCRIBE awaits a verdict, or the client is throttled",
         (ONLINE,),
     ),
-    State(
+    ConnectionState(
         "busy",
         KEPT,
         "what came before is more than one pass handles; the rest has its turn first",
         (ONLINE,),
     ),
-    State("disconnected", PASSED_OVER, "DISCONNECT came [MQTT-3.14.4-2]"),
-    State("refused", PASSED_OVER, "CONNACK with another code than 0 is sent [MQTT-3.1.4-5]"),
-    State("broken", PASSED_OVER, "the client broke the protocol [MQTT-4.8.0-1]"),
-    State("closing", PASSED_OVER, "the broker ends the connection, for another reason"),
-    State("closed", PASSED_OVER, "the transport is gone"),
+    ConnectionState("disconnected", PASSED_OVER, "DISCONNECT came [MQTT-3.14.4-2]"),
+    ConnectionState(
+        "refused", PASSED_OVER, "CONNACK with another code than 0 is sent [MQTT-3.1.4-5]"
+    ),
+    ConnectionState("broken", PASSED_OVER, "the client broke the protocol [MQTT-4.8.0-1]"),
+    ConnectionState("closing", PASSED_OVER, "the broker ends the connection, for another reason"),
+    ConnectionState("closed", PASSED_OVER, "the transport is gone"),
 )
 
 
