@@ -35,7 +35,6 @@ LONG_FILES = {
         715,
         "compiled: a session's life and the routes of a publish share one state",
     ),
-    "vmq/core/trie.py": (545, "compiled: one data structure"),
     "vmq/http/operations.py": (725, "a table: every operation of the API"),
     "vmq/plugins/manager.py": (510, "loading, order and reload share one state"),
     "vmq/store/store.py": (840, "compiled: every record of the store, written in one batch"),

@@ -85,6 +85,17 @@ def split_packets(buffer: bytearray) -> Iterator[Packet]:
         del buffer[: position + length]
 
 
+def acknowledge(queue: Queue, packet: bytes) -> None:
+    """Has the queue's client acknowledge: PUBACK, PUBREC or PUBCOMP packets of one kind."""
+    queue.on_acknowledgements(packet[0] >> 4, packet)
+
+
+def acknowledge_all(queue: Queue) -> None:
+    """Acknowledges everything that is in flight, which is of QoS 1."""
+    sent = [puback_packet(each.packet_id) for each in queue.inflight.values()]
+    acknowledge(queue, b"".join(sent))
+
+
 class MemoryTransport:
     """Stands for an asyncio transport; keeps what is written."""
 

@@ -97,7 +97,7 @@ def _contents(queue: Queue) -> Iterator[tuple[str, Delivery] | None]:
     """State and delivery of everything in a queue; what is in memory is a copy of this moment."""
     store = queue.core.store
     lifo = queue.core.options.lifo
-    inflight = list(queue.inflight.values())
+    inflight = queue.inflight.values()
     if queue.inflight_is_stored and store is not None:
         inflight = store.load_inflight(queue.session)
     waiting = _bursts(queue)

@@ -6,14 +6,17 @@ wait before it is sent is the business of `vmq.core.queue`.
 
 import logging
 
+from mypy_extensions import i64
 from vmq_hooks.types import Message as SeenMessage
 from vmq_hooks.types import SubscriberId
 from vmq_hooks.verdicts import Refuse
 
 from vmq.core.context import Core, CoreOptions
 from vmq.core.output import Output
-from vmq.core.states import ANSWERS, AWAITING_PUBCOMP, BREAKS, COUNT, DONE, RELEASE, UNKNOWN
-from vmq.mqtt.encoder import PACKET_IDS, PUBREL_HEAD, publish
+from vmq.core.states import ANSWERS, AWAITING_PUBCOMP, BREAKS, DONE, RELEASE
+from vmq.core.window import LAST_ID, InflightWindow
+from vmq.mqtt.decoder import packet_id_at
+from vmq.mqtt.encoder import PACKET_IDS, PUBREL_HEAD, answers, publish
 from vmq.mqtt.message import NO_MESSAGE, Delivery, Message
 from vmq.mqtt.packets import PACKET_NAMES, PUBACK, PUBREC, ProtocolError
 
@@ -38,11 +41,10 @@ class Sender:
         self.durable = len(session) > 0 and core.store is not None
         self.offline_output = Output(core.outbox)
         self.output: Output = self.offline_output
-        #: What is sent and not acknowledged, by packet id, in the order of sending.
-        self.inflight: dict[int, Delivery] = {}
+        #: What is sent and not acknowledged.
+        self.inflight = InflightWindow()
         #: Bytes of these messages together.
-        self.inflight_bytes: int = 0
-        self.last_packet_id: int = 0
+        self.inflight_bytes: i64 = 0
         #: The place of the next delivery that is sent; see `Store.put_inflight`.
         self.next_order: int = 1
         #: The place of the next delivery that waits; see `Store.put_waiting`.
@@ -54,16 +56,16 @@ class Sender:
         self.first_order: int = 1
 
     def window_open(self) -> bool:
-        limit = self.options.max_inflight_messages
-        count = len(self.inflight)
-        return count < limit if limit else count < 65535
+        limit: i64 = self.options.max_inflight_messages
+        count: i64 = self.inflight.count
+        return count < limit if limit else count < LAST_ID
 
-    def has_place(self, length: int) -> bool:
+    def has_place(self, length: i64) -> bool:
         """Whether the window has a place for a message of so many bytes; an empty one has it for any."""
         if not self.window_open():
             return False
-        limit = self.options.max_inflight_bytes
-        return limit < 0 or not self.inflight or self.inflight_bytes + length <= limit
+        limit: i64 = self.options.max_inflight_bytes
+        return limit < 0 or self.inflight.count == 0 or self.inflight_bytes + length <= limit
 
     def count_inflight(self) -> None:
         """Others have changed what is in flight."""
@@ -106,15 +108,8 @@ class Sender:
                 self.withhold(delivery)
                 return
             message = rewritten
-        inflight = self.inflight
-        packet_id = self.last_packet_id
-        while True:
-            packet_id = 1 if packet_id >= 65535 else packet_id + 1
-            if packet_id not in inflight:
-                break
-        self.last_packet_id = packet_id
-        delivery.packet_id = packet_id
-        inflight[packet_id] = delivery
+        self.inflight.send(delivery)
+        packet_id: i64 = delivery.packet_id
         self.inflight_bytes += delivery.message.length()
         output = self.output
         if self.durable:
@@ -159,7 +154,7 @@ class Sender:
         if core.hooks.on_deliver is not None:
             rewritten = self.rewrite(message, delivery.qos, delivery.retain)
             if rewritten is None:
-                del self.inflight[delivery.packet_id]
+                self.inflight.remove(delivery)
                 self.forget(delivery)
                 self.withhold(delivery)
                 return
@@ -178,44 +173,43 @@ class Sender:
 
     # Acknowledgements
 
-    def on_acknowledgement(self, kind: int, packet_id: int) -> None:
-        """PUBACK, PUBREC or PUBCOMP: does what the table says.
+    def on_acknowledgements(self, kind: int, run: bytes) -> None:
+        """PUBACK, PUBREC or PUBCOMP packets of four bytes each: each does what the table says, then what waits goes on.
 
         Raises:
-            ProtocolError: another one is due.
+            ProtocolError: a message in flight is acknowledged with another packet than that which is due.
         """
-        delivery = self.inflight.get(packet_id)
-        if delivery is None:
-            state = UNKNOWN
-        elif delivery.released:
-            state = AWAITING_PUBCOMP
-        else:
-            state = delivery.qos
-        action: int = ANSWERS[kind << 2 | state]
-        if delivery is None:
-            self.count_unknown(kind, packet_id)
-        elif action == DONE:
-            del self.inflight[packet_id]
-            self.forget(delivery)
+        inflight = self.inflight
+        for index in range(0, len(run), 4):
+            packet_id = packet_id_at(run, index, kind)
+            delivery = inflight.get(packet_id)
+            if delivery is None:
+                self.count_unknown(kind, packet_id)
+                continue
+            state: int = AWAITING_PUBCOMP if delivery.released else delivery.qos
+            action: int = ANSWERS[kind << 2 | state]
+            if action == DONE:
+                inflight.remove(delivery)
+                self.forget(delivery)
+            elif action == RELEASE:
+                self.release(delivery)
+            elif action == BREAKS:
+                self.answer(kind, run[:index])
+                raise wrong_kind(kind, delivery)
+        self.answer(kind, run)
+        if kind != PUBREC:
             self.on_window_open()
-            return
-        elif action == RELEASE:
-            self.release(delivery)
-        elif action == BREAKS:
-            raise wrong_kind(kind, delivery)
-        if action != COUNT:
-            output = self.output
-            self.core.counters.mqtt_pubrel_sent += 1
-            output.pieces.append(PUBREL_HEAD)
-            output.pieces.append(PACKET_IDS[packet_id])
-            output.touch()
+
+    def answer(self, kind: int, run: bytes) -> None:
+        """PUBREL for each PUBREC, also for an id that is unknown [MQTT-4.3.3-1]."""
+        if kind == PUBREC and run:
+            self.core.counters.mqtt_pubrel_sent += len(run) >> 2
+            self.output.add(answers(run, PUBREL_HEAD))
 
     def release(self, delivery: Delivery) -> None:
         """The subscriber has it at QoS 2: of the message no more is needed than its identifier."""
-        # At the end of the dict, so that PUBRELs are repeated in the order of their PUBRECs [MQTT-4.6.0-4].
-        packet_id = delivery.packet_id
-        del self.inflight[packet_id]
-        self.inflight[packet_id] = delivery
+        # The last from now on, so that PUBRELs are repeated in the order of their PUBRECs [MQTT-4.6.0-4].
+        self.inflight.to_end(delivery)
         self.inflight_bytes -= delivery.message.length()
         store = self.core.store
         if delivery.order and store is not None:
@@ -226,7 +220,7 @@ class Sender:
         delivery.released = True
         delivery.message = NO_MESSAGE
 
-    def count_unknown(self, kind: int, packet_id: int) -> None:
+    def count_unknown(self, kind: int, packet_id: i64) -> None:
         """No message in flight has the identifier that is acknowledged."""
         counters = self.core.counters
         if kind == PUBACK:
@@ -237,7 +231,7 @@ class Sender:
             counters.mqtt_pubcomp_invalid_error += 1
         self.tell_unknown(PACKET_NAMES[kind], packet_id)
 
-    def tell_unknown(self, packet: str, packet_id: int) -> None:
+    def tell_unknown(self, packet: str, packet_id: i64) -> None:
         if log.isEnabledFor(logging.DEBUG):
             text = "%s of an unknown packet id client=%s packet_id=%d"
             log.debug(text, packet, self.client_id, packet_id)
@@ -259,8 +253,8 @@ class Sender:
             return
         self.inflight_is_stored = False
         for delivery in store.load_inflight(self.session, self.first_order):
-            self.inflight[delivery.packet_id] = delivery
-            self.last_packet_id = delivery.packet_id
+            self.inflight.put(delivery)
+            self.inflight.last_packet_id = delivery.packet_id
         self.count_inflight()
 
     def retry(self, now: float) -> None:
@@ -268,7 +262,7 @@ class Sender:
         if self.output.blocked:
             return
         oldest = now - self.options.retry_interval
-        for delivery in list(self.inflight.values()):
+        for delivery in self.inflight.values():
             if delivery.sent_at <= oldest:
                 self.send_again(delivery)
         self.on_window_open()

@@ -386,7 +386,7 @@ class Queue(Waiting):
         self.load_inflight()
         self.output = output
         self.online = True
-        for delivery in list(self.inflight.values()):
+        for delivery in self.inflight.values():
             self.send_again(delivery)
         self.update_fast()
         self.pump()
@@ -425,11 +425,11 @@ class Queue(Waiting):
         """
         taken: list[Delivery] = []
         store = self.core.store
-        for delivery in list(self.inflight.values()):
+        for delivery in self.inflight.values():
             if delivery.released or delivery.group not in groups:
                 continue
             if delivery.qos == 1 or not self.durable:
-                del self.inflight[delivery.packet_id]
+                self.inflight.remove(delivery)
                 if delivery.order and store is not None:
                     store.remove_inflight(self.session, delivery)
                 taken.append(delivery)
@@ -471,10 +471,10 @@ class Queue(Waiting):
         self.revoked = True
         store = self.core.store
         self.load_inflight()
-        for delivery in list(self.inflight.values()):
+        for delivery in self.inflight.values():
             if delivery.released or self.is_wanted(delivery):
                 continue
-            del self.inflight[delivery.packet_id]
+            self.inflight.remove(delivery)
             if delivery.order and store is not None:
                 store.remove_inflight(self.session, delivery)
             self.pass_on(delivery)

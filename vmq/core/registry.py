@@ -17,7 +17,8 @@ from vmq.core.output import Output
 from vmq.core.queue import Queue
 from vmq.core.retained import RetainedMessages, RetainedWalk
 from vmq.core.retained_burst import allowance_for
-from vmq.core.trie import Group, Route, RouteCache, Subscription, Trie
+from vmq.core.route_cache import RouteCache
+from vmq.core.trie import Group, Route, Subscription, Trie
 from vmq.mqtt.decoder import Decoder
 from vmq.mqtt.message import Delivery, Message
 from vmq.mqtt.packet_ids import PacketIds

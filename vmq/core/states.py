@@ -160,13 +160,14 @@ _DONE: Final = "done"
 _RELEASED: Final = "released, PUBREL"
 _PUBREL: Final = "PUBREL"
 _COUNTED: Final = "counted"
+_COUNTED_PUBREL: Final = "counted, PUBREL"
 _WRONG: Final = "MQTT-4.8.0-1"
 
 #: One of the wrong kind would else leave its message in flight for ever. To an identifier that is unknown, PUBREL is
 #: the answer all the same [MQTT-4.3.3-1].
 ACKNOWLEDGEMENTS: Final = (
     AcknowledgementRow(PUBACK, _COUNTED, _DONE, _WRONG, _WRONG),
-    AcknowledgementRow(PUBREC, "counted, PUBREL", _WRONG, _RELEASED, _PUBREL),
+    AcknowledgementRow(PUBREC, _COUNTED_PUBREL, _WRONG, _RELEASED, _PUBREL),
     AcknowledgementRow(PUBCOMP, _COUNTED, _WRONG, _WRONG, _DONE),
 )
 
@@ -180,19 +181,17 @@ FIRST: Final = 0
 UNDER_3_1_1: Final = 256
 UNDER_3_1: Final = 512
 
-# Actions upon an acknowledgement.
+# What becomes of a message in flight that is acknowledged.
 DONE: Final = 1
 RELEASE: Final = 2
-REPEAT: Final = 3
-COUNT: Final = 4
-COUNT_AND_REPEAT: Final = 5
+LEAVE: Final = 3
 
 _ANSWER_CODES: Final = {
     _DONE: DONE,
     _RELEASED: RELEASE,
-    _PUBREL: REPEAT,
-    _COUNTED: COUNT,
-    "counted, PUBREL": COUNT_AND_REPEAT,
+    _PUBREL: LEAVE,
+    _COUNTED: LEAVE,
+    _COUNTED_PUBREL: LEAVE,
 }
 
 

@@ -1,4 +1,4 @@
-"""The subscription trie, and the cache of routes that makes a walk of it rare.
+"""The subscription trie; `vmq.core.route_cache` makes a walk of it rare.
 
 A node stands where a topic filter ends, or where several part: levels in between have no nodes. Most nodes of a large
 broker have one child and one subscriber at most, so both have a slot of their own before a dict is made.
@@ -8,9 +8,11 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
+from mypy_extensions import i64
+
 from vmq.core.context import Core
 from vmq.core.queue import Queue
-from vmq.mqtt.topics import common_words, has_wildcard, joined, split_shared, stands_at, text_size
+from vmq.mqtt.topics import common_words, joined, split_shared, stands_at, text_size
 
 #: Bytes of a node beside its text, and of a subscription beside that of its filter, which its subscriber keeps too:
 #: measured, as RSS, with many short filters (tests/attacks/test_memory.py).
@@ -20,10 +22,6 @@ SUBSCRIPTION_SIZE: Final = 230
 SHARED_SIZE: Final = 400
 #: Nodes that a further filter makes at most: its own, one where it parts from others, and one for #.
 MOST_NEW_NODES: Final = 3
-
-
-#: Bytes of a topic of which something is remembered. Longer ones are rare, and would fill the memory.
-LONGEST_KEPT: Final = 512
 
 
 class Subscription:
@@ -220,6 +218,10 @@ class Route:
         self.shared: list[Any] = NO_NODES
         self.remote_copies: int = 0
         self.generation: int = -1
+        #: How the last PUBLISH at QoS 1 or 2 of the topic began, up to its packet id, and how long all of it was.
+        self.head = b""
+        self.head_qos: i64 = 0
+        self.head_length: i64 = 0
 
     def is_stored(self) -> bool:
         """Whether the store gets a message of QoS 1 or 2."""
@@ -487,55 +489,3 @@ def keep_best(best: dict[str, Subscription], candidate: Subscription) -> None:
     present = best.get(client_id)
     if present is None or present.qos < candidate.qos:
         best[client_id] = candidate
-
-
-class RouteCache:
-    """Routes by the topic's raw bytes: one look-up a message.
-
-    Bounded by two half-full generations: when the young half is full it becomes the old half, and
-    what was not used since is gone. Long topics are not kept, so that a hostile publisher cannot
-    fill the memory with them.
-    """
-
-    def __init__(self, trie: Trie, limit: int) -> None:
-        self.trie = trie
-        self.half = max(1, limit // 2)
-        self.young: dict[bytes, Route] = {}
-        self.old: dict[bytes, Route] = {}
-
-    def resize(self, limit: int) -> None:
-        """Forgets every route, and remembers up to `limit` from now on."""
-        self.half = max(1, limit // 2)
-        self.young = {}
-        self.old = {}
-
-    def keep(self, route: Route) -> None:
-        """Keeps a route that `find` did not know."""
-        if len(route.topic) > LONGEST_KEPT:
-            return
-        if len(self.young) >= self.half:
-            self.old = self.young
-            self.young = {}
-        self.young[route.topic] = route
-
-    def find(self, topic: bytes) -> Route | None:
-        """The route of a topic, up to date; None if it has to be made."""
-        route = self.young.get(topic)
-        if route is None:
-            route = self.old.get(topic)
-            if route is None:
-                return None
-            self.keep(route)
-        if route.generation != self.trie.generation:
-            self.trie.resolve(route)
-        return route
-
-    def filter_changed(self, topic_filter: str) -> None:
-        """Subscriptions to a filter changed: forgets the routes that it may concern."""
-        plain = split_shared(topic_filter)[1]
-        if has_wildcard(plain):
-            self.trie.generation += 1
-        else:
-            topic = plain.encode()
-            self.young.pop(topic, None)
-            self.old.pop(topic, None)

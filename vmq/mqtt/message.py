@@ -1,6 +1,6 @@
 """A message as the broker holds it, and one delivery of it to one subscriber."""
 
-from mypy_extensions import mypyc_attr
+from mypy_extensions import i64, mypyc_attr
 
 from vmq.mqtt.encoder import publish_head
 
@@ -26,9 +26,11 @@ class Message:
         self.cut: bytes | None = None
         self.cut_qos: int = 0
 
-    def length(self) -> int:
+    def length(self) -> i64:
         """Bytes of its topic and its payload."""
-        return len(self.topic) + len(self.payload)
+        topic: i64 = len(self.topic)
+        payload: i64 = len(self.payload)
+        return topic + payload
 
     def frame(self) -> bytes:
         """The whole PUBLISH at QoS 0 with RETAIN 0, built once however many subscribers get it."""
@@ -82,13 +84,14 @@ NO_MESSAGE = Message(b"", b"", 0, False)
 class Delivery:
     """One message on its way to one subscriber.
 
-    `qos` and `retain` are those of this delivery. `seq` is its place among those that wait in the store,
-    `order` its place among those that are sent (0: it has none there), `packet_id` is 0 until it is
-    sent. `released` means that PUBREC came and PUBREL was sent: the message itself is no longer needed then.
-    `ref` is the number of the message's record, if its stored entry names one instead of holding the message.
-    `key` is that of its stored entry, `weight` what it has on disk, in bytes: its entry, and the message's record.
-    `since` is when it began to wait there, in milliseconds of wall clock time (0: it did not). `group` is the shared
-    subscription that chose this subscriber ("" if none did). `sent_at` is kept only when `retry_interval` is on.
+    `qos` and `retain` are those of this delivery. `seq` is its place among those that wait in the store, `order`
+    its place among those that are sent (0: it has none there), `packet_id` is 0 until it is sent, `turn` its place
+    in the order of the inflight window. `released` means that PUBREC came and PUBREL was sent: the message itself
+    is no longer needed then. `ref` is the number of the message's record, if its stored entry names one instead of
+    holding the message. `key` is that of its stored entry, `weight` what it has on disk, in bytes: its entry, and
+    the message's record. `since` is when it began to wait there, in milliseconds of wall clock time (0: it did
+    not). `group` is the shared subscription that chose this subscriber ("" if none did). `sent_at` is kept only
+    when `retry_interval` is on.
     """
 
     def __init__(self, message: Message, qos: int, retain: bool, group: str) -> None:
@@ -102,6 +105,7 @@ class Delivery:
         self.key = b""
         self.weight: int = 0
         self.since: int = 0
-        self.packet_id: int = 0
+        self.packet_id: i64 = 0
+        self.turn: i64 = 0
         self.released = False
         self.sent_at: float = 0.0

@@ -2,18 +2,22 @@
 
 from typing import Final
 
+from mypy_extensions import i64
 from vmq_hooks.modifiers import PublishModifiers
 from vmq_hooks.types import Message as SeenMessage
 from vmq_hooks.verdicts import Refuse
 
 from vmq.core.hook_sites import AcceptedUntil, Answer, Pending
 from vmq.core.output import Output
+from vmq.core.queue import Queue
 from vmq.core.registry import Registry, payloads_of
-from vmq.core.trie import LONGEST_KEPT, Route
-from vmq.mqtt.encoder import PACKET_IDS, PUBACK_HEAD, PUBCOMP_HEAD, PUBREC_HEAD, remaining_length
+from vmq.core.route_cache import LONGEST_KEPT
+from vmq.core.trie import Route
+from vmq.mqtt.decoder import packet_id_at
+from vmq.mqtt.encoder import PACKET_IDS, PUBACK_HEAD, PUBREC_HEAD, remaining_length
 from vmq.mqtt.message import Message, Sourced
 from vmq.mqtt.packet_ids import PacketIds
-from vmq.mqtt.packets import LEVEL_3_1, MAX_REMAINING_LENGTH, ProtocolError
+from vmq.mqtt.packets import LEVEL_3_1, MAX_REMAINING_LENGTH, PUBREL, ProtocolError
 from vmq.protocol.client import Client
 from vmq.protocol.refusals import SPLIT, tell_of_publish, tell_of_split
 from vmq.store.store import StoreError
@@ -35,14 +39,16 @@ class Publisher(Client):
 
     # PUBLISH
 
-    def topic_end(self) -> int:
+    def topic_end(self) -> i64:
         """Where the topic of the present PUBLISH ends."""
         decoder = self.decoder
-        body = decoder.body
+        body: i64 = decoder.body
         if body + 2 > decoder.end:
             raise ProtocolError("PUBLISH without a topic", "MQTT-3.3.2-1")
         data = decoder.data
-        end = body + 2 + ((data[body] << 8) | data[body + 1])
+        length: i64 = data[body]
+        length = length << 8 | data[body + 1]
+        end = body + 2 + length
         if end > decoder.end:
             raise ProtocolError("PUBLISH with a cut topic", "MQTT-3.3.2-1")
         return end
@@ -105,11 +111,11 @@ class Publisher(Client):
         """PUBLISH at any QoS (section 3.3)."""
         decoder = self.decoder
         data = decoder.data
-        head: int = decoder.head
-        qos = head >> 1 & 3
+        head: i64 = decoder.head
+        qos: i64 = head >> 1 & 3
         topic_end = self.topic_end()
         route = self.registry.route(data[decoder.body + 2 : topic_end])
-        end: int = decoder.end
+        end: i64 = decoder.end
         retain = head & 1 != 0
         limit = self.options.max_message_size
         if limit and end - topic_end - (2 if qos else 0) > limit:
@@ -122,14 +128,19 @@ class Publisher(Client):
             return
         if topic_end + 2 > end:
             raise ProtocolError("PUBLISH without a packet id", "MQTT-2.3.1-1")
-        packet_id = data[topic_end] << 8 | data[topic_end + 1]
+        packet_id: i64 = data[topic_end]
+        packet_id = packet_id << 8 | data[topic_end + 1]
         if packet_id == 0:
             raise ProtocolError("packet id 0 in PUBLISH", "MQTT-2.3.1-1")
         message = self.message_of(route, data[topic_end + 2 : end], qos, retain)
         if not head & 9 and decoder.is_shortest():
-            message.cut = data[decoder.start : topic_end]
+            if route.head_length != end - decoder.start or route.head_qos != qos:
+                route.head = data[decoder.start : topic_end]
+                route.head_qos = qos
+                route.head_length = end - decoder.start
+            message.cut = route.head
             message.cut_qos = qos
-        if qos == 2 and packet_id in self.received_ids() and not self.is_doubtful(packet_id):
+        if qos == 2 and self.received_ids().has(packet_id) and not self.is_doubtful(packet_id):
             self.wait_for_all()
             self.acknowledge(2, packet_id)
             return
@@ -316,7 +327,7 @@ class Publisher(Client):
         if asked == 2 and receipts is not None and self.queue_of().durable:
             if store is not None and store.failing:
                 raise StoreError(store.why_refused())  # a crash would leave it to the streams alone
-            came_before = packet_id in self.received_ids()
+            came_before = self.received_ids().has(packet_id)
             names: frozenset[str] | None = receipts.begin(
                 self.queue_of().session, packet_id, came_before
             )
@@ -344,7 +355,7 @@ class Publisher(Client):
         received = self.received_ids()
         queue = self.queue_of()
         store = self.core.store
-        if packet_id in received:
+        if received.has(packet_id):
             if self.core.receipts is not None:
                 self.core.receipts.forget(queue.session, packet_id)
             self.wait_for_all()
@@ -368,27 +379,28 @@ class Publisher(Client):
         pieces.append(PACKET_IDS[packet_id])
         self.output.touch()
 
-    def on_pubrel(self, packet_id: int) -> None:
-        """QoS 2: forgets the id, so that it may mean something new; an unknown one is answered."""
+    def on_pubrels(self, run: bytes) -> None:
+        """QoS 2: forgets the ids, so that they may mean something new; unknown ones are answered, too."""
         subscriber = self.subscriber
         assert subscriber is not None
         received = subscriber.received_ids(self.core)
-        if packet_id in received:
-            received.discard(packet_id)
-            if self.core.receipts is not None:
-                self.core.receipts.forget(subscriber.queue.session, packet_id)
-            store = self.core.store
-            if subscriber.queue.durable and store is not None:
-                store.remove_received(subscriber.queue.session, packet_id)
-                self.output.barrier = store.barrier()
-        else:
-            self.core.counters.mqtt_pubrel_invalid_error += 1
-            subscriber.queue.tell_unknown("PUBREL", packet_id)
-        pieces = self.output.pieces
-        self.core.counters.mqtt_pubcomp_sent += 1
-        pieces.append(PUBCOMP_HEAD)
-        pieces.append(PACKET_IDS[packet_id])
-        self.output.touch()
+        for index in range(0, len(run), 4):
+            packet_id = packet_id_at(run, index, PUBREL)
+            if received.has(packet_id):
+                received.discard(packet_id)
+                self.forget_received(subscriber.queue, packet_id)
+            else:
+                self.core.counters.mqtt_pubrel_invalid_error += 1
+                subscriber.queue.tell_unknown("PUBREL", packet_id)
+
+    def forget_received(self, queue: Queue, packet_id: int) -> None:
+        """A packet id is released: streams and store need not know it any more."""
+        if self.core.receipts is not None:
+            self.core.receipts.forget(queue.session, packet_id)
+        store = self.core.store
+        if queue.durable and store is not None:
+            store.remove_received(queue.session, packet_id)
+            self.output.barrier = store.barrier()
 
 
 def changed_message(message: Message, changes: PublishModifiers) -> Message:

@@ -29,7 +29,7 @@ from vmq.core.states import (
     broken_by,
     wrong_flags,
 )
-from vmq.mqtt.decoder import Decoder, is_mqtt31, read_connect, read_packet_id
+from vmq.mqtt.decoder import Decoder, is_mqtt31, read_connect
 from vmq.mqtt.encoder import PINGRESP
 from vmq.mqtt.packets import (
     CONNECT,
@@ -40,12 +40,11 @@ from vmq.mqtt.packets import (
     PUBACK,
     PUBCOMP,
     PUBLISH,
-    PUBREC,
-    PUBREL,
     SUBSCRIBE,
     UNSUBSCRIBE,
     ProtocolError,
 )
+from vmq.protocol.acknowledgements import on_acknowledgements
 from vmq.protocol.login import Login
 from vmq.protocol.refusals import tell_of_login
 from vmq.protocol.subscribe import Subscribing
@@ -193,18 +192,8 @@ class Session(Subscribing):
         counters = self.core.counters
         if action == PUBLISH:
             self.on_publish()
-        elif action == PUBACK:
-            counters.mqtt_puback_received += 1
-            self.queue_of().on_acknowledgement(PUBACK, self.packet_id(PUBACK))
-        elif action == PUBREC:
-            counters.mqtt_pubrec_received += 1
-            self.queue_of().on_acknowledgement(PUBREC, self.packet_id(PUBREC))
-        elif action == PUBREL:
-            counters.mqtt_pubrel_received += 1
-            self.on_pubrel(self.packet_id(PUBREL))
-        elif action == PUBCOMP:
-            counters.mqtt_pubcomp_received += 1
-            self.queue_of().on_acknowledgement(PUBCOMP, self.packet_id(PUBCOMP))
+        elif PUBACK <= action <= PUBCOMP:
+            on_acknowledgements(self, action)
         elif action == SUBSCRIBE:
             counters.mqtt_subscribe_received += 1
             self.begin_request(SUBSCRIBE)
@@ -225,10 +214,6 @@ class Session(Subscribing):
             self.on_connect(head)
         else:
             raise broken_by(head, table)
-
-    def packet_id(self, kind: int) -> int:
-        decoder = self.decoder
-        return read_packet_id(decoder.data, decoder.body, decoder.end, PACKET_NAMES[kind])
 
     def check_empty(self, kind: int) -> None:
         if self.decoder.body != self.decoder.end:

@@ -122,6 +122,13 @@ def test_an_acknowledgement_of_the_kind_that_is_due_alone_is_good() -> None:
             assert (action == BREAKS) == str(row[1 + state]).startswith("MQTT-")
 
 
+def test_pubrec_is_answered_whatever_it_is_for() -> None:
+    answered = {row.packet for row in ACKNOWLEDGEMENTS for text in row[1:] if "PUBREL" in str(text)}
+    assert answered == {PUBREC}
+    row = next(row for row in ACKNOWLEDGEMENTS if row.packet == PUBREC)
+    assert all("PUBREL" in text or text.startswith("MQTT-") for text in row[1:])
+
+
 def test_no_other_packet_is_an_acknowledgement() -> None:
     for kind in set(range(8)) - {row.packet for row in ACKNOWLEDGEMENTS}:
         assert set(ANSWERS[kind << 2 : (kind << 2) + 4]) == {BREAKS}

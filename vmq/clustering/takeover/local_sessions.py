@@ -149,7 +149,7 @@ class LocalSessions:
 
     def _begin_anywhere(self, queue: Queue) -> None:
         """Its client may have packet ids open that are out of reach: new ones shall be others."""
-        queue.last_packet_id = self._core.choose(65_535)
+        queue.inflight.last_packet_id = self._core.choose(65_535)
 
     def receive(self, who: Who, packet_ids: list[int]) -> None:
         """Gives a session the QoS 2 packet ids that it received elsewhere, in place of its own."""
@@ -201,7 +201,7 @@ class LocalSessions:
         delivery.released = entry.released
         delivery.order = queue.next_order
         queue.next_order += 1
-        queue.inflight[entry.packet_id] = delivery
+        queue.inflight.put(delivery)
         self._store.put_inflight(queue.session, delivery)
         queue.count_inflight()
         if queue.online:
@@ -365,10 +365,10 @@ class LocalSessions:
             raise _unreadable(who, error) from error
         entries: list[SessionMessage] = []
         size = 0
-        for delivery in list(queue.inflight.values()):
+        for delivery in queue.inflight.values():
             if len(entries) >= BATCH_ENTRIES or size >= BATCH_BYTES:
                 break
-            del queue.inflight[delivery.packet_id]
+            queue.inflight.remove(delivery)
             self._store.remove_inflight(queue.session, delivery)
             entries.append(_entry_of(delivery))
             size += len(delivery.message.payload)
@@ -417,13 +417,13 @@ class LocalSessions:
         """What was taken last could not be sent."""
         queue = self._ghosts[who].queue
         waiting = [each for each in entries if not each.packet_id]
-        later = list(queue.inflight.values())
+        later = queue.inflight.values()
         queue.inflight.clear()
         for each in entries:
             if each.packet_id:
                 self._put_in_flight(queue, each)
         for delivery in later:
-            queue.inflight[delivery.packet_id] = delivery
+            queue.inflight.put(delivery)
         queue.count_inflight()
         # The places before the first are those from which they were taken.
         place = (queue.first or queue.next_seq) - len(waiting)
