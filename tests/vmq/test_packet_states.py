@@ -286,4 +286,4 @@ class PacketMachine(RuleBasedStateMachine):
 
 
 TestPackets = PacketMachine.TestCase
-TestPackets.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+TestPackets.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
