@@ -50,7 +50,7 @@ def nothing() -> None:
     """Cancels what needs no cancelling."""
 
 
-class Login:
+class ClientLogin:
     """A CONNECT on its way to its CONNACK. What refuses it is raised: `ConnectRefused`."""
 
     def __init__(self, client: Client, connect: Connect) -> None:

@@ -45,7 +45,7 @@ from vmq.mqtt.packets import (
     ProtocolError,
 )
 from vmq.protocol.acknowledgements import on_acknowledgements
-from vmq.protocol.login import Login
+from vmq.protocol.login import ClientLogin
 from vmq.protocol.refusals import tell_of_login
 from vmq.protocol.subscribe import Subscribing
 from vmq.protocol.will_publish import publish_will
@@ -227,7 +227,7 @@ class Session(Subscribing):
         self.enter(AUTHENTICATING)
         self.core.counters.mqtt_connect_received += 1
         self.connect_at = self.core.clock()
-        Login(self, read_connect(decoder.data, decoder.body, decoder.end)).start()
+        ClientLogin(self, read_connect(decoder.data, decoder.body, decoder.end)).start()
 
     # The end
 
