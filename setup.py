@@ -12,12 +12,14 @@ from setuptools.command.build_ext import build_ext
 # The modules on the path of every message. They use each other's classes natively, which needs one compilation group:
 # one for each package that can be installed alone. Modules that define messages (msgspec.Struct) cannot be compiled.
 COMPILED = (
+    "vmq/durable.py",
     "vmq/mqtt/packets.py",
     "vmq/mqtt/decoder.py",
     "vmq/mqtt/encoder.py",
     "vmq/mqtt/topics.py",
     "vmq/mqtt/message.py",
     "vmq/mqtt/packet_ids.py",
+    "vmq/mqtt/sorting.py",
     "vmq/core/limits.py",
     "vmq/core/states.py",
     "vmq/core/output.py",
@@ -25,6 +27,7 @@ COMPILED = (
     "vmq/streams/serving/batch_commit.py",
     "vmq/core/on_commit.py",
     "vmq/core/losses.py",
+    "vmq/core/ports.py",
     "vmq/core/context.py",
     "vmq/core/retained_burst.py",
     "vmq/core/window.py",
@@ -33,6 +36,7 @@ COMPILED = (
     "vmq/core/queue.py",
     "vmq/core/trie.py",
     "vmq/core/route_cache.py",
+    "vmq/core/subscription_set.py",
     "vmq/core/retained.py",
     "vmq/core/leaving.py",
     "vmq/core/registry.py",

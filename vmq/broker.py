@@ -57,6 +57,7 @@ from vmq.runtime.local_clients import LocalClients
 from vmq.runtime.metrics import Family, Metrics
 from vmq.runtime.monitor import Monitor
 from vmq.runtime.open_listeners import OpenListeners, not_to_be_had
+from vmq.runtime.registries import BrokerRegistries
 from vmq.runtime.share import Share
 from vmq.runtime.watchdog import Watchdog
 from vmq.startup.listening import listen
@@ -281,10 +282,10 @@ class Broker(Configured):
         core, committer = open_core(config)
         store = core.store
         assert store is not None
-        core.find_registry = self.registry
+        core.registries = BrokerRegistries(self.registry)
         self._session_options = SessionOverrides(core.options)
-        core.own_options = self._session_options.of
-        core.recheck = Lapsed(self._spawn).put
+        core.session_options = self._session_options
+        core.rechecks = Lapsed(self._spawn)
         self.connections = Connections(
             core.clock, lambda: float(self.config.session.mqtt_connect_timeout)
         )

@@ -17,6 +17,10 @@ GONE: Final = (
     "pyspark_vmq.errors.Unavailable",
     "Python worker exited unexpectedly",
     "Python worker failed to connect back",
+    # The same where Spark was waiting for an answer of its process.
+    "java.io.EOFException",
+    "java.io.IOException: Stream closed",
+    "java.net.SocketException",
 )
 #: What Python begins the account of an exception with, whose own line is the first one that is not indented.
 TRACEBACK: Final = "Traceback (most recent call last):"

@@ -18,6 +18,8 @@ from typing import Any
 from tests.support.wire import connect_packet
 
 UNAVAILABLE = 3
+#: Devices of a process that connect at a time: each says CONNECT at once, as one does that has a processor of its own.
+AT_A_TIME = 20
 #: Seconds before a device comes again: at least, and as many more at most.
 PAUSE = 5.0
 
@@ -52,6 +54,7 @@ class Fleet:
         self.source = source
         self.password = password
         self.random = Random(source)
+        self.gate = asyncio.Semaphore(AT_A_TIME)
         self.told: Counter[str] = Counter()
         self.transports: list[asyncio.BaseTransport] = []
 
@@ -59,28 +62,28 @@ class Fleet:
         """Has a device log in until its answer is final."""
         connect = connect_packet(name, keep_alive=0, username=name, password=self.password)
         while True:
-            code = await self.log_in(connect)
-            if code is not None and code != UNAVAILABLE:
-                self.told[str(code)] += 1
+            told = await self.log_in(connect)
+            self.told[told] += 1
+            if told.isdigit():
                 return
-            self.told["lost" if code is None else "again"] += 1
             await asyncio.sleep(PAUSE * (1 + self.random.random()))
 
-    async def log_in(self, connect: bytes) -> int | None:
-        """The code of the CONNACK; None if there is none."""
+    async def log_in(self, connect: bytes) -> str:
+        """The code of the CONNACK if that is final, else what there is instead of it."""
         loop = asyncio.get_running_loop()
         try:
-            transport, login = await loop.create_connection(
-                lambda: Login(connect), *self.address, local_addr=(self.source, 0)
-            )
-        except OSError:
-            return None
+            async with self.gate:
+                transport, login = await loop.create_connection(
+                    lambda: Login(connect), *self.address, local_addr=(self.source, 0)
+                )
+        except OSError as error:
+            return f"no connection: {error.strerror}"
         code = await login.code
         if code == 0:
             self.transports.append(transport)
         else:
             transport.close()
-        return code
+        return "lost" if code is None else "again" if code == UNAVAILABLE else str(code)
 
     async def come(self, first: int, count: int) -> dict[str, float]:
         """All at once; what they got, and how many seconds it was until the last was in."""

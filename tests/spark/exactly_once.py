@@ -177,9 +177,13 @@ class Run:
             self.sent += count
 
     def wait(self, count: int) -> None:
-        """Waits until the subscriber has so many messages; a driver that gave up is started again."""
+        """Waits until the subscriber has so many messages."""
+        self.wait_until(lambda: self.subscriber.count >= count, f"{count} messages")
+
+    def wait_until(self, holds: Callable[[], bool], what: str) -> None:
+        """Waits until something holds; a driver that gave up is started again."""
         latest, since = -1, monotonic()
-        while self.subscriber.count < count:
+        while not holds():
             with self.changed:
                 self.changed.wait(1.0)
             if self.subscriber.count != latest:
@@ -188,8 +192,8 @@ class Run:
                 self.kill_driver()
             self.tell_progress()
             if monotonic() - since > STUCK:
-                raise AssertionError(f"stuck at {latest} of {count} messages\n{self.end_of_log()}")
-            assert monotonic() < self.deadline, f"time is up at {latest} of {count} messages"
+                raise AssertionError(f"stuck at {latest}, {what} wanted\n{self.end_of_log()}")
+            assert monotonic() < self.deadline, f"time is up at {latest}, {what} wanted"
 
     def end_of_log(self) -> str:
         return (self.folder / "driver.log").read_text(errors="replace")[-4000:]
@@ -223,9 +227,9 @@ class Run:
             self.struck.append(target)
             self.say(f"kill {number + 1} of {self.kills}: {target}")
         self.wait(self.total * (self.kills + 1) // (self.kills + 2))
-        for device in self.devices:
-            device.join(max(0.0, self.deadline - monotonic()))
-            assert not device.is_alive(), f"time is up: {device.name} has sent {device.next}"
+        self.wait_until(
+            lambda: not any(device.is_alive() for device in self.devices), "the end of all devices"
+        )
         self.say("everything is sent")
         (self.folder / "spark" / "finish").touch()
 

@@ -460,7 +460,7 @@ class House:
         else:
             raise AssertionError("the queues never come to rest")
         assert not self.core.outbox.touched
-        assert not self.core.outbox.waiting
+        assert not self.core.outbox.stored.parked
 
     def maybe_settle(self) -> None:
         if not self.patient:

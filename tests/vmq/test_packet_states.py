@@ -17,6 +17,7 @@ from tests.support.wire import PUBLISH, Will, connect_packet, encode_text, packe
 from tests.vmq.packet_oracle import LATER, Kept, Oracle, numbered, wished
 from tests.vmq.support import RAM, Client, House
 from vmq.core.hook_sites import Pending
+from vmq.core.ports import Claims
 from vmq.core.states import AUTHENTICATING, BUSY, CLOSED, DISCONNECTED, ONLINE, STATES, WAITING
 from vmq.protocol.session import PACKETS_A_PASS
 
@@ -42,6 +43,17 @@ class Log(logging.Handler):
             self.lines.append((record.levelno, text))
 
 
+class ClaimsOf(Claims):
+    """The cluster, as the machine has it."""
+
+    def __init__(self, machine: PacketMachine) -> None:
+        self.machine = machine
+
+    def claim(self, registry: Any, client_id: str, clean: bool) -> Pending | None:
+        later = self.machine.claim_later and client_id == "c"
+        return self.machine.later() if later else None
+
+
 class PacketMachine(RuleBasedStateMachine):
     """One client of a durable session, and one that sees what the others see of it."""
 
@@ -54,7 +66,7 @@ class PacketMachine(RuleBasedStateMachine):
         hooks.auth_on_publish = self.on_publish
         hooks.auth_on_subscribe = self.on_subscribe
         hooks.resolve()
-        self.house.core.claim = self.on_claim
+        self.house.core.claims = ClaimsOf(self)
         self.login_later = self.claim_later = False
         self.pending: Pending | None = None
         self.watcher = self.house.client("watcher")
@@ -85,9 +97,6 @@ class PacketMachine(RuleBasedStateMachine):
 
     def on_register(self, *_: Any) -> Pending | None:
         return self.later() if self.login_later else None
-
-    def on_claim(self, _registry: Any, client_id: str, _clean: bool) -> Pending | None:
-        return self.later() if self.claim_later and client_id == "c" else None
 
     def on_publish(self, _user: Any, _who: Any, message: Any) -> Pending | None:
         return self.later() if message.topic == LATER else None

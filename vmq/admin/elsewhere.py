@@ -55,12 +55,11 @@ def targets(
     broker: "BrokerView", registry: Registry, topic: str, qos: int
 ) -> Iterator[tuple[bool, str]]:
     """Where else a message goes: whether it arrives there, now or later, and the words for it."""
-    find = registry.trie.find_remote
     clustering = broker.clustering
-    if find is None or clustering is None:
+    if clustering is None:
         return
     route = Route(topic.encode(), topic)
-    find(route)
+    registry.trie.remote.complete(route)
     up = set(clustering.node.up)
     for target in route.nodes:
         name: str = target.node

@@ -4,6 +4,7 @@ Where a turn finds hundreds of connections readable that all publish to one subs
 would be a system call of its own for the subscriber. So the first write of a turn goes at once. One that follows it
 closely is corked, with all that come behind, until the turn is over, for `LONGEST` seconds at most, or until they are
 `LARGEST` bytes. A peer that is written to now and then is never corked, and the event loop then makes no extra turn.
+Where a cork held back a single write, it was for nothing: the next `SPARED` close ones go at once.
 
 It is like the algorithm of RFC 896, without its wait for the peer; TCP_NODELAY stays set.
 """
@@ -22,6 +23,8 @@ CLOSE: Final = 50e-6
 LONGEST: Final = 200e-6
 #: Bytes that are not held back any longer.
 LARGEST: Final = 65_536
+#: Writes that are not held back after one that was for nothing.
+SPARED: Final = 8
 
 #: Later than any clock shows.
 NEVER: Final = float("inf")
@@ -86,6 +89,10 @@ class CorkedOutput(Output):
         #: What is held back, in order; None unless the output is among the cork's.
         self.corked: list[bytes] | None = None
         self.corked_bytes: int = 0
+        #: The writes of how many passes that are.
+        self.corked_passes: int = 0
+        #: So many close writes more go at once.
+        self.spared: int = 0
         #: When the pass began that wrote last.
         self.written_at: float = 0.0
 
@@ -101,7 +108,10 @@ class CorkedOutput(Output):
         pieces = self.pieces
         corked = self.corked
         if corked is None:
-            if now - self.written_at >= cork.close or self.closing:
+            is_close = now - self.written_at < cork.close and not self.closing
+            if not is_close or self.spared > 0:
+                if is_close:
+                    self.spared -= 1
                 self.written_at = now
                 self.send(pieces)
                 pieces.clear()
@@ -122,6 +132,7 @@ class CorkedOutput(Output):
             cork.pull()
 
     def count(self, pieces: list[bytes]) -> None:
+        self.corked_passes += 1
         size = 0
         for piece in pieces:
             size += len(piece)
@@ -137,6 +148,8 @@ class CorkedOutput(Output):
 
     def uncork(self) -> None:
         """Writes what is held back; what comes next is judged anew."""
+        self.spared = SPARED if self.corked_passes == 1 else 0
+        self.corked_passes = 0
         corked = self.corked
         self.corked = None
         self.corked_bytes = 0

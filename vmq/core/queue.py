@@ -50,15 +50,15 @@ class Queue(Waiting):
     ) -> None:
         """`session` is the number of the durable session in the store, or empty."""
         super().__init__(client_id, core, session)
-        self.wake = wake
         #: A QoS 0 message may go straight to the output.
         self.fast = False
         #: The client is another broker's bridge: it gets RETAIN as it was published, and nothing of its own.
         self.bridge = False
-        #: While the session moves between nodes: (message, QoS, RETAIN) -> whether it is this queue's.
-        self.gate: Callable[[Message, int, bool], bool] | None = None
         #: Its session is over, and its subscriptions are leaving.
         self.ended = False
+        self.wake = wake
+        #: While the session moves between nodes: (message, QoS, RETAIN) -> whether it is this queue's.
+        self.gate: Callable[[Message, int, bool], bool] | None = None
         #: Connections that stopped reading until this queue has room again.
         self.paused_publishers: list[Output] | None = None
 
@@ -404,7 +404,7 @@ class Queue(Waiting):
     def leave_output(self) -> None:
         self.online = False
         self.fast = False
-        self.output = self.offline_output
+        self.output = self.core.outbox.nowhere
         self.quick = None
         self.burst = None
         if not self.durable:

@@ -358,17 +358,17 @@ class Waiting(Sender):
 
     def is_wanted(self, delivery: Delivery) -> bool:
         """Whether one of the session's present subscriptions matches."""
-        find = self.core.find_registry
-        if find is None:
+        registry = self.core.registries.find(self.mountpoint)
+        if registry is None:
             return True
-        wanted: bool = find(self.mountpoint).wants(self, delivery.message.topic, delivery.group)
+        wanted: bool = registry.wants(self, delivery.message.topic, delivery.group)
         return wanted
 
     def pass_on(self, delivery: Delivery) -> None:
         """What is not wanted here another member of the share group gets, if one chose this queue."""
-        find = self.core.find_registry
-        if delivery.group and find is not None:
-            find(self.mountpoint).redeliver(delivery)
+        registry = self.core.registries.find(self.mountpoint) if delivery.group else None
+        if registry is not None:
+            registry.redeliver(delivery)
         else:
             self.drop(delivery, NOT_SUBSCRIBED)
 

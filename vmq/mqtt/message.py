@@ -23,8 +23,8 @@ class Message:
         self.share = False
         self.ref: int = 0
         self.whole: bytes | None = None
+        #: What `head` gave last.
         self.cut: bytes | None = None
-        self.cut_qos: int = 0
 
     def length(self) -> i64:
         """Bytes of its topic and its payload."""
@@ -44,10 +44,9 @@ class Message:
     def head(self, qos: int) -> bytes:
         """The PUBLISH at QoS 1 or 2 up to its packet id, with RETAIN 0 and DUP 0; built once."""
         cut = self.cut
-        if cut is None or self.cut_qos != qos:
+        if cut is None or cut[0] >> 1 & 3 != qos:
             cut = publish_head(self.topic, len(self.payload), qos, False, False)
             self.cut = cut
-            self.cut_qos = qos
         return cut
 
 
@@ -97,7 +96,6 @@ class Delivery:
     def __init__(self, message: Message, qos: int, retain: bool, group: str) -> None:
         self.message = message
         self.qos = qos
-        self.retain = retain
         self.group = group
         self.seq: int = 0
         self.order: int = 0
@@ -107,5 +105,7 @@ class Delivery:
         self.since: int = 0
         self.packet_id: i64 = 0
         self.turn: i64 = 0
-        self.released = False
         self.sent_at: float = 0.0
+        # Side by side, they share a word.
+        self.retain = retain
+        self.released = False

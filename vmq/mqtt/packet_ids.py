@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 #: Ids up to which a set is smaller than a bit for each id that there is.
 FEW: Final = 64
@@ -11,6 +11,7 @@ FEW: Final = 64
 BITS: Final = 8192
 
 
+@mypyc_attr(acyclic=True)
 class PacketIds:
     """A set of packet ids, of 8 KiB at most: a Python set of all of them has 4 MB.
 

@@ -120,8 +120,8 @@ class Connection(CorkedOutput):
         published = counters.mqtt_publish_received
         core.publisher = self
         core.feeds_streams = False
-        if core.tap is not None:
-            core.tap(self, True, data)
+        if core.traffic.is_on:
+            core.traffic.see(self, True, data)
         if session.kept_generation >= 0:
             session.look_at_clock(now)
         session.receive(data)
@@ -254,7 +254,7 @@ class Connection(CorkedOutput):
         if core.memory_is_high:
             self.hold_for_memory()
         if core.memory_grown > core.memory_room:
-            core.measure_memory()
+            core.memory.look()
 
     def kept_bytes(self) -> int:
         """Bytes that came and are not handled: of a cut packet, of a cut frame, or behind a packet that waits."""
@@ -387,15 +387,19 @@ class Connection(CorkedOutput):
         self.outbox.flush()
 
     def on_held(self) -> None:
-        """The disk is behind: what waits for it is bounded like what waits for the peer."""
-        if not self.blocked & COMMITS and self.held_bytes > self.reply_limit // 4:
+        """What waits to be safe is bounded like what waits for the peer."""
+        deliveries, limit = self.deliveries, self.reply_limit // 4
+        if not self.blocked & COMMITS and deliveries is not None and deliveries.size > limit:
             self.blocked |= COMMITS
             self.on_blocked()
         self.limit_replies()
 
     def on_released(self) -> None:
-        if self.blocked & COMMITS and self.held_bytes <= self.reply_limit // 8:
+        deliveries, limit = self.deliveries, self.reply_limit // 8
+        if self.blocked & COMMITS and deliveries is not None and deliveries.size <= limit:
             self.unblock(COMMITS)
+        else:
+            self.maybe_read_on()
 
     def on_blocked(self) -> None:
         subscriber = self.session.subscriber
@@ -407,7 +411,7 @@ class Connection(CorkedOutput):
         self.blocked &= ~reason
         if self.blocked:
             return
-        self.resume_from(REPLIES)
+        self.maybe_read_on()
         subscriber = self.session.subscriber
         if subscriber is not None and not self.closing:
             subscriber.queue.on_unblocked()
@@ -418,12 +422,18 @@ class Connection(CorkedOutput):
         A peer that sends and never reads, or sends faster than the disk is, must not fill our
         memory with them.
         """
-        transport = self.transport
-        if not self.blocked or self.stops & REPLIES or transport is None:
+        transport, held = self.transport, self.held_bytes
+        if self.stops & REPLIES or transport is None:
             return
-        waiting = self.held_bytes + self.corked_bytes + transport.get_write_buffer_size()
-        if waiting > self.reply_limit:
+        if not self.blocked and held <= self.reply_limit // 4:
+            return
+        if held + self.corked_bytes + transport.get_write_buffer_size() > self.reply_limit:
             self.pause_for(REPLIES)
+
+    def maybe_read_on(self) -> None:
+        """The peer is read again if its replies wait neither for it nor, most of them, for anything to be safe."""
+        if self.stops & REPLIES and not self.blocked and self.held_bytes <= self.reply_limit // 8:
+            self.resume_from(REPLIES)
 
     # The outgoing side
 
@@ -435,7 +445,7 @@ class Connection(CorkedOutput):
             return
         if pieces:
             self.put()
-        if self.closing and not self.held:
+        if self.closing and not self.is_held():
             self.send_corked()
             transport.close()
         elif self.blocked:
@@ -448,8 +458,8 @@ class Connection(CorkedOutput):
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         core = self.core
         core.counters.bytes_sent += len(data)
-        if core.tap is not None:
-            core.tap(self, False, data)
+        if core.traffic.is_on:
+            core.traffic.see(self, False, data)
         transport.write(data)
 
     def close(self, reason: str) -> None:
@@ -463,7 +473,7 @@ class Connection(CorkedOutput):
         self.cut = None
         if self.peer_ended and self.transport is None:
             self.core.call_soon(self.next_pass)  # nobody else tells of the end
-        self.forget_waits()
+        self.forget_far()
         self.session.end(reason)
         self.touch()
         if self.wake_task is not None:

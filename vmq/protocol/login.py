@@ -79,12 +79,13 @@ class ClientLogin:
         check_client_id(connect, self.core.options.max_client_id_size)
         if not client.client_id:
             client.client_id = client.new_id
+        client.new_id = ""
         check_load(client.registry)
         self.check_ban()
         self.authenticate()
 
     def check_ban(self) -> None:
-        if self.core.find_ban is not None:
+        if not self.core.bans.is_empty:
             client = self.client
             peer = self.output.seen_peer()
             check_ban(client.registry, self.connect.username, client.client_id, peer)
@@ -140,10 +141,8 @@ class ClientLogin:
             client.client_id = subscriber_id.client_id
             client.seen_id = subscriber_id
             if subscriber_id.mountpoint != client.registry.mountpoint:
-                assert core.find_registry is not None
-                client.registry = core.find_registry(subscriber_id.mountpoint)
-        if core.own_options is not None:
-            client.options = core.own_options(changes)
+                client.registry = core.registries.find(subscriber_id.mountpoint)
+        client.options = core.session_options.of(changes) or client.options
         self.output.limit(changes.max_message_rate, changes.max_connection_lifetime)
 
     def authorise_will(self) -> None:
@@ -174,10 +173,8 @@ class ClientLogin:
         self.check_ban()  # plugins may have named another user
         check_flapping(client.registry, connect.username, client.client_id)
         check_owner(client.registry, client.client_id, self.user())
-        claim = self.core.claim
-        pending: Pending | None = None
-        if claim is not None:
-            pending = claim(client.registry, client.client_id, connect.clean_session)
+        claims = self.core.claims
+        pending = claims.claim(client.registry, client.client_id, connect.clean_session)
         if pending is None:
             self.accept()
             return

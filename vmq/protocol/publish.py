@@ -13,6 +13,7 @@ from vmq.core.queue import Queue
 from vmq.core.registry import Registry, payloads_of
 from vmq.core.route_cache import LONGEST_KEPT
 from vmq.core.trie import Route
+from vmq.durable import Durable
 from vmq.mqtt.decoder import packet_id_at
 from vmq.mqtt.encoder import PACKET_IDS, PUBACK_HEAD, PUBREC_HEAD, remaining_length
 from vmq.mqtt.message import Message, Sourced
@@ -25,6 +26,9 @@ from vmq.store.store import StoreError
 #: Topics of one session whose verdict is kept; beyond that all are asked about anew.
 KEPT_TOPICS: Final = 1024
 
+#: What is kept for whoever was never asked about.
+NOTHING_KEPT: Final[list[set[bytes]]] = []
+
 
 class Publisher(Client):
     """One connection's client as a publisher; `vmq.protocol.session.Session` is the whole of it."""
@@ -32,7 +36,7 @@ class Publisher(Client):
     def __init__(self, registry: Registry, output: Output, anonymous: bool, new_id: str) -> None:
         super().__init__(registry, output, anonymous, new_id)
         #: Topics that may be published to without asking, by QoS and RETAIN; of one generation of the hooks.
-        self.kept: list[set[bytes]] = []
+        self.kept = NOTHING_KEPT
         self.kept_generation: int = -1
         #: When the first of these verdicts runs out. Looked at once for each chunk of bytes.
         self.kept_until: float = 0.0
@@ -84,10 +88,10 @@ class Publisher(Client):
         if limit:
             if decoder.end - topic_end > limit:
                 self.refuse_message()
-            longest = limit + len(route.field)
+            longest = limit + 2 + len(route.topic)
         start = decoder.start
         shortest = decoder.body - start == 2 or decoder.is_shortest()
-        count = decoder.run(route.field, longest) if shortest else 1
+        count = decoder.run(data[decoder.body : topic_end], longest) if shortest else 1
         counters = core.counters
         counters.mqtt_publish_received += count
         if core.cluster_is_split and self.is_cut_off(self.options.allow_publish_during_netsplit):
@@ -103,8 +107,8 @@ class Publisher(Client):
         if route.taps:
             payloads = [data[topic_end : decoder.end]] if count == 1 else payloads_of(frames, route)
             registry.tap_run(route, payloads, self.client_id)
-        if route.nodes and core.forward_run is not None:
-            core.forward_run(registry.mountpoint, route, frames, count)
+        if route.nodes:
+            core.elsewhere.forward_run(registry.mountpoint, route, frames, count)
         registry.deliver_run(route, frames, count)
 
     def on_publish(self) -> None:
@@ -139,9 +143,8 @@ class Publisher(Client):
                 route.head_qos = qos
                 route.head_length = end - decoder.start
             message.cut = route.head
-            message.cut_qos = qos
         if qos == 2 and self.received_ids().has(packet_id) and not self.is_doubtful(packet_id):
-            self.wait_for_all()
+            self.wait_for_all(route)
             self.acknowledge(2, packet_id)
             return
         self.publish(route, message, packet_id)
@@ -172,20 +175,17 @@ class Publisher(Client):
 
     def is_doubtful(self, packet_id: int) -> bool:
         """Whether a stream lacks a message that sessions have: the broker ended between its commits and the store's."""
-        receipts = self.core.receipts
-        if receipts is None:
-            return False
-        lacks: bool = receipts.lacks(self.queue_of().session, packet_id)
-        return lacks
+        return self.core.receipts.lacks(self.queue_of().session, packet_id)
 
-    def wait_for_all(self) -> None:
+    def wait_for_all(self, route: Route) -> None:
         """The answer to a message sent again waits for what the first one may still wait for."""
         output, core = self.output, self.core
-        output.stream_barrier = max(output.stream_barrier, core.tapped)
+        for tap in route.taps:
+            safe: Durable = tap.safe_of(route.topic, self.client_id)
+            output.answer_after(safe, safe.wanted)
         if core.store is not None:
-            output.barrier = max(output.barrier, core.store.last_barrier())
-        if core.wait_for_nodes is not None:
-            core.wait_for_nodes(output)
+            output.answer_after(output.outbox.stored, core.store.last_barrier())
+        core.peers.wait_for_all(output)
 
     def may_pass(self, route: Route) -> bool:
         """Whether publishes at QoS 0 need not be seen by any hook."""
@@ -280,8 +280,8 @@ class Publisher(Client):
                 kind = message.qos << 1 | (1 if message.retain else 0)
                 self.keep(route, kind, answer.until)
         elif isinstance(answer, PublishModifiers):
-            if answer.mountpoint is not None and self.core.find_registry is not None:
-                registry = self.core.find_registry(answer.mountpoint)
+            if answer.mountpoint is not None:
+                registry = self.core.registries.find(answer.mountpoint) or registry
             message = changed_message(message, answer)
             route = registry.route(message.topic)
             if message.qos or message.retain:
@@ -299,14 +299,14 @@ class Publisher(Client):
         """
         if route.taps:
             self.tap(registry, route, message, asked, packet_id)
-        if asked == 2 and not self.remember(packet_id):
+        if asked == 2 and not self.remember(route, packet_id):
             self.acknowledge(2, packet_id)
             return
         store = self.core.store
         before = 0 if store is None else store.writes
         registry.publish(route, message, self.options.shared_subscription_policy)
         if asked and store is not None and store.writes != before:
-            self.output.barrier = store.barrier()
+            self.output.answer_after(self.output.outbox.stored, store.barrier())
         hook = self.hooks.on_publish
         if hook is not None:
             seen = SeenMessage(route.text, message.payload, message.qos, message.retain)
@@ -324,7 +324,8 @@ class Publisher(Client):
         store = self.core.store
         before = 0 if store is None else store.writes
         receipts = self.core.receipts
-        if asked == 2 and receipts is not None and self.queue_of().durable:
+        waiter = self.output if asked else None
+        if asked == 2 and receipts.gives and self.queue_of().durable:
             if store is not None and store.failing:
                 raise StoreError(store.why_refused())  # a crash would leave it to the streams alone
             came_before = self.received_ids().has(packet_id)
@@ -332,22 +333,18 @@ class Publisher(Client):
                 self.queue_of().session, packet_id, came_before
             )
             try:
-                commit = registry.tap(route, message, self.client_id, names)
+                registry.tap(route, message, self.client_id, waiter, names)
             except Exception:
                 receipts.cancel()
                 raise
             receipts.end()
         else:
-            commit = registry.tap(route, message, self.client_id)
-        if asked and commit > self.output.stream_barrier:
-            self.output.stream_barrier = commit
-            self.core.tapped = commit
-        if asked and store is not None and store.writes != before:
-            self.output.barrier = (
-                store.barrier()
-            )  # another node keeps it, and gets it from the store
+            registry.tap(route, message, self.client_id, waiter)
+        if waiter is not None and store is not None and store.writes != before:
+            # Another node keeps it, and gets it from the store.
+            waiter.answer_after(waiter.outbox.stored, store.barrier())
 
-    def remember(self, packet_id: int) -> bool:
+    def remember(self, route: Route, packet_id: int) -> bool:
         """QoS 2: delivers at once and remembers the id until PUBREL [MQTT-4.3.3-2].
 
         False: it was delivered before the broker's start, and is new to the streams at most.
@@ -356,14 +353,13 @@ class Publisher(Client):
         queue = self.queue_of()
         store = self.core.store
         if received.has(packet_id):
-            if self.core.receipts is not None:
-                self.core.receipts.forget(queue.session, packet_id)
-            self.wait_for_all()
+            self.core.receipts.forget(queue.session, packet_id)
+            self.wait_for_all(route)
             return False
         received.add(packet_id)
         if queue.durable and store is not None:
             store.put_received(queue.session, packet_id)
-            self.output.barrier = store.barrier()
+            self.output.answer_after(self.output.outbox.stored, store.barrier())
         return True
 
     def acknowledge(self, qos: int, packet_id: int) -> None:
@@ -395,12 +391,11 @@ class Publisher(Client):
 
     def forget_received(self, queue: Queue, packet_id: int) -> None:
         """A packet id is released: streams and store need not know it any more."""
-        if self.core.receipts is not None:
-            self.core.receipts.forget(queue.session, packet_id)
+        self.core.receipts.forget(queue.session, packet_id)
         store = self.core.store
         if queue.durable and store is not None:
             store.remove_received(queue.session, packet_id)
-            self.output.barrier = store.barrier()
+            self.output.answer_after(self.output.outbox.stored, store.barrier())
 
 
 def changed_message(message: Message, changes: PublishModifiers) -> Message:

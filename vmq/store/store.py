@@ -433,7 +433,13 @@ class Store:
 
     def note_alone(self) -> None:
         """The broker runs without other nodes: if it ever was a node, that will matter when it is one again."""
-        if self.get(b"l") is not None and not self.was_alone():
+        try:
+            is_to_note = self.get(b"l") is not None and not self.was_alone()
+        except StoreError:
+            is_to_note = (
+                True  # nobody can say; a broker that never was a node takes no notice of it
+            )
+        if is_to_note:
             self.put(b"lalone", b"")
 
     def was_alone(self) -> bool:

@@ -109,6 +109,8 @@ class Py4JNetworkError(Exception):
             RuntimeError("o1.load\n: SparkException: Python worker exited unexpectedly (crashed)"),
             True,
         ),
+        (RuntimeError("o1.load\n: java.io.EOFException\n\tat java.base/"), True),
+        (RuntimeError("o1.load\n: java.net.SocketException: Connection reset"), True),
         (RuntimeError("[X] Failed\npyspark_vmq.errors.Unavailable: vmq: no answer"), True),
         (
             RuntimeError("pyspark_vmq.errors.OptionError: x\nPython worker exited unexpectedly"),

@@ -269,10 +269,13 @@ def test_stored_copies_counts_durable_targets_above_qos_0_and_groups() -> None:
     assert resolved(trie, "a").stored_copies == 2
 
 
-def test_a_route_knows_the_topic_as_a_publish_has_it() -> None:
-    route = Route("ä/b".encode(), "ä/b")
-    assert route.field == b"\0\4" + "ä/b".encode()
-    assert route.generation == -1
+def test_a_route_of_a_topic_that_nobody_wants_has_no_lists_of_its_own() -> None:
+    trie = Trie()
+    one, other = resolved(trie, "a"), resolved(trie, "b")
+    assert one.targets is other.targets
+    assert one.groups is other.groups
+    assert not one.targets
+    assert not one.groups
 
 
 @given(st.lists(FILTERS, min_size=1, max_size=8, unique=True))

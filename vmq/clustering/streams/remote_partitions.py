@@ -248,7 +248,9 @@ class RemotePartitions:
         except RowsError as error:
             log.error("rows from %s for the stream %s: %s", peer, message.stream, error)
             return 0
-        item = Item(stream.partitions[message.partition], rows, stream.appender.keys)
+        appender = stream.appender
+        safe = appender.safe[message.partition]
+        item = Item(stream.partitions[message.partition], rows, appender.keys, safe)
         item.newest = newest_of(rows)
         item.first = message.first
         item.is_copy = self._streams.owner(message.stream, message.partition) is not None

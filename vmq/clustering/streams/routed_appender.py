@@ -10,6 +10,7 @@ from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.messages.publishes import MAX_HOPS, QOS, RETAIN, flags_of
 from vmq.clustering.messages.streams import Append, AppendRun
 from vmq.core.context import Core
+from vmq.durable import Durable
 from vmq.streams.appender import AppendWay
 
 if TYPE_CHECKING:
@@ -117,6 +118,10 @@ class RoutedAppender:
     def name(self) -> str:
         """The stream's."""
         return self._name
+
+    def safe_of(self, topic: bytes, client_id: str) -> Durable:
+        """How far this node's log of the partition is safe that a message belongs to."""
+        return self.stream.appender.safe_of(topic, client_id)
 
     def place_of(self, topic: bytes, client_id: str) -> "Partition":
         """The partition that a message belongs to, as this node has it."""

@@ -15,6 +15,7 @@ from vmq.clustering.messages.takeover import RELEASED, RETAIN, SessionMessage, W
 from vmq.clustering.routing.stale_routes_stored import StoredStaleRoutes
 from vmq.clustering.takeover.port import BufferVerdict, SessionKind, SessionUnreadableError
 from vmq.core.context import Core
+from vmq.core.ports import SessionListener
 from vmq.core.queue import Queue
 from vmq.core.registry import Registry, Subscriber
 from vmq.core.waiting import QUEUE_FULL
@@ -131,7 +132,7 @@ class LocalSessions:
         """Makes a durable session that subscribes to just this; its record is the caller's business."""
         registry = self._find(who[0])
         core = self._core
-        told, core.on_subscriber = core.on_subscriber, None
+        told, core.sessions = core.sessions, SessionListener()
         try:
             subscriber = registry.subscribers.get(who[1])
             if subscriber is None:
@@ -145,7 +146,7 @@ class LocalSessions:
             for topic_filter, qos in subscriptions.items():
                 registry.subscribe(subscriber, topic_filter, qos)
         finally:
-            core.on_subscriber = told
+            core.sessions = told
 
     def _begin_anywhere(self, queue: Queue) -> None:
         """Its client may have packet ids open that are out of reach: new ones shall be others."""
@@ -205,7 +206,7 @@ class LocalSessions:
         self._store.put_inflight(queue.session, delivery)
         queue.count_inflight()
         if queue.online:
-            queue.output.barrier = self._store.barrier()
+            queue.output.deliver_after(queue.output.outbox.stored, self._store.barrier())
             queue.send_again(delivery)
 
     # --- who routes it elsewhere
