@@ -15,8 +15,9 @@ from tests.support.wire import (
     subscribe_packet,
 )
 
-#: What topics and filters mean whose verdicts come later.
+#: The topic, and the filter, whose verdicts come later.
 LATER = "later"
+LATER_FILTER = "in/later"
 
 SERVER_ONLY = (0, 2, 9, 11, 13, 15)
 
@@ -141,7 +142,7 @@ class Oracle:
     def taken_over(self, is_good: bool) -> None:
         if not is_good:
             self.refuse(3)
-        elif self.kept.exists and LATER in self.kept.filters:
+        elif self.kept.exists and LATER_FILTER in self.kept.filters:
             self.wait("opening", self.opened)
         else:
             self.opened(True)
@@ -210,7 +211,7 @@ class Oracle:
         if kind == 10:
             self.kept.filters.pop(name, None)
             self.answers.append(numbered(0xB0, packet_id))
-        elif name == LATER:
+        elif name == LATER_FILTER:
             self.wait("waiting", lambda good: self.granted(good, packet_id, name, body[-1]))
         else:
             self.granted(True, packet_id, name, body[-1])
