@@ -30,8 +30,7 @@ class Connection(CorkedOutput):
     """One client's connection. `opened` and `closed` tell the listener.
 
     What it may do is told by its `state`; whether it is read, by `pauses` and `stops`; whether it is written to, by
-    `blocked`. Beside them stand that the peer has ended while there was a rest (`peer_ended`), that the next pass is
-    asked for (`is_due`), and what it is set up with (`is_framed`).
+    `blocked`. Beside them stand that its next pass is asked for (`is_due`), and that the peer has ended (`peer_ended`).
     """
 
     def __init__(
@@ -90,11 +89,10 @@ class Connection(CorkedOutput):
     def set_rates(self) -> None:
         """Goes by the rates of the options from now on; no debt is taken along."""
         options, now = self.core.options, self.core.clock()
-        messages, size = options.max_message_rate, options.max_byte_rate
-        if self.own_rate >= 0:
-            messages = self.own_rate
-        self.message_rate = RateLimit(messages, now) if messages > 0 else None
-        self.byte_rate = RateLimit(size, now) if size > 0 else None
+        rate = self.own_rate if self.own_rate >= 0 else options.max_message_rate
+        self.message_rate = RateLimit(rate, now) if rate > 0 else None
+        rate = options.max_byte_rate
+        self.byte_rate = RateLimit(rate, now) if rate > 0 else None
 
     # Callbacks of the transport
 
@@ -438,12 +436,11 @@ class Connection(CorkedOutput):
     # The outgoing side
 
     def write(self) -> None:
-        pieces = self.pieces
         transport = self.transport
         if transport is None:
-            pieces.clear()
+            self.pieces.clear()
             return
-        if pieces:
+        if self.pieces:
             self.put()
         if self.closing and not self.is_held():
             self.send_corked()
