@@ -132,7 +132,7 @@ CALLBACKS = {
     "Pending.cancel": "whoever will answer: one a question",
     "Pending.charge": "whoever will answer: one a question",
     "Pending.then": "whoever asked: one a question",
-    "Publisher.proceed": "what goes on with an answer: one a question",
+    "Client.proceed": "what goes on with an answer: one a question",
     "Queue.gate": "a session on its way between nodes, and no other",
     "Queue.wake": "the draining of a backlog: once until it is drained",
     "Registry.purge": "the end of a durable session",
