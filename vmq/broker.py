@@ -29,6 +29,7 @@ from vmq.core.context import Core
 from vmq.core.hook_sites import Hooks
 from vmq.core.registry import Registry
 from vmq.embedded import ReceivedMessage
+from vmq.jobs.embedded import Jobs
 from vmq.listeners.handshakes import Handshakes
 from vmq.listeners.listener import Listener
 from vmq.listeners.renewing import renew, watch
@@ -134,6 +135,8 @@ class Broker(Configured):
         #: Listeners that are none of MQTT's.
         self._served: list[HttpListener | FlightListener] = []
         self._streams: Streaming | None = None
+        #: Adds and takes jobs from inside the process.
+        self.jobs = Jobs(lambda: self._core, lambda: self.config)
         #: This broker as a node of a cluster, if it is one and runs.
         self.clustering: Clustering | None = None
         #: Shares the time for TLS handshakes among all listeners, once started.
@@ -239,6 +242,7 @@ class Broker(Configured):
         self._clients_of_plugins.close()
         if self.connections is not None:
             self.connections.close("the broker is shutting down")
+        await self.jobs.stop()
         core, committer = self._core, self._committer
         if core is not None and committer is not None:
             await _wills_settled(core)
@@ -410,6 +414,7 @@ class Broker(Configured):
         yield from families(self.plugins.guards, self.plugins.counters, self.plugins.gauges)
         if self._streams is not None:
             yield from self._streams.families()
+        yield from self.jobs.families()
         if self.clustering is not None:
             yield from self.clustering.families()
 
@@ -600,6 +605,7 @@ class Broker(Configured):
             memory.set_limit(config.limits.max_memory)
         if self._upkeep is not None:
             self._upkeep.configure(config)
+        self.jobs.configure(config)
         connections.wake()
 
     # Plugins
@@ -678,6 +684,7 @@ class Broker(Configured):
             add_core(health, self._core, self.monitor.recent_lag())
         if self._streams is not None:
             health.degraded.extend(self._streams.problems())
+        health.degraded.extend(self.jobs.problems())
         if self.clustering is not None:
             health.degraded.extend(self.clustering.problems())
         return health

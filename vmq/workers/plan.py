@@ -68,6 +68,9 @@ class Plan:
             if address.startswith("tcp://"):
                 yield from self._port_problems(f"cluster.{option}", address)
         for name, listener in config.listeners.items():
+            if self.count > 1 and listener.endpoint.is_resp:
+                what = "jobs are kept by one process; accepted: with broker.workers = 1"
+                yield Problem(f"listeners.{name}.url", what)
             if self.count > 1 and listener.endpoint.is_flight:
                 yield from self._port_problems(f"listeners.{name}.url", listener.url)
                 if listener.advertise:

@@ -1,0 +1,1 @@
+"""Jobs: work that is given to one worker, and given again until it is acknowledged."""
