@@ -123,6 +123,7 @@ ELSEWHERE = {
     "bench/control.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
     "bench/flow.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
     "bench/retained.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
+    "store/entries.py": ("store/test_store.py", "what the store writes"),
     "bench/subscribing.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
     "bench/storm.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
     "bench/wildcard.py": ("bench/test_scenarios.py", "scenarios run as a whole"),

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from vmq.mqtt.message import Delivery, Message
+from vmq.store.entries import INLINE_PAYLOAD, encode_message
 from vmq.store.lines import is_end
 from vmq.store.opening import open_store, stored_sessions
 from vmq.store.sizes import DRIFT
-from vmq.store.store import INLINE_PAYLOAD, Store, encode_message
+from vmq.store.store import Store
 
 #: In memory where the system offers that: each opening of a database waits for the disk.
 MEMORY_FOLDER = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

@@ -208,7 +208,10 @@ class Queue(Waiting):
             store = self.core.store
             assert store is not None
             delivery.since = self.core.waits_since(store)
-            store.put_waiting(self.session, delivery)
+            if self.puts_off(delivery) and self.online and self.backlog == 0:
+                store.put_off(self.session, delivery)
+            else:
+                store.put_waiting(self.session, delivery)
         elif self.options.max_age > 0:
             delivery.since = int(self.core.wall_clock() * 1000)
         if not self.online:
@@ -372,11 +375,11 @@ class Queue(Waiting):
     def stored_from(self) -> tuple[int, int]:
         """The places before which nothing of it waits in the store, and nothing is in flight."""
         first = self.first or self.next_seq
-        for delivery in self.pending or ():
+        order = self.first_order if self.inflight_is_stored else self.next_order
+        # The entry of what was sent just now may still be where it waited.
+        for delivery in (*(self.pending or ()), *self.inflight.values()):
             if delivery.seq:
                 first = min(first, delivery.seq)
-        order = self.first_order if self.inflight_is_stored else self.next_order
-        for delivery in self.inflight.values():
             if delivery.order:
                 order = min(order, delivery.order)
         return max(first, 1), max(order, 1)
@@ -397,7 +400,7 @@ class Queue(Waiting):
         pending = self.pending
         if pending and self.durable:
             for delivery in pending:
-                self.leave_to_store(delivery.seq)
+                self.leave_to_store_alone(delivery)
             self.pending = None
         self.count_memory()
 
