@@ -274,7 +274,16 @@ class Sender:
         for delivery in store.load_inflight(self.session, self.first_order):
             self.inflight.put(delivery)
             self.inflight.last_packet_id = delivery.packet_id
+        self.skip_ids()
         self.count_inflight()
+
+    def skip_ids(self) -> None:
+        """Packet ids go on somewhere else after the broker's start: the last may have been used and not stored.
+
+        A client may acknowledge late, on a new connection: what it has must not be taken for another message.
+        """
+        last: int = self.inflight.last_packet_id
+        self.inflight.last_packet_id = (last + self.core.choose(LAST_ID)) % LAST_ID
 
     def retry(self, now: float) -> None:
         """Repeats what was sent `retry_interval` ago or longer and is not acknowledged."""

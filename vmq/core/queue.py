@@ -19,8 +19,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from vmq_hooks.types import Message as SeenMessage
-
 from vmq.core.context import Core
 from vmq.core.output import Output
 from vmq.core.retained_burst import Bursts
@@ -367,6 +365,7 @@ class Queue(Waiting):
         self.first_order = first_order
         self.inflight_is_stored = last_order > 0
         self.checks = first > 0  # one may have been taken away before
+        self.skip_ids()
         store = self.core.store
         if not first and not last_order and store is not None:
             store.clear_size(self.session)
@@ -486,16 +485,3 @@ class Queue(Waiting):
         self.count_inflight()
         self.count_memory()
         self.pump()
-
-    # Hooks
-
-    def tell_offline(self, delivery: Delivery) -> None:
-        hook = self.core.hooks.on_offline_message
-        if hook is not None:
-            message = delivery.message
-            self.core.tell(
-                "on_offline_message",
-                hook,
-                self.subscriber_id(),
-                SeenMessage(message.topic.decode(), message.payload, delivery.qos, delivery.retain),
-            )

@@ -273,6 +273,17 @@ class Waiting(Sender):
                 reason,
             )
 
+    def tell_offline(self, delivery: Delivery) -> None:
+        hook = self.core.hooks.on_offline_message
+        if hook is not None:
+            message = delivery.message
+            self.core.tell(
+                "on_offline_message",
+                hook,
+                self.subscriber_id(),
+                SeenMessage(message.topic.decode(), message.payload, delivery.qos, delivery.retain),
+            )
+
     # Memory and store
 
     def bound_pending(self, pending: deque[Delivery]) -> None:

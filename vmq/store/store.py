@@ -614,6 +614,8 @@ class Store:
 
     def put_inflight(self, session: bytes, delivery: Delivery) -> None:
         """A delivery is sent under its packet id, as number `order`; it may have waited before."""
+        if delivery in self.unwritten:
+            return
         if delivery.key:
             self.delete(delivery.key)
             self.discount(session, delivery, False)
