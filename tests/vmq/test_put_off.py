@@ -88,6 +88,7 @@ def test_what_is_not_acknowledged_is_written_before_its_publisher_is_told(folder
         assert house.store is not None
         assert entries(house.store) == [b"i"]
         house.restart()
+        house.patient = False
         again = house.client("reader", clean=False)
         assert [(each.payload, each.dup) for each in again.take()] == [(b"2", True)]
 
@@ -124,6 +125,7 @@ def test_what_was_written_where_it_waited_goes_once(folder: Path) -> None:
         house.commit()
         assert entries(store) == [b"i"]
         house.restart()
+        house.patient = False
         assert [each.payload for each in house.client("reader", clean=False).take()] == [b"3"]
 
 
@@ -207,6 +209,7 @@ def test_a_late_acknowledgement_is_for_no_other_message_after_a_restart(folder: 
         late = reader.take()[0].packet_id
         house.choice = 1000
         house.restart()
+        house.patient = False
         reader = house.client("reader", clean=False)
         house.publish("t", b"2", 1)
         house.core.outbox.flush()
