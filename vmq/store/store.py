@@ -581,7 +581,7 @@ class Store:
             self.unwritten[delivery] = session
 
     def settle(self, is_closing: bool = False) -> None:
-        """Writes the entries that were put off; for a commit that closes, only what it needs, and what is old."""
+        """Writes the entries that were put off; for a commit that closes, those alone that it needs, or that are old."""
         unwritten = self.unwritten
         if unwritten:
             self.unwritten = {}
