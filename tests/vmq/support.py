@@ -426,7 +426,6 @@ class House:
         """A group commit."""
         if self.store is None or not self.store.is_due:
             return
-        self.store.age += 2  # the clock stands still
         number = self.store.begin_commit()
         self.store.write()
         self.store.end_commit()

@@ -31,8 +31,7 @@ def number(value: int) -> bytes:
 
 
 def commit(store: Store) -> int:
-    """What the committer does when the disk is well, some time later."""
-    store.age += 2
+    """What the committer does when the disk is well."""
     done = store.begin_commit()
     store.write()
     store.end_commit()

@@ -90,7 +90,7 @@ class Delivery:
     holding the message. `key` is that of its stored entry, `weight` what it has on disk, in bytes: its entry, and
     the message's record. `since` is when it began to wait there, in milliseconds of wall clock time (0: it did
     not). `group` is the shared subscription that chose this subscriber ("" if none did). `sent_at` is kept only
-    when `retry_interval` is on, `age` (the store's, when it was sent) while its entry is put off.
+    when `retry_interval` is on.
     """
 
     def __init__(self, message: Message, qos: int, retain: bool, group: str) -> None:
@@ -106,7 +106,6 @@ class Delivery:
         self.packet_id: i64 = 0
         self.turn: i64 = 0
         self.sent_at: float = 0.0
-        self.age: i64 = 0
         # Side by side, they share a word.
         self.retain = retain
         self.released = False

@@ -20,8 +20,6 @@ log = logging.getLogger("vmq.store")
 
 #: Seconds that a commit waits, if all of it may be acknowledged by its receivers meanwhile: then nothing is written.
 PATIENCE: Final = 0.002
-#: Seconds after which a message in flight is older by one; at two its entry says that it is.
-OLDER: Final = 0.005
 #: Commits that do not wait after one that waited in vain.
 HASTY: Final = 16
 
@@ -60,8 +58,6 @@ class Committer:
         self.is_patient = False
         #: So many commits more do not wait.
         self.hasty = 0
-        #: When the store's `age` counts up.
-        self.older_at = 0.0
         #: Called before each commit: what must not be behind the store on its own disk is written then. While one of
         #: them raises nothing is committed, and durable work refused: an acknowledgement would leave for half of it.
         self.before: list[Callable[[], None]] = []
@@ -129,15 +125,11 @@ class Committer:
         if store is None or core is None or self.writing is not None or self.looking is not None:
             return
         self.judge(store)
-        now = self.loop.time()
-        if now >= self.older_at:
-            self.older_at = now + OLDER
-            store.age += 1
         if self.is_torn and not self.recover(store, core):
             return
         try:
             store.is_due = store.is_urgent = True  # whatever joins it now has it
-            store.settle(True)
+            store.settle()
             for each in self.before:
                 each()
             for each in self.sealing:
@@ -187,9 +179,7 @@ class Committer:
             store.failing = self.is_anew = False
             store.end_commit()
             self.stored = number
-            if (
-                store.is_due or store.moved
-            ):  # first of all: whatever is told of this one, there is a next
+            if store.is_due:  # first of all: whatever is told of this one, there is a next
                 self.schedule()
             for each in self.after:
                 each()
@@ -309,7 +299,6 @@ class Committer:
         store, core = self.store, self.core
         if store is None or core is None:
             return
-        store.settle()
         wanted = store.number if store.has_work() else store.number - 1
         tries = TRIES
         while self.stored < wanted and (

@@ -129,10 +129,6 @@ class Store:
         #: Deliveries at QoS 1 to clients that are there, each with its session, in order. Their entries are made when
         #: the commit closes: of what is acknowledged before nothing is ever written.
         self.unwritten: dict[Delivery, bytes] = {}
-        #: Such deliveries that are in flight and have their entries where they waited, the first one sent in front.
-        self.moved: dict[Delivery, bytes] = {}
-        #: Counts up every few milliseconds.
-        self.age: int = 0
         #: How many of these were acknowledged, or gone, since the last commit.
         self.answered: int = 0
         #: The gathering commit is asked for; and so that it comes without delay.
@@ -274,7 +270,7 @@ class Store:
     def begin_commit(self) -> int:
         """Closes the gathering commit; `write` it next, and then tell the outbox its number."""
         self.is_urgent = self.is_due = True
-        self.settle(True)
+        self.settle()
         for ref, count in self.counts.items():
             self.write_count(ref, count)
         self.counts.clear()
@@ -557,20 +553,16 @@ class Store:
         weight += size
         self.count(session, weight if is_there else -weight)
 
-    # The entry of a delivery at QoS 1 to a client that is there may be put off. One that has none yet gets it when the
-    # commit closes (`unwritten`). One that waited before it was sent has it where it waited, and is moved a while
-    # later: nobody waits for that (`moved`).
+    # An entry of a delivery at QoS 1 to a client that is there may be put off: `put_off` has it made when the commit
+    # closes. Until then it has no key, or, where it waited before it was sent, that of the place where it did.
 
     def put_off(self, session: bytes, delivery: Delivery) -> None:
-        """Has a delivery's entry written later, if it is not acknowledged before."""
+        """Has a delivery's entry made when the commit closes."""
         if not self.is_due:
             self.is_due = True
             self.schedule()
         self.writes += 1
-        if delivery.key:
-            delivery.age = self.age
-            self.moved[delivery] = session
-        elif delivery not in self.unwritten:
+        if not delivery.key and delivery not in self.unwritten:
             self.gathered += 1
             weight = 5 + len(delivery.message.topic) + len(delivery.message.payload)
             if delivery.since:
@@ -578,51 +570,34 @@ class Store:
             delivery.weight = weight
             self.sizes.total += weight
             self.count(session, weight)
-            self.unwritten[delivery] = session
+        self.unwritten[delivery] = session
 
-    def settle(self, is_closing: bool = False) -> None:
-        """Writes the entries that were put off; for a commit that closes, those alone that it needs, or that are old."""
+    def settle(self) -> None:
+        """Makes the entries that were put off."""
         unwritten = self.unwritten
-        if unwritten:
-            self.unwritten = {}
-            for delivery, session in unwritten.items():
-                self.uncount(session, delivery)
-                if delivery.order:
-                    self.put_inflight(session, delivery)
-                else:
-                    self.put_waiting(session, delivery)
-        moved = self.moved
-        if not moved:
+        if not unwritten:
             return
-        due: list[Delivery] = []
-        for delivery in moved:
-            if is_closing and delivery.age > self.age - 2:
-                break
-            due.append(delivery)
-        for delivery in due:
-            session = moved[delivery]
-            del moved[delivery]
-            self.put_inflight(session, delivery)
-        if not moved:
-            self.moved = {}  # one that had many is slow to walk
+        self.unwritten = {}
+        for delivery, session in unwritten.items():
+            if not delivery.key:
+                self.uncount(session, delivery)
+            if delivery.order:
+                self.put_inflight(session, delivery)
+            else:
+                self.put_waiting(session, delivery)
 
     def answer(self, session: bytes, delivery: Delivery) -> None:
-        """A delivery whose entry was put off needs none any more."""
+        """A delivery whose entry was put off needs none."""
+        del self.unwritten[delivery]
+        self.answered += 1
         self.writes += 1
         if delivery.key:
-            del self.moved[delivery]
             self.delete_later(delivery.key)
             self.discount(session, delivery, True)
             return
-        del self.unwritten[delivery]
-        self.answered += 1
         self.uncount(session, delivery)
         if not self.unwritten and not self.is_urgent:
             self.hasten()  # their publishers may be told
-
-    def is_put_off(self, delivery: Delivery) -> bool:
-        """Whether its entry is to be written yet, or moved."""
-        return delivery in self.moved if delivery.key else delivery in self.unwritten
 
     def uncount(self, session: bytes, delivery: Delivery) -> None:
         """What `put_off` counted of an entry that was not there."""
@@ -639,7 +614,7 @@ class Store:
 
     def put_inflight(self, session: bytes, delivery: Delivery) -> None:
         """A delivery is sent under its packet id, as number `order`; it may have waited before."""
-        if self.is_put_off(delivery):
+        if delivery in self.unwritten:
             return
         if delivery.key:
             self.delete(delivery.key)
@@ -654,7 +629,7 @@ class Store:
 
     def remove_waiting(self, session: bytes, delivery: Delivery) -> None:
         """A delivery leaves the stored queue unsent."""
-        if self.is_put_off(delivery):
+        if delivery in self.unwritten:
             self.answer(session, delivery)
             return
         self.delete(delivery.key or waiting_key(session, delivery.seq))
@@ -662,7 +637,7 @@ class Store:
 
     def remove_inflight(self, session: bytes, delivery: Delivery) -> None:
         """A delivery was acknowledged."""
-        if self.is_put_off(delivery):
+        if delivery in self.unwritten:
             self.answer(session, delivery)
             return
         self.delete_later(delivery.key or inflight_key(session, delivery.order))

@@ -83,22 +83,6 @@ async def test_what_is_not_acknowledged_in_time_is_written(durability: str) -> N
     assert stage.committer.hasty == commits.HASTY - 1
 
 
-async def test_what_was_sent_long_ago_has_its_entry_moved() -> None:
-    stage = Stage("os")
-    made = Delivery(Message(b"t", b"x", 1, False), 1, False, "")
-    made.seq = 1
-    stage.store.put_waiting(SESSION, made)
-    await stage.committer.finish_all()
-    before = made.key
-    made.order = made.packet_id = 7
-    stage.store.put_off(SESSION, made)
-    assert stage.store.moved
-    await until(lambda: not stage.store.moved and not stage.store.is_due)
-    assert before not in stage.db.data
-    assert made.key in stage.db.data
-    assert made.key != before
-
-
 async def test_what_somebody_waits_for_takes_what_was_put_off_along() -> None:
     stage = Stage("os")
     peer, other = stage.peer(), stage.peer()
