@@ -178,7 +178,7 @@ class StoreMachine(RuleBasedStateMachine):
         held, each = self.model.pop(key), self.deliveries.pop(key)
         self.packet_id += 1
         held.packet_id = self.packet_id
-        if off:
+        if off and not each.key:
             each.order, each.packet_id = self.next(), self.packet_id
             self.store.put_off(key[1], each)
         else:

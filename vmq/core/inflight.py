@@ -67,12 +67,12 @@ class Sender:
         return limit < 0 or self.inflight.count == 0 or self.inflight_bytes + length <= limit
 
     def puts_off(self, delivery: Delivery) -> bool:
-        """Whether a delivery to a client that is there has its entry with the commit, and none if it is done before.
+        """Whether a delivery to a client that is there may be sent before it has an entry, and get none if it is done.
 
-        Nobody waits for it but its publisher: what is sent again after a crash may come twice at QoS 1. At QoS 2 it may
-        not, and newest-first sending uses places again.
+        Nobody waits for that but its publisher, who sends it again after a crash: then it comes twice, as QoS 1 may.
+        What has an entry is not sent before that says so: it would come again without DUP, under another packet id.
         """
-        return delivery.qos == 1 and not self.options.lifo
+        return delivery.qos == 1 and not delivery.key and not self.options.lifo
 
     def count_inflight(self) -> None:
         """Others have changed what is in flight."""

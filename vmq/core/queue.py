@@ -375,7 +375,7 @@ class Queue(Waiting):
         """The places before which nothing of it waits in the store, and nothing is in flight."""
         first = self.first or self.next_seq
         order = self.first_order if self.inflight_is_stored else self.next_order
-        # The entry of what was sent just now may still be where it waited.
+        # What waited and was sent just now may have no entry yet.
         for delivery in (*(self.pending or ()), *self.inflight.values()):
             if delivery.seq:
                 first = min(first, delivery.seq)

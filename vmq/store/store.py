@@ -553,16 +553,16 @@ class Store:
         weight += size
         self.count(session, weight if is_there else -weight)
 
-    # An entry of a delivery at QoS 1 to a client that is there may be put off: `put_off` has it made when the commit
-    # closes. Until then it has no key, or, where it waited before it was sent, that of the place where it did.
+    # The entry of a delivery at QoS 1 to a client that is there may be put off until the commit closes: it has no key
+    # until then, and nobody was acknowledged what only it holds.
 
     def put_off(self, session: bytes, delivery: Delivery) -> None:
-        """Has a delivery's entry made when the commit closes."""
+        """Has the entry of a delivery that has none yet made when the commit closes."""
         if not self.is_due:
             self.is_due = True
             self.schedule()
         self.writes += 1
-        if not delivery.key and delivery not in self.unwritten:
+        if delivery not in self.unwritten:
             self.gathered += 1
             weight = 5 + len(delivery.message.topic) + len(delivery.message.payload)
             if delivery.since:
@@ -570,7 +570,7 @@ class Store:
             delivery.weight = weight
             self.sizes.total += weight
             self.count(session, weight)
-        self.unwritten[delivery] = session
+            self.unwritten[delivery] = session
 
     def settle(self) -> None:
         """Makes the entries that were put off."""
@@ -579,8 +579,7 @@ class Store:
             return
         self.unwritten = {}
         for delivery, session in unwritten.items():
-            if not delivery.key:
-                self.uncount(session, delivery)
+            self.uncount(session, delivery)
             if delivery.order:
                 self.put_inflight(session, delivery)
             else:
@@ -591,10 +590,6 @@ class Store:
         del self.unwritten[delivery]
         self.answered += 1
         self.writes += 1
-        if delivery.key:
-            self.delete_later(delivery.key)
-            self.discount(session, delivery, True)
-            return
         self.uncount(session, delivery)
         if not self.unwritten and not self.is_urgent:
             self.hasten()  # their publishers may be told
