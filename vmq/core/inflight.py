@@ -16,7 +16,7 @@ from vmq.core.output import Output
 from vmq.core.window import LAST_ID, InflightWindow
 from vmq.mqtt.decoder import packet_id_at
 from vmq.mqtt.encoder import PACKET_IDS, PUBREL_HEAD, answers, publish
-from vmq.mqtt.message import NO_MESSAGE, Delivery, Message
+from vmq.mqtt.message import NO_MESSAGE, Delivery, Message, Transient
 from vmq.mqtt.packets import PUBACK, PUBREC, ProtocolError
 
 log = logging.getLogger("vmq.session")
@@ -137,6 +137,24 @@ class Sender:
             pieces.append(message.payload)
         output.touch()
 
+    def send_transient(self, delivery: Transient) -> None:
+        """Sends what is no session state, whatever the window's limits are: its sender has limits of its own."""
+        self.inflight.send(delivery)
+        message = delivery.message
+        self.inflight_bytes += message.length()
+        self.core.counters.mqtt_publish_sent += 1
+        output = self.output
+        output.pieces.append(message.head(1))
+        output.pieces.append(PACKET_IDS[delivery.packet_id])
+        output.pieces.append(message.payload)
+        output.touch()
+
+    def take_back(self, delivery: Transient) -> None:
+        """It is in flight no more, and was not acknowledged."""
+        if self.inflight.get(delivery.packet_id) is delivery:
+            self.inflight.remove(delivery)
+            self.inflight_bytes -= delivery.message.length()
+
     def send_again(self, delivery: Delivery) -> None:
         """Repeats what is unacknowledged: PUBREL, or PUBLISH with DUP [MQTT-4.4.0-1].
 
@@ -251,6 +269,8 @@ class Sender:
         store = self.core.store
         if delivery.order and store is not None:
             store.remove_inflight(self.session, delivery)
+        elif isinstance(delivery, Transient):
+            self.core.jobs.on_acknowledged(self, delivery.token)
 
     # Connections come and go
 
@@ -271,7 +291,7 @@ class Sender:
             return
         oldest = now - self.options.retry_interval
         for delivery in self.inflight.values():
-            if delivery.sent_at <= oldest:
+            if delivery.sent_at <= oldest and not isinstance(delivery, Transient):
                 self.send_again(delivery)
         self.on_window_open()
 
