@@ -38,7 +38,6 @@ LONG_FILES = {
     ),
     "vmq/http/operations.py": (725, "a table: every operation of the API"),
     "vmq/plugins/manager.py": (510, "loading, order and reload share one state"),
-    "vmq/protocol/session.py": (660, "compiled: a method a packet"),
     "vmq/store/store.py": (845, "compiled: every record of the store, written in one batch"),
     "vmq/store/walk.py": (675, "one check a kind of record"),
 }
@@ -53,7 +52,6 @@ LONG_FUNCTIONS = {
     "vmq/clustering/delivery/outboxes.py:__init__": (70, "attributes with their meanings"),
     "vmq/clustering/replication/service.py:__init__": (65, "attributes with their meanings"),
     "vmq/core/context.py:__init__": (106, "attributes with their meanings"),
-    "vmq/protocol/connection.py:__init__": (65, "attributes with their meanings"),
 }
 
 pytestmark = pytest.mark.skipif(
@@ -135,7 +133,7 @@ CALLBACKS = {
     "Pending.cancel": "whoever will answer: one a question",
     "Pending.charge": "whoever will answer: one a question",
     "Pending.then": "whoever asked: one a question",
-    "Publisher.proceed": "what goes on with an answer: one a question",
+    "Client.proceed": "what goes on with an answer: one a question",
     "Queue.gate": "a session on its way between nodes, and no other",
     "Queue.wake": "the draining of a backlog: once until it is drained",
     "Registry.purge": "the end of a durable session",

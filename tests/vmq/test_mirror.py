@@ -10,6 +10,11 @@ TESTS = Path(__file__).parent
 
 #: Modules without a test file of their own: the file that tests them, and why it is another.
 ELSEWHERE = {
+    "protocol/client.py": ("protocol/test_session.py", "what a session is, and how it waits"),
+    "protocol/login.py": (
+        "protocol/test_session.py",
+        "what follows a CONNECT, as a client meets it",
+    ),
     "streams/parking.py": ("streams/test_damaged.py", "what waits beside a damaged partition"),
     "jobs/calls.py": ("jobs/test_embedded.py", "programs in the places of clients"),
     "jobs/commit.py": ("jobs/test_service.py", "seen in what clients are told, and when"),
@@ -243,6 +248,7 @@ NO_MIRROR = {
     "test_backlog.py": "the queue of a durable session, with its store",
     "test_netsplit.py": "sessions while the cluster is split",
     "test_hostile.py": "random walks over what a peer may send",
+    "test_packet_states.py": "random walks through the states of a connection",
     "streams/test_docs.py": "docs/streams.md",
     "streams/test_log_model.py": "random walks over one partition and its readers",
     "test_failing_disk.py": "commits that fail",

@@ -1,30 +1,28 @@
 """The publishing half of a session: what a client's PUBLISH and PUBREL do (sections 3.3 and 3.6)."""
 
-from collections.abc import Callable
 from typing import Final
 
 from mypy_extensions import i64
 from vmq_hooks.modifiers import PublishModifiers
 from vmq_hooks.types import Message as SeenMessage
-from vmq_hooks.types import SubscriberId
 from vmq_hooks.verdicts import Refuse
 
-from vmq.core.context import CoreOptions
-from vmq.core.hook_sites import AcceptedUntil, Answer, Hooks, Pending
+from vmq.core.hook_sites import AcceptedUntil, Answer, Pending
 from vmq.core.output import Output
 from vmq.core.queue import Queue
-from vmq.core.registry import Registry, Subscriber, payloads_of
+from vmq.core.registry import Registry, payloads_of
 from vmq.core.route_cache import LONGEST_KEPT
 from vmq.core.trie import Route
 from vmq.durable import Durable
-from vmq.mqtt.decoder import Decoder, packet_id_at, packet_id_in
+from vmq.mqtt.decoder import packet_id_at, packet_id_in
 from vmq.mqtt.encoder import PACKET_IDS, PUBACK_HEAD, PUBREC_HEAD, remaining_length
 from vmq.mqtt.message import Message, Sourced
 from vmq.mqtt.packet_ids import PacketIds
-from vmq.mqtt.packets import LEVEL_3_1, LEVEL_3_1_1, MAX_REMAINING_LENGTH, PUBREL, ProtocolError
+from vmq.mqtt.packets import LEVEL_3_1, MAX_REMAINING_LENGTH, PUBREL, ProtocolError
 from vmq.mqtt.special import is_served
 from vmq.mqtt.topics import decode_topic_name
 from vmq.protocol.changes import changed_message
+from vmq.protocol.client import Client
 from vmq.protocol.refusals import SPLIT, tell_of_publish, tell_of_split
 from vmq.store.store import StoreError
 
@@ -37,75 +35,16 @@ JOBS: Final = b"$jobs/"
 NOTHING_KEPT: Final[list[set[bytes]]] = []
 
 
-class Publisher:
+class Publisher(Client):
     """One connection's client as a publisher; `vmq.protocol.session.Session` is the whole of it."""
 
-    def __init__(self, registry: Registry, output: Output, decoder: Decoder) -> None:
-        self.registry = registry
-        self.core = registry.core
-        self.output = output
-        self.decoder = decoder
-        #: None until CONNECT was accepted.
-        self.subscriber: Subscriber | None = None
-        self.client_id = ""
-        self.username: str | None = None
-        self.level: int = LEVEL_3_1_1
-        #: The hooks for clients of this listener.
-        self.hooks: Hooks = registry.core.hooks
-        #: The broker's options, or what a plugin made of them for this session.
-        self.options: CoreOptions = registry.core.options
-        self.seen_id: SubscriberId | None = None
+    def __init__(self, registry: Registry, output: Output, anonymous: bool, new_id: str) -> None:
+        super().__init__(registry, output, anonymous, new_id)
         #: Topics that may be published to without asking, by QoS and RETAIN; of one generation of the hooks.
         self.kept = NOTHING_KEPT
         self.kept_generation: int = -1
         #: When the first of these verdicts runs out. Looked at once for each chunk of bytes.
         self.kept_until: float = 0.0
-        #: A client of the broker's own process, which goes on during a netsplit.
-        self.is_ours = False
-        #: No packet is handled: a verdict is awaited, or the client throttled.
-        self.suspended = False
-        self.pending: Pending | None = None
-        self.answer: Answer = None
-        self.proceed: Callable[[Answer], None] | None = None
-
-    def subscriber_id(self) -> SubscriberId:
-        """Who this is to plugins."""
-        seen = self.seen_id
-        if seen is None:
-            self.seen_id = seen = SubscriberId(self.client_id, self.registry.mountpoint)
-        return seen
-
-    def ask(self, name: str, hook: "Callable[..., Answer]", *arguments: object) -> Answer:
-        """What a call site answers. One that fails, which is a defect of whoever set it, refuses."""
-        try:
-            return hook(*arguments)
-        except Exception as error:  # noqa: BLE001 - contained, whatever it is
-            self.core.hook_failed(name, error)
-            return Refuse(name + " failed", unavailable=True)
-
-    # Verdicts that come later
-
-    def suspend(self, pending: Pending, proceed: "Callable[[Answer], None]") -> None:
-        """Handles nothing more until the verdict is there; `proceed` goes on with it."""
-        self.suspended = True
-        self.pending = pending
-        self.proceed = proceed
-        pending.then = self.on_verdict
-        self.output.pause()
-
-    def on_verdict(self, answer: Answer) -> None:
-        """The verdict is there: the connection goes on, in a pass of its own."""
-        self.pending = None
-        self.answer = answer
-        self.output.go_on()
-
-    def throttle(self, milliseconds: float) -> None:
-        """Handles nothing more for so long."""
-        core = self.core
-        if milliseconds > 0 and core.call_later is not None and not self.suspended:
-            self.suspended = True
-            self.output.pause()
-            core.call_later(milliseconds / 1000, self.output.go_on)
 
     # PUBLISH
 
@@ -185,10 +124,6 @@ class Publisher:
         data = decoder.data
         head: i64 = decoder.head
         qos: i64 = head >> 1 & 3
-        if qos == 3:
-            raise ProtocolError("QoS 3 in PUBLISH", "MQTT-3.3.1-4")
-        if qos == 0 and head & 8 and self.level != LEVEL_3_1:
-            raise ProtocolError("DUP in a PUBLISH at QoS 0", "MQTT-3.3.1-2")
         topic_end = self.topic_end()
         topic = data[decoder.body + 2 : topic_end]
         route = self.registry.routes.find(topic)
@@ -246,10 +181,6 @@ class Publisher:
         """A payload above max_message_size ends the connection: 3.1.1 has no other refusal."""
         self.core.counters.mqtt_publish_error += 1
         raise ProtocolError("payload is above max_message_size", "MQTT-3.3.5-2")
-
-    def is_cut_off(self, allowed: bool) -> bool:
-        """Whether a member of the cluster cannot be reached, and the client may not go on meanwhile."""
-        return self.core.cluster_is_split and not allowed and not self.is_ours
 
     def refuse_cut_off(self, route: Route, qos: int, count: int) -> None:
         """A message that may not be taken now: unacknowledged, it comes again [MQTT-4.8.0-2]."""
@@ -456,11 +387,6 @@ class Publisher:
             store.put_received(queue.session, packet_id)
             self.output.answer_after(self.output.outbox.stored, store.barrier())
         return True
-
-    def queue_of(self) -> Queue:
-        subscriber = self.subscriber
-        assert subscriber is not None
-        return subscriber.queue
 
     def acknowledge(self, qos: int, packet_id: int) -> None:
         """PUBACK or PUBREC."""
