@@ -152,6 +152,13 @@ class Broker(Configured):
         """The names, as nodes, of the processes that are one broker together with this one; empty: it is alone."""
         return frozenset() if self.share is None else self.share.worker_names
 
+    def _sharers(self) -> int:
+        """How many processes are one broker now: one that starts again is among them, one that has left is not."""
+        names, cluster = self.worker_names, self.clustering
+        if names and cluster is not None and cluster.is_running:
+            names = names.intersection(cluster.node.members)
+        return len(names) or 1
+
     async def __aenter__(self) -> "Broker":
         await self.start()
         return self
@@ -203,14 +210,11 @@ class Broker(Configured):
             raise
         self._spawn(self.banning.run())
         assert self._core is not None and self.connections is not None
-        self._memory = memory = MemoryWatch(
-            self._core, self.config.limits.max_memory, self.connections.__iter__
-        )
-        self._spawn(memory.run())
-        self._upkeep = Upkeep(
-            self._core, self.registries, self.config, memory, len(self.worker_names) or 1
-        )
-        for work in self._upkeep.works():
+        limit, connections = self.config.limits.max_memory, self.connections
+        memory = MemoryWatch(self._core, limit, connections.__iter__, sharers=self._sharers)
+        self._memory = memory
+        self._upkeep = Upkeep(self._core, self.registries, self.config, memory)
+        for work in (memory.run(), *self._upkeep.works()):
             self._spawn(work)
         self._spawn(watch(self._mqtt_listeners))
 
