@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from xml.etree import ElementTree
 
-import msgspec
 import pytest
 
 from tests.bench.performance import loads_of
 from tests.bench.performance_page import GROWTH, Figures, Part, Print, plot, render
 from vmq.bench.compare import ComparisonRow
-
-DOCS = Path(__file__).parents[2] / "docs"
 
 
 def row(load: str, broker: str, cpu: float, problem: str = "") -> ComparisonRow:
@@ -24,15 +20,6 @@ def row(load: str, broker: str, cpu: float, problem: str = "") -> ComparisonRow:
 def made(name: str, *rows: ComparisonRow) -> Figures:
     part = Part("2026-01-31", 3, {"vmq": "1", "mosquitto": "2"}, list(rows))
     return Figures({"processor": "a machine"}, {name: part})
-
-
-def test_the_page_is_what_the_command_wrote() -> None:
-    figures = msgspec.json.decode((DOCS / "performance.json").read_bytes(), type=Figures)
-    assert (DOCS / "performance.md").read_text() == render(figures)
-    assert (DOCS / "performance.svg").read_text() == plot(figures)
-    assert set(figures.parts) == {"rows", *GROWTH}
-    for name, part in figures.parts.items():
-        assert {row.scenario for row in part.rows} == {load.name for load in loads_of(name)}
 
 
 def test_rows_stand_side_by_side_with_their_ratio() -> None:

@@ -72,13 +72,12 @@ async def test_what_is_not_acknowledged_in_time_is_written(durability: str) -> N
     stage = Stage(durability)
     peer = stage.peer()
     put_off(stage, peer, 1)
-    assert stage.committer.is_patient
+    assert stage.committer.hasty == 0
     await peer.wait_for_answer()
     assert len(stage.db.data) == 2  # its entry, and the size of all
     # Waiting was in vain: the next commits do not.
     assert stage.committer.hasty == commits.HASTY
     put_off(stage, peer, 2)
-    assert not stage.committer.is_patient
     await peer.wait_until(lambda: len(peer.sent) == 2)
     assert stage.committer.hasty == commits.HASTY - 1
 
