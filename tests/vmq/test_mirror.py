@@ -230,6 +230,7 @@ ELSEWHERE = {
 
 #: Test files that mirror no module, and why.
 NO_MIRROR = {
+    "test_put_off.py": "queue, store and commits together: what is never written",
     "jobs/test_docs.py": "docs/jobs.md",
     "jobs/test_redis_cli.py": "the command-line client of Redis against a broker",
     "cli/test_imports.py": "what whole commands load",
