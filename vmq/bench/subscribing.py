@@ -13,7 +13,7 @@ from vmq.bench.wiring import set_up_flow
 _STEP: Final = 0.02
 
 
-class Subscribing:
+class WildcardSubscribers:
     """Clients that subscribe in turn, each time to one filter with wildcards that matches none of the messages."""
 
     def __init__(self, stage: Stage, clients: list[LoadClient]) -> None:
@@ -49,7 +49,7 @@ def run_subscribing(stage: Stage) -> Result:
     ]
     stage.connect(clients)
     stage.loop.run_for(SETTLE)
-    flow.beside = others = Subscribing(stage, clients)
+    flow.beside = others = WildcardSubscribers(stage, clients)
     begun = monotonic_ns()
     flow.run()
     flow.beside = None
