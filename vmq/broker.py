@@ -136,7 +136,7 @@ class Broker(Configured):
         self._served: list[HttpListener | FlightListener] = []
         self._streams: Streaming | None = None
         #: Adds and takes jobs from inside the process.
-        self.jobs = Jobs(lambda: self._core, lambda: self.config)
+        self.jobs = Jobs(lambda: self._core, lambda: self.config, share is None)
         #: This broker as a node of a cluster, if it is one and runs.
         self.clustering: Clustering | None = None
         #: Shares the time for TLS handshakes among all listeners, once started.
@@ -199,6 +199,7 @@ class Broker(Configured):
                 self._core.store.note_alone()
             if self._streams is not None:
                 self._streams.recover()  # what goes into the logs of this node depends on the others
+            self.jobs.begin()
             await self._prepare_listeners()
             if self._wants_admin:
                 await self._open_admin()
@@ -279,7 +280,7 @@ class Broker(Configured):
             if committer is not None:
                 await committer.finish_all()  # what other nodes said until now
         if core is not None and committer is not None and core.store is not None:
-            if core.store.dirty:
+            if core.store.has_work():
                 log.error("stopped with unsaved state: the store cannot write")
             committer.close()
         self._core = None

@@ -20,6 +20,16 @@ ELSEWHERE = {
     "jobs/commit.py": ("jobs/test_service.py", "seen in what clients are told, and when"),
     "jobs/listener.py": ("jobs/test_service.py", "seen by clients of a broker"),
     "jobs/metrics.py": ("jobs/test_service.py", "seen in the figures of a broker"),
+    "jobs/__init__.py": ("jobs/test_client.py", "what the room offers to programs"),
+    "admin/jobs/queues.py": ("cli/admin/test_jobs.py", "seen in the command"),
+    "admin/jobs/dump.py": ("cli/admin/test_jobs.py", "seen in the command"),
+    "admin/jobs/why.py": ("cli/admin/test_jobs.py", "seen in the command"),
+    "http/operation.py": ("http/test_openapi.py", "what every operation has"),
+    "http/job_operations.py": ("http/test_openapi.py", "a table"),
+    "jobs/mqtt/port.py": ("jobs/mqtt/test_working.py", "seen by clients of a broker"),
+    "jobs/options.py": ("jobs/test_service.py", "the options of a command, and of a topic"),
+    "jobs/stock.py": ("jobs/test_machine.py", "how jobs get to the machine's queues"),
+    "protocol/changes.py": ("protocol/test_publish.py", "seen in what is published"),
     "jobs/queue.py": ("jobs/test_machine.py", "seen in the order of jobs"),
     "jobs/queues.py": ("jobs/test_machine.py", "the names of the machine's queues"),
     "jobs/record.py": ("jobs/storage/test_restoring.py", "what is written"),
@@ -147,6 +157,8 @@ ELSEWHERE = {
     "bench/control.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
     "bench/flow.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
     "bench/retained.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
+    "store/entries.py": ("store/test_store.py", "what the store writes"),
+    "bench/subscribing.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
     "bench/storm.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
     "bench/wildcard.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
     "bench/wiring.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
@@ -218,6 +230,7 @@ ELSEWHERE = {
 
 #: Test files that mirror no module, and why.
 NO_MIRROR = {
+    "test_put_off.py": "queue, store and commits together: what is never written",
     "jobs/test_docs.py": "docs/jobs.md",
     "jobs/test_redis_cli.py": "the command-line client of Redis against a broker",
     "cli/test_imports.py": "what whole commands load",

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from vmq.core.registry import Registry, Subscriber
 from vmq.store.damage import ADVICE
-from vmq.store.store import DAMAGED, Store, split_scope
+from vmq.store.entries import split_scope
+from vmq.store.store import DAMAGED, Store
 
 log = logging.getLogger("vmq.store")
 

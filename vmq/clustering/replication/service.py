@@ -44,8 +44,9 @@ from vmq.mqtt.message import Delivery
 from vmq.persistence.group_commit import Committer
 from vmq.persistence.purging import Purger
 from vmq.runtime.metrics import Family, Sample
+from vmq.store.entries import StoredSession, scope_of, split_scope
 from vmq.store.opening import text_of
-from vmq.store.store import Store, StoredSession, StoreError, scope_of, split_scope
+from vmq.store.store import Store, StoreError
 from vmq_cluster.effects import MembersChanged, PeerDown, PeerUp
 from vmq_cluster.node import ClusterNode
 

@@ -3,9 +3,9 @@
 from typing import Final
 
 from vmq.jobs.machine import JobMachine
+from vmq.jobs.options import whole
 from vmq.jobs.queue import JobQueue
 from vmq.jobs.queues import JobRefusedError
-from vmq.jobs.resp.adding import whole
 
 #: Jobs of one GETJOB, and the queues that it asks.
 MOST_JOBS: Final = 1000
