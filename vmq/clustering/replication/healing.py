@@ -27,9 +27,10 @@ from vmq.core.context import Core
 from vmq.core.registry import Registry, Subscriber
 from vmq.mqtt.message import Delivery
 from vmq.persistence.group_commit import Committer
+from vmq.store.entries import StoredSession, waiting_key
 from vmq.store.lines import places, scan_line
 from vmq.store.opening import text_of
-from vmq.store.store import Store, StoredSession, StoreError, waiting_key
+from vmq.store.store import Store, StoreError
 from vmq_cluster.node import ClusterNode
 
 log = logging.getLogger("vmq.cluster")
