@@ -28,7 +28,7 @@ LONG_FILES = {
     ),
     "vmq/clustering/directory/directory.py": (590, "goes when sessions have slots"),
     "vmq/clustering/node/node.py": (545, "puts the parts of a node together"),
-    "vmq/clustering/replication/leader.py": (640, "goes when sessions have slots"),
+    "vmq/clustering/replication/leader.py": (655, "goes when sessions have slots"),
     "vmq/clustering/takeover/machine.py": (620, "goes when sessions have slots"),
     "vmq/clustering/takeover/takeover.py": (570, "goes when sessions have slots"),
     "vmq/config/options.py": (710, "a table: every option with its meaning"),
