@@ -60,7 +60,6 @@ ELSEWHERE = {
     "config/listeners.py": ("config/test_checks.py", "seen by way of `load`"),
     "config/text.py": ("config/test_sources.py", "seen in the texts of errors"),
     "runtime/connections.py": ("test_broker.py", "seen in the clients of a broker that ends"),
-    "persistence/opening.py": ("test_broker.py", "seen in brokers that cannot start"),
     "config/core.py": ("config/test_reload.py", "what a broker takes over from its configuration"),
     "runtime/client_ids.py": ("test_broker.py", "seen in the clients that bring none"),
     "startup/listening.py": ("test_broker.py", "seen in what clients find at each address"),
