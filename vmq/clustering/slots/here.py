@@ -1,0 +1,38 @@
+"""What all machines of one node share: its identity, its clock, who is in reach, and where effects go."""
+
+from vmq.clustering.messages.base import NodeMessage
+from vmq.clustering.slots.effects import Effects
+from vmq.clustering.slots.reach import Reach
+from vmq.clustering.slots.words import Incarnation, store_of
+
+
+class LocalNode:
+    """This node, for its machines.
+
+    Args:
+        incarnation: its store in this life of the broker.
+        reach: its failure detector.
+        replicas: how many hosts are to have each slot.
+        window: how many messages may be under way to a client.
+    """
+
+    def __init__(
+        self, incarnation: Incarnation, reach: Reach, replicas: int = 2, window: int = 20
+    ) -> None:
+        self.incarnation = incarnation
+        self.store = store_of(incarnation)
+        self.reach = reach
+        self.replicas = replicas
+        self.window = window
+        self.effects = Effects()
+        #: Milliseconds, by this node's own clock, which may go wrong.
+        self.now: int = 0
+        #: It hands its slots over and gets no new ones.
+        self.is_leaving = False
+
+    def send(self, store: int, message: NodeMessage) -> None:
+        """Sends a message, to this node itself too."""
+        if store == self.store:
+            self.effects.local.append(message)
+        else:
+            self.effects.send(store, message)

@@ -1,0 +1,191 @@
+"""Two states of a slot that parted become one: sets merge, and of each client one register wins.
+
+A message is **done** for a client if a side has seen it for that client and has it in the client's queue no more. What
+a side has seen *for a client* is its context, if it knows the client's subscriptions: else a message that one client
+has finished would be lost to another who subscribed on the other side. What neither side has seen for a client though
+their contexts together have it, is kept as its `missed`, and what the client has of messages that the context lacks as
+`ahead`: both are empty but after forks.
+
+So each client's queue is an observed-remove set with a context of its own, of which only the difference to the slot's is
+written down (Almeida, Shoker, Baquero, "Delta State Replicated Data Types", 2018): the merge is commutative,
+associative and idempotent.
+"""
+
+from vmq.clustering.slots.register import ClientRegister
+from vmq.clustering.slots.state import SlotState
+from vmq.clustering.slots.words import GROUP, NO_LINEAGE, UNCLAIMED, Dot, Lineage
+from vmq_cluster.clocks import NodeClock
+
+
+def merge(one: SlotState, other: SlotState) -> None:
+    """Makes of `one` what both have; a new version of its lineage. `other` stays as it is."""
+    before = one.context.copy()
+    included = dict(one.included)
+    for origin in one.context.merge(other.context):
+        one.changed["c", "", origin, 0] = None
+    _merge_groups(one, before, other)
+    clients = {**one.registers, **other.registers, **one.queues, **other.queues}
+    for client in sorted(clients):
+        _merge_client(one, before, included, other, client)
+    for lineage, version in other.included.items():
+        one.included[lineage] = max(version, one.included.get(lineage, 0))
+    one.last = max(one.last, other.last)
+    one.lacks = _what_both_lack(included, one.lacks, other)
+    if one.lacks == NO_LINEAGE:
+        _claim(one)
+    one.sort()
+    one.changed["h", "", 0, 0] = None
+
+
+def _what_both_lack(included: dict[Lineage, int], lacks: Lineage, other: SlotState) -> Lineage:
+    """What the two together lack: nothing, if one has all that the other lacks."""
+    here = lacks != NO_LINEAGE and not other.included.get(lacks, 0) > included.get(lacks, 0)
+    there = other.lacks != NO_LINEAGE and not (
+        included.get(other.lacks, 0) > other.included.get(other.lacks, 0)
+    )
+    if here and (there or other.lacks != NO_LINEAGE):
+        return max(lacks, other.lacks)
+    if here:
+        return lacks
+    return other.lacks if there else NO_LINEAGE
+
+
+def _claim(one: SlotState) -> None:
+    """All clients are known again: what was kept for them is theirs, where no side had seen it for them."""
+    for dot in list(one.queues.get(UNCLAIMED, ())):
+        message = one.messages[dot]
+        for client in sorted(one.registers):
+            register = one.registers[client]
+            granted = register.wants(message.topic.decode()) if dot in register.missed else -1
+            if granted >= 0:
+                one.put(client, dot, min(granted, message.qos), message)
+                register.missed = NodeClock(
+                    dict(register.missed.beyond(NodeClock({dot[0]: [dot[1], dot[1] + 1]})))
+                )
+                one.changed["r", client, 0, 0] = None
+        one.done(UNCLAIMED, dot)
+
+
+def _merge_groups(one: SlotState, before: NodeClock, other: SlotState) -> None:
+    """A message of a share group is for one member: where both sides have it, of two members one keeps it."""
+    here, there = _held_for_groups(one), _held_for_groups(other)
+    for dot, client in here.items():
+        keeps = client
+        if dot in there:
+            _older_stamp(one, other, dot)
+            keeps = min(client, there[dot], key=_member)
+        elif dot not in other.context:
+            continue
+        if keeps != client or dot not in there:
+            message, qos = one.messages[dot], one.queues[client][dot]
+            one.done(client, dot)
+            if dot in there:
+                one.put(keeps, dot, qos, message)
+    for dot, client in there.items():
+        if dot not in here and dot not in before:
+            one.put(client, dot, other.queues[client][dot], other.messages[dot])
+
+
+def _held_for_groups(state: SlotState) -> dict[Dot, str]:
+    return {
+        dot: client
+        for client, queue in state.queues.items()
+        for dot in queue
+        if state.messages[dot].group
+    }
+
+
+def _member(client: str) -> tuple[bool, str]:
+    """Members before the queue of the group itself."""
+    return client.startswith(GROUP), client
+
+
+def _merge_client(
+    one: SlotState,
+    before: NodeClock,
+    included: dict[Lineage, int],
+    other: SlotState,
+    client: str,
+) -> None:
+    ours = one.registers.get(client) or ClientRegister()
+    theirs = other.registers.get(client) or ClientRegister()
+    known_by = dict(ours.known_by)
+    for lineage, version in theirs.known_by.items():
+        known_by[lineage] = max(version, known_by.get(lineage, 0))
+    seen_here = _seen(before, included, ours, known_by)
+    seen_there = _seen(other.context, other.included, theirs, known_by)
+    here, there = one.queues.get(client, {}), other.queues.get(client, {})
+    stale_here = 0 < ours.session < theirs.ended and theirs.age() > ours.age()
+    stale_there = 0 < theirs.session < ours.ended and ours.age() > theirs.age()
+    for dot in list(here):
+        if one.messages[dot].group:
+            continue
+        if dot in there:
+            _older_stamp(one, other, dot)
+        elif dot in seen_there or stale_here:
+            one.done(client, dot)
+    for dot, qos in there.items():
+        if other.messages[dot].group:
+            continue
+        if dot not in here and dot not in seen_here and not stale_there:
+            one.put(client, dot, qos, other.messages[dot])
+            _older_stamp(one, other, dot)
+    seen_here.merge(seen_there)
+    missed = NodeClock(dict(one.context.beyond(seen_here)))
+    ahead = NodeClock(dict(seen_here.beyond(one.context)))
+    _merge_registers(one, client, ours, theirs, known_by, missed, ahead)
+
+
+def _seen(
+    context: NodeClock,
+    included: dict[Lineage, int],
+    register: ClientRegister,
+    known_by: dict[Lineage, int],
+) -> NodeClock:
+    """What a side has seen for a client."""
+    seen = register.ahead.copy()
+    if all(included.get(lineage, 0) >= version for lineage, version in known_by.items()):
+        seen.merge(NodeClock(dict(context.beyond(register.missed))))
+    return seen
+
+
+def _older_stamp(one: SlotState, other: SlotState, dot: Dot) -> None:
+    """Both have the message: the older stamp is its place."""
+    message, theirs = one.messages[dot], other.messages[dot]
+    if theirs.stamp < message.stamp:
+        one.messages[dot] = theirs
+        one.changed["m", "", *dot] = None
+
+
+def _merge_registers(
+    one: SlotState,
+    client: str,
+    ours: ClientRegister,
+    theirs: ClientRegister,
+    known_by: dict[Lineage, int],
+    missed: NodeClock,
+    ahead: NodeClock,
+) -> None:
+    subscriptions = dict(ours.subscriptions)
+    for topic_filter, there in theirs.subscriptions.items():
+        subscriptions[topic_filter] = max(there, subscriptions.get(topic_filter, (0, -1)))
+    winner = theirs if theirs.age() > ours.age() else ours
+    if (
+        winner is ours
+        and client in one.registers
+        and known_by == ours.known_by
+        and subscriptions == ours.subscriptions
+        and missed == ours.missed
+        and ahead == ours.ahead
+        and ours.ended >= theirs.ended
+    ):
+        return
+    register = winner.copy()
+    register.subscriptions = subscriptions
+    register.known_by = known_by
+    register.missed = missed
+    register.ahead = ahead
+    register.ended = max(ours.ended, theirs.ended)
+    if not register.session and any(qos >= 0 for _, qos in subscriptions.values()):
+        register.session = max(ours.session, theirs.session)  # of what was lost in part
+    one.replace(client, register)
