@@ -8,7 +8,7 @@ from collections import Counter
 from contextlib import nullcontext
 
 from tests.simulator.sessions.ablations import ABLATIONS
-from tests.simulator.sessions.faults import KINDS, Faults
+from tests.simulator.sessions.faults import ALL_KINDS, KINDS, Faults
 from tests.simulator.sessions.world import SessionWorld
 
 STEPS = 700
@@ -28,6 +28,8 @@ def run(
 ) -> Counter[str]:
     """One run: faults, then rest, then whether it still works."""
     world = SessionWorld(seed, replicas=replicas)
+    while not (world.are_subscribed() and world.is_quiet()):
+        world.step()
     faults = Faults(world, kinds, strict, 1 if strict else 3)
     for _ in range(steps):
         faults.step()
@@ -35,8 +37,10 @@ def run(
     faults.end_all()
     rest(world, kinds)
     sent = {name: each.sent for name, each in world.clients.items() if each.qos}
-    for _ in range(60):
+    for _ in range(300):
         world.step()
+        if all(world.clients[name].sent > count for name, count in sent.items()):
+            break
     rest(world, kinds)
     found = world.results()
     found["silent"] = sum(world.clients[name].sent == count for name, count in sent.items())
@@ -73,7 +77,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("seeds", type=int)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--fault", action="append", choices=KINDS)
+    parser.add_argument("--fault", action="append", choices=ALL_KINDS)
     parser.add_argument(
         "--many", action="store_true", help="several at once, whatever promises it costs"
     )
@@ -82,7 +86,9 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
     ablation = ABLATIONS[options.without] if options.without else None
-    kinds = tuple(options.fault or (ablation.kinds if ablation else KINDS))
+    kinds = tuple(
+        options.fault or (ablation.kinds if ablation else ALL_KINDS if options.many else KINDS)
+    )
     options.many = options.many or (ablation is not None and not ablation.strict)
     tasks = [
         (seed, kinds, not options.many, options.replicas)

@@ -17,7 +17,7 @@ from tests.simulator.sessions.node import STEP, WorldNode
 from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.fronts import SessionMessage, Step
 from vmq.clustering.slots.placement import spread
-from vmq.clustering.slots.words import PUBREL, slot_of, store_of
+from vmq.clustering.slots.words import PUBREL, UNCLAIMED, slot_of, store_of
 
 SLOTS = 3
 _ENCODER: Final = msgspec.msgpack.Encoder()
@@ -387,6 +387,8 @@ class SessionWorld:
             self.stores[store]
             for store in owner.view.followers
             if owner.followers.are_whole((store,))
+            and self.nodes[self.stores[store]].is_up
+            and self.nodes[self.stores[store]].store == store
         ]
         return [node.name, *followers]
 
@@ -442,8 +444,9 @@ class SessionWorld:
                 found["stuck"] += node.machines.origin.waiting()
         for slot in range(SLOTS):
             owner = self.owner(slot)
-            found["stuck"] += owner is None or bool(
-                owner.machines.slots.owners[slot].state.messages
+            found["stuck"] += owner is None or any(
+                client != UNCLAIMED or not self.gone  # else one that is dead could still claim it
+                for client in owner.machines.slots.owners[slot].state.queues
             )
         return found
 

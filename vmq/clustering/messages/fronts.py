@@ -49,6 +49,8 @@ class Offer(NodeMessage, frozen=True, tag=79):
     link: Number
     index: Number
     messages: Annotated[list[OfferedMessage], Meta(max_length=100_000)]
+    #: The greatest stamp that the origin knows of: these messages come later.
+    clock: Number = 0
 
 
 class Taken(NodeMessage, frozen=True, tag=80):
@@ -58,6 +60,7 @@ class Taken(NodeMessage, frozen=True, tag=80):
     lineage: LineageOf
     dots: Annotated[list[DotOf], Meta(max_length=100_000)]
     again: bool = False
+    clock: Number = 0
 
 
 class TableEntry(Struct, array_like=True, frozen=True):

@@ -40,6 +40,8 @@ class Beat(NodeMessage, frozen=True, tag=70):
     incarnation: Number
     hears: Annotated[list[Number], Meta(max_length=10_000)]
     is_leaving: bool = False
+    #: The greatest stamp that the sender knows of.
+    clock: Number = 0
 
 
 class Views(NodeMessage, frozen=True, tag=71):

@@ -75,6 +75,7 @@ class Origin:
         outbox = self._outboxes.get(message.slot)
         if outbox is None or message.lineage != self._view(message.slot).lineage:
             return
+        self._here.heard_of(message.clock)
         for dot in message.dots:
             self._confirm(outbox.remove(dot))
         if message.again:
@@ -106,7 +107,7 @@ class Origin:
             owner = store_of(view.owner)
             link = reach.link(owner)
             if link:
-                for offer in outbox.offer(view.lineage, link):
+                for offer in outbox.offer(view.lineage, link, self._here.clock):
                     self._here.send(owner, offer)
 
     def waiting(self) -> int:

@@ -59,7 +59,7 @@ class SlotOutbox:
         self._unsent = list(self.entries)
         self._index = 0
 
-    def offer(self, lineage: Lineage, link: int) -> list[Offer]:
+    def offer(self, lineage: Lineage, link: int, clock: int) -> list[Offer]:
         """What the owner of the slot is to be sent now."""
         if (lineage, link) != (self._lineage, self._link):
             self._lineage, self._link = lineage, link
@@ -69,6 +69,6 @@ class SlotOutbox:
             dots, self._unsent = self._unsent[:BATCH], self._unsent[BATCH:]
             messages = [self.entries[dot][0] for dot in dots if dot in self.entries]
             if messages:
-                offers.append(Offer(self.slot, lineage, link, self._index, messages))
+                offers.append(Offer(self.slot, lineage, link, self._index, messages, clock))
                 self._index += 1
         return offers

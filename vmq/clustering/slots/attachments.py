@@ -128,9 +128,9 @@ class Attachments:
         if register.lineage != lineage:
             register.last_packet = self._restart(register.last_packet, client)
         register.lineage = lineage
-        register.attached_at, register.records = state.stamp(self._here.now), 0
+        register.attached_at, register.records = state.stamp(self._here.time()), 0
         if not register.session and not asked.is_clean:
-            register.session = state.stamp(self._here.now)
+            register.session = state.stamp(self._here.time())
         state.touch(client)
         for entry in asked.table:
             self._believe(client, register, entry)

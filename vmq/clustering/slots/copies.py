@@ -63,8 +63,10 @@ class SlotCopy:
         #: Built in part, and given up; they go when another is whole.
         self.remains: list[RecordSet] = []
         self.last_number = 0
-        #: The owner was told that something is missing, and has not begun again.
-        self.is_behind = False
+        #: It followed an owner in this life of the broker. What was found on disk at the start may have lost its end.
+        self.has_followed = False
+        #: What came last that follows nothing here: lineage and version. The owner was told.
+        self.stray: tuple[Lineage, int] = (NO_LINEAGE, 0)
 
     def base(self) -> tuple[Lineage, int]:
         """The state that it is exactly; version 0: nothing is whole."""
@@ -83,7 +85,6 @@ class SlotCopy:
 
     def begin(self, lineage: Lineage, version: int) -> RecordSet:
         """A new copy begins, of the state at a version."""
-        self.is_behind = False
         if self.building is not None:
             self.remains.append(self.building)
         self.building = built = self.new_set(lineage, version)

@@ -27,8 +27,19 @@ class LocalNode:
         self.effects = Effects()
         #: Milliseconds, by this node's own clock, which may go wrong.
         self.now: int = 0
+        #: The greatest stamp that it knows of: a hybrid clock (Kulkarni et al. 2014). Messages carry it, so that what
+        #: follows from what another node has stamped is stamped later, whatever the clocks say.
+        self.clock: int = 0
         #: It hands its slots over and gets no new ones.
         self.is_leaving = False
+
+    def time(self) -> int:
+        """For stamps: this node's clock, but not behind others."""
+        return max(self.now, self.clock)
+
+    def heard_of(self, stamp: int) -> None:
+        """Somebody has given this stamp."""
+        self.clock = max(self.clock, stamp)
 
     def send(self, store: int, message: NodeMessage) -> None:
         """Sends a message, to this node itself too."""

@@ -93,6 +93,7 @@ class SlotMachine:
         """What an owner has on disk, as a copy."""
         copy = SlotCopy(owner.slot)
         copy.whole = owner.disk
+        copy.has_followed = True
         copy.last_number = owner.disk.number
         return copy
 
@@ -123,9 +124,11 @@ class SlotMachine:
     def _is_current(self, view: SlotView, copy: SlotCopy) -> bool:
         """Whether a copy has all that was safe: the owner's own, or that of one of its first followers, or a whole one.
 
-        Of what an owner does, nothing is safe before its first followers have it.
+        One that was only found on disk may have lost its end. Of what an owner does, nothing is safe before its first followers have it.
         """
-        if copy.whole is None or self.here.store not in (store_of(view.owner), *view.followers):
+        if copy.whole is None or not copy.has_followed:
+            return False
+        if self.here.store not in (store_of(view.owner), *view.followers):
             return False
         return copy.whole.lineage == view.lineage or view.number <= 2
 
@@ -135,7 +138,7 @@ class SlotMachine:
         """Time has passed; with a heartbeat, which is due."""
         reach = self.here.reach
         if is_beat:
-            beat = Beat(self.here.incarnation, reach.heard(), self.here.is_leaving)
+            beat = Beat(self.here.incarnation, reach.heard(), self.here.is_leaving, self.here.clock)
             for store in reach.peers:
                 self.here.send(store, beat)
         up = frozenset(reach.up())
@@ -240,6 +243,7 @@ class SlotMachine:
         if isinstance(message, Beat):
             before = self.here.reach.incarnation(sender)
             self.here.reach.on_beat(sender, message)
+            self.here.heard_of(message.clock)
             if before != self.here.reach.incarnation(sender):
                 for owner in self.owners.values():
                     owner.forget(sender)
@@ -323,11 +327,12 @@ class SlotMachine:
             copy.adopt(lineage)
         after, version = message.after, message.version
         if copy.change(self.here.effects, lineage, after, version, message.records):
-            copy.is_behind = False
+            copy.has_followed = True
             self._confirm(sender, slot, copy)
-        elif not copy.is_behind:
-            copy.is_behind = True
+            return
+        if copy.stray != (lineage, after):
             self._say_base(sender, slot, lineage)
+        copy.stray = lineage, version
 
     def _say_base(self, sender: int, slot: int, lineage: tuple[int, int]) -> None:
         """Something is missing: the owner is to begin again with what is here."""
@@ -359,6 +364,7 @@ class SlotMachine:
         copy.add_part(self.here.effects, part.records)
         if part.is_last:
             copy.finish(self.here.effects, self.view(part.slot))
+            copy.has_followed = True
         self._confirm(sender, part.slot, copy)
 
     def _on_included(self, message: ForkIncluded) -> None:

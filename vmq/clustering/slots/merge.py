@@ -12,8 +12,8 @@ associative and idempotent.
 """
 
 from vmq.clustering.slots.register import ClientRegister
-from vmq.clustering.slots.state import SlotState
-from vmq.clustering.slots.words import GROUP, NO_LINEAGE, UNCLAIMED, Dot, Lineage
+from vmq.clustering.slots.state import SlotState, StoredMessage
+from vmq.clustering.slots.words import GROUP, NO_LINEAGE, Dot, Lineage
 from vmq_cluster.clocks import NodeClock
 
 
@@ -23,16 +23,24 @@ def merge(one: SlotState, other: SlotState) -> None:
     included = dict(one.included)
     for origin in one.context.merge(other.context):
         one.changed["c", "", origin, 0] = None
+    stamped = {
+        dot: min(message, other.messages[dot], key=_stamp)
+        for dot, message in one.messages.items()
+        if dot in other.messages
+    }
     _merge_groups(one, before, other)
     clients = {**one.registers, **other.registers, **one.queues, **other.queues}
     for client in sorted(clients):
         _merge_client(one, before, included, other, client)
+    for dot, message in stamped.items():
+        if dot in one.messages and one.messages[dot] is not message:
+            one.messages[dot] = message
+            one.changed["m", "", *dot] = None
     for lineage, version in other.included.items():
         one.included[lineage] = max(version, one.included.get(lineage, 0))
     one.last = max(one.last, other.last)
     one.lacks = _what_both_lack(included, one.lacks, other)
-    if one.lacks == NO_LINEAGE:
-        _claim(one)
+    one.claim()
     one.sort()
     one.changed["h", "", 0, 0] = None
 
@@ -50,29 +58,12 @@ def _what_both_lack(included: dict[Lineage, int], lacks: Lineage, other: SlotSta
     return other.lacks if there else NO_LINEAGE
 
 
-def _claim(one: SlotState) -> None:
-    """All clients are known again: what was kept for them is theirs, where no side had seen it for them."""
-    for dot in list(one.queues.get(UNCLAIMED, ())):
-        message = one.messages[dot]
-        for client in sorted(one.registers):
-            register = one.registers[client]
-            granted = register.wants(message.topic.decode()) if dot in register.missed else -1
-            if granted >= 0:
-                one.put(client, dot, min(granted, message.qos), message)
-                register.missed = NodeClock(
-                    dict(register.missed.beyond(NodeClock({dot[0]: [dot[1], dot[1] + 1]})))
-                )
-                one.changed["r", client, 0, 0] = None
-        one.done(UNCLAIMED, dot)
-
-
 def _merge_groups(one: SlotState, before: NodeClock, other: SlotState) -> None:
     """A message of a share group is for one member: where both sides have it, of two members one keeps it."""
     here, there = _held_for_groups(one), _held_for_groups(other)
     for dot, client in here.items():
         keeps = client
         if dot in there:
-            _older_stamp(one, other, dot)
             keeps = min(client, there[dot], key=_member)
         elif dot not in other.context:
             continue
@@ -120,16 +111,13 @@ def _merge_client(
     for dot in list(here):
         if one.messages[dot].group:
             continue
-        if dot in there:
-            _older_stamp(one, other, dot)
-        elif dot in seen_there or stale_here:
+        if dot not in there and (dot in seen_there or stale_here):
             one.done(client, dot)
     for dot, qos in there.items():
         if other.messages[dot].group:
             continue
         if dot not in here and dot not in seen_here and not stale_there:
             one.put(client, dot, qos, other.messages[dot])
-            _older_stamp(one, other, dot)
     seen_here.merge(seen_there)
     missed = NodeClock(dict(one.context.beyond(seen_here)))
     ahead = NodeClock(dict(seen_here.beyond(one.context)))
@@ -149,12 +137,9 @@ def _seen(
     return seen
 
 
-def _older_stamp(one: SlotState, other: SlotState, dot: Dot) -> None:
-    """Both have the message: the older stamp is its place."""
-    message, theirs = one.messages[dot], other.messages[dot]
-    if theirs.stamp < message.stamp:
-        one.messages[dot] = theirs
-        one.changed["m", "", *dot] = None
+def _stamp(message: StoredMessage) -> int:
+    """Of two stamps of a message the older is its place."""
+    return message.stamp
 
 
 def _merge_registers(

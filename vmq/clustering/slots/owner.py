@@ -25,7 +25,7 @@ from vmq.clustering.slots.owned import OwnedSlot
 from vmq.clustering.slots.placement import choose
 from vmq.clustering.slots.records import all_records, load_state
 from vmq.clustering.slots.state import SlotState
-from vmq.clustering.slots.words import Dot, Lineage
+from vmq.clustering.slots.words import NO_LINEAGE, Dot, Lineage
 
 
 class SlotOwner(OwnedSlot):
@@ -176,6 +176,7 @@ class SlotOwner(OwnedSlot):
         included = dict(self.state.included)
         included[self.state.lineage] = self.state.version
         told = sorted(included.items())
+        self.cleared[store] = NO_LINEAGE, 0  # of what it has, nothing may be left soon
         self.when_safe(lambda: self.here.send(store, ForkIncluded(self.slot, self.view, told)))
 
     def _retry(self) -> None:
@@ -185,7 +186,9 @@ class SlotOwner(OwnedSlot):
                 self.state.forget_forks()
             refused, self._refused = self._refused, set()
             for store in sorted(refused):
-                self.here.send(store, Taken(self.slot, self.view.lineage, [], True))
+                self.here.send(
+                    store, Taken(self.slot, self.view.lineage, [], True, self.here.clock)
+                )
             self.attachments.retry()
 
     # Messages
@@ -201,10 +204,11 @@ class SlotOwner(OwnedSlot):
         if not self._is_in_turn(store, offer):
             return
         self._offers[store] = offer.link, offer.index + 1
+        self.here.heard_of(offer.clock)
         for message in offer.messages:
             self.take(message)
         dots: list[Dot] = [message.dot for message in offer.messages]
-        taken = Taken(self.slot, offer.lineage, dots)
+        taken = Taken(self.slot, offer.lineage, dots, False, self.here.clock)
         self.when_safe(lambda: self.here.send(store, taken))
 
     def _is_in_turn(self, store: int, offer: Offer) -> bool:

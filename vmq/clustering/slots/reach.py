@@ -43,7 +43,7 @@ class Reach:
         self.timeout = timeout
         self.interval = interval
         self.peers: dict[int, Peer] = {}
-        self._last: int = -1
+        self._last: int | None = None
         self._running: int = 0
         self._beaten: int = -interval
 
@@ -94,7 +94,8 @@ class Reach:
 
     def tick(self, now: int) -> bool:
         """Time passes, by this node's clock; whether a heartbeat is due."""
-        passed = 0 if self._last < 0 else max(0, min(now - self._last, 2 * self.interval))
+        last = now if self._last is None else self._last
+        passed = max(0, min(now - last, 2 * self.interval))
         self._last = now
         self._running += passed
         for peer in self.peers.values():

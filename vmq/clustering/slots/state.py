@@ -124,15 +124,32 @@ class SlotState:
     def sort(self) -> None:
         """Brings queues into the order of stamps, after a merge or from disk."""
         for client, queue in self.queues.items():
-            self.queues[client] = dict(
-                sorted(queue.items(), key=lambda each: (self.messages[each[0]].stamp, each[0]))
-            )
+            stamped = sorted(queue, key=lambda dot: (self.messages[dot].stamp, dot))
+            self.queues[client] = {dot: queue[dot] for dot in stamped}
+
+    def claim(self) -> None:
+        """Gives what was kept for unknown clients to those who are known now, where no side had seen it for them."""
+        for dot in list(self.queues.get(UNCLAIMED, ())):
+            message = self.messages[dot]
+            one = NodeClock({dot[0]: [dot[1], dot[1] + 1]})
+            for client in sorted(self.registers):
+                register = self.registers[client]
+                if dot not in register.missed:
+                    continue
+                granted = register.wants(message.topic.decode())
+                if granted >= 0:
+                    self.put(client, dot, min(granted, message.qos), message)
+                register.missed = NodeClock(dict(register.missed.beyond(one)))
+                self.changed["r", client, 0, 0] = None
+            if self.lacks == NO_LINEAGE:
+                self.done(UNCLAIMED, dot)
 
     def forget_forks(self) -> None:
-        """Every member has handed in what it has: nobody can claim anything any more."""
+        """Every member has handed in what it has: what nobody claims now, nobody will."""
         self.lacks = NO_LINEAGE
-        for dot in list(self.queues.get(UNCLAIMED, ())):
-            self.done(UNCLAIMED, dot)
+        if UNCLAIMED in self.queues:
+            self.claim()
+            self.sort()
         for client, register in self.registers.items():
             if register.missed.runs:
                 register.missed = NodeClock()

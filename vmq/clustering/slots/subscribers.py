@@ -31,14 +31,14 @@ class Subscribers:
         self, client: str, filters: list[tuple[str, int]], then: Callable[[], None]
     ) -> None:
         for topic_filter, qos in filters:
-            self._state.subscribe(client, topic_filter, qos, self._here.now)
+            self._state.subscribe(client, topic_filter, qos, self._here.time())
         self._announce([each for each, _ in filters], [], then)
 
     def unsubscribe(self, client: str, filters: list[str], then: Callable[[], None]) -> None:
         register = self._state.registers[client]
         for topic_filter in filters:
             if topic_filter in register.granted():
-                self._state.subscribe(client, topic_filter, -1, self._here.now)
+                self._state.subscribe(client, topic_filter, -1, self._here.time())
                 self._leave_group(client, topic_filter)
         self._announce([], [each for each in filters if not self._is_wanted(each)], then)
 
@@ -46,7 +46,7 @@ class Subscribers:
         """A session ends."""
         filters = list(self._state.registers[client].granted())
         queued = {dot: self._state.messages[dot] for dot in self._state.queues.get(client, {})}
-        self._state.end_session(client, self._here.now)
+        self._state.end_session(client, self._here.time())
         for dot, message in queued.items():
             if message.group:
                 self.hand_to_member(dot, message)
@@ -72,7 +72,8 @@ class Subscribers:
     def take(self, offered: OfferedMessage) -> list[str]:
         """Puts a message that was not seen into queues; returns whose."""
         state = self._state
-        stamp = state.stamp(self._here.now)
+        stamp = state.stamp(self._here.time())
+        self._here.heard_of(stamp)
         message = StoredMessage(stamp, offered.topic, offered.payload, offered.qos, offered.group)
         if offered.group:
             return [self.hand_to_member(offered.dot, message)]
