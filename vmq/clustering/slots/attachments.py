@@ -147,9 +147,10 @@ class Attachments:
         self._to_deliver[client] = None
 
     def _restart(self, last: int, client: str) -> int:
-        """A random place of the ring: an id that the client still holds is to swallow no new message."""
+        """Another place of the ring, a quarter of it away: an id that the client still holds may swallow no message."""
         raw = repr((self._owned.view.lineage, client)).encode()
-        return (last + int.from_bytes(blake2b(raw, digest_size=8).digest(), "big")) % PACKETS
+        drawn = int.from_bytes(blake2b(raw, digest_size=8).digest(), "big")
+        return (last + PACKETS // 4 + drawn % (PACKETS // 2)) % PACKETS
 
     def _believe(self, client: str, register: ClientRegister, entry: TableEntry) -> None:
         """What the front says of a packet id."""
