@@ -20,8 +20,8 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 SOURCES := $(shell find vmq hooks cluster plugins -name '*.py')
 NODE_TESTS := tests/clients/node
 PYTEST_ARGS ?=
-# Processes that the tests are spread over (tests/support/spreading.py): one more than the cores of CI, since many tests wait.
-JOBS ?= 3
+# Processes that the tests are spread over (tests/support/spreading.py): two a core, since many tests wait.
+JOBS ?= $(shell echo $$(( 2 * $$(nproc) )))
 FUZZ_SECONDS ?= 600
 SOAK_MINUTES ?= 10
 CHAOS_MINUTES ?= 10

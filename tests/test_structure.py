@@ -13,6 +13,7 @@ TOP = {
     "__init__.py",
     "__main__.py",
     "broker.py",
+    "durable.py",
     "embedded.py",
     "ports.py",
     "version.py",
@@ -35,26 +36,20 @@ LONG_FILES = {
         715,
         "compiled: a session's life and the routes of a publish share one state",
     ),
-    "vmq/core/trie.py": (545, "compiled: one data structure"),
     "vmq/http/operations.py": (725, "a table: every operation of the API"),
     "vmq/plugins/manager.py": (510, "loading, order and reload share one state"),
     "vmq/protocol/session.py": (660, "compiled: a method a packet"),
-    "vmq/store/store.py": (840, "compiled: every record of the store, written in one batch"),
+    "vmq/store/store.py": (845, "compiled: every record of the store, written in one batch"),
     "vmq/store/walk.py": (675, "one check a kind of record"),
-    "vmq/streams/flight/service.py": (510, "one method an action of Flight"),
 }
 #: Functions of more than 60 lines: the lines that each may have, and why.
 LONG_FUNCTIONS = {
     "vmq/broker.py:_open_core": (65, "the order in which parts are made is its subject"),
     "vmq/cli/admin/why.py:why": (70, "options of a command, and its help"),
-    "vmq/cli/bench.py:bench": (78, "options of a command, and its help"),
+    "vmq/cli/bench.py:bench": (88, "options of a command, and its help"),
     "vmq/cli/data/stream_tail.py:tail": (72, "options of a command, and its help"),
     "vmq/cli/start/start.py:start": (72, "options of a command, and its help"),
     "vmq/clustering/delivery/outboxes.py:__init__": (70, "attributes with their meanings"),
-    "vmq/clustering/node/node.py:_take_part": (
-        64,
-        "the order in which parts are made is its subject",
-    ),
     "vmq/clustering/replication/service.py:__init__": (65, "attributes with their meanings"),
     "vmq/core/context.py:__init__": (106, "attributes with their meanings"),
     "vmq/protocol/connection.py:__init__": (65, "attributes with their meanings"),
@@ -118,3 +113,93 @@ def test_a_class_has_its_name_for_itself() -> None:
         if isinstance(node, ast.ClassDef)
     )
     assert {name for name, count in classes.items() if count > 1} == set()
+
+
+#: Attributes of the compiled core that are called back: a call costs twenty times that of a port
+#: (`vmq.core.ports`). Each with the reason why it is one still.
+CALLBACKS = {
+    "Connection.closed": "the listener's: once a connection",
+    "Connection.opened": "the listener's: once a connection",
+    "Connection.wake_task": "the task that keeps its deadlines: at its begin and its end",
+    "Core.call_later": "the event loop's own function",
+    "Core.call_soon": "the event loop's own function",
+    "Core.choose": "a function of the standard library",
+    "Core.clock": "a function of the standard library",
+    "Core.wall_clock": "a function of the standard library",
+    "Cork.call_soon": "the event loop's own function",
+    "Cork.clock": "a function of the standard library",
+    "Hooks.*": "plugins are Python; None where no plugin is",
+    "OnCommit.actions": "what is to be done once, of many kinds: one a batch of another node",
+    "OnCommit.resumed": "when a store has room again",
+    "Pending.cancel": "whoever will answer: one a question",
+    "Pending.charge": "whoever will answer: one a question",
+    "Pending.then": "whoever asked: one a question",
+    "Publisher.proceed": "what goes on with an answer: one a question",
+    "Queue.gate": "a session on its way between nodes, and no other",
+    "Queue.wake": "the draining of a backlog: once until it is drained",
+    "Registry.purge": "the end of a durable session",
+    "Registry.wake": "handed to queues",
+    "Store.on_unreadable": "damage",
+    "Store.schedule": "once a commit",
+}
+
+CORE = ("vmq/core/", "vmq/protocol/", "vmq/mqtt/", "vmq/store/", "vmq/durable.py")
+
+
+def compiled_core() -> Iterator[ast.Module]:
+    for node in ast.parse((ROOT / "setup.py").read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "COMPILED":
+            for name in ast.literal_eval(node.value):
+                if name.startswith(CORE):
+                    yield ast.parse((ROOT / name).read_text())
+
+
+def protocols() -> set[str]:
+    """The names of all classes by which a room knows another one without its type."""
+    return {
+        node.name
+        for _, path in sources()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+        and any(ast.unparse(base).split("[")[0].endswith("Protocol") for base in node.bases)
+    }
+
+
+def attributes(each: ast.ClassDef) -> Iterator[tuple[str, ast.expr]]:
+    """The attributes of a class with their types, as far as it names these."""
+    for part in each.body:
+        if isinstance(part, ast.AnnAssign):
+            yield ast.unparse(part.target), part.annotation
+        if not isinstance(part, ast.FunctionDef):
+            continue
+        given = {one.arg: one.annotation for one in part.args.args if one.annotation is not None}
+        for node in ast.walk(part):
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Attribute):
+                yield node.target.attr, node.annotation
+            elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Name):
+                kind = given.get(node.value.id)
+                for target in node.targets:
+                    if kind is not None and isinstance(target, ast.Attribute):
+                        yield target.attr, kind
+
+
+def words_of(kind: ast.expr) -> set[str]:
+    """The names in a type, also in one that stands in quotes."""
+    text = kind.value if isinstance(kind, ast.Constant) else ast.unparse(kind)
+    tree = ast.parse(str(text), mode="eval")
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
+def test_the_compiled_core_calls_ports_not_callbacks() -> None:
+    slow = protocols() | {"Callable"}
+    found = {
+        f"{each.name}.{name}"
+        for module in compiled_core()
+        for each in module.body
+        if isinstance(each, ast.ClassDef)
+        for name, kind in attributes(each)
+        if words_of(kind) & slow
+    }
+    found = {"Hooks.*" if name.startswith("Hooks.") else name for name in found}
+    assert found - set(CALLBACKS) == set()
+    assert set(CALLBACKS) - found == set(), "exceptions that are needed no more"

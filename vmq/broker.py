@@ -57,6 +57,7 @@ from vmq.runtime.local_clients import LocalClients
 from vmq.runtime.metrics import Family, Metrics
 from vmq.runtime.monitor import Monitor
 from vmq.runtime.open_listeners import OpenListeners, not_to_be_had
+from vmq.runtime.registries import BrokerRegistries
 from vmq.runtime.share import Share
 from vmq.runtime.watchdog import Watchdog
 from vmq.startup.listening import listen
@@ -144,9 +145,9 @@ class Broker(Configured):
         self._clients_of_plugins = LocalClients(self.registry, "plugin")
 
     @property
-    def crew(self) -> frozenset[str]:
+    def worker_names(self) -> frozenset[str]:
         """The names, as nodes, of the processes that are one broker together with this one; empty: it is alone."""
-        return frozenset() if self.share is None else self.share.crew
+        return frozenset() if self.share is None else self.share.worker_names
 
     async def __aenter__(self) -> "Broker":
         await self.start()
@@ -202,7 +203,9 @@ class Broker(Configured):
             self._core, self.config.limits.max_memory, self.connections.__iter__
         )
         self._spawn(memory.run())
-        self._upkeep = Upkeep(self._core, self.registries, self.config, memory, len(self.crew) or 1)
+        self._upkeep = Upkeep(
+            self._core, self.registries, self.config, memory, len(self.worker_names) or 1
+        )
         for work in self._upkeep.works():
             self._spawn(work)
         self._spawn(watch(self._mqtt_listeners))
@@ -279,10 +282,10 @@ class Broker(Configured):
         core, committer = open_core(config)
         store = core.store
         assert store is not None
-        core.find_registry = self.registry
+        core.registries = BrokerRegistries(self.registry)
         self._session_options = SessionOverrides(core.options)
-        core.own_options = self._session_options.of
-        core.recheck = Lapsed(self._spawn).put
+        core.session_options = self._session_options
+        core.rechecks = Lapsed(self._spawn)
         self.connections = Connections(
             core.clock, lambda: float(self.config.session.mqtt_connect_timeout)
         )
@@ -665,7 +668,7 @@ class Broker(Configured):
         return self.condition().reasons
 
     def condition(self) -> Health:
-        """The same, and which of it keeps new clients out."""
+        """What is wrong with the broker now, and which of it keeps new clients out."""
         health = Health([], [])
         for listener in self.listeners.values():
             add_listener(health, listener)

@@ -213,7 +213,7 @@ class Frame(Struct, array_like=True, frozen=True):
 
 
 class _Torn(Struct, array_like=True):
-    """The same, with messages that may be none of this version."""
+    """A frame as it came: some of its messages may be unknown to this version."""
 
     format: int
     sender: Name

@@ -53,14 +53,15 @@ class Client:
         self.owners: dict[tuple[str, int], Client] = {}
         #: Whether its files may be had; not asked again once they may not.
         self.has_files = True
-        if connection.username:
-            self.patiently(self.authenticate)
+        self.patiently(lambda: None)
 
     def authenticate(self) -> None:
-        """Shows user and password; further calls carry the token that comes back."""
+        """Shows user and password, if there are any; further calls carry the token that comes back."""
         from pyarrow import flight
 
         connection = self.connection
+        if not connection.username:
+            return
         header = self.client.authenticate_basic_token(connection.username, connection.password)
         self.call_options = flight.FlightCallOptions(headers=[header])
 
@@ -113,7 +114,8 @@ class Client:
                 yield from call(owner, ticket)
             except Elsewhere as error:
                 if not error.location:
-                    raise
+                    # Its node may be coming up, and has not told yet where it serves.
+                    raise Unavailable(str(error)) from None
                 owner = client_of(replace(self.connection, server=error.location))
                 self.owners[key] = owner
             except (Unavailable, Unauthenticated):
@@ -185,26 +187,40 @@ class Client:
 
     def patiently(self, call: Callable[[], T]) -> T:
         """Makes a call that may be repeated, until the broker answers or time is up."""
-        deadline = time.monotonic() + self.connection.retry_timeout
-        delay = FIRST_DELAY
-        known = True
+        patience = Patience(self.connection.retry_timeout)
         while True:
             try:
                 with translated(self.connection):
+                    if self.call_options is None:
+                        self.authenticate()
                     return call()
-            except Unauthenticated:
-                # A token ends after a while, and with the broker that gave it.
-                if not known or not self.connection.username:
+            except Unauthenticated as error:
+                # A token ends after a while, and with the broker that gave it; what a password gets is final.
+                if self.call_options is None:
                     raise
-                known = False
-                with translated(self.connection):
-                    self.authenticate()
-                continue
-            except Unavailable:
-                if time.monotonic() + delay > deadline:
-                    raise
-            time.sleep(delay)
-            delay = min(delay * 2, LONGEST_DELAY)
+                self.call_options = None
+                patience.wait(error)
+            except Unavailable as error:
+                patience.wait(error)
+
+
+class Patience:
+    """How long one thing is tried again, and with which delays.
+
+    Args:
+        seconds: after which it is given up.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.deadline = time.monotonic() + seconds
+        self.delay = FIRST_DELAY
+
+    def wait(self, error: ServerError) -> None:
+        """Waits before the next time; raises the error if there is none."""
+        if time.monotonic() + self.delay > self.deadline:
+            raise error
+        time.sleep(self.delay)
+        self.delay = min(self.delay * 2, LONGEST_DELAY)
 
 
 _clients: dict[tuple[int, Connection], Client] = {}
@@ -231,22 +247,27 @@ def translated(connection: Connection) -> Iterator[None]:
             f"vmq: {connection.server} refuses user '{connection.username}' (options 'username' "
             f"and 'password'): {said(error)}"
         ) from None
-    except flight.FlightUnavailableError as error:
-        raise Unavailable(f"vmq: {connection.server} (option 'server'): {said(error)}") from None
     except flight.FlightError as error:
         if said(error).startswith(HANDSHAKE_BROKE_OFF):
             hint = "; check the address, and option 'cafile' for grpc+tls"
             raise Unavailable(
                 f"vmq: {connection.server} (option 'server'): cannot be reached{hint}"
             ) from None
-        if code_of(error) == "elsewhere":
+        code = code_of(error)
+        # Each answer of the broker's has a code. Without one it was away before it could answer, or ended meanwhile:
+        # gRPC calls that unavailable, cancelled, internal or unknown, by the moment.
+        if isinstance(error, flight.FlightUnavailableError) or not code:
+            raise Unavailable(
+                f"vmq: {connection.server} (option 'server'): {said(error)}"
+            ) from None
+        if code == "elsewhere":
             location = str(json.loads(error.extra_info)["location"])
             raise Elsewhere(f"vmq: {connection.server}: {said(error)}", location) from None
         text = f"vmq: {connection.server}: {said(error)}"
-        if code_of(error) == "offset_out_of_range":
+        if code == "offset_out_of_range":
             raise DataLossError(text) from None
         refused = ServerError(text)
-        refused.code = code_of(error)
+        refused.code = code
         raise refused from None
 
 

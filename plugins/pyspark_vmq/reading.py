@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
 
-from pyspark_vmq.client import Client, client_of
+from pyspark_vmq.client import Client, Patience, client_of
 from pyspark_vmq.errors import DataLossError, Unauthenticated, Unavailable
 from pyspark_vmq.local import Files
 from pyspark_vmq.options import SourceOptions
@@ -65,6 +65,8 @@ def read_range(
     unpacker = Unpacker(wanted, schema)
     if options.topic:
         ticket["filter"] = options.topic
+    patience: Patience | None = None
+    tried = start
     files = Files(client, ticket, Unpacker(wanted, schema, options.topic))
     while start < wanted.end:
         try:
@@ -95,8 +97,12 @@ def read_range(
                 min(first, wanted.end),
             )
             start = first
-        except (Unavailable, Unauthenticated):
-            # Waits for the broker as long as the options say, and raises when it stays away.
+        except (Unavailable, Unauthenticated) as error:
+            # Waits for the broker as long as the options say, and raises when it stays away. One that answers, but
+            # lets nobody read, is not asked at full speed, nor for ever.
+            if start > tried or patience is None:
+                patience, tried = Patience(options.connection.retry_timeout), start
+            patience.wait(error)
             client.latest(wanted.stream)
         else:
             return

@@ -17,7 +17,13 @@ GONE: Final = (
     "pyspark_vmq.errors.Unavailable",
     "Python worker exited unexpectedly",
     "Python worker failed to connect back",
+    # The same where Spark was waiting for an answer of its process.
+    "java.io.EOFException",
+    "java.io.IOException: Stream closed",
+    "java.net.SocketException",
 )
+#: What Python begins the account of an exception with, whose own line is the first one that is not indented.
+TRACEBACK: Final = "Traceback (most recent call last):"
 #: What Spark says of a query that has failed and had planned no batch yet.
 NOT_BEGUN: Final = "Current State: INITIALIZING"
 
@@ -86,17 +92,46 @@ def _offsets(plain: object) -> dict[str, dict[str, int]] | None:
 
 
 def reason(error: BaseException | str) -> str:
-    """One line for an error of Spark's: the last that is ours, else the first."""
+    """One line for an error of Spark's: the last that is ours, else the first with what Python or Java has raised."""
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
     lines = [line for line in lines if not line.startswith(OF_PY4J)] or lines
     ours = [line for line in lines if line.startswith(OURS)]
-    said = ours[-1] if ours else next(iter(lines), type(error).__name__)
+    said = ours[-1] if ours else told(error, next(iter(lines), type(error).__name__))
     for prefix in OURS:
         # "pyspark_vmq.errors.OptionError: vmq: option ..." says the same with less.
         if said.startswith(prefix):
             said = said[said.find("vmq: ") + len("vmq: ") :] if "vmq: " in said else said
     said = said[:LONGEST_ERROR]
     return said + " (before its first batch)" if NOT_BEGUN in lines else said
+
+
+def told(error: BaseException | str, first: str) -> str:
+    """The first line of an error of Spark's, with the cause where that line leaves it out.
+
+    A worker of Spark's that dies leaves Java an exception without a text (EOFException), or one that says little by
+    itself ("Stream closed").
+    """
+    raised = raised_in(str(error))
+    if raised is not None:
+        return f"{first.removesuffix(TRACEBACK).rstrip(' :')}: {raised}"
+    cause = getattr(error, "_cause", None)  # as PySpark's exceptions have it
+    if cause is None:
+        return first
+    deeper = reason(cause)
+    if first in deeper:
+        return deeper
+    return first if deeper.partition(": ")[2] in first and ": " in deeper else f"{first}: {deeper}"
+
+
+def raised_in(text: str) -> str | None:
+    """The exception of the last traceback of Python's in a text."""
+    found, is_inside = None, False
+    for line in text.splitlines():
+        if line.strip().endswith(TRACEBACK):
+            is_inside = True
+        elif is_inside and line.strip() and not line[:1].isspace():
+            found, is_inside = line.strip(), False
+    return found
 
 
 def may_pass(error: BaseException) -> bool:

@@ -64,7 +64,8 @@ def push(flows: Mapping[socket.socket, Sequence[bytes]], patience: float = 2.0) 
     Returns when all is sent, or nothing was taken for so many seconds; who is cut off sends no more.
     """
     sent = 0
-    left = {sock: memoryview(b"".join(data)) for sock, data in flows.items()}
+    # Not joined: hundreds of MB would be copied before the first byte is sent, and CONNECT has a time limit.
+    left = {sock: [memoryview(piece) for piece in data] for sock, data in flows.items()}
     with selectors.DefaultSelector() as selector:
         for sock in flows:
             sock.setblocking(False)
@@ -76,12 +77,14 @@ def push(flows: Mapping[socket.socket, Sequence[bytes]], patience: float = 2.0) 
             for key, _ in ready:
                 sock = key.data
                 try:
-                    count = sock.send(left[sock][:MIB])
+                    count = sock.send(left[sock][0][:MIB])
                 except ConnectionError:
                     selector.unregister(sock)
                     continue
                 sent += count
-                left[sock] = left[sock][count:]
+                left[sock][0] = left[sock][0][count:]
+                if not left[sock][0]:
+                    del left[sock][0]
                 if not left[sock]:
                     selector.unregister(sock)
     return sent

@@ -4,56 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import resource
 from collections.abc import AsyncIterator, Awaitable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from vmq_passwd.hashes import make_hash
 
-from tests.attacks.size import FULL, size
+from tests.attacks.size import size
+from tests.attacks.users import PASSWORD, start, write_users
 from tests.conftest import BrokerFactory
 from tests.support.broker_process import BrokerProcess
 from tests.support.wire import connect_packet
 
 ACCEPTED, CREDENTIALS, UNAVAILABLE = 0, 4, 3
-PASSWORD = b"correct horse"
-#: Devices that are back at once: more than once could wait, and as many as a process may have files.
-DEVICES = size(130, min(20_000, resource.getrlimit(resource.RLIMIT_NOFILE)[1] - 1000))
 GUESSING = 130
 RIGHTFUL = size(10, 30)
-#: Seconds for all of them; each password takes some 20 ms of one of two threads.
+#: Seconds for all of them.
 PATIENCE = size(60, 850)
-#: From one address come so many: it has about 28,000 ports.
-EACH_ADDRESS = 5000
 
 
 @pytest.fixture(scope="module")
 def users(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file of users d0, d1 ... and alice. One hash stands for all, since a name is part of what is checked."""
-    line = make_hash(PASSWORD)
-    path = tmp_path_factory.mktemp("users") / "passwd"
-    names = ["alice", *(f"d{number}" for number in range(DEVICES))]
-    path.write_text("".join(f"{name}:{line}\n" for name in names), encoding="utf-8")
-    return path
-
-
-@pytest.fixture(autouse=True)
-def many_files() -> None:
-    """As many connections as `make attack` wants."""
-    if FULL:
-        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def start(
-    fresh_broker: BrokerFactory, users: Path, folder: Path, options: str = ""
-) -> BrokerProcess:
-    """A broker as one has it who followed the README: vmq_passwd, and nothing else set."""
-    config = folder / "vmq.toml"
-    config.write_text(f'[plugins.vmq_passwd]\nfile = "{users}"\n{options}', encoding="utf-8")
-    return fresh_broker(data_dir=folder / "data", args=("--config", str(config)))
+    return write_users(tmp_path_factory.mktemp("users") / "passwd", GUESSING)
 
 
 @asynccontextmanager
@@ -87,23 +59,6 @@ async def login(
 async def everybody(logins: Iterable[Awaitable[int]]) -> list[int]:
     async with asyncio.timeout(PATIENCE):
         return list(await asyncio.gather(*logins))
-
-
-def fleet(broker: BrokerProcess, count: int) -> list[Awaitable[int]]:
-    """The logins of all devices, at once."""
-    return [
-        login(broker, f"d{number}", source=f"127.0.0.{2 + number // EACH_ADDRESS}")
-        for number in range(count)
-    ]
-
-
-@pytest.mark.timeout(PATIENCE + 60)
-async def test_a_fleet_that_is_back_at_once_gets_in(
-    fresh_broker: BrokerFactory, users: Path, tmp_path: Path
-) -> None:
-    """After a restart nobody's password is remembered; clients take CONNACK 4 and 5 as final."""
-    broker = start(fresh_broker, users, tmp_path)
-    assert set(await everybody(fleet(broker, DEVICES))) == {ACCEPTED}
 
 
 @asynccontextmanager

@@ -17,6 +17,7 @@ from tests.conftest import BrokerFactory
 from tests.support.broker_process import BrokerProcess
 from tests.support.wire import PUBACK, ConnectionEnded, Wire, connect_packet, publish_packet
 from tests.vmq.http.conftest import get
+from tests.vmq.workers.several import Several, reach
 from vmq.mqtt.message import Delivery, Message
 from vmq.store.opening import open_store
 
@@ -106,6 +107,31 @@ def publish(broker: BrokerProcess, topic: str, count: int = 1) -> None:
             body = random.Random(number).randbytes(1000)
             wire.send(publish_packet(topic, body, qos=1, packet_id=number + 1))
             assert wire.recv_packet().type == PUBACK
+
+
+def test_a_look_into_a_queue_tells_what_cannot_be_read_and_goes_on(
+    fresh_broker: BrokerFactory, tmp_path: Path
+) -> None:
+    make(tmp_path)
+    hurt = 17
+    flip(tmp_path, payload(hurt, 30))
+    several = Several(fresh_broker(LISTEN, tmp_path, ENV))
+    for _ in range(2):  # it is damage that is met, and then damage that is known
+        status, rows = several.api(
+            "GET", "/queue", client_id=f"dev-{hurt}", limit=0, payload_bytes=150
+        )
+        assert status == 200
+        lost = [row["position"] for row in rows["rows"] if row["state"] == "unreadable"]
+        found = {
+            row["position"]: row["payload"] for row in rows["rows"] if row["state"] == "stored"
+        }
+        assert 30 in lost
+        assert lost == list(range(lost[0], lost[-1] + 1))  # a block
+        assert lost[0] > 1 or lost[-1] < MESSAGES
+        assert sorted([*lost, *found]) == list(range(1, MESSAGES + 1))
+        for seq, text in found.items():
+            assert bytes.fromhex(text) == payload(hurt, seq)
+        reach(lambda: health(several.broker)[1]["reasons"])
 
 
 def test_three_flipped_bytes_refuse_the_sessions_that_they_concern(

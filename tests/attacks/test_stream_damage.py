@@ -12,6 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+from pyarrow import flight
+
 from tests.conftest import BrokerFactory
 from tests.support.broker_process import BrokerProcess
 from tests.support.wire import PUBACK, ConnectionEnded, Wire, publish_packet
@@ -134,6 +137,29 @@ def test_a_flipped_byte_in_a_sealed_segment_is_told_though_nobody_reads_it(
     (reason,) = found["reasons"]
     assert reason.startswith(f"readers of a segment are refused from there on: {hurt} is damaged")
     assert publish(broker, "kept/0")
+
+
+def test_what_a_reader_by_flight_meets_is_told(fresh_broker: BrokerFactory, tmp_path: Path) -> None:
+    """Flight's process reads the file, and the broker tells of it, once, without waiting for its next scrub."""
+    env = {**SEALED, "VMQ_BROKER__STREAM_SCRUB_RATE": "0"}
+    broker = fresh_broker((*LISTEN, "grpc://127.0.0.1:0"), tmp_path, env)
+    hurt, whole = sealed_segments(broker, tmp_path)
+    flip(hurt)
+    assert health(broker)[1]["status"] == "ok"
+    url = next(each for each in broker.urls if each.startswith("grpc://"))
+    with flight.connect(url) as client:
+        for _ in range(2):
+            ticket = json.dumps({"stream": "kept", "partition": 0, "start": 0}).encode()
+            with pytest.raises(flight.FlightServerError, match="is damaged"):
+                client.do_get(flight.Ticket(ticket)).read_all()
+            (reason,) = health(broker)[1]["reasons"]
+            told = f"readers of a segment are refused from there on: {hurt} is damaged"
+            assert reason.startswith(told)
+        assert broker.stderr_text().count("readers are refused from there on") == 1
+        behind = json.dumps({"stream": "kept", "partition": 0, "start": int(whole.stem)}).encode()
+        assert client.do_get(flight.Ticket(behind)).read_all().num_rows == 2
+        with pytest.raises(flight.FlightServerError, match="no action 'examine'"):
+            list(client.do_action(flight.Action("examine", ticket)))
 
 
 def test_what_verify_finds_is_told_by_the_broker_that_runs(

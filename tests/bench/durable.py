@@ -3,6 +3,7 @@
 For each durability a broker of its own, with pairs of a publisher and a subscriber at QoS 1:
 
     to online sessions      clean sessions that are there: nothing is stored
+    to durable sessions     durable sessions that are there: each message is stored and taken out again
     to offline sessions     durable sessions that are away; a message is done with its PUBACK
     drained                 the same sessions come back and take what waits
     one by one, offline     each message waits for the PUBACK of the one before it
@@ -176,8 +177,8 @@ class Bench:
             each.close()
         return self.publish(seconds, [])
 
-    def to_online(self, seconds: float) -> Measured:
-        subscribers = self.subscribers(clean=True)
+    def to_online(self, seconds: float, clean: bool) -> Measured:
+        subscribers = self.subscribers(clean)
         self.subscribe(subscribers)
         measured = self.publish(seconds, subscribers)
         for each in subscribers:
@@ -263,17 +264,24 @@ def measure(durability: str, options: argparse.Namespace) -> None:
     with BrokerProcess.start(env=env, args=("--allow-anonymous",)) as broker:
         bench = Bench(broker, options.pairs, options.payload, options.burst)
         # First, while there are no durable sessions that would get the same messages.
-        online = bench.to_online(options.seconds)
+        online = bench.to_online(options.seconds, clean=True)
+        durable = bench.to_online(options.seconds, clean=False)
         offline = bench.to_offline(options.seconds)
         drained = bench.drain(offline.messages, 2 * options.seconds)
         single = bench.one_by_one(options.seconds / 3)
     show(durability, "to online sessions", online)
+    show("", "to durable sessions", durable)
     show("", "to offline sessions", offline)
     show("", "drained", drained)
     show("", "one by one, offline", single)
     loop = offline.loop + drained.loop - online.loop
     others = offline.others + drained.others - online.others
-    print(f"{'':<8}{'share of the store':<24}{'':>22}{loop:>12.2f}{others:>12.2f}", flush=True)
+    print(f"{'':<8}{'share of the store':<24}{'':>22}{loop:>12.2f}{others:>12.2f}")
+    times = (durable.loop + durable.others) / (online.loop + online.others)
+    print(
+        f"{'':<8}durable sessions that are there cost {times:.2f} times what clean ones do",
+        flush=True,
+    )
 
 
 def main() -> None:

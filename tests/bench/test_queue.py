@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from tests.vmq.support import House, stored_house
+from tests.vmq.support import House, acknowledge_all, stored_house
 from vmq.mqtt.message import Message
 
 MESSAGES = 100
@@ -17,8 +17,7 @@ def deliver_and_acknowledge(house: House) -> None:
     for _ in range(MESSAGES):
         queue.deliver(Message(b"sensors/7", b"x" * 64, 1, False), 1, False, "")
     house.settle()
-    for packet_id in list(queue.inflight):
-        queue.on_puback(packet_id)
+    acknowledge_all(queue)
     house.settle()
 
 
@@ -30,7 +29,7 @@ def test_delivering_and_acknowledging(
         house.options.max_inflight_messages = 0
         client = house.client("c", clean=not stored)
         benchmark(deliver_and_acknowledge, house)
-        assert client.queue.inflight == {}
+        assert not client.queue.inflight
 
 
 def test_waiting_for_the_window(benchmark: BenchmarkFixture) -> None:
@@ -43,11 +42,11 @@ def test_waiting_for_the_window(benchmark: BenchmarkFixture) -> None:
         for _ in range(MESSAGES):
             queue.deliver(Message(b"sensors/7", b"x" * 64, 1, False), 1, False, "")
         for _ in range(MESSAGES):
-            queue.on_puback(queue.last_packet_id)
+            acknowledge_all(queue)
         house.settle()
 
     benchmark(through_the_window)
-    assert queue.inflight == {}
+    assert not queue.inflight
     assert queue.waiting() == 0
 
 
@@ -64,8 +63,7 @@ def test_filling_and_draining_a_stored_queue(benchmark: BenchmarkFixture, tmp_pa
             house.patient = False
             client = house.client("c", clean=False)
             count = len(client.queue.inflight)
-            for packet_id in list(client.queue.inflight):
-                client.queue.on_puback(packet_id)
+            acknowledge_all(client.queue)
             client.lose()
             return count
 

@@ -26,8 +26,7 @@ from pathlib import Path
 
 from tests.support.authority import Authority, Issued
 from tests.support.broker_process import BrokerProcess
-from tests.support.streams import SocketStream
-from tests.support.wire import Wire, publish_packet
+from tests.support.wire import SocketStream, Wire, publish_packet
 
 PAYLOAD = b"x" * 64
 WINDOW = 2000

@@ -16,11 +16,13 @@ from vmq.clustering.node.key import write_key
 def test_who_lacks_the_key_gets_nowhere_and_is_logged(tmp_path: Path, has_key: bool) -> None:
     for name in ("key", "other-key"):
         write_key(tmp_path / name)
+    # Nobody answers the one outside: it lets clients in once this is over.
+    env = {**ENV, "VMQ_CLUSTER__SYNC_TIMEOUT": "1"}
     with ExitStack() as stack:
 
         def node(name: str, *more: str) -> BrokerProcess:
             args = ("--node-name", name, "--cluster-listen", "tcp://127.0.0.1:0", *more)
-            return stack.enter_context(BrokerProcess.start(env=ENV, args=args))
+            return stack.enter_context(BrokerProcess.start(env=env, args=args))
 
         inside = node("inside", "--cluster-key", str(tmp_path / "key"))
         address = inside.wait_log(r"cluster node name=inside address=(\S+)")[1]

@@ -102,6 +102,17 @@ def test_the_image_is_built_from_what_there_is() -> None:
                 assert f"!{source}" in ignored
 
 
+def test_the_image_has_a_wheel_that_pip_built_apart_from_it() -> None:
+    """In an environment of what pyproject.toml asks for; the libraries are of the versions in the lock either way."""
+    build, _ = stages()
+    assert "--no-build-isolation" not in DOCKERFILE
+    (steps,) = [line for line in build if "pip wheel" in line]
+    assert re.search(r"pip wheel .*--wheel-dir (\S+) \..*pip install --no-index .*\1/vmq-", steps)
+    environment = " ".join(line for line in build if line.startswith("ENV "))
+    for name in ("PIP_CONSTRAINT", "PIP_BUILD_CONSTRAINT"):
+        assert f"{name}=/source/requirements.lock" in environment
+
+
 def test_the_image_gets_every_folder_with_a_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     where = project["tool"]["setuptools"]["packages"]["find"]["where"]

@@ -134,7 +134,7 @@ class Peer:
             largest = 5 + self.house.options.max_packet_size
         if kept > min(self.fed, largest):
             raise Violation(f"the decoder keeps {kept} bytes, {self.fed} were sent")
-        if connection.pieces or connection.held:
+        if connection.pieces or connection.is_held():
             raise Violation("something was left unwritten")
         if connection.closing and not self.transport.closed:
             raise Violation("the connection closes, but its transport does not")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 
 import pytest
 from websockets.exceptions import InvalidStatus
@@ -12,8 +11,8 @@ from websockets.typing import Subprotocol
 
 from tests.listeners.conftest import ListenerFactory, tls
 from tests.support.authority import Authority, Issued
-from tests.support.streams import SocketStream, connect_tcp, tls_wire
-from tests.support.wire import CONNACK, TIMEOUT, Wire, connect_packet
+from tests.support.streams import connect_tcp, tls_wire
+from tests.support.wire import CONNACK, TIMEOUT, SocketStream, TcpStream, Wire, connect_packet
 
 LOCAL = "tcp://127.0.0.1:0"
 
@@ -124,7 +123,7 @@ PER_IP = "[limits]\nmax_connections_per_ip = 2"
 
 def wire_from(url: str, source: str) -> Wire:
     host, _, port = url.partition("://")[2].rpartition(":")
-    return Wire(SocketStream(socket.create_connection((host, int(port)), TIMEOUT, (source, 0))))
+    return Wire(TcpStream((host, int(port)), source))
 
 
 def test_each_address_has_so_many_connections_to_all_listeners(start: ListenerFactory) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.listeners.conftest import ListenerFactory
-from tests.support.streams import SocketStream, connect_tcp
-from tests.support.wire import Wire
+from tests.support.streams import connect_tcp
+from tests.support.wire import SocketStream, Wire
 from vmq.broker import Broker
 from vmq.config.options import BrokerOptions, Config, ListenerOptions
 from vmq.store.tools import check

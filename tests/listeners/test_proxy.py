@@ -15,9 +15,9 @@ from websockets.typing import Subprotocol
 
 from tests.listeners.conftest import ListenerFactory, tls
 from tests.support.authority import Authority, Issued
-from tests.support.streams import SocketStream, connect_tcp, connect_tls
+from tests.support.streams import connect_tcp, connect_tls
 from tests.support.tools import require_tool
-from tests.support.wire import Wire, connect_packet
+from tests.support.wire import SocketStream, Wire, connect_packet
 
 V1 = b"PROXY TCP4 192.0.2.1 198.51.100.7 56324 443\r\n"
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.support.authority import Authority, Issued
-from tests.support.streams import SocketStream, connect_tcp, connect_tls, tls_wire
-from tests.support.wire import Wire, connect_packet
+from tests.support.streams import connect_tcp, connect_tls, tls_wire
+from tests.support.wire import SocketStream, Wire, connect_packet
 from vmq.broker import Broker
 from vmq.config.options import BrokerOptions, Config, ListenerOptions
 from vmq.listeners import renewing

@@ -18,8 +18,8 @@ import pytest
 from tests.listeners.conftest import ListenerFactory, tls
 from tests.support.authority import Authority, Issued
 from tests.support.broker_process import BrokerProcess
-from tests.support.streams import SocketStream, connect_tcp, connect_tls, unix_wire
-from tests.support.wire import Wire, connect_packet
+from tests.support.streams import connect_tcp, connect_tls, unix_wire
+from tests.support.wire import SocketStream, Wire, connect_packet
 from tests.vmq.http.conftest import get
 
 ATTACKERS = 20

@@ -20,9 +20,9 @@ from paho.mqtt.enums import CallbackAPIVersion
 from tests.listeners.conftest import ListenerFactory, tls
 from tests.support.authority import Authority, Issued
 from tests.support.broker_process import BrokerProcess, BrokerStartError
-from tests.support.streams import SocketStream, connect_tcp, connect_tls, tls_wire
+from tests.support.streams import connect_tcp, connect_tls, tls_wire
 from tests.support.tools import require_tool
-from tests.support.wire import CONNACK, PINGRESP, TIMEOUT, Wire, connect_packet
+from tests.support.wire import CONNACK, PINGRESP, TIMEOUT, SocketStream, Wire, connect_packet
 
 LARGE = os.urandom(300_000)
 # Records of a handshake message that says it has 16 MB.

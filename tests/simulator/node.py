@@ -24,6 +24,7 @@ from vmq.persistence.purging import Purger
 from vmq.persistence.restoring import restore
 from vmq.protocol.connection import Connection
 from vmq.runtime.draining import QueueTasks
+from vmq.runtime.registries import BrokerRegistries
 from vmq.store.opening import ended_sessions, last_number, load_sizes
 from vmq.store.store import Store
 from vmq_cluster.leveldb import LevelStorage
@@ -104,7 +105,7 @@ class Broker:
         self.core = core = Core(
             options_of(node.config), store, loop.time, node.wall, random.randrange
         )
-        core.find_registry = self.registry
+        core.registries = BrokerRegistries(self.registry)
         core.call_soon = loop.call_soon
         core.call_later = loop.call_later
         committer.attach(core, store, self._reopen)

@@ -10,7 +10,7 @@ from tests.simulator.seeds import each_seed
 from tests.simulator.walk import NAMES, Walk
 from tests.simulator.world import World
 
-SEEDS = 40
+SEEDS = 16
 #: Who does not confirm copies is waited for until it is down.
 PATIENT: dict[str, Any] = {"replica_timeout": 60.0}
 #: No copies, and nobody takes a node for dead.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.spark.sessions import QUICK_JAVA, local_session
 from tests.spark.support import (
     SHORT,
     STREAMS,
@@ -43,7 +44,6 @@ def spark() -> Iterator[SparkSession]:
     require_tool("java")
     try:
         from pyspark.logger import PySparkLogger
-        from pyspark.sql import SparkSession
     except ImportError:
         missing("pyspark")
     # Spark's loggers of errors do not propagate, so pytest gives them its own handler; theirs would make it write JSON,
@@ -51,21 +51,16 @@ def spark() -> Iterator[SparkSession]:
     setattr(PySparkLogger, "addHandler", logging.Logger.addHandler)  # noqa: B010 - mypy takes no method for another
     before = dict(os.environ)
     os.environ.update(executors_environment())
-    session = (
-        SparkSession.builder.master("local[2,4]")
-        .appName("tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.memory", "1g")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.catalogImplementation", "in-memory")
-        .config("spark.sql.streaming.noDataMicroBatches.enabled", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
+    session = local_session(
+        "local[2,4]",
+        {
+            "spark.driver.extraJavaOptions": QUICK_JAVA,
+            "spark.driver.memory": "1g",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+            "spark.sql.session.timeZone": "UTC",
+        },
     )
-    session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
     os.environ.clear()

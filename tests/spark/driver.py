@@ -3,6 +3,7 @@
 Two queries read the stream `once` and write it to Parquet and to the topics done/DEVICE. When one
 fails the application ends, to be started again. Once the file FOLDER/finish is there, they take what is
 left; then the application prints, as JSON, what Parquet holds, and what the stream `done` keeps of the topics.
+How far it has come up stands on lines of its own before ("reached: STAGE"), and why it ends ("failed: REASON").
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from pyspark_vmq import parse
+from vmq_spark.progress import reason
+
+from tests.spark.sessions import QUICK_JAVA, local_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,25 +34,24 @@ def ended(query: StreamingQuery) -> bool:
         return True
 
 
-def session() -> SparkSession:
-    found = (
-        SparkSession.builder.master("local[2,4]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.catalogImplementation", "in-memory")
-        .getOrCreate()
-    )
-    found.sparkContext.setLogLevel("OFF")
-    return found
+def reached(stage: str) -> None:
+    """Tells whoever started this how far it has come up."""
+    print(f"reached: {stage}", flush=True)
+
+
+class QueryEndedError(Exception):
+    """A query has ended by itself, and does not say why."""
 
 
 class Application:
     """The two queries."""
 
     def __init__(self, server: str, folder: Path, limit: int) -> None:
-        self.spark = session()
+        reached("python")
+        # What a JVM that is killed leaves behind is in the folder.
+        java = f"{QUICK_JAVA} -Djava.io.tmpdir={folder}"
+        self.spark = local_session("local[2,4]", {"spark.driver.extraJavaOptions": java})
+        reached("session")
         self.server = server
         self.folder = folder
         self.limit = limit
@@ -86,14 +88,18 @@ class Application:
         of collection, expected 6"). So the second one waits for the first.
         """
         queries: list[StreamingQuery] = []
-        for writer in self.writers():
+        for number, writer in enumerate(self.writers(), 1):
             queries.append(writer.start())
+            reached(f"query {number}")
             while queries[-1].isActive and not queries[-1].recentProgress:
                 ended(queries[-1])
+            if queries[-1].isActive:
+                reached(f"batch {number}")
         while not (self.folder / "finish").exists():
             for query in queries:
                 if ended(query):
-                    sys.exit(f"failed: {query.exception()}")
+                    error = query.exception()
+                    raise error if error is not None else QueryEndedError(query.status["message"])
         for query in queries:
             query.stop()
         for writer in self.writers():
@@ -161,6 +167,10 @@ def is_ordered(numbers: list[int]) -> bool:
 
 
 if __name__ == "__main__":
-    application = Application(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
-    application.run()
+    try:
+        application = Application(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
+        application.run()
+    except Exception as problem:
+        print(f"failed: {reason(problem)}", flush=True)
+        raise
     print(json.dumps(application.report()), flush=True)

@@ -2,6 +2,8 @@
 
     --messages N    how many the devices send (a million)
     --kills N       how many SIGKILLs strike them on the way (12)
+    --early N       and how many strike before that while the driver comes up (none)
+    --seed N        where those strike (1)
     --minutes N     after which the run has failed (60)
 
     devices (QoS 1 and 2) -> broker -> stream -> Spark -> Parquet
@@ -21,7 +23,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -36,10 +37,12 @@ from time import monotonic
 from typing import Any
 
 import psutil
+from vmq_spark.checkpoints import drop_unfinished
 
 from tests.spark.devices import Device, Subscriber
 from tests.spark.driver import is_ordered
-from tests.spark.support import executors_environment
+from tests.spark.driver_process import DriverProcess, end
+from tests.spark.early import WORKERS, Early, Strike, kill_python
 from tests.support.broker_process import BrokerProcess
 from tests.support.ports import lasting_port
 
@@ -116,8 +119,13 @@ class Run:
         kills: int,
         tell: Callable[[str], None] = lambda _line: None,
         minutes: float = 60.0,
+        early: int = 0,
+        seed: int = 1,
     ) -> None:
         self.folder = folder
+        self.early = early
+        self.seed = seed
+        self.strikes: list[Strike] = []
         self.tell = tell
         self.begun = monotonic()
         self.told = self.begun
@@ -155,20 +163,12 @@ class Run:
             args=("--allow-anonymous",),
         )
 
-    def start_driver(self) -> subprocess.Popen[bytes]:
+    def start_driver(self) -> DriverProcess:
         self.drivers += 1
-        log = (self.folder / "driver.log").open("ab")
-        with log:
-            return subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "tests.spark.driver"),
-                    *(self.listen[1], str(self.folder / "spark"), str(self.limit)),
-                ],
-                env={**os.environ, **executors_environment()},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-            )
+        spark = self.folder / "spark"
+        drop_unfinished(spark)
+        arguments = (self.listen[1], str(spark), str(self.limit))
+        return DriverProcess(arguments, spark, self.folder / "driver.log")
 
     def may_send(self, count: int) -> None:
         """Holds devices up that are far ahead of Spark: kills are to strike the traffic."""
@@ -177,19 +177,23 @@ class Run:
             self.sent += count
 
     def wait(self, count: int) -> None:
-        """Waits until the subscriber has so many messages; a driver that gave up is started again."""
+        """Waits until the subscriber has so many messages."""
+        self.wait_until(lambda: self.subscriber.count >= count, f"{count} messages")
+
+    def wait_until(self, holds: Callable[[], bool], what: str) -> None:
+        """Waits until something holds; a driver that gave up is started again."""
         latest, since = -1, monotonic()
-        while self.subscriber.count < count:
+        while not holds():
             with self.changed:
                 self.changed.wait(1.0)
             if self.subscriber.count != latest:
                 latest, since = self.subscriber.count, monotonic()
-            if self.driver.poll() is not None and not (self.folder / "spark" / "finish").exists():
+            if not self.driver.is_running() and not (self.folder / "spark" / "finish").exists():
                 self.kill_driver()
             self.tell_progress()
             if monotonic() - since > STUCK:
-                raise AssertionError(f"stuck at {latest} of {count} messages\n{self.end_of_log()}")
-            assert monotonic() < self.deadline, f"time is up at {latest} of {count} messages"
+                raise AssertionError(f"stuck at {latest}, {what} wanted\n{self.end_of_log()}")
+            assert monotonic() < self.deadline, f"time is up at {latest}, {what} wanted"
 
     def end_of_log(self) -> str:
         return (self.folder / "driver.log").read_text(errors="replace")[-4000:]
@@ -210,6 +214,7 @@ class Run:
         assert self.subscriber.subscribed.wait(STUCK)
         for device in self.devices:
             device.start()
+        self.strike_early()
         strikes = {
             "broker": self.kill_broker,
             "driver": self.kill_driver,
@@ -222,11 +227,27 @@ class Run:
             self.struck.append(target)
             self.say(f"kill {number + 1} of {self.kills}: {target}")
         self.wait(self.total * (self.kills + 1) // (self.kills + 2))
-        for device in self.devices:
-            device.join(max(0.0, self.deadline - monotonic()))
-            assert not device.is_alive(), f"time is up: {device.name} has sent {device.next}"
+        self.wait_until(
+            lambda: not any(device.is_alive() for device in self.devices), "the end of all devices"
+        )
         self.say("everything is sent")
         (self.folder / "spark" / "finish").touch()
+
+    def strike_early(self) -> None:
+        """Strikes while drivers come up.
+
+        Raises:
+            AssertionError: a query ended for what passes, or nobody knows for what.
+        """
+        strikes = {
+            "broker": self.kill_broker,
+            WORKERS: lambda: kill_python(self.driver),
+        }
+        series = Early(self.seed, strikes, self.kill_driver, lambda: self.driver, self.say)
+        series.go(self.early)
+        self.strikes = series.done
+        wrong = [f"{each}: {problem}" for each in series.done if (problem := each.problem())]
+        assert not wrong, "\n".join(wrong)
 
     def kill_broker(self) -> None:
         self.broker.kill()
@@ -235,23 +256,20 @@ class Run:
 
     def kill_driver(self) -> None:
         """Ends the driver, unless it has ended by itself, and starts the next."""
-        end_tree(self.driver)
+        self.driver.kill()
         self.driver = self.start_driver()
 
     def kill_workers(self) -> None:
         """All workers that run tasks; their daemon makes new ones."""
-        for process in psutil.Process(self.driver.pid).children(recursive=True):
-            try:
-                if is_worker(process):
-                    process.kill()
-            except psutil.NoSuchProcess:
-                continue
+        for process in self.driver.workers():
+            if is_worker(process):
+                end(process)
 
     def check(self) -> dict[str, Any]:
         """Compares what was sent with what arrived."""
-        out, _ = self.driver.communicate(timeout=max(1.0, self.deadline - monotonic()))
-        assert self.driver.returncode == 0, self.end_of_log()
-        report = json.loads(out.decode().strip().splitlines()[-1])
+        out = self.driver.finish(max(1.0, self.deadline - monotonic()))
+        assert self.driver.process.returncode == 0, self.driver.failure or self.end_of_log()
+        report = json.loads(out)
         landed, published = report["rows"], report["published"]
         self.wait(sum(each["count"] for each in landed.values()))
         assert landed.keys() == {device.client_id for device in self.devices}
@@ -275,6 +293,7 @@ class Run:
         return {
             "sent": self.total,
             "kills": {target: self.struck.count(target) for target in self.struck},
+            "struck early": len(self.strikes),
             "drivers": self.drivers,
             "rows": sum(each["count"] for each in landed.values()),
             "received": self.subscriber.count,
@@ -285,35 +304,23 @@ class Run:
     def close(self) -> None:
         for client in (*self.devices, self.subscriber):
             client.ended.set()
-        end_tree(self.driver)
+        self.driver.kill()
         self.broker.close()
 
 
 def is_worker(process: psutil.Process) -> bool:
     """Whether a process runs tasks: a fork of the daemon of pyspark.worker."""
-    parent = process.parent()
-    command = process.cmdline()
-    return (
-        "pyspark.daemon" in command
-        and command[-1] in {"pyspark.daemon", "pyspark.worker"}
-        and parent is not None
-        and parent.cmdline() == command
-    )
-
-
-def end_tree(process: subprocess.Popen[bytes]) -> None:
-    """SIGKILL for a process and all that it started."""
-    if process.poll() is None:
-        family = psutil.Process(process.pid).children(recursive=True)
-        process.kill()
-        for each in family:
-            try:
-                each.kill()
-            except psutil.NoSuchProcess:
-                continue
-    process.wait()
-    if process.stdout is not None:
-        process.stdout.close()
+    try:
+        parent = process.parent()
+        command = process.cmdline()
+        return (
+            "pyspark.daemon" in command
+            and command[-1] in {"pyspark.daemon", "pyspark.worker"}
+            and parent is not None
+            and parent.cmdline() == command
+        )
+    except psutil.NoSuchProcess:
+        return False
 
 
 @contextmanager
@@ -323,9 +330,11 @@ def run(
     kills: int,
     tell: Callable[[str], None] = lambda _line: None,
     minutes: float = 60.0,
+    early: int = 0,
+    seed: int = 1,
 ) -> Iterator[Run]:
     (folder / "spark").mkdir(parents=True)
-    course = Run(folder, messages, kills, tell, minutes)
+    course = Run(folder, messages, kills, tell, minutes, early, seed)
     try:
         yield course
     finally:
@@ -336,6 +345,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Exactly once, end to end, under SIGKILL.")
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--kills", type=int, default=12)
+    parser.add_argument("--early", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=60.0)
     arguments = parser.parse_args()
     # Who is asked to end takes the broker, Spark and their workers along.
@@ -346,7 +357,9 @@ def main() -> int:
         print(line, flush=True)
 
     try:
-        with run(folder, arguments.messages, arguments.kills, tell, arguments.minutes) as course:
+        given = arguments
+        options = (given.messages, given.kills, tell, given.minutes, given.early, given.seed)
+        with run(folder, *options) as course:
             course.go()
             tell(json.dumps(course.check()))
     except (AssertionError, subprocess.TimeoutExpired) as error:

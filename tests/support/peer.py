@@ -38,6 +38,7 @@ class Peer:
         self.received = bytearray()
         self.is_open = True
         self._last_id = 0
+        registry.core.cork.close = 0.0  # nothing waits for the end of a turn
         self.connection = Connection(registry, True, client_id, _ignore, _ignore)
         self.connection.connection_made(self)
         self.send(connect_packet(client_id, clean=clean, username=username))

@@ -2,9 +2,9 @@
 
 Spark's tests stay together, too: they share a session that takes long to start.
 
-The first process takes the files whose tests start programs, which wait more than they compute; the others take the
-rest, which only computes. So clusters of brokers do not compete with each other for the processors. Who is done
-helps the others, and what takes longest is begun first: in the end nobody waits long for the last.
+The last process takes the files whose tests only compute; the others take those that start programs, which wait more
+than they compute. So the processors have work all the time, however many tests wait. Who is done helps the others, and
+what takes longest is begun first: in the end nobody waits long for the last.
 """
 
 from __future__ import annotations
@@ -15,22 +15,24 @@ from typing import Final
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
-#: Where tests start programs, in the order in which they are begun.
+#: Of Spark's tests those that start applications of their own instead of sharing the session.
+APPLICATIONS: Final = ("tests/spark/test_demo.py", "tests/spark/test_exactly_once.py")
+#: Where tests start programs, in the order in which they are begun: not all of Spark's at the same time.
 PROGRAMS: Final = (
     "tests/spark/",
     "tests/crash/",
     "tests/cluster_processes/",
+    *APPLICATIONS,
     "tests/vmq/workers/",
     "tests/soak/",
     "tests/limits/",
+    "tests/attacks/",
     "tests/listeners/",
     "tests/fuzz/",
     "tests/conformance/",
     "tests/clients/",
     "tests/vmq/cli/",
 )
-#: Of Spark's tests those that start applications of their own instead of sharing the session.
-APPLICATIONS: Final = ("tests/spark/test_demo.py", "tests/spark/test_exactly_once.py")
 
 
 def scope_of(test: str) -> str:
@@ -46,7 +48,8 @@ def next_of(scopes: Collection[str], *, programs: bool) -> str:
 
 
 def _place_of(scope: str) -> int:
-    return next((at for at, each in enumerate(PROGRAMS) if scope.startswith(each)), len(PROGRAMS))
+    found = [(len(each), at) for at, each in enumerate(PROGRAMS) if scope.startswith(each)]
+    return max(found)[1] if found else len(PROGRAMS)
 
 
 class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
@@ -56,6 +59,6 @@ class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
         return scope_of(nodeid)
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        scope = next_of(self.workqueue, programs=node is self.nodes[0])
+        scope = next_of(self.workqueue, programs=node is not self.nodes[-1])
         self.workqueue.move_to_end(scope, last=False)  # the base takes the first
         super()._assign_work_unit(node)

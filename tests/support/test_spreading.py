@@ -10,10 +10,20 @@ ROOT = Path(__file__).parents[2]
 SCOPES = ["tests/vmq/a.py", "tests/cluster/b.py", "tests/crash/c.py", "tests/spark/"]
 
 
-def test_one_process_takes_programs_and_the_others_the_rest() -> None:
+def test_programs_come_before_the_rest_where_they_are_wanted() -> None:
     assert next_of(SCOPES, programs=True) == "tests/spark/"
     assert next_of(SCOPES[:3], programs=True) == "tests/crash/c.py"
     assert next_of(SCOPES, programs=False) == "tests/vmq/a.py"
+
+
+def test_what_takes_longest_is_begun_first_but_sparks_applications_apart_from_its_session() -> None:
+    left = ["tests/vmq/cli/a.py", *APPLICATIONS, "tests/cluster_processes/a.py", "tests/spark/"]
+    begun = []
+    while left:
+        begun.append(next_of(left, programs=True))
+        left.remove(begun[-1])
+    session, first = "tests/spark/", "tests/cluster_processes/a.py"
+    assert begun == [session, first, *APPLICATIONS, "tests/vmq/cli/a.py"]
 
 
 def test_who_is_done_with_its_own_helps() -> None:

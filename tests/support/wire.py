@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import struct
 from collections import deque
 from dataclasses import dataclass
@@ -235,13 +236,11 @@ class ByteStream(Protocol):
         """Close the connection."""
 
 
-class TcpStream:
-    """A TCP connection. A reset by the peer counts as the end of the stream."""
+class SocketStream:
+    """The bytes of a connected socket. A reset by the peer counts as the end of the stream."""
 
-    def __init__(self, address: tuple[str, int], source: str | None = None) -> None:
-        local = None if source is None else (source, 0)
-        self.socket = socket.create_connection(address, TIMEOUT, local)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
 
     def sendall(self, data: bytes) -> None:
         """Send all the bytes."""
@@ -253,7 +252,7 @@ class TcpStream:
         self.socket.settimeout(max(timeout, 0.001))
         try:
             return self.socket.recv(1 << 16)
-        except ConnectionError:
+        except (ConnectionError, ssl.SSLEOFError):
             return b""
 
     def address(self) -> tuple[str, int]:
@@ -264,6 +263,21 @@ class TcpStream:
     def close(self) -> None:
         """Close the connection."""
         self.socket.close()
+
+
+def dial(address: tuple[str, int], source: str | None = None) -> socket.socket:
+    """A TCP connection that sends what it is given at once."""
+    sock = socket.create_connection(address, TIMEOUT, None if source is None else (source, 0))
+    # Else what is sent without an answer in between waits 40 ms for the other side's acknowledgement.
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+
+class TcpStream(SocketStream):
+    """A TCP connection."""
+
+    def __init__(self, address: tuple[str, int], source: str | None = None) -> None:
+        super().__init__(dial(address, source))
 
 
 class ConnectionEnded(AssertionError):  # noqa: N818 - an end, which may be what a test waits for

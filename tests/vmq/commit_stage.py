@@ -153,6 +153,6 @@ class Stage:
     def work(self, peer: Peer, key: bytes) -> None:
         """Durable work and its acknowledgement, as one pass of the loop does it."""
         self.store.put(key, b"")
-        peer.connection.barrier = self.store.barrier()
+        peer.connection.write_after(self.core.outbox.stored, self.store.barrier())
         peer.connection.add(b"ack " + key + b";")
         self.core.outbox.flush()

@@ -85,6 +85,17 @@ def split_packets(buffer: bytearray) -> Iterator[Packet]:
         del buffer[: position + length]
 
 
+def acknowledge(queue: Queue, packet: bytes) -> None:
+    """Has the queue's client acknowledge: PUBACK, PUBREC or PUBCOMP packets of one kind."""
+    queue.on_acknowledgements(packet[0] >> 4, packet)
+
+
+def acknowledge_all(queue: Queue) -> None:
+    """Acknowledges everything that is in flight, which is of QoS 1."""
+    sent = [puback_packet(each.packet_id) for each in queue.inflight.values()]
+    acknowledge(queue, b"".join(sent))
+
+
 class MemoryTransport:
     """Stands for an asyncio transport; keeps what is written."""
 
@@ -381,6 +392,8 @@ class House:
         #: What is to be done in the next turn of the event loop.
         self.soon: list[Callable[[], None]] = []
         self.core.call_soon = self.soon.append
+        # The clock stands still: all writes would be close to each other.
+        self.core.cork.close = 0.0
         self.registry = Registry(self.core, self.on_wake, self.purged.append)
         if self.store is not None:
             for session in stored_sessions(self.store):
@@ -447,7 +460,7 @@ class House:
         else:
             raise AssertionError("the queues never come to rest")
         assert not self.core.outbox.touched
-        assert not self.core.outbox.waiting
+        assert not self.core.outbox.stored.parked
 
     def maybe_settle(self) -> None:
         if not self.patient:

@@ -62,7 +62,7 @@ ELSEWHERE = {
     "http/report.py": ("workers/test_figures.py", "what workers tell of themselves"),
     "runtime/share.py": ("workers/test_plan.py", "what a worker is told of its part"),
     "workers/asking.py": ("workers/test_supervisor.py", "seen in what all answer as one"),
-    "workers/crew.py": ("workers/test_supervisor.py", "seen in what all answer as one"),
+    "workers/pool.py": ("workers/test_supervisor.py", "seen in what all answer as one"),
     "workers/local.py": ("workers/test_supervisor.py", "seen in what all answer as one"),
     "workers/frontend.py": ("workers/test_supervisor.py", "seen in what all answer as one"),
     "workers/tailing.py": ("workers/test_supervisor.py", "seen in what all answer as one"),

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.wire import PUBLISH, PUBREL
-from tests.vmq.support import split_packets
+from tests.support.wire import PUBLISH, PUBREL, puback_packet, pubcomp_packet, pubrec_packet
+from tests.vmq.support import acknowledge, split_packets
 from tests.vmq.test_store_model import check_sizes, commit
 from vmq.core.context import Core, CoreOptions
 from vmq.core.output import Output
@@ -207,11 +207,11 @@ class Play:
         index = 0 if self.rng.random() < 0.7 else self.rng.randrange(len(self.model.inflight))
         each = self.model.inflight[index]
         if each.qos == 1:
-            queue.on_puback(each.packet_id)
+            acknowledge(queue, puback_packet(each.packet_id))
         elif each.released:
-            queue.on_pubcomp(each.packet_id)
+            acknowledge(queue, pubcomp_packet(each.packet_id))
         else:
-            queue.on_pubrec(each.packet_id)
+            acknowledge(queue, pubrec_packet(each.packet_id))
             each.released = True
             self.model.inflight.append(self.model.inflight.pop(index))
             self.line.settle()
@@ -301,7 +301,7 @@ def test_more_than_memory_holds_waits_in_the_store(path: Path, lifo: bool) -> No
     while line.queue.inflight:
         ((_, _, packet_id, payload),) = line.take()
         received.append(int(payload))
-        line.queue.on_puback(packet_id)
+        acknowledge(line.queue, puback_packet(packet_id))
         line.settle()
     line.store.db.close()
     waited = range(1, count)
@@ -321,7 +321,7 @@ def test_newest_first_is_repeated_in_the_order_of_sending_after_a_restart(path: 
     line = Line(store, only(store), options)
     line.go_online()
     found = [(each[2], each[3]) for each in line.take()]
-    line.queue.on_puback(1)
+    acknowledge(line.queue, puback_packet(1))
     line.settle()
     found += [(each[2], each[3]) for each in line.take()]
     line.store.db.close()
@@ -336,7 +336,7 @@ def test_limits_count_messages_after_a_restart(path: Path) -> None:
     for payload in (b"1", b"2", b"3"):
         line.deliver(payload, 2)
     for packet_id, payload in ((1, b"4"), (2, b"5")):
-        line.queue.on_pubrec(packet_id)
+        acknowledge(line.queue, pubrec_packet(packet_id))
         line.deliver(payload, 2)
     line.store.db.close()
     store = start(path)

@@ -40,7 +40,7 @@ def records(
     directory = _directory_of(broker)
     if directory is None:
         return
-    own = broker.crew | {own_name(broker)}
+    own = broker.worker_names | {own_name(broker)}
     for tree, client_id, record in directory.records_while_written():
         wanted = record.node not in own and mountpoint in (None, tree)
         yield tree, client_id, record if wanted else None
@@ -55,12 +55,11 @@ def targets(
     broker: "BrokerView", registry: Registry, topic: str, qos: int
 ) -> Iterator[tuple[bool, str]]:
     """Where else a message goes: whether it arrives there, now or later, and the words for it."""
-    find = registry.trie.find_remote
     clustering = broker.clustering
-    if find is None or clustering is None:
+    if clustering is None:
         return
     route = Route(topic.encode(), topic)
-    find(route)
+    registry.trie.remote.complete(route)
     up = set(clustering.node.up)
     for target in route.nodes:
         name: str = target.node

@@ -11,10 +11,14 @@ from vmq.admin.payloads import Encoding, show_payload
 from vmq.admin.trees import Mountpoint, find, registry_of
 from vmq.core.queue import Queue
 from vmq.core.registry import Subscriber
-from vmq.mqtt.message import Delivery
+from vmq.mqtt.message import NO_MESSAGE, Delivery
+from vmq.store.store import Store, StoreError
 
 if TYPE_CHECKING:
     from vmq.ports import BrokerView
+
+#: What stands for a message where the store is damaged.
+UNREADABLE: Final = ("unreadable", Delivery(NO_MESSAGE, 0, False, ""))
 
 #: The reason that on_message_drop is given.
 PURGED: Final = "purged"
@@ -28,7 +32,8 @@ class QueuedRow(Struct, frozen=True, kw_only=True):
         str,
         Meta(
             description="inflight = sent, awaits its acknowledgement; released = QoS 2, awaits PUBCOMP; "
-            "waiting = not sent yet, in memory; stored = not sent yet, in the store only"
+            "waiting = not sent yet, in memory; stored = not sent yet, in the store only; "
+            "unreadable = where the store is damaged: nothing but its position is known"
         ),
     ]
     topic: str
@@ -94,12 +99,18 @@ def _rows(subscriber: Subscriber, payload_bytes: int) -> Iterator[QueuedRow | No
 
 
 def _contents(queue: Queue) -> Iterator[tuple[str, Delivery] | None]:
-    """State and delivery of everything in a queue; what is in memory is a copy of this moment."""
+    """State and delivery of everything in a queue; what is in memory is a copy of this moment.
+
+    Damage is told and passed over: all else can be looked at.
+    """
     store = queue.core.store
     lifo = queue.core.options.lifo
-    inflight = list(queue.inflight.values())
+    inflight = queue.inflight.values()
     if queue.inflight_is_stored and store is not None:
-        inflight = store.load_inflight(queue.session)
+        try:
+            inflight = store.load_inflight(queue.session)
+        except StoreError:
+            yield UNREADABLE  # however many they are
     waiting = _bursts(queue)
     waiting += queue.quick or ()
     pending = list(queue.pending or ())
@@ -113,8 +124,16 @@ def _contents(queue: Queue) -> Iterator[tuple[str, Delivery] | None]:
     if not backlog or store is None:
         return
     for seq in range(last, first - 1, -1) if lifo else range(first, last + 1):
-        found = None if seq in seen else store.load_waiting(queue.session, seq)
-        yield None if found is None else ("stored", found)
+        yield None if seq in seen else _stored(store, queue.session, seq)
+
+
+def _stored(store: Store, session: bytes, seq: int) -> tuple[str, Delivery] | None:
+    """What lies at one place of a stored queue; None if there is nothing."""
+    try:
+        found = store.load_waiting(session, seq)
+    except StoreError:
+        return UNREADABLE
+    return None if found is None else ("stored", found)
 
 
 def _bursts(queue: Queue) -> list[Delivery]:

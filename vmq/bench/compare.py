@@ -1,4 +1,4 @@
-"""The same load on vmq and its peers, on fresh processes, in turn."""
+"""Runs one load on vmq and its peers in turn, each on a fresh process."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -9,15 +9,17 @@ from msgspec import Struct
 
 from vmq.bench.control import Control, Interrupted
 from vmq.bench.load.address import Address
-from vmq.bench.load.options import APPLICABLE, BenchError, LoadOptions, Scenario, options_for
+from vmq.bench.load.options import APPLICABLE, BenchError, LoadOptions, Scenario
 from vmq.bench.peers import BenchPeer, RunningPeer
 from vmq.bench.result import Latency, Result
+from vmq.bench.rows import load_for, scenario_of
 from vmq.bench.scenarios import run
 
 #: The broker that the ratios refer to.
 REFERENCE: Final = "vmq"
 #: What is compared unless scenarios are named.
 DEFAULT: Final = (
+    *("fleet0", "fleet1", "fleetpair", "seldom0", "seldom1", "topics0", "topics1"),
     *("pair", "pair:1", "pair:2", "ping-pong", "fan-out", "fan-in"),
     *("wildcard", "connect", "retained", "storm"),
 )
@@ -34,7 +36,7 @@ _NOWHERE: Final = Address("mqtt", "127.0.0.1", 0)
 
 @dataclass(frozen=True)
 class Load:
-    """A scenario at a QoS, as `--scenarios` names it: pair, pair:1."""
+    """A row, or a scenario at a QoS, as `--scenarios` names it: fleet0, pair, pair:1."""
 
     name: str
     options: LoadOptions
@@ -84,16 +86,14 @@ def loads_for(names: Sequence[str], given: dict[str, int | float]) -> list[Load]
 
 def _options(name: str, given: dict[str, int | float]) -> LoadOptions:
     text, _, qos = name.partition(":")
-    if text not in list(Scenario):
-        raise ValueError(f"no scenario {text!r}; there are {', '.join(Scenario)}")
-    scenario = Scenario(text)
+    scenario = scenario_of(text)
     wanted = {**_FLOW, **_SIZES.get(scenario, {}), **given}
     if scenario is Scenario.STORM:
         del wanted["seconds"]  # it lasts until everybody is in
     values = {key: value for key, value in wanted.items() if key in APPLICABLE[scenario]}
     if qos:
         values["qos"] = int(qos) if qos.isdigit() else -1
-    return options_for(scenario, _NOWHERE, values)
+    return load_for(text, _NOWHERE, values)
 
 
 def compare(
@@ -187,8 +187,8 @@ def _cpu(result: Result) -> float | None:
 
 
 def _relate(row: ComparisonRow, reference: ComparisonRow | None) -> None:
-    if reference is None or row is reference:
-        return
+    if reference is None or row is reference or not (row.is_sound and reference.is_sound):
+        return  # what loses messages is no faster for it
     if row.rate and reference.rate:
         row.rate_ratio = round(row.rate / reference.rate, 3)
     if row.cpu_us and reference.cpu_us:

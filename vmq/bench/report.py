@@ -100,7 +100,7 @@ def compare_rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
 
 
 def _cells(row: ComparisonRow) -> tuple[str, ...]:
-    if not row.rate:
+    if not row.rate or not row.is_sound:
         return (row.broker, *("-",) * 7, row.problem or "-")
     return (
         row.broker,

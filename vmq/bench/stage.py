@@ -107,7 +107,9 @@ class Stage:
 
     def new_result(self) -> Result:
         """A result with the options in it."""
-        return Result(scenario=str(self.options.scenario), url=self.options.address.url)
+        return Result(
+            scenario=self.options.name or str(self.options.scenario), url=self.options.address.url
+        )
 
     def finish(self, result: Result) -> None:
         """Puts in what the loop has seen."""

@@ -8,7 +8,7 @@ from vmq.bench.load.client import LoadClient
 from vmq.bench.load.options import BenchError
 from vmq.bench.result import Result
 from vmq.bench.stage import SETTLE, Deadline, Stage
-from vmq.bench.wiring import set_up_flow, topic_of
+from vmq.bench.wiring import base_of, set_up_flow
 
 #: Filters of one SUBSCRIBE, and of those unconfirmed at one client.
 _FILTERS: Final = 50
@@ -74,4 +74,4 @@ def wild_filter(stage: Stage, number: int) -> str:
         case 2:
             return f"site{number}/+/d/#"
         case _:
-            return f"{topic_of(stage, number // 4 % stage.options.pubs)[:-4]}/+/x{number}"
+            return f"{base_of(stage, number // 4 % stage.options.pubs)}/+/x{number}"

@@ -29,23 +29,39 @@ def set_up_flow(stage: Stage) -> Flow:
     filters = [
         f"{stage.prefix}/#"
         if options.scenario is Scenario.FAN_IN
-        else topic_of(stage, index if is_paired else 0)
+        else filter_of(stage, index if is_paired else 0)
         for index in range(options.subs)
     ]
     stage.subscribe(list(zip(subscribers, filters, strict=True)), options.qos)
     return Flow(stage, publishers, subscribers, latency)
 
 
-def topic_of(stage: Stage, index: int) -> str:
-    """The topic of a publisher. All are of the same length."""
+def topics_of(stage: Stage, index: int) -> list[str]:
+    """The topics of a publisher. Those of all are of the same length."""
+    base = base_of(stage, index)
+    count = stage.options.topics
+    if count == 1:
+        return [f"{base}/d/t"]
+    return [f"{base}/d/t{number:02}" for number in range(count)]
+
+
+def filter_of(stage: Stage, index: int) -> str:
+    """What has all topics of a publisher."""
+    return (
+        f"{base_of(stage, index)}/d/+" if stage.options.topics > 1 else topics_of(stage, index)[0]
+    )
+
+
+def base_of(stage: Stage, index: int) -> str:
+    """What the topics of a publisher begin with."""
     width = len(str(stage.options.pubs - 1))
-    return f"{stage.prefix}/p{index:0{width}}/d/t"
+    return f"{stage.prefix}/p{index:0{width}}"
 
 
 def make_publishers(stage: Stage) -> list[LoadPublisher]:
     """The publishers, with their messages."""
     options = stage.options
-    length = len(topic_of(stage, 0)) + options.size + 8
+    length = len(topics_of(stage, 0)[0]) + options.size + 8
     per_block = block_size(length, options.pubs)
     return [
         LoadPublisher(
@@ -53,7 +69,11 @@ def make_publishers(stage: Stage) -> list[LoadPublisher]:
             stage.endpoint,
             stage.client_id("p", index),
             LoadFrames(
-                topic_of(stage, index).encode(), index, options.size, options.qos, per_block
+                [topic.encode() for topic in topics_of(stage, index)],
+                index,
+                options.size,
+                options.qos,
+                per_block,
             ),
         )
         for index in range(options.pubs)

@@ -23,7 +23,7 @@ _INTERRUPTED: Final = 130
 _BAR: Final = 40
 _URL: Final = "mqtt://127.0.0.1:1883"
 
-ScenarioArgument = Annotated[str, typer.Argument(metavar="SCENARIO", show_default=False)]
+ScenarioArgument = Annotated[str, typer.Argument(metavar="[SCENARIO]", show_default=False)]
 QosOption = Annotated[
     int | None,
     typer.Option(
@@ -101,6 +101,16 @@ CreditOption = Annotated[
         metavar="N",
         help="Messages of a publisher that were sent and not yet delivered; 0 is no limit.",
         show_default="200; fan-in, fan-out and QoS 1, 2: 100 or less",
+        rich_help_panel=_LOAD,
+    ),
+]
+TopicsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--topics",
+        metavar="N",
+        help="Topics of a publisher, used in turn.",
+        show_default="1; topics0, topics1: 50",
         rich_help_panel=_LOAD,
     ),
 ]
@@ -233,7 +243,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JS
 
 
 def bench(
-    scenario: ScenarioArgument,
+    scenario: ScenarioArgument = "fleet0",
     qos: QosOption = None,
     size: SizeOption = None,
     rate: RateOption = None,
@@ -242,6 +252,7 @@ def bench(
     warmup: WarmupOption = None,
     window: WindowOption = None,
     credit: CreditOption = None,
+    topics: TopicsOption = None,
     pubs: PubsOption = None,
     subs: SubsOption = None,
     clients: ClientsOption = None,
@@ -261,7 +272,15 @@ def bench(
     """Measure a broker, and check that every message arrives once and in order.
 
     \b
-    SCENARIO is one of
+    SCENARIO is one of these loads (without one: fleet0)
+      fleet0, fleet1        2,000 devices and one subscriber, at QoS 0, 1
+      fleetpair             1,000 devices, each with a subscriber of its own
+      seldom0, seldom1      2,000 devices, 20,000 messages a second
+      topics0, topics1      gateways, no two packets in a row of one topic
+      connects, sequential  clients connect, 100 at once or one by one
+      logins                the same with the password of --url
+    \b
+    or of these, whose options say how much of it
       pair       publishers, each with a subscriber of its own
       fan-in     many publishers, one subscriber
       fan-out    one publisher, many subscribers
@@ -278,7 +297,8 @@ def bench(
 
     \b
     Examples:
-      vmq bench pair --pid $(pgrep -f 'vmq start')
+      vmq bench --pid $(pgrep -f 'vmq start')
+      vmq bench logins -L mqtt://USER:PASSWORD@127.0.0.1:1883
       vmq bench fan-out --subs 100 --qos 1 --seconds 10
       vmq bench storm --clients 20000 -L mqtt://127.0.0.1:1884
       vmq bench compare --scenarios pair,pair:1,connect --runs 3
@@ -292,6 +312,7 @@ def bench(
         "warmup": warmup,
         "window": window,
         "credit": credit,
+        "topics": topics,
         "pubs": pubs,
         "subs": subs,
         "clients": clients,
@@ -321,15 +342,13 @@ def _measure(
 ) -> int:
     from dataclasses import replace
 
-    from vmq.bench import report, scenarios
+    from vmq.bench import report, rows, scenarios
     from vmq.bench.control import Control, Interrupted
     from vmq.bench.load.address import parse_address
-    from vmq.bench.load.options import BenchError, Scenario, options_for
+    from vmq.bench.load.options import BenchError
 
-    if scenario not in list(Scenario):
-        raise UsageError(f"no scenario {scenario!r}; there are {', '.join(Scenario)} and compare")
     try:
-        options = options_for(Scenario(scenario), parse_address(url), given)
+        options = rows.load_for(scenario, parse_address(url), given)
     except ValueError as problem:
         raise UsageError(str(problem)) from None
     options = replace(options, pid=pid, ca=tls[0], insecure=tls[1])

@@ -40,7 +40,7 @@ class LiveConfig(Struct, frozen=True):
         return cls(config, config)
 
     def with_option(self, key: str, text: str, now: float) -> "LiveConfig":
-        """The same with one option set; to what the sources say anyway: the same without its override.
+        """A copy with one option set; a value that the sources give anyway ends the override.
 
         Args:
             key: its dotted key.
@@ -58,7 +58,7 @@ class LiveConfig(Struct, frozen=True):
         return LiveConfig(self.base, config, overrides)
 
     def without(self, key: str) -> "LiveConfig":
-        """The same with one option as the sources say.
+        """A copy with one option as the sources say.
 
         Raises:
             KeyError: it was not set.

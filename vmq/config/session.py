@@ -9,6 +9,7 @@ from typing import Any, Final
 from vmq_hooks.modifiers import RegisterModifiers
 
 from vmq.core.context import CoreOptions
+from vmq.core.ports import SessionOptionsPort
 
 #: Different sets that follow the broker's options. Those of sessions beyond that stay as they were made.
 LIMIT: Final = 4096
@@ -31,10 +32,11 @@ _OPTIONS: Final = {
 Changes = tuple[tuple[str, Any], ...]
 
 
-class SessionOverrides:
+class SessionOverrides(SessionOptionsPort):
     """Makes and keeps the sets, on top of the broker's options."""
 
     def __init__(self, base: CoreOptions) -> None:
+        super().__init__()
         self._base = base
         self._names = [name for name in dir(base) if not name.startswith("_")]
         self._made: dict[Changes, CoreOptions] = {}

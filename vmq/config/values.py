@@ -119,7 +119,7 @@ class Endpoint(msgspec.Struct, frozen=True):
         return self.scheme in ("ws", "wss")
 
     def with_address(self, host: str, port: int) -> "Endpoint":
-        """The same endpoint as it is bound: at the address of its name, on its real port."""
+        """The endpoint as it is bound: at the address of its name, on its real port."""
         return msgspec.structs.replace(self, host=host, port=port)
 
 

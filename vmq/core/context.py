@@ -5,20 +5,37 @@ The core's modules take clock and random source from here, so that a test can br
 
 import logging
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from mypy_extensions import i64
 
-from vmq.core.hook_sites import Hooks, Pending
+from vmq.core.cork import Cork
+from vmq.core.hook_sites import Hooks
 from vmq.core.losses import Losses
 from vmq.core.output import Outbox, Output
+from vmq.core.ports import (
+    BanList,
+    Claims,
+    Elsewhere,
+    MemoryPort,
+    Peers,
+    Propagation,
+    ReceiptsPort,
+    RecheckPort,
+    RegistryFinder,
+    RetainedListener,
+    SessionListener,
+    SessionOptionsPort,
+    StreamFinder,
+    Traffic,
+)
 from vmq.mqtt.packets import MAX_REMAINING_LENGTH, REFUSED_CREDENTIALS
 from vmq.store.store import Store
 
 log = logging.getLogger("vmq.hooks")
 
-# What `Core.on_subscriber` is told of a session: a connection has it from now on; its subscriptions are others than
-# before, or its client left share groups alone; it is over.
+# What `SessionListener.on_subscriber` is told of a session: a connection has it from now on; its subscriptions are
+# others than before, or its client left share groups alone; it is over.
 CLAIMED: Final = 0
 CHANGED: Final = 1
 ENDED: Final = 2
@@ -188,10 +205,6 @@ def at_once(call: Callable[[], None]) -> None:
     call()
 
 
-def nothing() -> None:
-    """There is nothing to do."""
-
-
 class Core:
     """Shared by all sessions and queues of a broker."""
 
@@ -205,6 +218,7 @@ class Core:
     ) -> None:
         self.options = options
         self.outbox = Outbox()
+        self.cork = Cork(clock, self.after_turn)
         self.store = store
         self.hooks = Hooks()
         self.counters = Counters()
@@ -231,19 +245,16 @@ class Core:
         #: Bytes that came or were kept since memory was measured, and how many may until it is measured again.
         self.memory_grown: i64 = 0
         self.memory_room: i64 = NO_LIMIT
-        self.measure_memory: Callable[[], None] = nothing
+        self.memory = MemoryPort()
         #: Set by the cluster node while a member cannot be reached.
         self.cluster_is_split = False
         #: Set while the streams' disk lags behind: who publishes to streams pauses.
         self.streams_are_behind = False
         #: Whether the connection that is at work has published to a stream in this pass.
         self.feeds_streams = False
-        #: The write sides of the streams that keep a topic; None without streams.
-        self.find_taps: Callable[[str], list[Any]] | None = None
-        #: Knows what streams have of messages at QoS 2 (`vmq.streams.serving.receipts`); None without streams.
-        self.receipts: Any = None
-        #: The last commit of the streams that an acknowledgement waits for, or waited.
-        self.tapped: int = 0
+        #: Without streams: in none, and nothing of theirs.
+        self.stream_finder = StreamFinder()
+        self.receipts = ReceiptsPort()
         #: Connections that do not read until memory is there, or the store has committed.
         self.waiting_for_memory: list[Output] = []
         self.waiting_for_store: list[Output] = []
@@ -252,50 +263,22 @@ class Core:
         self.call_soon: Callable[[Callable[[], None]], object] = at_once
         #: The event loop's, set by the broker.
         self.call_later: Callable[[float, Callable[[], None]], object] | None = None
-        #: The registry of a mountpoint, made when first asked for; the broker's.
-        self.find_registry: Callable[[str], Any] | None = None
+        self.registries = RegistryFinder()
         #: How many connections there are from each address.
         self.networks: dict[str, int] = {}
-        #: Why a client is not let in (client id, user, host), "" if it is; None while nobody is banned.
-        self.find_ban: Callable[[str, str | None, str], str] | None = None
-        # What follows is for a node of a cluster, and None for any other broker.
-        #: Told of this broker's sessions: (`CLAIMED`, `CHANGED` or `ENDED`, registry, subscriber, the filter whose
-        #: subscription changed, or "").
-        self.on_subscriber: Callable[[int, Any, Any, str], None] | None = None
-        #: Asked when a client has subscribed, (registry, subscriber, filters): None: the SUBACK may be sent at once;
-        #: else `Pending` comes when it may.
-        self.fence: Callable[[Any, Any, list[str]], Pending | None] | None = None
-        #: What completes the routes of a mountpoint with their targets on other nodes.
-        self.find_nodes: Callable[[str], Callable[[Any], None]] | None = None
-        #: Sends a message to the other nodes of its route, and to one member of each share group that has some there:
-        #: (registry, route, message, the publisher's policy for them).
-        self.forward: Callable[[Any, Any, Any, str], None] | None = None
-        #: Sends a run of so many PUBLISH packets to the other nodes of its route.
-        self.forward_run: Callable[[str, Any, bytes, int], None] | None = None
-        #: Gives what a member of a share group cannot handle any more to one on another node, if there is one:
-        #: (registry, group, message, whether a member that is away will do).
-        self.give_elsewhere: Callable[[Any, str, Any, bool], bool] | None = None
-        #: The same without a message: whether there is one.
-        self.is_elsewhere: Callable[[Any, str, bool], bool] | None = None
-        #: Told of retained messages of this broker's clients: (registry, message); no payload: it is erased.
-        self.on_retained: Callable[[Any, Any], None] | None = None
-        #: Bytes that a retained message's payload may have; 0 is no limit.
-        self.max_retained_payload: int = 0
-        #: Has the answers of this pass wait for whatever other nodes have not confirmed; None unless they do.
-        self.wait_for_nodes: Callable[[Output], None] | None = None
-        #: Asked for the session of an accepted CONNECT: (registry, client id, clean session). None: it may be had at
-        #: once; else another node has it, and `Pending` comes when it has given it up.
-        self.claim: Callable[[Any, str, bool], Pending | None] | None = None
+        self.bans = BanList()
+        # What follows is another node's business; these are for a broker that is none.
+        self.sessions = SessionListener()
+        self.claims = Claims()
+        self.propagation = Propagation()
+        self.elsewhere = Elsewhere()
+        self.peers = Peers()
+        self.retained_listener = RetainedListener()
         #: The node whose publish is delivered now; "": it was published here.
         self.origin = ""
-        #: The user whose durable session is on another node, by mountpoint and client id; "" if none, or nobody's.
-        self.find_owner: Callable[[str, str], str] | None = None
-        #: Sees what comes from and goes to connections while somebody traces a client: (connection, incoming, bytes).
-        self.tap: Callable[[Any, bool, bytes], None] | None = None
-        #: Has the subscriptions of (registry, subscriber) authorised anew, soon.
-        self.recheck: Callable[[Any, Any], None] | None = None
-        #: The options of sessions for which a plugin changed some.
-        self.own_options: Callable[[Any], CoreOptions] | None = None
+        self.traffic = Traffic()
+        self.rechecks = RecheckPort()
+        self.session_options = SessionOptionsPort()
         #: Wills about which plugins are being asked.
         self.awaited_wills: int = 0
         #: The connection whose bytes are handled in this pass, for a full queue to pause.
@@ -314,6 +297,10 @@ class Core:
         """Logs and counts what a hook raised; the caller says what happens instead."""
         self.counters.hook_errors += 1
         log.error("hook %s failed", name, exc_info=error)
+
+    def after_turn(self, call: Callable[[], None]) -> None:
+        """Has something done in the next turn of the event loop."""
+        self.call_soon(call)
 
     def waits_since(self, store: Store) -> int:
         """Since when that waits which the store takes now, in milliseconds.

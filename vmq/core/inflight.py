@@ -6,15 +6,18 @@ wait before it is sent is the business of `vmq.core.queue`.
 
 import logging
 
+from mypy_extensions import i64
 from vmq_hooks.types import Message as SeenMessage
 from vmq_hooks.types import SubscriberId
 from vmq_hooks.verdicts import Refuse
 
 from vmq.core.context import Core, CoreOptions
 from vmq.core.output import Output
-from vmq.mqtt.encoder import PACKET_IDS, PUBREL_HEAD, publish
+from vmq.core.window import LAST_ID, InflightWindow
+from vmq.mqtt.decoder import packet_id_at
+from vmq.mqtt.encoder import PACKET_IDS, PUBREL_HEAD, answers, publish
 from vmq.mqtt.message import NO_MESSAGE, Delivery, Message
-from vmq.mqtt.packets import ProtocolError
+from vmq.mqtt.packets import PUBACK, PUBREC, ProtocolError
 
 log = logging.getLogger("vmq.session")
 
@@ -34,35 +37,34 @@ class Sender:
         #: What plugins are told of the subscriber besides its client id.
         self.mountpoint = ""
         self.username: str | None = None
-        self.durable = len(session) > 0 and core.store is not None
-        self.offline_output = Output(core.outbox)
-        self.output: Output = self.offline_output
-        #: What is sent and not acknowledged, by packet id, in the order of sending.
-        self.inflight: dict[int, Delivery] = {}
+        self.output: Output = core.outbox.nowhere
+        #: What is sent and not acknowledged.
+        self.inflight = InflightWindow()
         #: Bytes of these messages together.
-        self.inflight_bytes: int = 0
-        self.last_packet_id: int = 0
+        self.inflight_bytes: i64 = 0
         #: The place of the next delivery that is sent; see `Store.put_inflight`.
         self.next_order: int = 1
         #: The place of the next delivery that waits; see `Store.put_waiting`.
         self.next_seq: int = 1
         #: No place before this one is used again.
         self.least_seq: int = 1
-        #: What is in flight from before the broker's start is not loaded yet, and begins at this place.
-        self.inflight_is_stored = False
+        #: What is in flight from before the broker's start begins at this place, and whether it is not loaded yet.
         self.first_order: int = 1
+        # Attributes of a byte stand side by side, here and in the classes below: apart, each takes a word.
+        self.inflight_is_stored = False
+        self.durable = len(session) > 0 and core.store is not None
 
     def window_open(self) -> bool:
-        limit = self.options.max_inflight_messages
-        count = len(self.inflight)
-        return count < limit if limit else count < 65535
+        limit: i64 = self.options.max_inflight_messages
+        count: i64 = self.inflight.count
+        return count < limit if limit else count < LAST_ID
 
-    def has_place(self, length: int) -> bool:
+    def has_place(self, length: i64) -> bool:
         """Whether the window has a place for a message of so many bytes; an empty one has it for any."""
         if not self.window_open():
             return False
-        limit = self.options.max_inflight_bytes
-        return limit < 0 or not self.inflight or self.inflight_bytes + length <= limit
+        limit: i64 = self.options.max_inflight_bytes
+        return limit < 0 or self.inflight.count == 0 or self.inflight_bytes + length <= limit
 
     def count_inflight(self) -> None:
         """Others have changed what is in flight."""
@@ -105,15 +107,8 @@ class Sender:
                 self.withhold(delivery)
                 return
             message = rewritten
-        inflight = self.inflight
-        packet_id = self.last_packet_id
-        while True:
-            packet_id = 1 if packet_id >= 65535 else packet_id + 1
-            if packet_id not in inflight:
-                break
-        self.last_packet_id = packet_id
-        delivery.packet_id = packet_id
-        inflight[packet_id] = delivery
+        self.inflight.send(delivery)
+        packet_id: i64 = delivery.packet_id
         self.inflight_bytes += delivery.message.length()
         output = self.output
         if self.durable:
@@ -127,7 +122,7 @@ class Sender:
             delivery.order = self.next_order
             self.next_order += 1
             store.put_inflight(self.session, delivery)
-            output.barrier = store.barrier()
+            output.deliver_after(output.outbox.stored, store.barrier())
         if self.options.retry_interval:
             delivery.sent_at = core.clock()
         core.counters.mqtt_publish_sent += 1
@@ -158,7 +153,7 @@ class Sender:
         if core.hooks.on_deliver is not None:
             rewritten = self.rewrite(message, delivery.qos, delivery.retain)
             if rewritten is None:
-                del self.inflight[delivery.packet_id]
+                self.inflight.remove(delivery)
                 self.forget(delivery)
                 self.withhold(delivery)
                 return
@@ -179,12 +174,28 @@ class Sender:
 
     # What a message in flight is not acknowledged with would leave it there for ever, one place less in the window.
 
-    def on_puback(self, packet_id: int) -> None:
-        """QoS 1 is done; an unknown id is ignored.
+    def on_acknowledgements(self, kind: int, run: bytes) -> None:
+        """PUBACK, PUBREC or PUBCOMP packets of four bytes each, which are answered; what waits may have their places.
 
         Raises:
-            ProtocolError: the message is of QoS 2.
+            ProtocolError: a message in flight is acknowledged with another packet than that which is due.
         """
+        for index in range(0, len(run), 4):
+            packet_id = packet_id_at(run, index, kind)
+            if kind == PUBACK:
+                self.on_puback(packet_id)
+            elif kind == PUBREC:
+                self.on_pubrec(packet_id)
+            else:
+                self.on_pubcomp(packet_id)
+        if kind == PUBREC:
+            self.core.counters.mqtt_pubrel_sent += len(run) >> 2
+            self.output.add(answers(run, PUBREL_HEAD))
+        else:
+            self.on_window_open()
+
+    def on_puback(self, packet_id: i64) -> None:
+        """QoS 1 is done; an unknown id is ignored."""
         delivery = self.inflight.get(packet_id)
         if delivery is None:
             self.core.counters.mqtt_puback_invalid_error += 1
@@ -192,15 +203,11 @@ class Sender:
             return
         if delivery.qos != 1:
             raise wrong_kind("PUBACK", delivery)
-        del self.inflight[packet_id]
-        self.finish(delivery)
+        self.inflight.remove(delivery)
+        self.forget(delivery)
 
-    def on_pubrec(self, packet_id: int) -> None:
-        """QoS 2: answers PUBREL, also for an id that is unknown [MQTT-4.3.3-1].
-
-        Raises:
-            ProtocolError: the message is of QoS 1.
-        """
+    def on_pubrec(self, packet_id: i64) -> None:
+        """QoS 2: PUBREL is the answer, also to an id that is unknown [MQTT-4.3.3-1]."""
         delivery = self.inflight.get(packet_id)
         if delivery is None:
             self.core.counters.mqtt_pubrec_invalid_error += 1
@@ -208,31 +215,20 @@ class Sender:
         elif delivery.qos != 2:
             raise wrong_kind("PUBREC", delivery)
         elif not delivery.released:
-            # At the end of the dict, so that PUBRELs are repeated in the order of their PUBRECs
-            # [MQTT-4.6.0-4].
-            del self.inflight[packet_id]
-            self.inflight[packet_id] = delivery
+            # The last from now on, so that PUBRELs are repeated in the order of their PUBRECs [MQTT-4.6.0-4].
+            self.inflight.to_end(delivery)
             self.inflight_bytes -= delivery.message.length()
             store = self.core.store
             if delivery.order and store is not None:
                 order = self.next_order
                 self.next_order = order + 1
                 store.put_released(self.session, delivery, order)
-                self.output.barrier = store.barrier()
+                self.output.deliver_after(self.output.outbox.stored, store.barrier())
             delivery.released = True
             delivery.message = NO_MESSAGE
-        output = self.output
-        self.core.counters.mqtt_pubrel_sent += 1
-        output.pieces.append(PUBREL_HEAD)
-        output.pieces.append(PACKET_IDS[packet_id])
-        output.touch()
 
-    def on_pubcomp(self, packet_id: int) -> None:
-        """QoS 2 is done; an unknown id is ignored.
-
-        Raises:
-            ProtocolError: the message was not released, or is of QoS 1.
-        """
+    def on_pubcomp(self, packet_id: i64) -> None:
+        """QoS 2 is done; an unknown id is ignored."""
         delivery = self.inflight.get(packet_id)
         if delivery is None:
             self.core.counters.mqtt_pubcomp_invalid_error += 1
@@ -240,17 +236,13 @@ class Sender:
             return
         if not delivery.released:
             raise wrong_kind("PUBCOMP", delivery)
-        del self.inflight[packet_id]
-        self.finish(delivery)
+        self.inflight.remove(delivery)
+        self.forget(delivery)
 
-    def tell_unknown(self, packet: str, packet_id: int) -> None:
+    def tell_unknown(self, packet: str, packet_id: i64) -> None:
         if log.isEnabledFor(logging.DEBUG):
             text = "%s of an unknown packet id client=%s packet_id=%d"
             log.debug(text, packet, self.client_id, packet_id)
-
-    def finish(self, delivery: Delivery) -> None:
-        self.forget(delivery)
-        self.on_window_open()
 
     def forget(self, delivery: Delivery) -> None:
         """A delivery is in flight no more; it has left `inflight`."""
@@ -269,8 +261,8 @@ class Sender:
             return
         self.inflight_is_stored = False
         for delivery in store.load_inflight(self.session, self.first_order):
-            self.inflight[delivery.packet_id] = delivery
-            self.last_packet_id = delivery.packet_id
+            self.inflight.put(delivery)
+            self.inflight.last_packet_id = delivery.packet_id
         self.count_inflight()
 
     def retry(self, now: float) -> None:
@@ -278,7 +270,7 @@ class Sender:
         if self.output.blocked:
             return
         oldest = now - self.options.retry_interval
-        for delivery in list(self.inflight.values()):
+        for delivery in self.inflight.values():
             if delivery.sent_at <= oldest:
                 self.send_again(delivery)
         self.on_window_open()

@@ -4,7 +4,8 @@ from typing import Final
 
 from vmq.core.context import Core
 from vmq.core.queue import Queue
-from vmq.core.trie import RouteCache, Trie
+from vmq.core.route_cache import RouteCache
+from vmq.core.trie import Trie
 from vmq.mqtt.message import Message
 
 #: Filters of one step.

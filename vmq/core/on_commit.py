@@ -7,11 +7,12 @@ from collections import deque
 from collections.abc import Callable
 
 from vmq.core.output import Outbox, Output
+from vmq.durable import Need, unmet
 from vmq.store.store import Store
 
 
 class OnCommit(Output):
-    """An output of actions instead of bytes: each leaves with the acknowledgements of the commit that it waits for.
+    """An output of actions instead of bytes: each is done, in order, once what it waits for is safe.
 
     A commit that fails is tried again with what it held, and the actions wait on: unlike a client, who is cut off and
     asks anew, nobody would ask for them.
@@ -27,8 +28,8 @@ class OnCommit(Output):
         """Makes one without any actions.
 
         Args:
-            outbox: with the commits that are done.
-            store: whose commits they are.
+            outbox: releases what waits.
+            store: whose commits are waited for.
             resumed: called as a connection's `resume`: who waits for room in the store has a checkpoint wait for it.
             on_disk: whether also a store that acknowledges early has to write first.
         """
@@ -36,36 +37,40 @@ class OnCommit(Output):
         self.store = store
         self.resumed = resumed
         self.on_disk = on_disk
-        #: In order, each with the commits of the store and of the streams that it waits for.
-        self.actions: deque[tuple[int, int, Callable[[], None]]] = deque()
+        self.is_patient = True
+        #: In order, each with what it waits for.
+        self.actions: deque[tuple[Need | None, Callable[[], None]]] = deque()
 
     def after(self, action: Callable[[], None]) -> None:
         """Has something done when all writes of the store so far are committed, soon if they are already.
 
-        And when the streams have committed what the present `stream_barrier` says.
+        And when whatever else `answer_after` was told of since the last pass is safe.
         """
         store = self.store
-        barrier = store.last_barrier()
+        number = store.last_barrier()
         if self.on_disk:
-            barrier = store.number if store.dirty else store.number - 1
-        self.barrier = max(self.barrier, barrier)
-        self.actions.append((barrier, self.stream_barrier, action))
+            number = store.number if store.dirty else store.number - 1
+        self.answer_after(self.outbox.stored, number)
+        self.actions.append((self.answer_needs, action))
         self.touch()
 
+    def needs_more(self) -> bool:
+        """Whether what is done next has to wait for something that is not safe, the store apart."""
+        needs = unmet(self.answer_needs)
+        while needs is not None:
+            if needs.durable is not self.outbox.stored:
+                return True
+            needs = unmet(needs.more)
+        return False
+
     def write(self) -> None:
-        self.pieces.clear()
         actions = self.actions
-        outbox = self.outbox
-        while (
-            actions
-            and actions[0][0] <= outbox.committed
-            and actions[0][1] <= outbox.streams_committed
-        ):
-            actions.popleft()[2]()
+        while actions and unmet(actions[0][0]) is None:
+            actions.popleft()[1]()
 
     def close(self, reason: str) -> None:
+        """One action has failed: the others are done all the same."""
         if self.actions:
-            self.barrier, self.stream_barrier, _ = self.actions[-1]
             self.touch()
 
     def resume(self) -> None:

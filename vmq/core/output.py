@@ -1,16 +1,20 @@
 """What waits to be written: one `Output` a connection, one `Outbox` for all of them.
 
 During a pass (one chunk of bytes handled, one timer run) pieces gather in the outputs that it
-touches; at its end each touched output is written once. An output that carries acknowledgements of
-durable work waits in the outbox until the store has committed that work, and other nodes have
-what they must have (`Wait`); what waits there counts like what waits in the socket's own buffer.
+touches; at its end each touched output is written once. What must not leave before something is
+safe (`vmq.durable`) waits in one of the output's two lanes, in order: what answers the client's
+packets in one, what is delivered to it in the other. Neither holds up the other. PINGRESP goes with
+what is delivered, and past it where that waits for more than this machine, which may never come.
+What waits there counts like what waits in the socket's own buffer.
 """
 
 import logging
-from collections import deque
 from typing import Final
 
 from vmq_hooks.types import Peer
+
+from vmq.durable import ALL, Confirmations, Durable, Need, Waiter, is_far, unmet, with_need
+from vmq.mqtt.sorting import CONNACK_HEAD, sort_packets
 
 log = logging.getLogger("vmq.output")
 
@@ -18,24 +22,112 @@ log = logging.getLogger("vmq.output")
 HELD_OVERHEAD: Final = 128
 
 
-class Wait:
-    """What the acknowledgements of one pass wait for besides commits: so many other nodes still."""
+class Held:
+    """Bytes of one pass that wait, and those behind them."""
+
+    def __init__(self, needs: Need | None, data: bytes) -> None:
+        self.needs = needs
+        self.data = data
+        self.next: Held | None = None
+
+
+class Lane(Waiter):
+    """What of one connection waits, in order: its answers, or its deliveries."""
 
     def __init__(self, output: "Output") -> None:
         self.output = output
-        self.open: int = 0
-        #: The output is in no list of the outbox: this brings it back.
-        self.parked = False
+        self.first: Held | None = None
+        self.last: Held | None = None
+        #: Its bytes, and what holding them costs.
+        self.size: int = 0
+        #: Where it is parked.
+        self.at: Durable | None = None
 
-    def settle(self) -> None:
-        """One node has it, or needs not be waited for any more; takes effect with the next flush of the outbox."""
-        self.open -= 1
-        if self.open == 0:
-            outbox = self.output.outbox
-            outbox.is_settled = True
-            if self.parked:
-                self.parked = False
-                outbox.waiting.append(self.output)
+    def add(self, needs: Need | None, data: bytes) -> None:
+        """Has bytes wait behind those that do, or for some needs.
+
+        Each pass keeps its own: a connection with durable work in every pass would else wait for a
+        commit that is always the next.
+        """
+        held = Held(needs, data)
+        last = self.last
+        if last is not None:
+            last.next = held
+        else:
+            self.first = held
+            if needs is not None:
+                self.park(needs.durable)
+        self.last = held
+        self.size += len(data) + HELD_OVERHEAD
+
+    def starts_with(self, head: int) -> bool:
+        """Whether a packet of this kind is the first that waits."""
+        first = self.first
+        return first is not None and len(first.data) > 0 and first.data[0] == head
+
+    def is_far(self) -> bool:
+        """Whether something of it waits for more than this machine."""
+        held = self.first
+        while held is not None:
+            if is_far(held.needs):
+                return True
+            held = held.next
+        return False
+
+    def park(self, durable: Durable) -> None:
+        self.at = durable
+        durable.parked[self] = None
+
+    def wake(self) -> None:
+        self.at = None
+        self.output.outbox.ready.append(self)
+
+    def release(self) -> None:
+        """Gives the output what waits for nothing any more."""
+        output = self.output
+        released = output.released
+        if released is None:
+            output.released = released = []
+            output.outbox.freed.append(output)
+        held = self.first
+        while held is not None:
+            needs = unmet(held.needs)
+            if needs is not None:
+                held.needs = needs
+                self.park(needs.durable)
+                break
+            self.size -= len(held.data) + HELD_OVERHEAD
+            if held.data:
+                released.append(held.data)
+            held = held.next
+        self.first = held
+        if held is None:
+            self.last = None
+
+    def forget_far(self) -> None:
+        """Drops what waits for more than this machine, and what is behind it."""
+        before: Held | None = None
+        held = self.first
+        while held is not None and not is_far(held.needs):
+            before = held
+            held = held.next
+        if before is None:
+            self.clear()
+        elif held is not None:
+            before.next = None
+            self.last = before
+            while held is not None:
+                self.size -= len(held.data) + HELD_OVERHEAD
+                held = held.next
+
+    def clear(self) -> None:
+        """Drops everything."""
+        self.first = self.last = None
+        self.size = 0
+        durable = self.at
+        if durable is not None:
+            self.at = None
+            durable.parked.pop(self, None)
 
 
 class Output:
@@ -48,19 +140,22 @@ class Output:
         self.touched = False
         #: Enough waits for the peer or for the disk: nothing but replies may be added.
         self.blocked = False
-        #: The commit that must be done before the pieces may leave (0: none).
-        self.barrier: int = 0
-        #: The same for the streams, whose commits are counted apart.
-        self.stream_barrier: int = 0
-        #: What else the pieces of this pass wait for.
-        self.wait: Wait | None = None
-        #: Bytes of earlier passes that wait for commits, each with the numbers, or for nodes, in order.
-        self.held: deque[tuple[int, int, Wait | None, bytes]] | None = None
-        self.held_bytes: int = 0
+        #: The pieces of this pass may have to wait.
+        self.gated = False
+        #: What the answers and the deliveries of this pass need.
+        self.answer_needs: Need | None = None
+        self.delivery_needs: Need | None = None
+        #: Those of earlier passes; None: nothing of it has waited yet.
+        self.answers: Lane | None = None
+        self.deliveries: Lane | None = None
+        #: What has waited, and is about to be written.
+        self.released: list[bytes] | None = None
         #: It is among those that are not read until there is memory.
         self.waits_for_memory = False
         #: Nothing more is read; the connection ends once the pieces are written.
         self.closing = False
+        #: It has nobody who would ask anew: what waits for a commit that fails waits for the next.
+        self.is_patient = False
 
     def touch(self) -> None:
         """To be called by whoever adds pieces."""
@@ -75,38 +170,76 @@ class Output:
             self.touched = True
             self.outbox.touched.append(self)
 
-    def wait_for_nodes(self) -> Wait:
-        """What the pieces of this pass wait for; whoever counts a node as `open` has to settle it."""
-        wait = self.wait
-        if wait is None:
-            self.wait = wait = Wait(self)
-        return wait
+    def answer_after(self, durable: Durable, number: int) -> None:
+        """The answers of this pass leave once this name has come to that number."""
+        if number > durable.reached:
+            self.answer_needs = with_need(self.answer_needs, durable, number)
+            self.gated = True
 
-    def forget_waits(self) -> None:
+    def deliver_after(self, durable: Durable, number: int) -> None:
+        """The same of its deliveries."""
+        if number > durable.reached:
+            self.delivery_needs = with_need(self.delivery_needs, durable, number)
+            self.gated = True
+
+    def write_after(self, durable: Durable, number: int) -> None:
+        """The same of all, and of what is delivered in later passes: a CONNACK or SUBACK comes before that."""
+        self.answer_after(durable, number)
+        self.deliver_after(durable, number)
+
+    def confirmations(self) -> Confirmations:
+        """Who is to confirm what this pass gave them before its answers leave; the caller expects one."""
+        each = self.answer_needs
+        while each is not None:
+            if isinstance(each.durable, Confirmations):
+                return each.durable
+            each = each.more
+        found = Confirmations()
+        self.answer_after(found, ALL)
+        return found
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that wait for something to be safe."""
+        answers, deliveries = self.answers, self.deliveries
+        return (0 if answers is None else answers.size) + (
+            0 if deliveries is None else deliveries.size
+        )
+
+    def is_held(self) -> bool:
+        """Whether something waits for anything to be safe."""
+        answers, deliveries = self.answers, self.deliveries
+        return (answers is not None and answers.first is not None) or (
+            deliveries is not None and deliveries.first is not None
+        )
+
+    def forget_far(self) -> None:
         """The connection ends: answers that wait for other nodes are not given, nor what is behind them."""
-        held = self.held
-        if held is None:
-            return
-        safe = 0
-        for _, _, wait, _ in held:
-            if wait is not None and wait.open > 0:
-                break
-            safe += 1
-        while len(held) > safe:
-            _, _, wait, data = held.pop()
-            self.held_bytes -= len(data) + HELD_OVERHEAD
-            if wait is not None:
-                wait.parked = False
+        answers, deliveries = self.answers, self.deliveries
+        if answers is not None:
+            answers.forget_far()
+        if deliveries is not None:
+            deliveries.forget_far()
+
+    def forget_all(self) -> None:
+        """Nothing of what waits is given, nor of this pass."""
+        answers, deliveries = self.answers, self.deliveries
+        if answers is not None:
+            answers.clear()
+        if deliveries is not None:
+            deliveries.clear()
+        self.answer_needs = self.delivery_needs = None
+        self.pieces.clear()
 
     def write(self) -> None:
         """Hands the gathered pieces to the transport."""
         self.pieces.clear()
 
     def on_held(self) -> None:
-        """More bytes wait for a commit; `held_bytes` is how many now."""
+        """More bytes wait to be safe; `held_bytes` is how many now."""
 
     def on_released(self) -> None:
-        """Fewer bytes wait for a commit, or none."""
+        """Fewer bytes wait to be safe, or none."""
 
     def close(self, reason: str) -> None:
         """Ends the connection; what was added before is still written."""
@@ -136,41 +269,30 @@ class Output:
 
 
 class Outbox:
-    """The outputs touched in the present pass, and those that wait for a commit."""
+    """The outputs touched in the present pass, and what releases those that wait."""
 
     def __init__(self) -> None:
         self.touched: list[Output] = []
-        #: Outputs that wait for commits first; those that wait for other nodes first come back when these have it.
-        self.waiting: list[Output] = []
-        self.committed: int = 0
-        self.streams_committed: int = 0
-        #: Some in `waiting` may have nothing to wait for any more.
-        self.is_settled = False
+        #: The store's commits. Whatever waits for one that fails is cut off.
+        self.stored = Durable(is_near=True)
+        #: Lanes that may have nothing to wait for any more.
+        self.ready: list[Lane] = []
+        #: Outputs with something that has waited.
+        self.freed: list[Output] = []
+        #: What sessions have in place of a connection: nothing that comes there goes anywhere.
+        self.nowhere = Output(self)
 
     def flush(self) -> None:
-        """Ends a pass: writes every touched output whose durable work is committed."""
-        if self.is_settled:
-            self.release_held()
-            return
+        """Ends a pass: writes what waits for nothing any more, and every touched output that waits for nothing."""
+        if self.ready:
+            self.write_released()
         touched = self.touched
         if not touched:
             return
         self.touched = []
-        committed = self.committed
-        streams = self.streams_committed
         for output in touched:
             output.touched = False
-            wait = output.wait
-            if wait is not None and (wait.open == 0 or output.closing):
-                if wait.open > 0:  # as in `forget_waits`: the connection ended in this very pass
-                    output.pieces.clear()
-                output.wait = wait = None
-            if (
-                wait is not None
-                or output.held
-                or output.barrier > committed
-                or output.stream_barrier > streams
-            ):
+            if output.gated:
                 self.hold(output)
             else:
                 self.write(output)
@@ -185,83 +307,79 @@ class Outbox:
             output.close("internal error")
 
     def hold(self, output: Output) -> None:
-        """Puts the pieces of a pass behind the commit and the nodes that they need.
-
-        Each pass keeps its own number: a connection with durable work in every pass would else
-        wait for a commit that is always the next.
-        """
-        held = output.held
-        if not held:
-            output.held = held = deque()
-            self.waiting.append(output)
-        data = b"".join(output.pieces)
-        held.append((output.barrier, output.stream_barrier, output.wait, data))
-        output.wait = None
-        output.held_bytes += len(data) + HELD_OVERHEAD
+        """Puts the answers and deliveries of a pass behind what they need, and writes what needs nothing."""
+        answer_needs, delivery_needs = unmet(output.answer_needs), unmet(output.delivery_needs)
+        output.answer_needs = output.delivery_needs = None
+        if answer_needs is None and delivery_needs is None and not output.is_held():
+            output.gated = False
+            self.write(output)
+            return
+        answers, deliveries, pings = sort_packets(b"".join(output.pieces))
         output.pieces.clear()
+        if output.closing:  # as in `forget_far`: the connection ended in this very pass
+            if is_far(answer_needs):
+                answer_needs, answers = None, b""
+            if is_far(delivery_needs):
+                delivery_needs, deliveries = None, b""
+        lane = output.answers
+        if answer_needs is not None or (answers and lane is not None and lane.first is not None):
+            if lane is None:
+                output.answers = lane = Lane(output)
+            lane.add(answer_needs, answers)
+            answers = b""
+        is_greeted = lane is None or not lane.starts_with(CONNACK_HEAD)  # [MQTT-3.2.0-1]
+        lane = output.deliveries
+        is_far_off = is_far(delivery_needs) or (lane is not None and lane.is_far())
+        if pings and not (is_greeted and is_far_off):
+            deliveries += pings
+            pings = b""
+        if delivery_needs is not None or (
+            deliveries and lane is not None and lane.first is not None
+        ):
+            if lane is None:
+                output.deliveries = lane = Lane(output)
+            lane.add(delivery_needs, deliveries)
+            deliveries = b""
         output.on_held()
+        now = answers + deliveries + pings
+        if now:
+            output.pieces.append(now)
+        if now or output.closing:
+            self.write(output)
+
+    def write_released(self) -> None:
+        """Writes what no longer waits for anything, once an output."""
+        while self.ready:
+            ready = self.ready
+            self.ready = []
+            for lane in ready:
+                lane.release()
+            freed = self.freed
+            self.freed = []
+            for output in freed:
+                later = output.pieces
+                released = output.released
+                output.released = None
+                assert released is not None
+                output.pieces = released
+                self.write(output)
+                output.pieces = later
+            for output in freed:
+                output.on_released()
 
     def release(self, committed: int) -> None:
-        """Commit number `committed` is done: writes what waited for it, and what now has room."""
-        self.committed = committed
-        self.release_held()
-
-    def release_streams(self, committed: int) -> None:
-        """The same, of the streams."""
-        self.streams_committed = committed
-        if self.waiting:
-            self.release_held()
-
-    def release_held(self) -> None:
-        """Writes what no longer waits for anything."""
-        self.is_settled = False
-        committed = self.committed
-        streams = self.streams_committed
-        waiting = self.waiting
-        self.waiting = []
-        for output in waiting:
-            held = output.held
-            assert held is not None
-            ready: list[bytes] = []
-            while held and held[0][0] <= committed and held[0][1] <= streams:
-                wait = held[0][2]
-                if wait is not None and wait.open > 0:
-                    wait.parked = True
-                    break
-                data = held.popleft()[3]
-                output.held_bytes -= len(data) + HELD_OVERHEAD
-                ready.append(data)
-            else:
-                if held:
-                    self.waiting.append(output)
-            later = output.pieces
-            output.pieces = ready
-            self.write(output)
-            output.pieces = later
-        for output in waiting:
-            output.on_released()
+        """Commit number `committed` of the store is done: writes what waited for it, and what now has room."""
+        self.stored.advance(committed)
         self.flush()
 
     def fail(self, reason: str) -> None:
         """The store's commit failed: whoever waits for it is cut off unanswered [MQTT-4.8.0-2].
 
-        Who waits for the streams alone, or for another node first, goes on waiting: a commit that succeeds later has
-        the work of this one, too.
+        Who waits for something else first goes on waiting: a commit that succeeds later has the work of this one, too.
         """
-        committed = self.committed
-        waiting = self.waiting
-        self.waiting = []
-        for output in waiting:
-            held = output.held
-            assert held is not None
-            # The numbers of an output only grow: the last one tells.
-            if not held or held[-1][0] <= committed:
-                self.waiting.append(output)
-                continue
-            output.held = None
-            output.held_bytes = 0
-            output.pieces.clear()
-            output.wait = None
-            output.barrier = 0
-            output.stream_barrier = 0
-            output.close(reason)
+        for waiter in list(self.stored.parked):
+            assert isinstance(waiter, Lane)
+            output = waiter.output
+            if not output.is_patient:
+                output.forget_all()
+                output.close(reason)

@@ -50,15 +50,15 @@ class Queue(Waiting):
     ) -> None:
         """`session` is the number of the durable session in the store, or empty."""
         super().__init__(client_id, core, session)
-        self.wake = wake
         #: A QoS 0 message may go straight to the output.
         self.fast = False
         #: The client is another broker's bridge: it gets RETAIN as it was published, and nothing of its own.
         self.bridge = False
-        #: While the session moves between nodes: (message, QoS, RETAIN) -> whether it is this queue's.
-        self.gate: Callable[[Message, int, bool], bool] | None = None
         #: Its session is over, and its subscriptions are leaving.
         self.ended = False
+        self.wake = wake
+        #: While the session moves between nodes: (message, QoS, RETAIN) -> whether it is this queue's.
+        self.gate: Callable[[Message, int, bool], bool] | None = None
         #: Connections that stopped reading until this queue has room again.
         self.paused_publishers: list[Output] | None = None
 
@@ -386,7 +386,7 @@ class Queue(Waiting):
         self.load_inflight()
         self.output = output
         self.online = True
-        for delivery in list(self.inflight.values()):
+        for delivery in self.inflight.values():
             self.send_again(delivery)
         self.update_fast()
         self.pump()
@@ -404,7 +404,7 @@ class Queue(Waiting):
     def leave_output(self) -> None:
         self.online = False
         self.fast = False
-        self.output = self.offline_output
+        self.output = self.core.outbox.nowhere
         self.quick = None
         self.burst = None
         if not self.durable:
@@ -425,11 +425,11 @@ class Queue(Waiting):
         """
         taken: list[Delivery] = []
         store = self.core.store
-        for delivery in list(self.inflight.values()):
+        for delivery in self.inflight.values():
             if delivery.released or delivery.group not in groups:
                 continue
             if delivery.qos == 1 or not self.durable:
-                del self.inflight[delivery.packet_id]
+                self.inflight.remove(delivery)
                 if delivery.order and store is not None:
                     store.remove_inflight(self.session, delivery)
                 taken.append(delivery)
@@ -471,10 +471,10 @@ class Queue(Waiting):
         self.revoked = True
         store = self.core.store
         self.load_inflight()
-        for delivery in list(self.inflight.values()):
+        for delivery in self.inflight.values():
             if delivery.released or self.is_wanted(delivery):
                 continue
-            del self.inflight[delivery.packet_id]
+            self.inflight.remove(delivery)
             if delivery.order and store is not None:
                 store.remove_inflight(self.session, delivery)
             self.pass_on(delivery)

@@ -17,7 +17,10 @@ from vmq.core.output import Output
 from vmq.core.queue import Queue
 from vmq.core.retained import RetainedMessages, RetainedWalk
 from vmq.core.retained_burst import allowance_for
-from vmq.core.trie import Group, Route, RouteCache, Subscription, Trie
+from vmq.core.route_cache import RouteCache
+from vmq.core.subscription_set import SubscriptionSet
+from vmq.core.trie import Group, Route, Subscription, Trie
+from vmq.durable import Durable
 from vmq.mqtt.decoder import Decoder
 from vmq.mqtt.message import Delivery, Message
 from vmq.mqtt.packet_ids import PacketIds
@@ -31,13 +34,13 @@ log = logging.getLogger("vmq.registry")
 OURS: Final = "\0"
 
 
-class Subscriber:
+class Subscriber(SubscriptionSet):
     """One client id and its session."""
 
     def __init__(self, client_id: str, queue: Queue) -> None:
+        super().__init__()
         self.client_id = client_id
         self.queue = queue
-        self.subscriptions: dict[str, Subscription] = {}
         #: The connection that has the session, if any.
         self.output: Output | None = None
         #: Packet ids of QoS 2 messages received and not released [MQTT-4.3.3-2].
@@ -69,8 +72,6 @@ class Subscriber:
         """Those of them whose messages need not come again: no stream lacks them."""
         received = self.received_ids(core).sorted()
         receipts = core.receipts
-        if receipts is None:
-            return received
         session = self.queue.session
         return [packet_id for packet_id in received if not receipts.lacks(session, packet_id)]
 
@@ -95,8 +96,7 @@ class Registry:
         self.purge = purge
         self.trie = Trie()
         self.trie.core = core
-        if core.find_nodes is not None:
-            self.trie.find_remote = core.find_nodes(mountpoint)
+        self.trie.remote = core.elsewhere.targets(mountpoint)
         self.routes = RouteCache(self.trie, core.options.topic_cache)
         self.retained = RetainedMessages()
         options = core.options
@@ -142,9 +142,8 @@ class Registry:
         store = self.core.store
         if existing.queue.durable and store is not None:
             store.put_session(self.scope + client_id, existing.queue.session, 0, user)
-            output.barrier = store.barrier()
-        if self.core.on_subscriber is not None:
-            self.core.on_subscriber(CLAIMED, self, existing, "")
+            output.write_after(output.outbox.stored, store.barrier())
+        self.core.sessions.on_subscriber(CLAIMED, self, existing, "")
         return existing, present
 
     def refuses(self, client_id: str) -> bool:
@@ -264,7 +263,6 @@ class Registry:
         queue = subscriber.queue
         groups = self.groups_with_others(subscriber)
         shared = queue.take_shared(groups) if groups else []
-        on_subscriber = self.core.on_subscriber
         if queue.durable:
             queue.go_offline()
             now = self.now_ms()
@@ -273,8 +271,8 @@ class Registry:
             if store is not None:
                 name = self.scope + subscriber.client_id
                 store.put_session(name, queue.session, now, subscriber.owner)
-            if on_subscriber is not None and subscriber.is_shared():
-                on_subscriber(CHANGED, self, subscriber, "")
+            if subscriber.is_shared():
+                self.core.sessions.on_subscriber(CHANGED, self, subscriber, "")
             hook = self.core.hooks.on_client_offline
             if hook is not None:
                 self.core.tell("on_client_offline", hook, queue.subscriber_id())
@@ -293,13 +291,13 @@ class Registry:
         That is a connected one, or, if the subscriber's session ends, a durable one that is away.
         """
         queue = subscriber.queue
-        is_elsewhere = self.core.is_elsewhere
+        elsewhere = self.core.elsewhere
         names: set[str] = set()
         for topic_filter, subscription in subscriber.subscriptions.items():
             group = self.trie.find_group(topic_filter) if subscription.group else None
             if group is None:
                 continue
-            if is_elsewhere is not None and is_elsewhere(self, topic_filter, not queue.durable):
+            if elsewhere.has_member(self, topic_filter, not queue.durable):
                 names.add(topic_filter)
                 continue
             for member in group.order:
@@ -317,7 +315,7 @@ class Registry:
         queue = subscriber.queue
         filters = list(subscriber.subscriptions)
         leaving = EndingSubscriptions(self.core, self.trie, self.routes, queue, filters)
-        subscriber.subscriptions = {}
+        subscriber.take_all()
         self.offline.pop(client_id, None)
         self.core.counters.queue_teardown += 1
         if self.subscribers.get(client_id) is subscriber:
@@ -327,8 +325,7 @@ class Registry:
             first, order = queue.stored_from()
             store.end_session(self.scope + client_id, queue.session, first, order)
             self.purge(queue.session)
-        if self.core.on_subscriber is not None:
-            self.core.on_subscriber(ENDED, self, subscriber, "")
+        self.core.sessions.on_subscriber(ENDED, self, subscriber, "")
         leaving.step()
 
     def expire(self) -> int:
@@ -343,8 +340,7 @@ class Registry:
             self.core.counters.client_expired += 1
             hook = self.core.hooks.on_session_expired
             if hook is not None:
-                who = SubscriberId(client_id, self.mountpoint)
-                self.core.tell("on_session_expired", hook, who)
+                self.core.tell("on_session_expired", hook, SubscriberId(client_id, self.mountpoint))
         return len(expired)
 
     def now_ms(self) -> int:
@@ -359,13 +355,13 @@ class Registry:
         queue = subscriber.queue
         if queue.durable and store is not None:
             store.put_subscription(queue.session, topic_filter, qos)
-            if subscriber.output is not None:
-                subscriber.output.barrier = store.barrier()
-        if self.core.on_subscriber is not None:
-            self.core.on_subscriber(CHANGED, self, subscriber, topic_filter)
+            output = subscriber.output
+            if output is not None:
+                output.write_after(output.outbox.stored, store.barrier())
+        self.core.sessions.on_subscriber(CHANGED, self, subscriber, topic_filter)
 
     def add_subscription(self, subscriber: Subscriber, topic_filter: str, qos: int) -> None:
-        present = subscriber.subscriptions.get(topic_filter)
+        present = subscriber.find(topic_filter)
         if present is not None:
             if present.qos == qos:
                 return
@@ -373,7 +369,7 @@ class Registry:
         else:
             group, _ = split_shared(topic_filter)
             subscription = Subscription(subscriber.queue, qos, topic_filter if group else "")
-            subscriber.subscriptions[topic_filter] = subscription
+            subscriber.put(topic_filter, subscription)
             before = self.trie.size()
             self.trie.subscribe(topic_filter, subscription)
             self.core.memory_grown += self.trie.size() - before
@@ -381,7 +377,7 @@ class Registry:
 
     def unsubscribe(self, subscriber: Subscriber, topic_filter: str) -> bool:
         """Removes the subscription to exactly this filter [MQTT-3.10.4-1]; False if none."""
-        if subscriber.subscriptions.pop(topic_filter, None) is None:
+        if not subscriber.take(topic_filter):
             return False
         self.trie.unsubscribe(topic_filter, subscriber.client_id)
         self.routes.filter_changed(topic_filter)
@@ -391,10 +387,10 @@ class Registry:
             queue.deliver_retained(topic_filter, [], 0, 0)
         if queue.durable and store is not None:
             store.remove_subscription(queue.session, topic_filter)
-            if subscriber.output is not None:
-                subscriber.output.barrier = store.barrier()
-        if self.core.on_subscriber is not None:
-            self.core.on_subscriber(CHANGED, self, subscriber, topic_filter)
+            output = subscriber.output
+            if output is not None:
+                output.write_after(output.outbox.stored, store.barrier())
+        self.core.sessions.on_subscriber(CHANGED, self, subscriber, topic_filter)
         return True
 
     def walk_retained(self, topic_filter: str) -> RetainedWalk | None:
@@ -430,8 +426,8 @@ class Registry:
             if limit and text.count("/") >= limit:
                 raise ProtocolError("topic of more levels than topic_max_depth", "MQTT-4.8.0-1")
             route = Route(topic, text)
-            if self.core.find_taps is not None and not self.mountpoint:
-                route.taps = self.core.find_taps(text)
+            if not self.mountpoint:
+                route.taps = self.core.stream_finder.appenders(text)
             self.trie.resolve(route)
             self.routes.keep(route)
         return route
@@ -441,25 +437,23 @@ class Registry:
         route: Route,
         message: Message,
         client_id: str,
+        waiter: Output | None,
         names: frozenset[str] | None = None,
-    ) -> int:
+    ) -> None:
         """Hands a message to the streams that keep its topic, before it is handed on.
 
         Args:
             route: its topic's.
             message: the message.
             client_id: its publisher's.
+            waiter: whose answers wait until the streams have it safe; None: nobody's.
             names: of the streams that lack it; None: it is new to all.
-
-        Returns:
-            The commit of the streams that an acknowledgement has to wait for; 0 if none.
 
         Raises:
             StoreError: a stream cannot take a message that asks for an acknowledgement.
         """
         self.core.feeds_streams = True
         now = int(self.core.wall_clock() * 1_000_000)
-        commit = 0
         taps = route.taps
         if names is not None:
             taps = [tap for tap in taps if tap.name in names]
@@ -472,17 +466,17 @@ class Registry:
                         tap.refuse(message.qos, 1)
                         raise StoreError("a stream cannot write")
         for tap in taps:
-            number: int = tap.append(
-                route.topic, message.payload, message.qos, message.retain, client_id, now
-            )
-            if number > commit:
-                commit = number
+            kept = route.topic, message.payload, message.qos, message.retain
+            number: int = tap.append(*kept, client_id, now)
+            if number > 0 and waiter is not None:
+                safe: Durable = tap.safe_of(route.topic, client_id)
+                safe.wanted = number
+                waiter.answer_after(safe, number)
             elif number < 0 and message.qos:
                 raise StoreError("a stream cannot write")
-        return commit
 
     def tap_run(self, route: Route, payloads: list[bytes], client_id: str) -> None:
-        """The same for a run of messages at QoS 0, which the streams take or drop."""
+        """Appends a run of messages at QoS 0 to the route's streams, which take or drop them."""
         self.core.feeds_streams = True
         now = int(self.core.wall_clock() * 1_000_000)
         for tap in route.taps:
@@ -505,9 +499,8 @@ class Registry:
             self.core.work += len(groups)
             for group in groups:
                 self.deliver_to_member(group, message, policy)
-        forward = self.core.forward
-        if forward is not None and (route.nodes or route.shared):
-            forward(self, route, message, policy)
+        if route.nodes or route.shared:
+            self.core.elsewhere.forward(self, route, message, policy)
 
     def deliver(self, route: Route, message: Message) -> None:
         """Hands a message to the queues of this broker that it is for, share groups apart."""
@@ -529,7 +522,7 @@ class Registry:
                 queue.deliver(message, qos, False, "")
 
     def deliver_run(self, route: Route, frames: bytes, count: int) -> None:
-        """The same for a run of PUBLISH packets at QoS 0 on one topic.
+        """Delivers a run of PUBLISH packets at QoS 0 on one topic.
 
         Raises:
             StoreError: some of them concern the store, which cannot write or is far behind.
@@ -574,11 +567,11 @@ class Registry:
 
     def retain(self, topic: str, message: Message) -> None:
         """Keeps the message, or erases the topic's if the payload is empty [MQTT-3.3.1-10]: here and on all nodes."""
-        if self.keep_retained(topic, message) and self.core.on_retained is not None:
-            self.core.on_retained(self, message)
+        if self.keep_retained(topic, message):
+            self.core.retained_listener.on_retained(self, message)
 
     def keep_retained(self, topic: str, message: Message) -> bool:
-        """The same on this node alone; False if the limits on retained messages leave no room."""
+        """Keeps or erases a retained message on this node alone; False if the limits leave no room."""
         store = self.core.store
         if message.payload:
             if not self.may_retain(topic, message):
@@ -596,7 +589,7 @@ class Registry:
         """Whether the limits on retained messages leave room; else it is only handed on."""
         options = self.core.options
         retained = self.retained
-        longest = self.core.max_retained_payload
+        longest = self.core.retained_listener.longest
         if longest and len(message.payload) > longest:
             self.core.counters.retain_refused += 1
             text = 'not retained topic="%s": its payload has %d bytes, a cluster keeps up to %d'
@@ -689,9 +682,8 @@ class Registry:
         name = delivery.group
         message = delivery.message
         group = self.trie.find_group(name)
-        give_elsewhere = self.core.give_elsewhere
-        if give_elsewhere is not None and (group is None or not group.is_online()):
-            if give_elsewhere(self, name, message, group is None):
+        if group is None or not group.is_online():
+            if self.core.elsewhere.give(self, name, message, group is None):
                 return
         if group is not None:
             self.deliver_to_member(group, message)
@@ -706,7 +698,7 @@ def payloads_of(frames: bytes, route: Route) -> list[bytes]:
     """The payloads of such a run."""
     decoder = Decoder()
     decoder.feed(frames)
-    skip = len(route.field)
+    skip = 2 + len(route.topic)
     payloads: list[bytes] = []
     while decoder.next():
         payloads.append(decoder.data[decoder.body + skip : decoder.end])

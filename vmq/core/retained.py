@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 from vmq.mqtt.message import Message
 from vmq.mqtt.topics import common_words, has_wildcard, joined, stands_at, text_size
 
@@ -17,6 +19,8 @@ BELOW_HASH: Final = -1
 FARTHEST: Final = 1 << 60
 
 
+# What is below a node never leads back to it.
+@mypyc_attr(acyclic=True)
 class RetainNode:
     """The end of a topic, or where several part.
 

@@ -1,16 +1,17 @@
-"""The subscription trie, and the cache of routes that makes a walk of it rare.
+"""The subscription trie; `vmq.core.route_cache` makes a walk of it rare.
 
 A node stands where a topic filter ends, or where several part: levels in between have no nodes. Most nodes of a large
 broker have one child and one subscriber at most, so both have a slot of their own before a dict is made.
 """
 
-import sys
-from collections.abc import Callable
 from typing import Any, Final
 
+from mypy_extensions import i64
+
 from vmq.core.context import Core
+from vmq.core.ports import RemoteTargets
 from vmq.core.queue import Queue
-from vmq.mqtt.topics import common_words, has_wildcard, joined, split_shared, stands_at, text_size
+from vmq.mqtt.topics import common_words, interned, joined, split_shared, stands_at, text_size
 
 #: Bytes of a node beside its text, and of a subscription beside that of its filter, which its subscriber keeps too:
 #: measured, as RSS, with many short filters (tests/attacks/test_memory.py).
@@ -20,10 +21,6 @@ SUBSCRIPTION_SIZE: Final = 230
 SHARED_SIZE: Final = 400
 #: Nodes that a further filter makes at most: its own, one where it parts from others, and one for #.
 MOST_NEW_NODES: Final = 3
-
-
-#: Bytes of a topic of which something is remembered. Longer ones are rare, and would fill the memory.
-LONGEST_KEPT: Final = 512
 
 
 class Subscription:
@@ -94,12 +91,12 @@ class Node:
         elif word == "#":
             self.hash = node
         elif self.children is not None:
-            self.children[sys.intern(word)] = node
+            self.children[interned(word)] = node
         elif self.child is None or self.word == word:
-            self.word = sys.intern(word)
+            self.word = interned(word)
             self.child = node
         else:
-            self.children = {self.word: self.child, sys.intern(word): node}
+            self.children = {self.word: self.child, interned(word): node}
             self.word = ""
             self.child = None
 
@@ -193,6 +190,9 @@ def has(subscriptions: dict[str, Subscription], client_id: str, queue: Queue | N
     return found is not None and (queue is None or found.queue is queue)
 
 
+# Most of many topics have no subscribers, and an empty list of their own would be a third of a route.
+NO_TARGETS: Final[list[Subscription]] = []
+NO_GROUPS: Final[list[Group]] = []
 NO_TAPS: Final[list[Any]] = []
 NO_NODES: Final[list[Any]] = []
 
@@ -200,26 +200,28 @@ NO_NODES: Final[list[Any]] = []
 class Route:
     """Where the messages of one topic go, as resolved at one generation of the trie.
 
-    `field` is the topic with its two length bytes, as it stands in a PUBLISH. `stored_copies` is
-    how many durable queues get a message of QoS 1 or 2, `remote_copies` how many other nodes. `taps`
+    `stored_copies` is how many durable queues get a message of QoS 1 or 2, `remote_copies` how many other nodes. `taps`
     are the write sides of the streams that keep the topic's messages; they do not depend on the trie.
 
     `nodes` are the other nodes of the cluster that want the messages, and `shared` the share groups
-    that have members there, which `groups` does not hold then; what both are, `Core.forward` knows.
+    that have members there, which `groups` does not hold then; what both are, `Elsewhere.forward` knows.
     """
 
     def __init__(self, topic: bytes, text: str) -> None:
         self.topic = topic
         self.text = text
-        self.field = len(topic).to_bytes(2, "big") + topic
-        self.targets: list[Subscription] = []
-        self.groups: list[Group] = []
+        self.targets = NO_TARGETS
+        self.groups = NO_GROUPS
         self.stored_copies: int = 0
         self.taps: list[Any] = NO_TAPS
         self.nodes: list[Any] = NO_NODES
         self.shared: list[Any] = NO_NODES
         self.remote_copies: int = 0
         self.generation: int = -1
+        #: How the last PUBLISH at QoS 1 or 2 of the topic began, up to its packet id, and how long all of it was.
+        self.head = b""
+        self.head_qos: i64 = 0
+        self.head_length: i64 = 0
 
     def is_stored(self) -> bool:
         """Whether the store gets a message of QoS 1 or 2."""
@@ -244,7 +246,7 @@ class Trie:
         #: Bytes of the filters' text, which a node and a subscriber keep, and of memberships in share groups.
         self.content: int = 0
         #: Adds to a route what goes to other nodes of the cluster; None without one.
-        self.find_remote: Callable[[Any], None] | None = None
+        self.remote = RemoteTargets()
 
     def size(self) -> int:
         """Bytes of memory, about, with the subscriptions at their subscribers."""
@@ -287,7 +289,7 @@ class Trie:
     def grow(self, node: Node, words: list[str], index: int) -> Node:
         """Makes the child for the word in front of `index`, and for all behind it but #."""
         end = len(words) - 1 if words[-1] == "#" else len(words)
-        below = Node("/".join(words[index:end]) if index < end else None)
+        below = Node(interned("/".join(words[index:end])) if index < end else None)
         node.put(words[index - 1], below)
         self.nodes += 1
         return below
@@ -434,8 +436,8 @@ class Trie:
                     keep_best(best, subscription)
             if node.groups is not None:
                 groups.extend(node.groups.values())
-        route.targets = list(best.values())
-        route.groups = groups
+        route.targets = list(best.values()) if best else NO_TARGETS
+        route.groups = groups or NO_GROUPS
         copies = len(groups)
         for target in route.targets:
             if target.qos and target.queue.durable:
@@ -444,8 +446,7 @@ class Trie:
         route.nodes = NO_NODES
         route.shared = NO_NODES
         route.remote_copies = 0
-        if self.find_remote is not None:
-            self.find_remote(route)
+        self.remote.complete(route)
         route.generation = self.generation
 
 
@@ -487,55 +488,3 @@ def keep_best(best: dict[str, Subscription], candidate: Subscription) -> None:
     present = best.get(client_id)
     if present is None or present.qos < candidate.qos:
         best[client_id] = candidate
-
-
-class RouteCache:
-    """Routes by the topic's raw bytes: one look-up a message.
-
-    Bounded by two half-full generations: when the young half is full it becomes the old half, and
-    what was not used since is gone. Long topics are not kept, so that a hostile publisher cannot
-    fill the memory with them.
-    """
-
-    def __init__(self, trie: Trie, limit: int) -> None:
-        self.trie = trie
-        self.half = max(1, limit // 2)
-        self.young: dict[bytes, Route] = {}
-        self.old: dict[bytes, Route] = {}
-
-    def resize(self, limit: int) -> None:
-        """Forgets every route, and remembers up to `limit` from now on."""
-        self.half = max(1, limit // 2)
-        self.young = {}
-        self.old = {}
-
-    def keep(self, route: Route) -> None:
-        """Keeps a route that `find` did not know."""
-        if len(route.topic) > LONGEST_KEPT:
-            return
-        if len(self.young) >= self.half:
-            self.old = self.young
-            self.young = {}
-        self.young[route.topic] = route
-
-    def find(self, topic: bytes) -> Route | None:
-        """The route of a topic, up to date; None if it has to be made."""
-        route = self.young.get(topic)
-        if route is None:
-            route = self.old.get(topic)
-            if route is None:
-                return None
-            self.keep(route)
-        if route.generation != self.trie.generation:
-            self.trie.resolve(route)
-        return route
-
-    def filter_changed(self, topic_filter: str) -> None:
-        """Subscriptions to a filter changed: forgets the routes that it may concern."""
-        plain = split_shared(topic_filter)[1]
-        if has_wildcard(plain):
-            self.trie.generation += 1
-        else:
-            topic = plain.encode()
-            self.young.pop(topic, None)
-            self.old.pop(topic, None)

@@ -123,7 +123,7 @@ class Waiting(Sender):
         return limit >= 0 and self.waiting_bytes() + size > limit
 
     def is_quick_full(self, size: int) -> bool:
-        """The same at QoS 0."""
+        """Whether a QoS 0 message of this size may not wait."""
         options = self.options
         limit = options.max_online_messages
         if limit >= 0 and self.waiting() >= limit:
@@ -234,7 +234,7 @@ class Waiting(Sender):
         return False
 
     def drop_expired_there(self, oldest: int) -> bool:
-        """The same of the backlog."""
+        """Drops the oldest message of the backlog if it has expired; whether it did."""
         store = self.core.store
         while self.backlog > 0 and store is not None:
             if self.first == self.seen_first and self.seen_since >= oldest:
@@ -358,17 +358,17 @@ class Waiting(Sender):
 
     def is_wanted(self, delivery: Delivery) -> bool:
         """Whether one of the session's present subscriptions matches."""
-        find = self.core.find_registry
-        if find is None:
+        registry = self.core.registries.find(self.mountpoint)
+        if registry is None:
             return True
-        wanted: bool = find(self.mountpoint).wants(self, delivery.message.topic, delivery.group)
+        wanted: bool = registry.wants(self, delivery.message.topic, delivery.group)
         return wanted
 
     def pass_on(self, delivery: Delivery) -> None:
         """What is not wanted here another member of the share group gets, if one chose this queue."""
-        find = self.core.find_registry
-        if delivery.group and find is not None:
-            find(self.mountpoint).redeliver(delivery)
+        registry = self.core.registries.find(self.mountpoint) if delivery.group else None
+        if registry is not None:
+            registry.redeliver(delivery)
         else:
             self.drop(delivery, NOT_SUBSCRIBED)
 

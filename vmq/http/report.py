@@ -1,4 +1,4 @@
-"""`/report` on the admin socket: all figures of a broker in one answer, for the face of several that are one."""
+"""`/report` on the admin socket: all figures of a broker in one answer, for the frontend of several workers."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final

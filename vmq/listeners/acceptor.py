@@ -4,21 +4,27 @@ An event loop's own server empties the whole backlog in one pass: thousands of h
 before the next message of a client that is long in. This one takes a batch a pass. A pass that
 lasts too long halves the batch and has the rest wait, in the kernel's backlog, for as long as the
 pass lasted: accepting never gets more than about half of a busy loop, and never nothing.
+
+To look for one more than there is costs a system call. A pass looks for one alone while clients
+come one by one, and for twice as many as the last where that found all that it looked for.
 """
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
-from socket import socket
+from socket import SOCK_STREAM, socket
 from typing import Any, Final
 
 from vmq.core.context import Core
-from vmq.listeners.sockets import Accepted
+from vmq.listeners.sockets import AcceptedSocket
 
 log = logging.getLogger("vmq.listeners")
 
 #: The most connections that one pass of the loop takes.
 LARGEST_BATCH: Final = 64
+#: So many passes in a row that found the one that they looked for: more may be waiting.
+ONE_BY_ONE: Final = 4
 #: Seconds: nobody waits longer for the next batch.
 LONGEST_PAUSE: Final = 1.0
 #: Seconds to wait for file descriptors or memory.
@@ -27,13 +33,42 @@ WANT_PAUSE: Final = 0.5
 SILENCE: Final = 10.0
 
 
+class Accepted:
+    """An accepted connection's descriptor, with what uvloop wants to know of a socket that it takes.
+
+    A socket of Python would cost two system calls more: it looks at the descriptor, and has to be told not to block.
+    """
+
+    def __init__(self, family: int, file: int) -> None:
+        self.family = family
+        self.type = int(SOCK_STREAM)
+        self.file = file
+
+    def fileno(self) -> int:
+        return self.file
+
+    def begin(self) -> None:
+        """An event loop is about to take it; uvloop sees itself to it that it does not block."""
+
+    def hand_over(self) -> None:
+        """The transport closes it from now on. When it did, uvloop calls `close` here: that number may be another's."""
+        self.file = -1
+
+    def close(self) -> None:
+        file = self.file
+        self.file = -1
+        if file >= 0:
+            os.close(file)
+
+
 class Acceptor:
     """Accepts on one socket from its making until `close`.
 
     Args:
         name: the listener's, for the log.
         sock: a listening socket that does not block; closed by `close`.
-        arrive: takes each connected socket and its peer's address; owns the socket from then on.
+        arrive: takes each connected socket (`Accepted`, `AcceptedSocket`) and its peer's address; owns the socket from
+            then on.
         core: clock and counters.
         max_drift: seconds that the loop may be late before accepting pauses.
         lag: how late the loop was lately, in seconds.
@@ -43,7 +78,7 @@ class Acceptor:
         self,
         name: str,
         sock: socket,
-        arrive: Callable[[socket, Any], None],
+        arrive: Callable[[Any, Any], None],
         core: Core,
         max_drift: float,
         lag: Callable[[], float],
@@ -54,7 +89,12 @@ class Acceptor:
         self.core = core
         self.max_drift = max_drift
         self.lag = lag
+        #: The most that a pass takes, for the time that it may last.
         self.batch: int = LARGEST_BATCH
+        #: How many a pass looks for, if the batch allows it.
+        self.expected: int = 1
+        #: Passes in a row that found as many.
+        self.found: int = 0
         self.is_closed = False
         #: A batch was full, and it is not known yet how long the pass lasted that it is part of.
         self.measuring = False
@@ -62,11 +102,12 @@ class Acceptor:
         self.is_due = False
         self.resuming: asyncio.TimerHandle | None = None
         self.silent_until: float = 0.0
-        # `socket.accept` would make enums of family and type for each connection: see `Accepted`.
+        # `socket.accept` would make enums of family and type for each connection.
         self.accept: Callable[[], tuple[int, Any]] = sock._accept  # type: ignore[attr-defined]
         self.family = int(sock.family)
         self.proto = sock.proto
         self.loop = asyncio.get_running_loop()
+        self.is_uvloop = type(self.loop).__module__.partition(".")[0] == "uvloop"
         self.loop.add_reader(sock.fileno(), self.on_ready)
 
     def close(self) -> None:
@@ -90,28 +131,40 @@ class Acceptor:
             return
         self.is_due = False
         began = self.core.clock()
+        most = min(self.expected, self.batch)
+        taken = 0
         try:
-            for _ in range(self.batch):
+            while taken < most:
                 file, address = self.accept()
-                self.arrive(Accepted(self.family, self.proto, file), address)
+                taken += 1
+                if self.is_uvloop:
+                    self.arrive(Accepted(self.family, file), address)
+                else:
+                    self.arrive(AcceptedSocket(self.family, self.proto, file), address)
         except (BlockingIOError, ConnectionAbortedError, InterruptedError):
+            self.expected = max(1, taken)
+            self.found = 0
             return
         except OSError as error:
             # No files or no memory left; or a fault that trying again at once would not mend.
             self.pause_for_want(error)
             return
-        # Runs when all else that is to be done in this pass is done.
-        self.measuring = True
-        self.loop.call_soon(self.measure, began)
+        self.found += 1
+        if most == self.expected and (most > 1 or self.found >= ONE_BY_ONE):
+            self.expected = min(2 * most, LARGEST_BATCH)
+        if most > 1:
+            # Runs when all else that is to be done in this pass is done.
+            self.measuring = True
+            self.loop.call_soon(self.measure, began, most)
 
-    def measure(self, began: float) -> None:
-        """A full batch and the pass around it are done: were they quick enough for another?"""
+    def measure(self, began: float, taken: int) -> None:
+        """So many were taken, and the pass around it is done: was it quick enough for more?"""
         self.measuring = False
         if self.is_closed:
             return
         late = self.core.clock() - began
         if late > self.max_drift:
-            self.batch = max(1, self.batch // 2)
+            self.batch = max(1, taken // 2)
             self.pause_for_drift(late)
         elif self.batch < LARGEST_BATCH:
             self.batch += 1

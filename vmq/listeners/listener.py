@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 from vmq.config.options import Config, ListenerOptions
 from vmq.core.registry import Registry
 from vmq.listeners import addresses, sockets
-from vmq.listeners.acceptor import Acceptor
+from vmq.listeners.acceptor import Accepted, Acceptor
 from vmq.listeners.certificates import (
     CertificateError,
     Stamp,
@@ -25,6 +25,7 @@ from vmq.listeners.certificates import (
 from vmq.listeners.handshakes import Handshakes
 from vmq.listeners.origins import Origins
 from vmq.listeners.proxy import ProxyError, ProxyHeader, peer_text
+from vmq.listeners.sockets import AcceptedSocket
 from vmq.listeners.tls import Tls
 from vmq.listeners.trust import Networks, network_of
 from vmq.listeners.websocket import WebSocket
@@ -199,7 +200,7 @@ class Listener:
 
     # Connections
 
-    def arrive(self, sock: socket, address: Any) -> None:
+    def arrive(self, sock: Accepted | AcceptedSocket, address: Any) -> None:
         """A peer has connected; what is refused at once costs no more than its socket."""
         self.connections += 1
         limit = self.options.max_connections
@@ -222,12 +223,12 @@ class Listener:
         else:
             self.adopt(sock, self.enter(address, ""))
 
-    def adopt(self, sock: socket, protocol: Any) -> None:
+    def adopt(self, sock: Accepted | AcceptedSocket, protocol: Any) -> None:
         """Has the event loop make a transport; `connection_made` is called in its next pass.
 
         The loop's coroutine is driven by hand: a task would cost a tenth of all that an accept does.
         """
-        sock.setblocking(False)
+        sock.begin()
         loop = asyncio.get_running_loop()
         making = loop.connect_accepted_socket(lambda: protocol, cast(Any, sock))
         try:
@@ -237,6 +238,7 @@ class Listener:
             self.turned_away("unknown", str(error), expected=True)
             sock.close()
             return
+        sock.hand_over()
         self._adopting.add(making)
         waiter.add_done_callback(lambda _waiter: self._adopted(making))
 

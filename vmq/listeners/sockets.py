@@ -9,13 +9,8 @@ import stat
 from pathlib import Path
 
 
-class Accepted(socket.socket):
-    """An accepted connection's socket, made without the enums that `socket.accept` makes.
-
-    It has to be one of Python's sockets all the same: those uvloop detaches when a transport ends,
-    any other object it closes, and then closes the descriptor once more, which may by then be a
-    file of the store's.
-    """
+class AcceptedSocket(socket.socket):
+    """An accepted connection's socket for asyncio's own loop, made without the enums that `socket.accept` makes."""
 
     __slots__ = ()
 
@@ -27,6 +22,13 @@ class Accepted(socket.socket):
     #: Plain numbers, as the event loop compares them.
     family = socket.SocketType.family  # type: ignore[assignment]
     type = socket.SocketType.type  # type: ignore[assignment]
+
+    def begin(self) -> None:
+        """An event loop is about to take it."""
+        self.setblocking(False)
+
+    def hand_over(self) -> None:
+        """The transport closes it from now on."""
 
 
 def bind(host: str, port: int, shared: bool = False) -> socket.socket:

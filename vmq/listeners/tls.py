@@ -81,6 +81,8 @@ class Tls:
             self.hand_on(chunks)
 
     def eof_received(self) -> bool:
+        if self.inner is not None:
+            self.inner.send_corked()
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -191,6 +193,7 @@ class Tls:
         if chunks:
             self.inner.data_received(chunks[0] if len(chunks) == 1 else b"".join(chunks))
         if self.over and not self.ended:
+            self.inner.send_corked()
             self.ended = True
             self.transport.close()
 

@@ -2,8 +2,13 @@
 
 import ipaddress
 from collections.abc import Sequence
+from socket import AF_INET, AF_INET6, inet_ntop, inet_pton
+from typing import Final
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+#: How an IPv4 address begins in IPv6's form (RFC 4291, 2.5.5.2).
+MAPPED: Final = bytes(10) + b"\xff\xff"
 
 
 class Networks:
@@ -44,12 +49,20 @@ def parse_address(text: str) -> Address | None:
 def network_of(host: str) -> str:
     """What a client's host counts as where addresses count: an IPv4 address, the /64 of an IPv6 one; "" if it is none.
 
-    Whoever has one address of an IPv6 network has all of them.
+    Whoever has one address of an IPv6 network has all of them. Every connection asks: `ipaddress` would cost a sixth of
+    all that a CONNECT does.
     """
-    address = parse_address(host)
-    if isinstance(address, ipaddress.IPv6Address):
-        return str(ipaddress.IPv6Network((int(address) >> 64 << 64, 64)))
-    return "" if address is None else str(address)
+    host = host.partition("%")[0]
+    try:
+        if ":" not in host:
+            inet_pton(AF_INET, host)
+            return host
+        raw = inet_pton(AF_INET6, host)
+    except (OSError, ValueError):
+        return ""
+    if raw.startswith(MAPPED):
+        return inet_ntop(AF_INET, raw[12:])
+    return inet_ntop(AF_INET6, raw[:8] + bytes(8)) + "/64"
 
 
 def forwarded_peer(headers: Sequence[str], trusted: Networks) -> str:

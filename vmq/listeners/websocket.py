@@ -224,6 +224,7 @@ class WebSocket:
             if not is_accepted and self.frames.size > largest:
                 self.refuse_frame(largest)
                 return read
+        self.connection.send_corked()  # the library may answer a close frame at once: nothing can follow that
         self.protocol.receive_data(data if end - start == len(data) else data[start:end])
         self.handle_events()
         return read
@@ -262,6 +263,7 @@ class WebSocket:
     def end(self) -> None:
         """The stream has ended."""
         with self.contained():
+            self.connection.send_corked()
             self.protocol.receive_eof()
             self.send_pending()
             self.look_at_end()
@@ -354,6 +356,9 @@ class WebSocket:
             self.transport.write(data)
         if b"" in pieces:  # the protocol's sign for the end of the stream
             self.transport.close()
+
+    def send_corked(self) -> None:
+        self.connection.send_corked()
 
     # The transport of the connection
 

@@ -20,6 +20,16 @@ PINGRESP: Final = b"\xd0\x00"
 DISCONNECT: Final = b"\xe0\x00"
 
 
+def answers(run: bytes, head: bytes) -> bytes:
+    """Packets of the same packet ids as those of a run, in its order, that begin with `head`."""
+    count = len(run) >> 2
+    if count == 1:
+        return head + run[2:]
+    packets = bytearray(run)
+    packets[::4] = head[:1] * count
+    return bytes(packets)
+
+
 def remaining_length(length: int) -> bytes:
     """The 1 to 4 bytes of a remaining length (section 2.2.3)."""
     if length < 128:

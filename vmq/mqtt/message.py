@@ -1,6 +1,6 @@
 """A message as the broker holds it, and one delivery of it to one subscriber."""
 
-from mypy_extensions import mypyc_attr
+from mypy_extensions import i64, mypyc_attr
 
 from vmq.mqtt.encoder import publish_head
 
@@ -23,12 +23,14 @@ class Message:
         self.share = False
         self.ref: int = 0
         self.whole: bytes | None = None
+        #: What `head` gave last.
         self.cut: bytes | None = None
-        self.cut_qos: int = 0
 
-    def length(self) -> int:
+    def length(self) -> i64:
         """Bytes of its topic and its payload."""
-        return len(self.topic) + len(self.payload)
+        topic: i64 = len(self.topic)
+        payload: i64 = len(self.payload)
+        return topic + payload
 
     def frame(self) -> bytes:
         """The whole PUBLISH at QoS 0 with RETAIN 0, built once however many subscribers get it."""
@@ -42,10 +44,9 @@ class Message:
     def head(self, qos: int) -> bytes:
         """The PUBLISH at QoS 1 or 2 up to its packet id, with RETAIN 0 and DUP 0; built once."""
         cut = self.cut
-        if cut is None or self.cut_qos != qos:
+        if cut is None or cut[0] >> 1 & 3 != qos:
             cut = publish_head(self.topic, len(self.payload), qos, False, False)
             self.cut = cut
-            self.cut_qos = qos
         return cut
 
 
@@ -82,19 +83,19 @@ NO_MESSAGE = Message(b"", b"", 0, False)
 class Delivery:
     """One message on its way to one subscriber.
 
-    `qos` and `retain` are those of this delivery. `seq` is its place among those that wait in the store,
-    `order` its place among those that are sent (0: it has none there), `packet_id` is 0 until it is
-    sent. `released` means that PUBREC came and PUBREL was sent: the message itself is no longer needed then.
-    `ref` is the number of the message's record, if its stored entry names one instead of holding the message.
-    `key` is that of its stored entry, `weight` what it has on disk, in bytes: its entry, and the message's record.
-    `since` is when it began to wait there, in milliseconds of wall clock time (0: it did not). `group` is the shared
-    subscription that chose this subscriber ("" if none did). `sent_at` is kept only when `retry_interval` is on.
+    `qos` and `retain` are those of this delivery. `seq` is its place among those that wait in the store, `order`
+    its place among those that are sent (0: it has none there), `packet_id` is 0 until it is sent, `turn` its place
+    in the order of the inflight window. `released` means that PUBREC came and PUBREL was sent: the message itself
+    is no longer needed then. `ref` is the number of the message's record, if its stored entry names one instead of
+    holding the message. `key` is that of its stored entry, `weight` what it has on disk, in bytes: its entry, and
+    the message's record. `since` is when it began to wait there, in milliseconds of wall clock time (0: it did
+    not). `group` is the shared subscription that chose this subscriber ("" if none did). `sent_at` is kept only
+    when `retry_interval` is on.
     """
 
     def __init__(self, message: Message, qos: int, retain: bool, group: str) -> None:
         self.message = message
         self.qos = qos
-        self.retain = retain
         self.group = group
         self.seq: int = 0
         self.order: int = 0
@@ -102,6 +103,9 @@ class Delivery:
         self.key = b""
         self.weight: int = 0
         self.since: int = 0
-        self.packet_id: int = 0
-        self.released = False
+        self.packet_id: i64 = 0
+        self.turn: i64 = 0
         self.sent_at: float = 0.0
+        # Side by side, they share a word.
+        self.retain = retain
+        self.released = False

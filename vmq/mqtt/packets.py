@@ -20,7 +20,8 @@ PINGREQ: Final = 12
 PINGRESP: Final = 13
 DISCONNECT: Final = 14
 
-PACKET_NAMES: Final = (
+# Of any length to mypyc: it copies tuples of known length to index them.
+PACKET_NAMES: Final[tuple[str, ...]] = (
     "reserved type 0",
     "CONNECT",
     "CONNACK",

@@ -1,5 +1,6 @@
 """Topic names and topic filters: validation, splitting, matching (section 4.7)."""
 
+import sys
 from typing import Final
 
 from vmq.mqtt.packets import ProtocolError
@@ -110,7 +111,15 @@ def matches(topic_filter: str, topic: str) -> bool:
 
 def joined(words: list[str], index: int) -> str | None:
     """The words from an index on, as text; None if there are none."""
-    return "/".join(words[index:]) if index < len(words) else None
+    return interned("/".join(words[index:])) if index < len(words) else None
+
+
+def interned(word: str) -> str:
+    """The same text, as one object with others that are alike if it is a word that many filters and topics may have.
+
+    Words with digits tell devices and clients apart: to intern those would take more memory than it saves.
+    """
+    return sys.intern(word) if word.isalpha() else word
 
 
 def common_words(rest: list[str], words: list[str], index: int) -> int:

@@ -52,6 +52,8 @@ class Committer:
         #: Called before each commit: what must not be behind the store on its own disk is written then. While one of
         #: them raises nothing is committed, and durable work refused: an acknowledgement would leave for half of it.
         self.before: list[Callable[[], None]] = []
+        #: Called behind all of these: closes what they may have added to.
+        self.sealing: list[Callable[[], None]] = []
         #: Told of each commit that is done, instead of the outbox: what waits for it may have to wait for more.
         self.on_stored: Callable[[int], None] | None = None
         #: The last commit that is done.
@@ -109,6 +111,8 @@ class Committer:
             return
         try:
             for each in self.before:
+                each()
+            for each in self.sealing:
                 each()
             number = store.begin_commit()
         except Exception as error:

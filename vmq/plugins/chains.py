@@ -17,7 +17,7 @@ from vmq_hooks import Accept, Cache, Next, Refuse, Subscription
 
 from vmq.core.hook_sites import AcceptedUntil, Pending
 from vmq.plugins.kept import FOREVER, MISSING, KeptVerdicts, together
-from vmq.plugins.lanes import NoticeQueues
+from vmq.plugins.notices import NoticeQueues
 from vmq.plugins.steps import AnswerStep, ChainStep, VerdictStep
 
 #: Verdict tasks that run; a task that nobody holds may vanish.
@@ -31,9 +31,9 @@ class NoticeChain:
         self._steps = tuple(steps)
 
     def __call__(self, *arguments: Any) -> None:
-        for step, lanes in self._steps:
+        for step, notices in self._steps:
             if step.is_async:
-                lanes.put(step, arguments)
+                notices.put(step, arguments)
                 continue
             guard = step.guard
             if guard.failures and not guard.lets_through(step.hook):

@@ -7,7 +7,7 @@ from vmq_hooks.specs import CHAINS
 
 from vmq.core.hook_sites import Hooks
 from vmq.plugins.chains import NoticeChain, OnlyChain, RewriteChain, VerdictChain
-from vmq.plugins.lanes import NoticeQueues
+from vmq.plugins.notices import NoticeQueues
 from vmq.plugins.steps import AnswerStep, ChainStep, VerdictStep
 
 _REWRITES: Final = ("on_unsubscribe", "on_deliver")
@@ -20,7 +20,7 @@ class Member(Protocol):
 
     name: str
     steps: dict[str, ChainStep]
-    lanes: NoticeQueues
+    notices: NoticeQueues
 
 
 M = TypeVar("M", bound=Member)
@@ -46,7 +46,7 @@ class PluginSelection:
 
 def notices(members: Sequence[Member], hook: str) -> NoticeChain | None:
     """The chain that tells everybody, or None if nobody listens."""
-    steps = [(each.steps[hook], each.lanes) for each in members if hook in each.steps]
+    steps = [(each.steps[hook], each.notices) for each in members if hook in each.steps]
     return NoticeChain(steps) if steps else None
 
 

@@ -80,13 +80,11 @@ class PluginHost:
         max_offline_messages: int | None,
     ) -> AsyncIterator[BridgeSession]:
         registry = self._registry(mountpoint)
-        options = None
-        if registry.core.own_options is not None:
-            limits = RegisterModifiers(
-                max_inflight_messages=max_inflight_messages,
-                max_offline_messages=max_offline_messages,
-            )
-            options = registry.core.own_options(limits)
+        limits = RegisterModifiers(
+            max_inflight_messages=max_inflight_messages,
+            max_offline_messages=max_offline_messages,
+        )
+        options = registry.core.session_options.of(limits)
         client = self._clients.kept(
             lambda closed: BridgeClient(registry, client_id, HELD, closed, options)
         )

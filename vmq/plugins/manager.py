@@ -27,8 +27,8 @@ from vmq.plugins.compiling import PluginSelection, Wrap, compile_into, first, no
 from vmq.plugins.guard import PluginGuard
 from vmq.plugins.handle import Handle, Host, PluginCounters, PluginGauge
 from vmq.plugins.implementations import steps_of
-from vmq.plugins.lanes import NoticeQueues
 from vmq.plugins.loading import LoadError, forget, installed, source_of
+from vmq.plugins.notices import NoticeQueues
 from vmq.plugins.places import is_within, said, where_it_waits, where_raised
 from vmq.plugins.protection import lost, told, unguarded
 
@@ -55,7 +55,7 @@ class LoadedPlugin:
         self.options = options
         self.plugin = plugin
         self.guard = guard
-        self.lanes = NoticeQueues(guard)
+        self.notices = NoticeQueues(guard)
         self.steps = steps_of(name, plugin, guard)
         #: The file of its code, or the folder.
         self.source = source_of(type(plugin))
@@ -439,7 +439,7 @@ class Plugins:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(old.guard.deadline + 1):
                     await old.guard.wait_idle()
-            await old.lanes.finish(STOP_TIMEOUT)
+            await old.notices.finish(STOP_TIMEOUT)
             async with asyncio.timeout(STOP_TIMEOUT):
                 stopped = old.plugin.stop()
                 if inspect.isawaitable(stopped):

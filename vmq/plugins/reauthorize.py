@@ -13,6 +13,7 @@ from typing import Any, Final
 from vmq_hooks import Refuse, SubscriberId
 
 from vmq.core.hook_sites import Hooks
+from vmq.core.ports import RecheckPort
 from vmq.core.registry import Registry, Subscriber
 from vmq.plugins.chains import settled
 from vmq.protocol.connection import Connection
@@ -82,7 +83,7 @@ def hooks_of(registry: Registry, subscriber: Subscriber) -> Hooks:
     return output.session.hooks if isinstance(output, Connection) else registry.core.hooks
 
 
-class Lapsed:
+class Lapsed(RecheckPort):
     """Sessions with verdicts that have ended, asked about anew: a few at a time, however many there are.
 
     Args:
@@ -90,6 +91,7 @@ class Lapsed:
     """
 
     def __init__(self, spawn: Callable[[Coroutine[Any, Any, None]], object]) -> None:
+        super().__init__()
         self._spawn = spawn
         self._waiting: deque[tuple[Registry, Subscriber]] = deque()
         self._running = 0

@@ -45,10 +45,7 @@ def check_load(registry: Registry) -> None:
 def check_ban(registry: Registry, username: str | None, client_id: str, peer: Peer) -> None:
     """Refuses whom the operator has banned."""
     core = registry.core
-    find = core.find_ban
-    if find is None:
-        return
-    reason = find(client_id, username, peer.host)
+    reason = core.bans.refusal(client_id, username, peer.host)
     if reason:
         core.counters.banned_refused += 1
         raise ConnectRefused(reason, REFUSED_NOT_AUTHORISED)
@@ -79,8 +76,8 @@ def check_owner(registry: Registry, client_id: str, user: str) -> None:
         return
     found = registry.subscribers.get(client_id)
     owner = "" if found is None or not found.queue.durable else found.owner
-    if not owner and core.find_owner is not None:
-        owner = core.find_owner(registry.mountpoint, client_id)
+    if not owner:
+        owner = core.claims.find_owner(registry.mountpoint, client_id)
     if owner and owner != user:
         whose = "the broker itself" if owner == OURS else 'user "' + owner[:SHOWN] + '"'
         raise ConnectRefused(

@@ -10,8 +10,8 @@ from typing import Any, Final, Literal
 from mypy_extensions import i64
 from vmq_hooks.types import Peer
 
+from vmq.core.cork import CorkedOutput
 from vmq.core.limits import RateLimit
-from vmq.core.output import Output
 from vmq.core.registry import Registry
 from vmq.protocol.session import Session
 
@@ -24,7 +24,7 @@ LARGE_CUT: Final = 65_536
 GROWTH: Final = 1000
 
 
-class Connection(Output):
+class Connection(CorkedOutput):
     """One client's connection. `opened` and `closed` tell the listener."""
 
     def __init__(
@@ -35,7 +35,7 @@ class Connection(Output):
         opened: "Callable[[Connection], None]",
         closed: "Callable[[Connection], None]",
     ) -> None:
-        super().__init__(registry.core.outbox)
+        super().__init__(registry.core.outbox, registry.core.cork)
         self.core = registry.core
         self.session = Session(registry, self, anonymous, new_id)
         self.opened = opened
@@ -111,6 +111,10 @@ class Connection(Output):
     def data_received(self, data: bytes) -> None:
         core = self.core
         now = core.clock()
+        cork = self.cork
+        if now >= cork.until:
+            cork.pull()
+        cork.now = now
         counters = core.counters
         counters.bytes_received += len(data)
         session = self.session
@@ -120,13 +124,14 @@ class Connection(Output):
         published = counters.mqtt_publish_received
         core.publisher = self
         core.feeds_streams = False
-        if core.tap is not None:
-            core.tap(self, True, data)
+        if core.traffic.is_on:
+            core.traffic.see(self, True, data)
         if session.kept_generation >= 0:
             session.look_at_clock(now)
         session.receive(data)
         core.publisher = None
         self.outbox.flush()
+        cork.now = 0.0
         if session.decoder.rest is None:
             self.cut = None
             self.seen = now
@@ -254,7 +259,7 @@ class Connection(Output):
         if core.memory_is_high:
             self.hold_for_memory()
         if core.memory_grown > core.memory_room:
-            core.measure_memory()
+            core.memory.look()
 
     def kept_bytes(self) -> int:
         """Bytes that came and are not handled: of a cut packet, of a cut frame, or behind a packet that waits."""
@@ -335,6 +340,7 @@ class Connection(Output):
 
     def eof_received(self) -> bool:
         """The peer sends no more. What it sent before is handled, and answered, before its end."""
+        self.send_corked()
         if self.session.has_rest:
             self.peer_ended = True
         return self.peer_ended
@@ -376,16 +382,20 @@ class Connection(Output):
         self.outbox.flush()
 
     def on_held(self) -> None:
-        """The disk is behind: what waits for it is bounded like what waits for the peer."""
-        if not self.held_full and self.held_bytes > self.reply_limit // 4:
+        """What waits to be safe is bounded like what waits for the peer."""
+        deliveries, limit = self.deliveries, self.reply_limit // 4
+        if not self.held_full and deliveries is not None and deliveries.size > limit:
             self.held_full = True
             self.block()
         self.limit_replies()
 
     def on_released(self) -> None:
-        if self.held_full and self.held_bytes <= self.reply_limit // 8:
+        deliveries = self.deliveries
+        if self.held_full and deliveries is not None and deliveries.size <= self.reply_limit // 8:
             self.held_full = False
             self.maybe_unblock()
+        elif self.replies_unread:
+            self.maybe_read_on()
 
     def block(self) -> None:
         self.blocked = True
@@ -399,8 +409,7 @@ class Connection(Output):
             return
         self.blocked = False
         if self.replies_unread:
-            self.replies_unread = False
-            self.resume()
+            self.maybe_read_on()
         subscriber = self.session.subscriber
         if subscriber is not None and not self.closing:
             subscriber.queue.on_unblocked()
@@ -411,12 +420,20 @@ class Connection(Output):
         A peer that sends and never reads, or sends faster than the disk is, must not fill our
         memory with them.
         """
-        transport = self.transport
-        if not self.blocked or self.replies_unread or transport is None:
+        transport, held = self.transport, self.held_bytes
+        if self.replies_unread or transport is None:
             return
-        if self.held_bytes + transport.get_write_buffer_size() > self.reply_limit:
+        if not self.blocked and held <= self.reply_limit // 4:
+            return
+        if held + self.corked_bytes + transport.get_write_buffer_size() > self.reply_limit:
             self.replies_unread = True
             self.pause()
+
+    def maybe_read_on(self) -> None:
+        """The peer is read again if its replies wait neither for it nor, most of them, for anything to be safe."""
+        if not self.blocked and self.held_bytes <= self.reply_limit // 8:
+            self.replies_unread = False
+            self.resume()
 
     # The outgoing side
 
@@ -427,17 +444,23 @@ class Connection(Output):
             pieces.clear()
             return
         if pieces:
-            data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-            core = self.core
-            core.counters.bytes_sent += len(data)
-            if core.tap is not None:
-                core.tap(self, False, data)
-            transport.write(data)
-            pieces.clear()
-        if self.closing and not self.held:
+            self.put()
+        if self.closing and not self.is_held():
+            self.send_corked()
             transport.close()
         elif self.blocked:
             self.limit_replies()
+
+    def send(self, pieces: list[bytes]) -> None:
+        transport = self.transport
+        if transport is None:
+            return
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        core = self.core
+        core.counters.bytes_sent += len(data)
+        if core.traffic.is_on:
+            core.traffic.see(self, False, data)
+        transport.write(data)
 
     def close(self, reason: str) -> None:
         """Ends the session now and the connection as soon as the output is written."""
@@ -447,7 +470,7 @@ class Connection(Output):
         self.cut = None
         if self.peer_ended and self.transport is None:
             self.core.call_soon(self.next_pass)  # nobody else tells of the end
-        self.forget_waits()
+        self.forget_far()
         self.session.end(reason)
         self.touch()
         if self.wake_task is not None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
+from mypy_extensions import i64
 from vmq_hooks.modifiers import PublishModifiers
 from vmq_hooks.types import Message as SeenMessage
 from vmq_hooks.types import SubscriberId
@@ -13,17 +14,22 @@ from vmq.core.hook_sites import AcceptedUntil, Answer, Hooks, Pending
 from vmq.core.output import Output
 from vmq.core.queue import Queue
 from vmq.core.registry import Registry, Subscriber, payloads_of
-from vmq.core.trie import LONGEST_KEPT, Route
-from vmq.mqtt.decoder import Decoder
-from vmq.mqtt.encoder import PACKET_IDS, PUBACK_HEAD, PUBCOMP_HEAD, PUBREC_HEAD, remaining_length
+from vmq.core.route_cache import LONGEST_KEPT
+from vmq.core.trie import Route
+from vmq.durable import Durable
+from vmq.mqtt.decoder import Decoder, packet_id_at
+from vmq.mqtt.encoder import PACKET_IDS, PUBACK_HEAD, PUBREC_HEAD, remaining_length
 from vmq.mqtt.message import Message, Sourced
 from vmq.mqtt.packet_ids import PacketIds
-from vmq.mqtt.packets import LEVEL_3_1, LEVEL_3_1_1, MAX_REMAINING_LENGTH, ProtocolError
+from vmq.mqtt.packets import LEVEL_3_1, LEVEL_3_1_1, MAX_REMAINING_LENGTH, PUBREL, ProtocolError
 from vmq.protocol.refusals import SPLIT, tell_of_publish, tell_of_split
 from vmq.store.store import StoreError
 
 #: Topics of one session whose verdict is kept; beyond that all are asked about anew.
 KEPT_TOPICS: Final = 1024
+
+#: What is kept for whoever was never asked about.
+NOTHING_KEPT: Final[list[set[bytes]]] = []
 
 
 class Publisher:
@@ -45,7 +51,7 @@ class Publisher:
         self.options: CoreOptions = registry.core.options
         self.seen_id: SubscriberId | None = None
         #: Topics that may be published to without asking, by QoS and RETAIN; of one generation of the hooks.
-        self.kept: list[set[bytes]] = []
+        self.kept = NOTHING_KEPT
         self.kept_generation: int = -1
         #: When the first of these verdicts runs out. Looked at once for each chunk of bytes.
         self.kept_until: float = 0.0
@@ -98,14 +104,16 @@ class Publisher:
 
     # PUBLISH
 
-    def topic_end(self) -> int:
+    def topic_end(self) -> i64:
         """Where the topic of the present PUBLISH ends."""
         decoder = self.decoder
-        body = decoder.body
+        body: i64 = decoder.body
         if body + 2 > decoder.end:
             raise ProtocolError("PUBLISH without a topic", "MQTT-3.3.2-1")
         data = decoder.data
-        end = body + 2 + ((data[body] << 8) | data[body + 1])
+        length: i64 = data[body]
+        length = length << 8 | data[body + 1]
+        end = body + 2 + length
         if end > decoder.end:
             raise ProtocolError("PUBLISH with a cut topic", "MQTT-3.3.2-1")
         return end
@@ -141,10 +149,10 @@ class Publisher:
         if limit:
             if decoder.end - topic_end > limit:
                 self.refuse_message()
-            longest = limit + len(route.field)
+            longest = limit + 2 + len(route.topic)
         start = decoder.start
         shortest = decoder.body - start == 2 or decoder.is_shortest()
-        count = decoder.run(route.field, longest) if shortest else 1
+        count = decoder.run(data[decoder.body : topic_end], longest) if shortest else 1
         counters = core.counters
         counters.mqtt_publish_received += count
         if core.cluster_is_split and self.is_cut_off(self.options.allow_publish_during_netsplit):
@@ -160,23 +168,23 @@ class Publisher:
         if route.taps:
             payloads = [data[topic_end : decoder.end]] if count == 1 else payloads_of(frames, route)
             registry.tap_run(route, payloads, self.client_id)
-        if route.nodes and core.forward_run is not None:
-            core.forward_run(registry.mountpoint, route, frames, count)
+        if route.nodes:
+            core.elsewhere.forward_run(registry.mountpoint, route, frames, count)
         registry.deliver_run(route, frames, count)
 
     def on_publish(self) -> None:
         """PUBLISH at any QoS (section 3.3)."""
         decoder = self.decoder
         data = decoder.data
-        head: int = decoder.head
-        qos = head >> 1 & 3
+        head: i64 = decoder.head
+        qos: i64 = head >> 1 & 3
         if qos == 3:
             raise ProtocolError("QoS 3 in PUBLISH", "MQTT-3.3.1-4")
         if qos == 0 and head & 8 and self.level != LEVEL_3_1:
             raise ProtocolError("DUP in a PUBLISH at QoS 0", "MQTT-3.3.1-2")
         topic_end = self.topic_end()
         route = self.registry.route(data[decoder.body + 2 : topic_end])
-        end: int = decoder.end
+        end: i64 = decoder.end
         retain = head & 1 != 0
         limit = self.options.max_message_size
         if limit and end - topic_end - (2 if qos else 0) > limit:
@@ -189,15 +197,19 @@ class Publisher:
             return
         if topic_end + 2 > end:
             raise ProtocolError("PUBLISH without a packet id", "MQTT-2.3.1-1")
-        packet_id = data[topic_end] << 8 | data[topic_end + 1]
+        packet_id: i64 = data[topic_end]
+        packet_id = packet_id << 8 | data[topic_end + 1]
         if packet_id == 0:
             raise ProtocolError("packet id 0 in PUBLISH", "MQTT-2.3.1-1")
         message = self.message_of(route, data[topic_end + 2 : end], qos, retain)
         if not head & 9 and decoder.is_shortest():
-            message.cut = data[decoder.start : topic_end]
-            message.cut_qos = qos
-        if qos == 2 and packet_id in self.received_ids() and not self.is_doubtful(packet_id):
-            self.wait_for_all()
+            if route.head_length != end - decoder.start or route.head_qos != qos:
+                route.head = data[decoder.start : topic_end]
+                route.head_qos = qos
+                route.head_length = end - decoder.start
+            message.cut = route.head
+        if qos == 2 and self.received_ids().has(packet_id) and not self.is_doubtful(packet_id):
+            self.wait_for_all(route)
             self.acknowledge(2, packet_id)
             return
         self.publish(route, message, packet_id)
@@ -232,20 +244,17 @@ class Publisher:
 
     def is_doubtful(self, packet_id: int) -> bool:
         """Whether a stream lacks a message that sessions have: the broker ended between its commits and the store's."""
-        receipts = self.core.receipts
-        if receipts is None:
-            return False
-        lacks: bool = receipts.lacks(self.queue_of().session, packet_id)
-        return lacks
+        return self.core.receipts.lacks(self.queue_of().session, packet_id)
 
-    def wait_for_all(self) -> None:
+    def wait_for_all(self, route: Route) -> None:
         """The answer to a message sent again waits for what the first one may still wait for."""
         output, core = self.output, self.core
-        output.stream_barrier = max(output.stream_barrier, core.tapped)
+        for tap in route.taps:
+            safe: Durable = tap.safe_of(route.topic, self.client_id)
+            output.answer_after(safe, safe.wanted)
         if core.store is not None:
-            output.barrier = max(output.barrier, core.store.last_barrier())
-        if core.wait_for_nodes is not None:
-            core.wait_for_nodes(output)
+            output.answer_after(output.outbox.stored, core.store.last_barrier())
+        core.peers.wait_for_all(output)
 
     def may_pass(self, route: Route) -> bool:
         """Whether publishes at QoS 0 need not be seen by any hook."""
@@ -340,8 +349,8 @@ class Publisher:
                 kind = message.qos << 1 | (1 if message.retain else 0)
                 self.keep(route, kind, answer.until)
         elif isinstance(answer, PublishModifiers):
-            if answer.mountpoint is not None and self.core.find_registry is not None:
-                registry = self.core.find_registry(answer.mountpoint)
+            if answer.mountpoint is not None:
+                registry = self.core.registries.find(answer.mountpoint) or registry
             message = changed_message(message, answer)
             route = registry.route(message.topic)
             if message.qos or message.retain:
@@ -359,14 +368,14 @@ class Publisher:
         """
         if route.taps:
             self.tap(registry, route, message, asked, packet_id)
-        if asked == 2 and not self.remember(packet_id):
+        if asked == 2 and not self.remember(route, packet_id):
             self.acknowledge(2, packet_id)
             return
         store = self.core.store
         before = 0 if store is None else store.writes
         registry.publish(route, message, self.options.shared_subscription_policy)
         if asked and store is not None and store.writes != before:
-            self.output.barrier = store.barrier()
+            self.output.answer_after(self.output.outbox.stored, store.barrier())
         hook = self.hooks.on_publish
         if hook is not None:
             seen = SeenMessage(route.text, message.payload, message.qos, message.retain)
@@ -384,30 +393,27 @@ class Publisher:
         store = self.core.store
         before = 0 if store is None else store.writes
         receipts = self.core.receipts
-        if asked == 2 and receipts is not None and self.queue_of().durable:
+        waiter = self.output if asked else None
+        if asked == 2 and receipts.gives and self.queue_of().durable:
             if store is not None and store.failing:
                 raise StoreError(store.why_refused())  # a crash would leave it to the streams alone
-            came_before = packet_id in self.received_ids()
+            came_before = self.received_ids().has(packet_id)
             names: frozenset[str] | None = receipts.begin(
                 self.queue_of().session, packet_id, came_before
             )
             try:
-                commit = registry.tap(route, message, self.client_id, names)
+                registry.tap(route, message, self.client_id, waiter, names)
             except Exception:
                 receipts.cancel()
                 raise
             receipts.end()
         else:
-            commit = registry.tap(route, message, self.client_id)
-        if asked and commit > self.output.stream_barrier:
-            self.output.stream_barrier = commit
-            self.core.tapped = commit
-        if asked and store is not None and store.writes != before:
-            self.output.barrier = (
-                store.barrier()
-            )  # another node keeps it, and gets it from the store
+            registry.tap(route, message, self.client_id, waiter)
+        if waiter is not None and store is not None and store.writes != before:
+            # Another node keeps it, and gets it from the store.
+            waiter.answer_after(waiter.outbox.stored, store.barrier())
 
-    def remember(self, packet_id: int) -> bool:
+    def remember(self, route: Route, packet_id: int) -> bool:
         """QoS 2: delivers at once and remembers the id until PUBREL [MQTT-4.3.3-2].
 
         False: it was delivered before the broker's start, and is new to the streams at most.
@@ -415,15 +421,14 @@ class Publisher:
         received = self.received_ids()
         queue = self.queue_of()
         store = self.core.store
-        if packet_id in received:
-            if self.core.receipts is not None:
-                self.core.receipts.forget(queue.session, packet_id)
-            self.wait_for_all()
+        if received.has(packet_id):
+            self.core.receipts.forget(queue.session, packet_id)
+            self.wait_for_all(route)
             return False
         received.add(packet_id)
         if queue.durable and store is not None:
             store.put_received(queue.session, packet_id)
-            self.output.barrier = store.barrier()
+            self.output.answer_after(self.output.outbox.stored, store.barrier())
         return True
 
     def queue_of(self) -> Queue:
@@ -444,27 +449,27 @@ class Publisher:
         pieces.append(PACKET_IDS[packet_id])
         self.output.touch()
 
-    def on_pubrel(self, packet_id: int) -> None:
-        """QoS 2: forgets the id, so that it may mean something new; an unknown one is answered."""
+    def on_pubrels(self, run: bytes) -> None:
+        """QoS 2: forgets the ids, so that they may mean something new; unknown ones are answered, too."""
         subscriber = self.subscriber
         assert subscriber is not None
         received = subscriber.received_ids(self.core)
-        if packet_id in received:
-            received.discard(packet_id)
-            if self.core.receipts is not None:
-                self.core.receipts.forget(subscriber.queue.session, packet_id)
-            store = self.core.store
-            if subscriber.queue.durable and store is not None:
-                store.remove_received(subscriber.queue.session, packet_id)
-                self.output.barrier = store.barrier()
-        else:
-            self.core.counters.mqtt_pubrel_invalid_error += 1
-            subscriber.queue.tell_unknown("PUBREL", packet_id)
-        pieces = self.output.pieces
-        self.core.counters.mqtt_pubcomp_sent += 1
-        pieces.append(PUBCOMP_HEAD)
-        pieces.append(PACKET_IDS[packet_id])
-        self.output.touch()
+        for index in range(0, len(run), 4):
+            packet_id = packet_id_at(run, index, PUBREL)
+            if received.has(packet_id):
+                received.discard(packet_id)
+                self.forget_received(subscriber.queue, packet_id)
+            else:
+                self.core.counters.mqtt_pubrel_invalid_error += 1
+                subscriber.queue.tell_unknown("PUBREL", packet_id)
+
+    def forget_received(self, queue: Queue, packet_id: int) -> None:
+        """A packet id is released: streams and store need not know it any more."""
+        self.core.receipts.forget(queue.session, packet_id)
+        store = self.core.store
+        if queue.durable and store is not None:
+            store.remove_received(queue.session, packet_id)
+            self.output.answer_after(self.output.outbox.stored, store.barrier())
 
 
 def changed_message(message: Message, changes: PublishModifiers) -> Message:

@@ -24,7 +24,6 @@ from vmq.mqtt.decoder import (
     Decoder,
     is_mqtt31,
     read_connect,
-    read_packet_id,
 )
 from vmq.mqtt.encoder import (
     PINGRESP,
@@ -42,7 +41,6 @@ from vmq.mqtt.packets import (
     PUBACK,
     PUBCOMP,
     PUBLISH,
-    PUBREC,
     PUBREL,
     REFUSED_PROTOCOL_LEVEL,
     REFUSED_UNAVAILABLE,
@@ -52,6 +50,7 @@ from vmq.mqtt.packets import (
     ConnectRefused,
     ProtocolError,
 )
+from vmq.protocol.acknowledgements import on_acknowledgements
 from vmq.protocol.connect import (
     check_ban,
     check_client_id,
@@ -82,7 +81,7 @@ PACKETS_A_PASS: Final = 1000
 WORK_A_PASS: Final = 8192
 
 #: The low four bits of each packet type's first byte [MQTT-2.2.2-1]; PUBLISH has its own.
-RESERVED_FLAGS: Final = (0, 0, 0, 0, 0, 0, 2, 0, 2, 0, 2, 0, 0, 0, 0, 0)
+RESERVED_FLAGS: Final = b"\0\0\0\0\0\0\2\0\2\0\2\0\0\0\0\0"
 
 #: Who breaks the flags of these packets breaks a statement of the packet's own section.
 FLAG_STATEMENTS: Final = {
@@ -290,18 +289,8 @@ class Session(Subscribing):
                 FLAG_STATEMENTS.get(kind, "MQTT-2.2.2-2"),
             )
         counters = self.core.counters
-        if kind == PUBACK:
-            counters.mqtt_puback_received += 1
-            self.queue_of().on_puback(self.packet_id(kind))
-        elif kind == PUBREC:
-            counters.mqtt_pubrec_received += 1
-            self.queue_of().on_pubrec(self.packet_id(kind))
-        elif kind == PUBREL:
-            counters.mqtt_pubrel_received += 1
-            self.on_pubrel(self.packet_id(kind))
-        elif kind == PUBCOMP:
-            counters.mqtt_pubcomp_received += 1
-            self.queue_of().on_pubcomp(self.packet_id(kind))
+        if PUBACK <= kind <= PUBCOMP:
+            on_acknowledgements(self, kind)
         elif kind == SUBSCRIBE:
             counters.mqtt_subscribe_received += 1
             self.begin_request(kind)
@@ -323,10 +312,6 @@ class Session(Subscribing):
             raise ProtocolError("second CONNECT", "MQTT-3.1.0-2")
         else:
             raise ProtocolError(PACKET_NAMES[kind] + " from a client", "MQTT-4.8.0-1")
-
-    def packet_id(self, kind: int) -> int:
-        decoder = self.decoder
-        return read_packet_id(decoder.data, decoder.body, decoder.end, PACKET_NAMES[kind])
 
     def check_empty(self, kind: int) -> None:
         if self.decoder.body != self.decoder.end:
@@ -356,12 +341,13 @@ class Session(Subscribing):
         check_client_id(connect, self.core.options.max_client_id_size)
         if not self.client_id:
             self.client_id = self.new_id
+        self.new_id = ""
         check_load(self.registry)
         self.check_ban(connect)
         self.authenticate(connect)
 
     def check_ban(self, connect: Connect) -> None:
-        if self.core.find_ban is not None:
+        if not self.core.bans.is_empty:
             peer = self.output.seen_peer()
             check_ban(self.registry, connect.username, self.client_id, peer)
 
@@ -421,10 +407,8 @@ class Session(Subscribing):
             self.seen_id = subscriber_id
             core = self.core
             if subscriber_id.mountpoint != self.registry.mountpoint:
-                assert core.find_registry is not None
-                self.registry = core.find_registry(subscriber_id.mountpoint)
-        if self.core.own_options is not None:
-            self.options = self.core.own_options(changes)
+                self.registry = core.registries.find(subscriber_id.mountpoint)
+        self.options = self.core.session_options.of(changes) or self.options
         self.output.limit(changes.max_message_rate, changes.max_connection_lifetime)
 
     def authorise_will(self, connect: Connect) -> None:
@@ -454,10 +438,7 @@ class Session(Subscribing):
         self.check_ban(connect)  # plugins may have named another user
         check_flapping(self.registry, connect.username, self.client_id)
         check_owner(self.registry, self.client_id, self.owner_of(connect))
-        claim = self.core.claim
-        pending: Pending | None = None
-        if claim is not None:
-            pending = claim(self.registry, self.client_id, connect.clean_session)
+        pending = self.core.claims.claim(self.registry, self.client_id, connect.clean_session)
         if pending is None:
             self.accept(connect, will)
             return

@@ -153,9 +153,9 @@ class Subscribing(Publisher):
         if not request.reader.is_at_end():
             self.tell_subscribed(accepted)
             return
-        fence = self.core.fence
-        if fence is not None and request.granted:
-            pending = fence(registry, subscriber, list(request.granted))
+        if request.granted:
+            filters = list(request.granted)
+            pending = self.core.propagation.wait(registry, subscriber, filters)
             if pending is not None:
                 self.suspend(pending, lambda _: self.answer_subscribe(request, accepted))
                 return

@@ -77,8 +77,8 @@ def settle(client: Publisher, will: Message, answer: Answer) -> None:
         return
     if isinstance(answer, PublishModifiers):
         will = changed_message(will, answer)
-        if answer.mountpoint is not None and client.core.find_registry is not None:
-            registry = client.core.find_registry(answer.mountpoint)
+        if answer.mountpoint is not None:
+            registry = client.core.registries.find(answer.mountpoint) or registry
     publish(client, registry, will)
 
 
@@ -98,7 +98,7 @@ def publish(client: Publisher, registry: Registry, will: Message) -> None:
             return
     if route.taps:
         try:
-            registry.tap(route, will, client.client_id)
+            registry.tap(route, will, client.client_id, None)
         except StoreError as error:
             # Nobody sends a will again: the others shall have it at least.
             log.warning("will of client=%s is not in its stream: %s", client.client_id, error)

@@ -8,6 +8,7 @@ from operator import itemgetter
 from typing import Final
 
 from vmq.core.context import NO_LIMIT, Core
+from vmq.core.ports import MemoryPort
 from vmq.protocol.connection import LARGE_CUT, Connection
 from vmq.resources.cgroups import memory_limit
 from vmq.runtime.process import give_back_memory, resident_bytes
@@ -45,7 +46,7 @@ def default_limit() -> int:
     return machine_bytes() * 4 // 5
 
 
-class MemoryWatch:
+class MemoryWatch(MemoryPort):
     """Compares the process with a limit in bytes (0: four fifths of the machine, -1: none).
 
     Args:
@@ -62,6 +63,7 @@ class MemoryWatch:
         connections: Callable[[], Iterable[Connection]] = tuple,
         measure: Callable[[], int] = resident_bytes,
     ) -> None:
+        super().__init__()
         self.core = core
         self.measure = measure
         self.connections = connections
@@ -70,7 +72,7 @@ class MemoryWatch:
         #: When the alarm was raised, or connections were ended last.
         self.acted = 0.0
         self.set_limit(limit)
-        core.measure_memory = self.look
+        core.memory = self
         #: Called at each look that finds more than `NEAR`: who can let go of something does so before the limit.
         self.near: Callable[[], object] = lambda: None
 

@@ -41,7 +41,7 @@ def tell_of_operation(
         name: the operation's.
         parameters: as they came; those that may be secret are hidden here.
         by: who asked.
-        peer: from where; "socket" is the admin socket.
+        peer: from where; "socket" is the admin socket, "offline" a command while the broker is stopped.
         result: "ok", or what became of it.
     """
     shown = Parameters()
@@ -70,6 +70,15 @@ def user_of(fd: int) -> str:
     with socket.socket(fileno=os.dup(fd)) as peer:
         data = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _, uid, _ = _CREDENTIALS.unpack(data)
+    return _name_of(uid)
+
+
+def this_user() -> str:
+    """Who runs this program, in the same way."""
+    return _name_of(os.getuid())
+
+
+def _name_of(uid: int) -> str:
     try:
         return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
     except KeyError:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from vmq.core.context import Core
+from vmq.core.ports import BanList
 from vmq.protocol.connection import Connection
 from vmq.runtime.bans import Ban, Bans, BansError, Kind
 
@@ -23,7 +24,7 @@ class Others(Protocol):
     def removed(self, ban: Ban) -> None: ...
 
 
-class Banning:
+class Banning(BanList):
     """The bans of a running broker.
 
     Args:
@@ -35,8 +36,10 @@ class Banning:
     def __init__(
         self, bans: Bans, core: Core, connections: Callable[[], Iterable[Connection]]
     ) -> None:
+        super().__init__()
         self.bans = bans
         self._core = core
+        core.bans = self
         self._connections = connections
         #: The other nodes of a cluster.
         self.others: Others | None = None
@@ -83,10 +86,13 @@ class Banning:
         self.apply()
         return ban
 
+    def refusal(self, client_id: str, user: str | None, host: str) -> str:
+        return self.bans.refusal(client_id, user, host)
+
     def apply(self) -> int:
         """Ends the connections of those who are banned; returns how many."""
         # Without bans, which is nearly always, a CONNECT costs nothing for them.
-        self._core.find_ban = self.bans.refusal if len(self.bans) else None
+        self.is_empty = not len(self.bans)
         if not len(self.bans):
             return 0
         ended = 0

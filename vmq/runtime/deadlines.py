@@ -243,8 +243,8 @@ class SessionWatch:
             if left <= 0:
                 connection.judged_until = 0.0  # the new verdicts say until when they hold
                 core = connection.core
-                if core.recheck is not None and session.subscriber is not None:
-                    core.recheck(session.registry, session.subscriber)
+                if session.subscriber is not None:
+                    core.rechecks.put(session.registry, session.subscriber)
             else:
                 due = left if due is None else min(due, left)
         retry = session.options.retry_interval

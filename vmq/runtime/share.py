@@ -21,7 +21,7 @@ class Share(Struct, frozen=True, kw_only=True):
     #: The others that are there when this one starts: names and addresses of their nodes.
     siblings: dict[str, str] = msgspec.field(default_factory=dict)
     #: The names that all of them have as nodes, this one's included.
-    crew: frozenset[str] = frozenset()
+    worker_names: frozenset[str] = frozenset()
     #: Plugins that the operator started (True) or stopped (False), whatever the configuration says.
     plugins: dict[str, bool] = msgspec.field(default_factory=dict)
 

@@ -5,13 +5,20 @@ seconds: a machine that was stopped, or a process that gets no processor, holds 
 that.
 
 Code in C that keeps the interpreter to itself (a regular expression that explodes, a sum over 10^9 numbers) stops this
-thread too. Against it each beat arms `faulthandler`, whose timer needs no interpreter: it writes down where every
-thread is. This one reads that once it runs again, if the process has used the processor meanwhile.
+thread too. Against it each step arms a timer of the kernel, which counts the time that the process has a processor;
+it has `faulthandler` write down where every thread is, by a signal, for which no interpreter is needed. This
+thread reads that once it runs again.
+
+faulthandler follows the frames of all threads without stopping them: where Python runs meanwhile, it ends the process
+by SIGSEGV sooner or later. So the timer may only expire while C holds the interpreter and all frames stand still.
+That is why this thread arms it, which gets the interpreter soon wherever Python runs, and why no time counts in which
+the process was stopped or waited for a processor, as `faulthandler.dump_traceback_later` would count it.
 """
 
 import faulthandler
 import logging
 import re
+import signal
 import sys
 import tempfile
 import threading
@@ -28,7 +35,7 @@ log = logging.getLogger("vmq.watchdog")
 STEP: Final = 0.1
 #: Steps without a beat after which the loop is held up: the log says so within half a second.
 LATE: Final = 4
-#: Seconds without a beat after which faulthandler writes down where the threads are.
+#: Seconds of processors without a step after which faulthandler writes down where the threads are.
 HELD: Final = 1.0
 #: Frames of a stack that the log shows.
 SHOWN: Final = 8
@@ -83,6 +90,8 @@ class Watchdog:
         self._steps = 0
         self._told = False
         self._last = (time.monotonic(), time.process_time())
+        #: What SIGPROF did before; None = it is not ours.
+        self._former: signal._HANDLER = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="vmq-watchdog", daemon=True)
 
@@ -91,6 +100,10 @@ class Watchdog:
     def start(self) -> None:
         """Begins to watch the thread that calls it, which beats from now on."""
         self._loop_thread = threading.get_ident()
+        if self._dump is not None and threading.current_thread() is threading.main_thread():
+            # What faulthandler leaves in its place, should a signal be under way when all ends.
+            self._former = signal.signal(signal.SIGPROF, signal.SIG_IGN)
+            faulthandler.register(signal.SIGPROF, file=self._dump, all_threads=True)
         self._thread.start()
 
     def beat(self) -> None:
@@ -99,16 +112,18 @@ class Watchdog:
             task = sys._getframe(1)
             self._base = task.f_back
         self._beats += 1
-        if self._dump is not None:
-            faulthandler.dump_traceback_later(HELD, file=self._dump)
 
     def stop(self) -> None:
         """Ends the thread."""
         self._ended.set()
         if self._thread.ident is not None:
             self._thread.join()
+        if self._former is not None:
+            signal.setitimer(signal.ITIMER_PROF, 0.0)
+            faulthandler.unregister(signal.SIGPROF)
+            signal.signal(signal.SIGPROF, self._former)
+            self._former = None
         if self._dump is not None:
-            faulthandler.cancel_dump_traceback_later()
             self._dump.close()
             self._dump = None
 
@@ -116,6 +131,8 @@ class Watchdog:
 
     def _run(self) -> None:
         while not self._ended.wait(STEP):
+            if self._former is not None:
+                signal.setitimer(signal.ITIMER_PROF, HELD)
             self.step(time.monotonic(), time.process_time())
 
     def step(self, now: float, cpu: float) -> None:

@@ -6,12 +6,13 @@ one session has is written whenever it has changed by `DRIFT`, and is so far off
 
 from typing import Final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 #: Bytes by which what is noted of a session may be wrong.
 DRIFT: Final = 65_536
 
 
+@mypyc_attr(acyclic=True)
 class Size:
     """The bytes of one session, and what the store has of them; -1 = nothing."""
 

@@ -67,7 +67,7 @@ from vmq.store.sizes import Sizes
 
 FORMAT: Final = b"vmq 2"
 
-#: The same without the ends of lines, which are added when such a store is opened.
+#: An older format, without the ends of lines; they are added when such a store is opened.
 FORMAT_1: Final = b"vmq 1"
 
 FLAG_RETAIN: Final = 4
@@ -238,7 +238,7 @@ class Store:
         self.counts: dict[int, int] = {}
         #: What gathers since the last commit, in writes; a large one counts for each KiB it has.
         self.gathered: int = 0
-        #: The same of the commit on its way to the disk.
+        #: How much the commit on its way to the disk had gathered.
         self.closed: int = 0
         #: The commit that gathers now.
         self.number: int = 1
@@ -322,7 +322,7 @@ class Store:
         return self.damage is not None and self.damage.concerns(session)
 
     def latest(self, key: bytes, committed: bytes) -> bytes | None:
-        """The same of a record that was read from the disk; None: it is deleted."""
+        """A record with what has been written since it was read from the disk; None: it is deleted."""
         for writes in (self.dirty, self.writing):
             if key in writes:
                 return writes[key]
@@ -433,7 +433,13 @@ class Store:
 
     def note_alone(self) -> None:
         """The broker runs without other nodes: if it ever was a node, that will matter when it is one again."""
-        if self.get(b"l") is not None and not self.was_alone():
+        try:
+            is_to_note = self.get(b"l") is not None and not self.was_alone()
+        except StoreError:
+            is_to_note = (
+                True  # nobody can say; a broker that never was a node takes no notice of it
+            )
+        if is_to_note:
             self.put(b"lalone", b"")
 
     def was_alone(self) -> bool:
@@ -764,7 +770,7 @@ class Store:
         self.leave_to_purge(session, first, order)
 
     def leave_to_purge(self, session: bytes, first: int = 1, order: int = 1) -> None:
-        """The same of what has no session record, or keeps it."""
+        """Has `purge_step` delete a session's lines; its record stays."""
         self.put(b"g" + session, (first - 1).to_bytes(8, "big") + (order - 1).to_bytes(8, "big"))
 
     def put_subscription(self, session: bytes, topic_filter: str, qos: int) -> None:

@@ -10,6 +10,7 @@ from enum import Enum, auto
 from typing import Final
 
 from vmq.config.streams import StreamOptions
+from vmq.durable import Durable
 from vmq.streams.log.commits import STEP, Commits
 from vmq.streams.log.gathering import Gathering, Headers, flags_of
 from vmq.streams.log.keys import Keys
@@ -54,6 +55,8 @@ class Appender:
         self.left_out = 0
         self.size = 0
         self.room = STEP
+        #: How far the rows of each partition are safe, in the commits that have them.
+        self.safe: list[Durable] = []
         self.dirty = False
         self.set_options(options, partitions)
 
@@ -64,6 +67,7 @@ class Appender:
         self.partitions = partitions
         #: The numbers of those that take nothing new until they are mended (`vmq.streams.damaged`).
         self.damaged = frozenset(each.number for each in partitions if each.damage is not None)
+        self.safe += [Durable(is_near=True) for _ in partitions[len(self.safe) :]]
         self.early = options.acks == "memory"
         self.gatherings = [Gathering() for _ in partitions]
         self.only = self.gatherings[0] if len(partitions) == 1 else None
@@ -77,6 +81,7 @@ class Appender:
         self.dropped += before.dropped
         self.refused += before.refused
         self.left_out += before.left_out
+        self.safe[: len(before.safe)] = before.safe
 
     def append(
         self,
@@ -103,8 +108,8 @@ class Appender:
             is_owed: it was acknowledged, and is taken though its partition is damaged.
 
         Returns:
-            The commit that an acknowledgement has to wait for; 0 if it need not wait; `REFUSED` if
-            the message was not taken, and must not be acknowledged.
+            The commit that an acknowledgement has to wait for, by `safe_of`; 0 if it need not wait;
+            `REFUSED` if the message was not taken, and must not be acknowledged.
         """
         if self.damaged and not is_owed and self.refuses(topic, client_id):
             return self.refuse(qos, 1)
@@ -184,6 +189,10 @@ class Appender:
             self.known[depends_on] = number
         return number
 
+    def safe_of(self, topic: bytes, client_id: str) -> Durable:
+        """How far the partition is safe that a message belongs to: up to which of the numbers that `append` returns."""
+        return self.safe[self.partition_of(topic, client_id)]
+
     def place_of(self, topic: bytes, client_id: str) -> Partition:
         """The partition that a message belongs to."""
         return self.partitions[self.keys.partition(self.keys.of(topic, client_id))]
@@ -213,5 +222,5 @@ class Appender:
             if gathering.topics:
                 self.messages += len(gathering.topics)
                 self.gatherings[number] = Gathering()
-                yield Item(self.partitions[number], gathering, self.keys)
+                yield Item(self.partitions[number], gathering, self.keys, self.safe[number])
         self.only = self.gatherings[0] if len(self.gatherings) == 1 else None

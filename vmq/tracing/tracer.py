@@ -14,6 +14,7 @@ from vmq_hooks import Refuse, SubscriberId
 
 from vmq.core.context import Core
 from vmq.core.hook_sites import AcceptedUntil, Pending
+from vmq.core.ports import Traffic
 from vmq.plugins.manager import Plugins
 from vmq.protocol.connection import Connection
 from vmq.tracing.frames import PacketFrames, client_id_of
@@ -66,10 +67,12 @@ class Trace:
         self.lines.put_nowait(f"{stamp} {text}")
 
 
-class Tracer:
+class Tracer(Traffic):
     """All traces of one broker."""
 
     def __init__(self, core: Core, plugins: Plugins) -> None:
+        super().__init__()
+        self.is_on = True
         self._core = core
         self._plugins = plugins
         self._traces: list[Trace] = []
@@ -86,7 +89,7 @@ class Tracer:
             raise TraceLimitError(f"{LIMIT} traces run already")
         self._traces.append(trace)
         if len(self._traces) == 1:
-            self._core.tap = self._on_bytes
+            self._core.traffic = self
             self._plugins.watch(self._watched)
 
     def stop(self, trace: Trace) -> None:
@@ -94,7 +97,7 @@ class Tracer:
         if trace in self._traces:
             self._traces.remove(trace)
         if not self._traces:
-            self._core.tap = None
+            self._core.traffic = Traffic()
             self._frames.clear()
             self._plugins.watch(None)
 
@@ -103,7 +106,7 @@ class Tracer:
 
     # Frames
 
-    def _on_bytes(self, connection: Connection, incoming: bool, data: bytes) -> None:
+    def see(self, connection: Connection, incoming: bool, data: bytes) -> None:
         client_id = connection.session.client_id
         if not client_id and incoming:
             client_id = client_id_of(data) or ""

@@ -10,8 +10,8 @@ from vmq.admin.errors import NotFoundError
 from vmq.admin.listing import Listing, Selection
 from vmq.http.operations import Operation
 from vmq.workers.asking import UnreachableError
-from vmq.workers.crew import BY_NAME, Crew, rows_in
 from vmq.workers.local import Done, SupervisorOperations
+from vmq.workers.pool import BY_NAME, WorkerPool, rows_in
 
 if TYPE_CHECKING:
     from vmq.workers.roles import FrontendView, SupervisorView
@@ -79,9 +79,9 @@ WAYS: Final[Mapping[str, Dispatch]] = {
 class Ways:
     """Does operations on the workers of a supervisor."""
 
-    def __init__(self, supervisor: "SupervisorView", face: "FrontendView") -> None:
-        self._crew = crew = Crew(supervisor, face.client)
-        self._here = SupervisorOperations(supervisor, face, crew)
+    def __init__(self, supervisor: "SupervisorView", frontend: "FrontendView") -> None:
+        self._pool = pool = WorkerPool(supervisor, frontend.client)
+        self._here = SupervisorOperations(supervisor, frontend, pool)
 
     def do(self, operation: Operation, wanted: Any) -> Done | Awaitable[Done]:
         """Does an operation in the way that the table says.
@@ -102,13 +102,13 @@ class Ways:
                 return self._here.operations[operation.name](wanted)
 
     async def _any(self, operation: Operation, wanted: Any) -> msgspec.Raw:
-        return await self._crew.ask(self._crew.running()[0], operation, wanted)
+        return await self._pool.ask(self._pool.running()[0], operation, wanted)
 
     async def _owner(self, operation: Operation, wanted: Any) -> msgspec.Raw:
         absent: NotFoundError | None = None
-        for worker in self._crew.running():
+        for worker in self._pool.running():
             try:
-                return await self._crew.ask(worker, operation, _of_its_own(operation, wanted))
+                return await self._pool.ask(worker, operation, _of_its_own(operation, wanted))
             except NotFoundError as error:
                 # Where there is the session, the answer says more: that it lacks a subscription, for example.
                 if absent is None or "no session" in str(absent):
@@ -116,19 +116,19 @@ class Ways:
         assert absent is not None
         if not getattr(wanted, "local", True):
             return await self._any(operation, wanted)  # another node of the cluster may have it
-        missing = "; ".join(self._crew.problems())
+        missing = "; ".join(self._pool.problems())
         if missing:
             raise UnreachableError(f"{absent}, but {missing}")
         raise absent
 
     async def _owner_or_any(self, operation: Operation, wanted: Any) -> msgspec.Raw:
         one = {"client_id": wanted.client_id, "mountpoint": wanted.mountpoint, "local": True}
-        for worker in self._crew.running():
+        for worker in self._pool.running():
             try:
-                await self._crew.ask(worker, BY_NAME["show_session"], one)
+                await self._pool.ask(worker, BY_NAME["show_session"], one)
             except NotFoundError:
                 continue
-            return await self._crew.ask(worker, operation, wanted)
+            return await self._pool.ask(worker, operation, wanted)
         return await self._any(operation, wanted)
 
     async def _all(self, operation: Operation, wanted: Any) -> Listing[Any]:
@@ -146,13 +146,13 @@ class Ways:
         rows: list[Row] = []
         absent: NotFoundError | None = None
         known = False
-        for number, worker in enumerate(self._crew.running()):
+        for number, worker in enumerate(self._pool.running()):
             if number:
                 part = _of_its_own(
                     operation, part
                 )  # what is on other nodes, the first one has told
             try:
-                raw = await self._crew.ask(worker, operation, part)
+                raw = await self._pool.ask(worker, operation, part)
             except NotFoundError as error:
                 absent = error
                 continue

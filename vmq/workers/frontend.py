@@ -1,4 +1,4 @@
-"""The face of all workers as one broker: the listeners of HTTP and the admin socket."""
+"""The frontend: all workers seen as one broker, by the listeners of HTTP and the admin socket."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,8 +15,8 @@ from vmq.http.server import HttpListener, open_http
 from vmq.runtime.errors import StartError
 from vmq.runtime.open_listeners import OpenListeners
 from vmq.workers.asking import WorkerClient
-from vmq.workers.crew import Crew
 from vmq.workers.dispatch import Ways
+from vmq.workers.pool import WorkerPool
 from vmq.workers.tailing import WorkerTails
 from vmq.workers.tracing import Traces
 from vmq.workers.views import Views
@@ -38,7 +38,7 @@ class Frontend:
         self.ways = Ways(supervisor, self)
         self._live = {
             "/trace": Traces(supervisor, self.client).stream,
-            "/stream/tail": WorkerTails(Crew(supervisor, self.client), self.client).stream,
+            "/stream/tail": WorkerTails(WorkerPool(supervisor, self.client), self.client).stream,
         }
         self._folder = folder
         self._admin: AdminSocket | None = None

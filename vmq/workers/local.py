@@ -18,7 +18,7 @@ from vmq.config.text import toml_value
 from vmq.http.operations import Result
 from vmq.runtime.errors import StartError
 from vmq.workers import figures
-from vmq.workers.crew import BY_NAME, Crew, rows_in
+from vmq.workers.pool import BY_NAME, WorkerPool, rows_in
 
 if TYPE_CHECKING:
     from vmq.workers.roles import FrontendView, SupervisorView
@@ -29,10 +29,12 @@ Done = Result | msgspec.Raw
 class SupervisorOperations:
     """Operations by their names."""
 
-    def __init__(self, supervisor: "SupervisorView", face: "FrontendView", crew: Crew) -> None:
+    def __init__(
+        self, supervisor: "SupervisorView", frontend: "FrontendView", pool: WorkerPool
+    ) -> None:
         self._supervisor = supervisor
-        self._face = face
-        self._crew = crew
+        self._frontend = frontend
+        self._pool = pool
         self.operations: dict[str, Callable[[Any], Done | Awaitable[Done]]] = {
             "list_listeners": self._list_listeners,
             "start_listener": self._start_listener,
@@ -52,11 +54,11 @@ class SupervisorOperations:
             ),
             "set_option": self._set_option,
             "reset_option": self._reset_option,
-            "list_api_keys": lambda wanted: Listing(keys.KeyRow, face.keys.list_keys(), wanted),
-            "create_api_key": lambda wanted: face.keys.create(
+            "list_api_keys": lambda wanted: Listing(keys.KeyRow, frontend.keys.list_keys(), wanted),
+            "create_api_key": lambda wanted: frontend.keys.create(
                 keys.check_name(wanted.name), wanted.scope
             ),
-            "delete_api_key": lambda wanted: face.keys.delete(wanted.id),
+            "delete_api_key": lambda wanted: frontend.keys.delete(wanted.id),
         }
 
     # --- listeners
@@ -67,12 +69,12 @@ class SupervisorOperations:
 
     async def _listener_rows(self) -> dict[str, ListenerRow]:
         config = self._supervisor.config
-        reported = await self._crew.listed("list_listeners", ListenerRow)
+        reported = await self._pool.listed("list_listeners", ListenerRow)
         rows: dict[str, ListenerRow] = {}
         for name, listener in config.listeners.items():
             servers = self._supervisor.plan.servers(name, config)
             if not servers:
-                running = self._face.listeners.get(name)
+                running = self._frontend.listeners.get(name)
                 rows[name] = ListenerRow(
                     name=name,
                     status="stopped" if running is None else "running",
@@ -98,10 +100,10 @@ class SupervisorOperations:
         servers = self._servers_of(name)
         if servers:
             return await self._switch("start_listener", name, servers)
-        if name in self._face.listeners:
+        if name in self._frontend.listeners:
             raise RefusedError(f"listener {name!r} runs already")
         try:
-            await self._face.open_listener(name)
+            await self._frontend.open_listener(name)
         except StartError as error:
             raise RefusedError(str(error)) from None
         return (await self._listener_rows())[name]
@@ -111,9 +113,9 @@ class SupervisorOperations:
         servers = self._servers_of(name)
         if servers:
             return await self._switch("stop_listener", name, servers)
-        if name not in self._face.listeners:
+        if name not in self._frontend.listeners:
             raise RefusedError(f"listener {name!r} is stopped already")
-        await self._face.close_listener(name)
+        await self._frontend.close_listener(name)
         return (await self._listener_rows())[name]
 
     def _servers_of(self, name: str) -> list[int]:
@@ -125,9 +127,9 @@ class SupervisorOperations:
 
     async def _switch(self, operation: str, name: str, servers: list[int]) -> Done:
         """Opens or closes a listener in every worker that has it; a restarted worker has it likewise."""
-        for worker in self._crew.complete():
+        for worker in self._pool.complete():
             if worker.number in servers:
-                await self._crew.ask(worker, BY_NAME[operation], {"name": name})
+                await self._pool.ask(worker, BY_NAME[operation], {"name": name})
         stopped = self._supervisor.plan.stopped
         stopped.add(name) if operation == "stop_listener" else stopped.discard(name)
         return (await self._listener_rows())[name]
@@ -139,7 +141,7 @@ class SupervisorOperations:
 
     async def _plugin_rows(self) -> dict[str, PluginRow]:
         rows: dict[str, PluginRow] = {}
-        for reported in (await self._crew.listed("list_plugins", PluginRow)).values():
+        for reported in (await self._pool.listed("list_plugins", PluginRow)).values():
             for row in reported:
                 found = rows.get(row.name)
                 rows[row.name] = row if found is None else _together(found, row)
@@ -148,11 +150,11 @@ class SupervisorOperations:
     async def _plugin(self, operation: str, wanted: Any, runs: bool | None) -> Done:
         """Has every worker do something with a plugin; `runs`: whether one that starts later is to have it."""
         name = wanted.name
-        workers = self._crew.complete()
+        workers = self._pool.complete()
         opened = ""
         for worker in workers:
             try:
-                done = await self._crew.ask(worker, BY_NAME[operation], wanted)
+                done = await self._pool.ask(worker, BY_NAME[operation], wanted)
                 opened = opened or msgspec.json.decode(done, type=PluginRow).opened
             except AdminError as error:
                 if worker is workers[0]:
@@ -172,16 +174,16 @@ class SupervisorOperations:
             raise RefusedError(
                 "the workers are linked on this machine only; other nodes need cluster.listen"
             )
-        return await self._crew.ask(self._crew.running()[0], BY_NAME["join_cluster"], wanted)
+        return await self._pool.ask(self._pool.running()[0], BY_NAME["join_cluster"], wanted)
 
     async def _leave_cluster(self, wanted: Any) -> Done:
-        workers = self._crew.complete()
+        workers = self._pool.complete()
         own = {self._supervisor.plan.node_name(each.number) for each in workers}
-        raw = await self._crew.ask(workers[0], BY_NAME["list_members"], {"limit": 0})
+        raw = await self._pool.ask(workers[0], BY_NAME["list_members"], {"limit": 0})
         members = rows_in(raw, dict[str, Any])
         if not any(each["status"] == "joined" and each["node"] not in own for each in members):
             raise RefusedError("the workers are in no cluster but their own")
-        left = [await self._crew.ask(each, BY_NAME["leave_cluster"], wanted) for each in workers]
+        left = [await self._pool.ask(each, BY_NAME["leave_cluster"], wanted) for each in workers]
         complete = all(msgspec.json.decode(each)["complete"] for each in left)
         if self._supervisor.on_left is not None:
             self._supervisor.on_left()
@@ -195,13 +197,13 @@ class SupervisorOperations:
             raise RefusedError(
                 f"{wanted.node!r} is a worker of this broker: it goes when broker.workers is lowered"
             )
-        return await self._crew.ask(self._crew.running()[0], BY_NAME["remove_member"], wanted)
+        return await self._pool.ask(self._pool.running()[0], BY_NAME["remove_member"], wanted)
 
     # --- streams, whose partitions they share
 
     async def _list_streams(self, wanted: Selection) -> Listing[Any]:
         rows: dict[str, StreamRow] = {}
-        for reported in (await self._crew.listed("list_streams", StreamRow)).values():
+        for reported in (await self._pool.listed("list_streams", StreamRow)).values():
             for row in reported:
                 found = rows.get(row.stream)
                 rows[row.stream] = row if found is None else _sum(found, row)
@@ -210,15 +212,15 @@ class SupervisorOperations:
     async def _scrub_stream(self, wanted: Any) -> StreamRow:
         operation = BY_NAME["scrub_stream"]
         rows = [
-            msgspec.json.decode(await self._crew.ask(each, operation, wanted), type=StreamRow)
-            for each in self._crew.running()
+            msgspec.json.decode(await self._pool.ask(each, operation, wanted), type=StreamRow)
+            for each in self._pool.running()
         ]
         return reduce(_sum, rows)
 
     # --- figures and options
 
     async def _list_metrics(self, wanted: Selection) -> Listing[Any]:
-        rows = figures.rows_of(await self._face.views.families())
+        rows = figures.rows_of(await self._frontend.views.families())
         return Listing(MetricRow, rows, wanted)
 
     async def _set_option(self, wanted: Any) -> Done:

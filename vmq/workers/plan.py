@@ -107,7 +107,7 @@ class Plan:
         ) - frozenset(self.stopped)
 
     def servers(self, listener: str, config: Config) -> list[int]:
-        """The workers that serve a listener; none if it is that of HTTP, which has one face for all."""
+        """The workers that serve a listener; none if it is that of HTTP, which the supervisor opens for all."""
         endpoint = config.listeners[listener].endpoint
         if endpoint.scheme == "http":
             return []
@@ -125,7 +125,7 @@ class Plan:
                 for each in present
                 if each != number
             },
-            crew=frozenset(map(self.node_name, self.numbers())),
+            worker_names=frozenset(map(self.node_name, self.numbers())),
             plugins=dict(self.plugins),
         )
 

@@ -25,7 +25,7 @@ _LOOK: Final = 1.0
 
 
 class Supervisor(Configured):
-    """The workers of one start, with one face to the world.
+    """The workers of one start, seen as one broker.
 
     Args:
         config: as it was read; `workers` of it is not looked at.
@@ -54,7 +54,7 @@ class Supervisor(Configured):
         }
         self._ports = Ports()
         self._lock: FolderLock | None = None
-        self.face = Frontend(self)
+        self.frontend = Frontend(self)
         self._tasks: set[asyncio.Task[None]] = set()
         #: The last configuration that is on its way to the workers.
         self._delivery: asyncio.Task[None] | None = None
@@ -64,9 +64,9 @@ class Supervisor(Configured):
     @property
     def addresses(self) -> list[str]:
         """The URLs of the listeners with their real ports."""
-        face = self.face.listeners
+        frontend = self.frontend.listeners
         return [
-            face[name].url if name in face else self.plan.urls.get(name, options.url)
+            frontend[name].url if name in frontend else self.plan.urls.get(name, options.url)
             for name, options in self.config.listeners.items()
         ]
 
@@ -99,7 +99,7 @@ class Supervisor(Configured):
             for worker in self.workers.values():
                 worker.start()
             await self._wait_begun()
-            await self.face.open()
+            await self.frontend.open()
         except BaseException:
             await self.stop()
             raise
@@ -129,7 +129,7 @@ class Supervisor(Configured):
         """Ends every worker in order; each saves its durable state."""
         for task in list(self._tasks):
             task.cancel()
-        await self.face.close()
+        await self.frontend.close()
         await asyncio.gather(*(each.stop() for each in self.workers.values()))
         self._ports.close()
         if self._lock is not None:
@@ -155,7 +155,7 @@ class Supervisor(Configured):
 
     async def _dissolve(self, worker: Worker) -> None:
         """Has a worker that is one too many hand over what it has, and removes it."""
-        await dissolve(worker, self.plan, self.config, self.face.client)
+        await dissolve(worker, self.plan, self.config, self.frontend.client)
         del self.workers[worker.number]
 
     def _beginning(self, number: int) -> Callable[[], BeginWorker]:

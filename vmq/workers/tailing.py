@@ -9,14 +9,14 @@ from vmq.streams.log.message import Ended
 from vmq.workers.asking import UnreachableError, WorkerClient
 
 if TYPE_CHECKING:
-    from vmq.workers.crew import Crew
+    from vmq.workers.pool import WorkerPool
 
 
 class WorkerTails:
     """Passes on what a worker tells of streams."""
 
-    def __init__(self, crew: "Crew", client: WorkerClient) -> None:
-        self._crew = crew
+    def __init__(self, pool: "WorkerPool", client: WorkerClient) -> None:
+        self._pool = pool
         self._client = client
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
@@ -25,7 +25,7 @@ class WorkerTails:
         Raises:
             AdminError: no worker runs, or the one that was asked refuses.
         """
-        lines = self._client.tail(self._crew.running()[0].number, dict(request.query))
+        lines = self._client.tail(self._pool.running()[0].number, dict(request.query))
         response = web.StreamResponse(headers={"Cache-Control": "no-store"})
         response.content_type = "application/x-ndjson"
         some = b"\n"

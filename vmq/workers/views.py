@@ -1,4 +1,4 @@
-"""What the workers' one face answers to those who watch: /metrics, /health, /status.json."""
+"""What the frontend answers to those who watch: /metrics, /health, /status.json."""
 
 import asyncio
 import time
@@ -65,7 +65,7 @@ class Views:
         A worker that does not run has left its listeners to the others; one that does not answer keeps clients waiting.
         """
         reports, health = await self.reports()
-        for listener in self._supervisor.face.listeners.values():
+        for listener in self._supervisor.frontend.listeners.values():
             add_listener(health, listener)
         for number, report in reports.items():
             health.failing += [f"worker {number}: {reason}" for reason in report.health.failing]
@@ -136,11 +136,13 @@ class Views:
         """Each listener, with the connections of all workers."""
         reports, health = await self.reports()
         problems = health.reasons
-        found = figures.listeners_of(reports.values()) | reports_of(self._supervisor.face.listeners)
+        found = figures.listeners_of(reports.values()) | reports_of(
+            self._supervisor.frontend.listeners
+        )
         listeners = {
             name: found[name] for name in self._supervisor.config.listeners if name in found
         }
-        problems += self._supervisor.face.listeners.problems()
+        problems += self._supervisor.frontend.listeners.problems()
         problems += [
             f"listener {name} ({each.url}) does not accept connections"
             for name, each in listeners.items()

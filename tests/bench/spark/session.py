@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
+from tests.spark.sessions import local_session
 from tests.spark.support import executors_environment
 
 if TYPE_CHECKING:
@@ -38,20 +39,6 @@ class Bar(NamedTuple):
 
 def session(*, plain: bool = False) -> SparkSession:
     """A local session; `plain` leaves out what pyspark_vmq's page advises."""
-    from pyspark.sql import SparkSession
-
     os.environ.update(executors_environment())
-    builder = SparkSession.builder.master("local[2]")
-    for option, value in ({} if plain else ADVISED).items():
-        builder = builder.config(option, value)
-    spark = (
-        builder.config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.catalogImplementation", "in-memory")
-        .config("spark.sql.streaming.noDataMicroBatches.enabled", "false")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("OFF")
-    return spark
+    conf = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
+    return local_session("local[2]", conf if plain else conf | ADVISED)

@@ -19,7 +19,7 @@ from tests.cluster_processes.chaos.checks import (
     wait_quiet,
 )
 from tests.cluster_processes.chaos.faults import Faults, disturb
-from tests.cluster_processes.chaos.workers import Crew, play
+from tests.cluster_processes.chaos.workers import Workers, play
 from tests.cluster_processes.cluster import LinkedCluster
 
 #: Kinds of episodes. Some of them take what only one disk had: after them less is promised.
@@ -182,22 +182,22 @@ class WorkersCampaign:
 
     def run(self, until: float, most: int) -> list[str]:
         """Plays episodes until something is wrong, and returns what."""
-        workers = self._random.choice((2, 3))
-        self._say(f"== seed {self._seed}: {workers} workers")
+        count = self._random.choice((2, 3))
+        self._say(f"== seed {self._seed}: {count} workers")
 
         def note(kind: str, what: str) -> None:
             self.faults[kind] += 1
             self._say(f"   {strftime('%H:%M:%S')} {kind} {what}")
 
-        with Crew(workers, self._random, note) as crew:
+        with Workers(count, self._random, note) as running:
             for number in range(1, most + 1):
                 if monotonic() >= until:
                     break
                 self.episodes["workers"] += 1
                 self._say(f"-- {strftime('%H:%M:%S')} seed {self._seed} episode {number}: workers")
-                wrong = play(crew, number, self._random, self._folder)
+                wrong = play(running, number, self._random, self._folder)
                 if wrong:
                     self._folder.mkdir(parents=True, exist_ok=True)
-                    (self._folder / "log").write_text(crew.log)
+                    (self._folder / "log").write_text(running.log)
                     return [f"episode {number}: {each}" for each in wrong]
         return []

@@ -41,14 +41,14 @@ class Door:
         self.port = port
 
 
-class Crew:
+class Workers:
     """A broker of several workers; to devices a cluster of as many nodes."""
 
     def __init__(self, workers: int, random: Random, say: Callable[[str, str], None]) -> None:
         self._random = random
         self._say = say
         self._workers = workers
-        self._folder = tempfile.TemporaryDirectory(prefix="vmq-crew-")
+        self._folder = tempfile.TemporaryDirectory(prefix="vmq-workers-")
         self._data = Path(self._folder.name) / "data"
         port = lasting_port()
         self.running = [Door(f"w{number}", port) for number in range(1, workers + 1)]
@@ -152,26 +152,26 @@ class Crew:
         self.close()
 
 
-def play(crew: Crew, number: int, random: Random, folder: Path) -> list[str]:
+def play(workers: Workers, number: int, random: Random, folder: Path) -> list[str]:
     """An episode; returns what is wrong after it, and leaves in a folder what came then."""
-    cast = Cast(crew, f"w{number}", random, faulty=True)
+    cast = Cast(workers, f"w{number}", random, faulty=True)
     try:
         cast.start()
-        cast.flow(10, [each.name for each in crew.running])
+        cast.flow(10, [each.name for each in workers.running])
         for _ in range(random.randrange(1, 5)):
-            crew.step()
+            workers.step()
             sleep(random.random() * 2)
         cast.come_back()
         cast.finish()
         # Whoever loses its connection comes to another worker, perhaps: then it may get something twice.
         wrong = cast.verdict(exact=False, roamed_exactly=False, wills=False)
-        wrong += crew.wait_quiet()
-        wrong += crew.sessions_wrong(cast.client_ids())
+        wrong += workers.wait_quiet()
+        wrong += workers.sessions_wrong(cast.client_ids())
         if wrong:
             cast.tell(folder)
             return wrong
         cast.close()
         cast.forget()
-        return [*crew.sessions_wrong([]), *complaints(crew.log)]
+        return [*workers.sessions_wrong([]), *complaints(workers.log)]
     finally:
         cast.close()

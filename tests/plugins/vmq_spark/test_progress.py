@@ -109,6 +109,8 @@ class Py4JNetworkError(Exception):
             RuntimeError("o1.load\n: SparkException: Python worker exited unexpectedly (crashed)"),
             True,
         ),
+        (RuntimeError("o1.load\n: java.io.EOFException\n\tat java.base/"), True),
+        (RuntimeError("o1.load\n: java.net.SocketException: Connection reset"), True),
         (RuntimeError("[X] Failed\npyspark_vmq.errors.Unavailable: vmq: no answer"), True),
         (
             RuntimeError("pyspark_vmq.errors.OptionError: x\nPython worker exited unexpectedly"),
@@ -120,6 +122,63 @@ class Py4JNetworkError(Exception):
 )
 def test_what_is_gone_may_be_there_for_the_next_driver(error: Exception, passes: bool) -> None:
     assert may_pass(error) is passes
+
+
+class CapturedError(Exception):
+    """As PySpark's, which keeps Java's cause so."""
+
+    def __init__(self, text: str, cause: Exception | None = None) -> None:
+        super().__init__(text)
+        self._cause = cause
+
+
+QUERY = "[STREAM_FAILED] Query [id = 1] terminated with exception: "
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        # Spark's worker was killed while it planned.
+        (
+            CapturedError(
+                f"{QUERY} SQLSTATE: XXKST (no cause message)\n",
+                CapturedError("java.io.EOFException"),
+            ),
+            f"{QUERY} SQLSTATE: XXKST (no cause message): java.io.EOFException",
+        ),
+        (
+            CapturedError(
+                "Stream closed\n=== Streaming Query ===",
+                CapturedError("java.io.IOException: Stream closed"),
+            ),
+            "java.io.IOException: Stream closed",
+        ),
+        (
+            CapturedError(
+                QUERY + "Job aborted: Task 0 failed",
+                CapturedError("x.SparkException: Job aborted: Task 0 failed"),
+            ),
+            QUERY + "Job aborted: Task 0 failed",
+        ),
+        # What is not pyspark_vmq's has its name, too.
+        (
+            CapturedError(
+                QUERY
+                + 'Traceback (most recent call last):\n  File "x.py", line 1, in latestOffset\n'
+                "pyarrow.lib.ArrowInvalid: it broke off\n\nJVM stacktrace:\norg.apache.spark\n"
+            ),
+            QUERY.rstrip(" :") + ": pyarrow.lib.ArrowInvalid: it broke off",
+        ),
+        (
+            CapturedError(
+                "Failed to plan:\nTraceback (most recent call last):\n  File \"x.py\"\n\nKeyError: 'a'\n"
+            ),
+            "Failed to plan: KeyError: 'a'",
+        ),
+    ],
+)
+def test_the_line_says_what_was_raised(error: Exception, told: str) -> None:
+    assert reason(error) == told
 
 
 def test_an_error_is_told_in_one_line() -> None:

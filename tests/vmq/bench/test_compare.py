@@ -71,17 +71,19 @@ def result(rate: float, cpu: float, lost: int = 0) -> Result:
 
 def test_figures_are_medians_and_ratios_are_to_vmq() -> None:
     vmq = ComparisonRow("pair", "vmq", runs=[result(100, 4), result(300, 2), result(200, 3)])
-    other = ComparisonRow("pair", "other", runs=[result(50, 9), result(50, 9, lost=2)])
-    for row in (vmq, other):
+    other = ComparisonRow("pair", "other", runs=[result(50, 9), result(50, 9)])
+    loser = ComparisonRow("pair", "loser", runs=[result(500, 1), result(500, 1, lost=2)])
+    for row in (vmq, other, loser):
         _summarise(row)
         _relate(row, vmq)
     assert (vmq.rate, vmq.cpu_us, vmq.rate_ratio, vmq.is_sound) == (200, 3, None, True)
     assert (other.rate_ratio, other.cpu_ratio) == (0.25, 3)
-    assert (other.is_sound, other.problem) == (False, "2 lost")
+    assert (loser.is_sound, loser.problem) == (False, "2 lost")
+    assert (loser.rate_ratio, loser.cpu_ratio) == (None, None), "a row counts with nothing lost"
     # What others lose is no failure of ours.
-    assert Comparison({}, [], [vmq, other]).is_sound
+    assert Comparison({}, [], [vmq, loser]).is_sound
     vmq.is_sound = False
-    assert not Comparison({}, [], [vmq, other]).is_sound
+    assert not Comparison({}, [], [vmq, loser]).is_sound
 
 
 def test_a_broker_that_cannot_do_it_is_shown_with_the_reason() -> None:

@@ -58,11 +58,13 @@ def test_a_comparison_names_each_scenario_once() -> None:
         ComparisonRow("pair", "vmq", 1000.0, 2.0, 10.0, 2000.0, 0.5, is_sound=True),
         ComparisonRow("pair", "mosquitto", 500.0, 8.0, 20.0, 0.0, 0.5, True, 0.5, 4.0),
         ComparisonRow("pair:2", "vmq", problem="no such QoS"),
+        ComparisonRow("pair:2", "mosquitto", 900.0, 1.0, 2.0, 3.0, 0.5, False, problem="2 lost"),
     ]
     found = list(compare_rows(Comparison({"vmq": "1", "mosquitto": "2"}, [], rows)))
     assert found == [
         ("pair", "vmq", "1,000", "", "2", "", "10 µs", "2 ms", "50%", "ok"),
         ("", "mosquitto", "500", "0.50", "8", "4", "20 µs", "-", "50%", "ok"),
         ("pair:2", "vmq", *("-",) * 7, "no such QoS"),
+        ("", "mosquitto", *("-",) * 7, "2 lost"),
     ]
     assert all(len(row) == len(COMPARE_HEADERS) for row in found)

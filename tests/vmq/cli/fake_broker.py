@@ -11,17 +11,10 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from tests.support.closing import Closing
-from tests.support.wire import CONNECT, SUBSCRIBE, TIMEOUT, Packet, TcpStream, Wire, packet
+from tests.support.wire import CONNECT, SUBSCRIBE, TIMEOUT, Packet, SocketStream, Wire, packet
 
 
-class _Accepted(TcpStream):
-    """The server's end of a connection, as `Wire` wants it."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self.socket = sock
-
-
-class _WebSocket(_Accepted):
+class _WebSocket(SocketStream):
     """The server's end of a WebSocket, which says nothing of itself: no pong, no close."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -62,7 +55,7 @@ class FakeBroker(Closing):
 
     def __init__(self, context: ssl.SSLContext | None = None, is_websocket: bool = False) -> None:
         self._context = context
-        self._stream = _WebSocket if is_websocket else _Accepted
+        self._stream = _WebSocket if is_websocket else SocketStream
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.settimeout(TIMEOUT)
         self._wires: list[Wire] = []

@@ -160,7 +160,7 @@ class Member:
         was_alone = store is not None and store.was_alone()
         reconciler.start(was_alone)
         self.directory.on_owner(reconciler.on_owner)
-        core.on_subscriber = self.directory.on_subscriber
+        core.sessions = self.directory
         self.retained = ClusterRetained(
             node, core, self.registries, self.find_registry, self.soon.append
         )

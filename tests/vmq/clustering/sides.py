@@ -23,6 +23,7 @@ from vmq.clustering.messages.publishes import RemotePublish
 from vmq.clustering.messages.streams import Append
 from vmq.config.options import StoreOptions
 from vmq.core.context import Core
+from vmq.durable import Durable
 from vmq.store.store import Store
 from vmq_cluster.node import ClusterNode
 
@@ -140,13 +141,18 @@ class Side:
     def commits_of_streams(self) -> None:
         core = self.running._core
         assert core is not None
-        core.outbox.release_streams(core.outbox.streams_committed + 1)
+        STREAM.advance(STREAM.wanted)
+        core.outbox.flush()
 
     def suspend_commits(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(self.running._committer, "commit", lambda: None)
 
 
 BY_NAME: dict[str, Side] = {}
+
+
+#: The log of the stream that `Recording` stands for.
+STREAM = Durable()
 
 
 class Recording(Outboxes):
@@ -167,10 +173,11 @@ class Recording(Outboxes):
         elif kind is not RemotePublish:
             super().on(kind, handle, for_streams=for_streams)
 
-    def append(self, _: str, message: Append) -> None:
+    def append(self, peer: str, message: Append) -> None:
         """As a stream that never commits in this life."""
         BY_NAME[self._node.name].got.append(message.payload)
-        self.arrivals.confirming.stream_barrier = self._core.outbox.streams_committed + 1
+        STREAM.wanted = STREAM.reached + 1
+        self.arrivals.confirming(peer).answer_after(STREAM, STREAM.wanted)
 
 
 async def nothing() -> None:

@@ -17,6 +17,7 @@ from tests.vmq.support import House
 from vmq.clustering.directory.directory import Directory
 from vmq.clustering.directory.pieces import PIECE
 from vmq.clustering.directory.records import SUBSCRIBERS, Record, decode_piece
+from vmq.core.ports import SessionListener
 from vmq_cluster.effects import Changed, Effect
 
 IDS = ("c", "d")
@@ -61,7 +62,7 @@ class Side:
             cast("Any", self), self.follow, lambda: EPOCH + int(world.now * 1000), lambda _: None
         )
         self.directory.on_owner(self.on_owner)
-        self.house.core.on_subscriber = self.directory.on_subscriber
+        self.house.core.sessions = self.directory
 
     # What a directory asks of a node
 
@@ -97,12 +98,12 @@ class Side:
         """The session is where its record says, and moves at once."""
         registry = self.house.registry
         present = registry.subscribers.get(client_id)
-        told, self.house.core.on_subscriber = self.house.core.on_subscriber, None
+        told, self.house.core.sessions = self.house.core.sessions, SessionListener()
         if present is not None and (after is None or after.node != self.name):
             registry.end_session(present)
         elif present is None and after is not None and after.node == self.name:
             registry.adopt(client_id, after.subscriptions)
-        self.house.core.on_subscriber = told
+        self.house.core.sessions = told
 
     def act(self, client_id: str) -> None:
         random = self.world.random

@@ -73,7 +73,7 @@ class Life:
 
 def begin_apart(mover: Takeover, queue: Queue) -> None:
     """Nodes happen to choose packet ids that are far from each other's."""
-    queue.last_packet_id = ord(mover.name) * 500
+    queue.inflight.last_packet_id = ord(mover.name) * 500
 
 
 async def nothing(*_: Any) -> None:

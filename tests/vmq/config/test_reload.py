@@ -191,10 +191,11 @@ async def test_what_was_sent_before_retries_were_on_is_not_due_at_once(embedded:
         from vmq.mqtt.message import Delivery, Message
 
         delivery = Delivery(Message(b"a", b"2", 1, False), 1, False, "")
-        subscriber.queue.inflight[7] = delivery
+        delivery.packet_id = 7
+        subscriber.queue.inflight.put(delivery)
         embedded.reload(changed(embedded.config, session={"retry_interval": 5.0}))
         assert delivery.sent_at > 0
-        del subscriber.queue.inflight[7]
+        subscriber.queue.inflight.remove(delivery)
         assert (await anext(messages)).payload == b"1"
 
 

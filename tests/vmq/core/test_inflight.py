@@ -86,7 +86,7 @@ def test_packet_ids_go_round_and_pass_over_those_in_use(house: House) -> None:
     publish_numbers(house, 0)
     [held] = client.take()
     assert held.packet_id == 1
-    client.queue.last_packet_id = 65_534
+    client.queue.inflight.last_packet_id = 65_534
     publish_numbers(house, 1, 2)
     assert [packet.packet_id for packet in client.take()] == [65_535, 2]
 
@@ -262,7 +262,8 @@ def test_a_lifo_queue_repeats_in_the_order_of_sending_after_a_restart(durable: H
 def test_without_retry_interval_nothing_is_repeated_on_a_connection(house: House) -> None:
     client = subscribed(house)
     publish_numbers(house, 0)
-    assert client.queue.inflight[1].sent_at == 0.0
+    [sent] = client.queue.inflight.values()
+    assert sent.sent_at == 0.0
 
 
 def test_a_retry_repeats_what_is_old_enough(house: House) -> None:

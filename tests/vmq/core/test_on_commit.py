@@ -42,7 +42,7 @@ def test_it_is_done_after_the_commit_and_in_order() -> None:
     assert disk.done == []
     disk.commit()
     assert disk.done == [1, 2]
-    assert disk.outbox.waiting == []
+    assert not disk.outbox.stored.parked
 
 
 def test_without_anything_to_commit_it_is_done_at_the_end_of_the_pass() -> None:

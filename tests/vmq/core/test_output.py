@@ -1,12 +1,26 @@
-"""The outbox: one write a pass for each connection, and none before the commit it waits for."""
+"""The outbox: one write a pass for each connection, and nothing before what it waits for is safe."""
+
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.wire import PINGREQ_BYTES, PINGRESP_BYTES
-from tests.vmq.support import Client, House
-from vmq.core.output import Outbox, Output, Wait
+from tests.support.wire import PINGREQ_BYTES, PINGRESP_BYTES, connect_packet
+from tests.vmq.support import Client, House, stored_house
+from vmq.core.output import Outbox, Output
+from vmq.durable import ALL, Confirmations, Durable
+from vmq.mqtt.sorting import sort_packets
+
+
+def answer(number: int) -> bytes:
+    """A PUBACK."""
+    return b"\x40\x02" + number.to_bytes(2)
+
+
+def delivery(number: int) -> bytes:
+    """A PUBLISH at QoS 0."""
+    return b"\x30\x03\0\1%c" % number
 
 
 def test_the_pieces_of_a_pass_are_one_write() -> None:
@@ -46,7 +60,7 @@ def test_a_plain_output_leads_nowhere() -> None:
 def test_flushing_with_nothing_touched_does_nothing() -> None:
     outbox = Outbox()
     outbox.flush()
-    assert (outbox.touched, outbox.waiting) == ([], [])
+    assert outbox.touched == []
 
 
 def patient_client(house: House) -> Client:
@@ -59,65 +73,114 @@ def patient_client(house: House) -> Client:
 def test_an_output_waits_for_its_commit_and_others_do_not() -> None:
     house = House()
     waits, other = patient_client(house), Client(house)
-    waits.connection.add(PINGRESP_BYTES)
-    waits.connection.barrier = 1
-    other.connection.add(PINGRESP_BYTES)
+    stored = house.core.outbox.stored
+    waits.connection.add(answer(1))
+    waits.connection.answer_after(stored, 1)
+    other.connection.add(answer(2))
     house.core.outbox.flush()
     assert waits.take_bytes() == b""
-    assert other.take_bytes() == PINGRESP_BYTES
+    assert other.take_bytes() == answer(2)
     house.core.outbox.release(1)
-    assert waits.take_bytes() == PINGRESP_BYTES
-    assert house.core.outbox.waiting == []
+    assert waits.take_bytes() == answer(1)
+    assert not stored.parked
 
 
-def test_what_is_added_while_an_output_waits_leaves_behind_it_in_order() -> None:
+def test_answers_leave_in_order() -> None:
     house = House()
     client = patient_client(house)
-    client.connection.add(PINGRESP_BYTES)
-    client.connection.barrier = 3
+    client.connection.add(answer(1))
+    client.connection.answer_after(house.core.outbox.stored, 3)
     house.core.outbox.flush()
-    client.connection.add(b"\x40\x02\0\1")
+    client.connection.add(answer(2))
     house.core.outbox.flush()
     house.core.outbox.release(2)
     assert client.take_bytes() == b""
     house.core.outbox.release(3)
-    assert client.take_bytes() == PINGRESP_BYTES + b"\x40\x02\0\1"
+    assert client.take_bytes() == answer(1) + answer(2)
 
 
-def test_a_barrier_that_was_passed_holds_nothing_up() -> None:
+def test_pings_and_deliveries_pass_answers_that_wait_and_deliveries_do_not_pass_each_other() -> (
+    None
+):
+    house = House()
+    client = patient_client(house)
+    output, outbox = client.connection, house.core.outbox
+    slot = Durable()
+    output.answer_after(outbox.stored, 1)
+    for piece in (answer(1), delivery(1), PINGRESP_BYTES):
+        output.add(piece)
+    outbox.flush()
+    assert client.take_bytes() == delivery(1) + PINGRESP_BYTES
+    output.deliver_after(slot, 5)
+    output.add(delivery(2))
+    outbox.flush()
+    output.add(delivery(3))
+    output.add(answer(2))
+    output.add(PINGRESP_BYTES)
+    outbox.flush()
+    assert client.take_bytes() == PINGRESP_BYTES
+    outbox.release(1)
+    assert client.take_bytes() == answer(1) + answer(2)
+    slot.advance(5)
+    outbox.flush()
+    assert client.take_bytes() == delivery(2) + delivery(3)
+    output.deliver_after(outbox.stored, 2)
+    output.add(delivery(4))
+    outbox.flush()
+    output.add(PINGRESP_BYTES)
+    outbox.flush()
+    assert client.take_bytes() == b"", "the disk is soon done, or fails"
+    outbox.release(2)
+    assert client.take_bytes() == delivery(4) + PINGRESP_BYTES
+
+
+def test_a_pass_that_waits_for_nothing_keeps_its_order() -> None:
+    house = House()
+    client = patient_client(house)
+    pieces = [delivery(1), answer(1), PINGRESP_BYTES, delivery(2)]
+    for piece in pieces:
+        client.connection.add(piece)
+    house.core.outbox.flush()
+    assert client.take_bytes() == b"".join(pieces)
+
+
+def test_nothing_passes_a_connack_that_waits(tmp_path: Path) -> None:
+    with stored_house(tmp_path) as house:
+        house.patient = True
+        client = Client(house)
+        client.send(connect_packet("c", clean=False) + PINGREQ_BYTES)
+        client.send(PINGREQ_BYTES)
+        client.connection.add(delivery(1))
+        house.core.outbox.flush()
+        assert client.take_bytes() == b""
+        house.commit()
+        connack, rest = client.take_bytes().split(PINGRESP_BYTES, 1)
+        assert connack == b"\x20\x02\0\0"
+        assert rest == PINGRESP_BYTES + delivery(1)
+
+
+def test_a_number_that_was_passed_holds_nothing_up() -> None:
     house = House()
     client = patient_client(house)
     house.core.outbox.release(7)
-    client.connection.barrier = 7
-    client.connection.add(PINGRESP_BYTES)
+    client.connection.answer_after(house.core.outbox.stored, 7)
+    client.connection.add(answer(1))
     house.core.outbox.flush()
-    assert client.take_bytes() == PINGRESP_BYTES
+    assert client.take_bytes() == answer(1)
 
 
 def test_a_failed_commit_cuts_off_who_waits_unanswered() -> None:
     house = House()
     waits, other = patient_client(house), Client(house)
-    waits.connection.add(PINGRESP_BYTES)
-    waits.connection.barrier = 1
+    waits.connection.add(answer(1))
+    waits.connection.answer_after(house.core.outbox.stored, 1)
     house.core.outbox.flush()
     house.core.outbox.fail("the store cannot write")
     house.core.outbox.flush()
-    assert waits.connection.closing
+    assert waits.is_closed(), "who is cut off does not wait for the next commit"
     assert not other.connection.closing
     house.core.outbox.release(2)
     assert waits.take_bytes() == b""
-    assert waits.is_closed()
-
-
-def test_who_is_cut_off_by_a_failed_commit_does_not_wait_for_the_next() -> None:
-    house = House()
-    waits = patient_client(house)
-    waits.connection.add(PINGRESP_BYTES)
-    waits.connection.barrier = 1
-    house.core.outbox.flush()
-    house.core.outbox.fail("the store cannot write")
-    house.core.outbox.flush()
-    assert waits.is_closed()
 
 
 def test_an_output_with_work_in_every_commit_is_written_all_the_same() -> None:
@@ -126,24 +189,11 @@ def test_an_output_with_work_in_every_commit_is_written_all_the_same() -> None:
     client = patient_client(house)
     outbox = house.core.outbox
     for number in range(1, 50):
-        client.connection.add(b"\x40\x02" + number.to_bytes(2))
-        client.connection.barrier = number
+        client.connection.add(answer(number))
+        client.connection.answer_after(outbox.stored, number)
         outbox.flush()
         outbox.release(number - 1)
-    assert client.take_bytes() != b""
-
-
-def test_a_closing_output_is_closed_when_what_it_still_owes_is_written() -> None:
-    house = House()
-    client = patient_client(house)
-    client.connection.add(PINGRESP_BYTES)
-    client.connection.barrier = 1
-    client.connection.close("enough")
-    house.core.outbox.flush()
-    assert not client.is_closed()
-    house.core.outbox.release(1)
-    assert client.take_bytes() == PINGRESP_BYTES
-    assert client.is_closed()
+    assert client.take_bytes() == b"".join(map(answer, range(1, 49)))
 
 
 def test_a_closing_output_waits_for_each_of_its_commits() -> None:
@@ -151,149 +201,187 @@ def test_a_closing_output_waits_for_each_of_its_commits() -> None:
     client = patient_client(house)
     outbox = house.core.outbox
     for number in (1, 2):
-        client.connection.add(b"\x40\x02\0%c" % number)
-        client.connection.barrier = number
+        client.connection.add(answer(number))
+        client.connection.answer_after(outbox.stored, number)
         outbox.flush()
     client.connection.close("enough")
     outbox.flush()
     outbox.release(1)
-    assert client.take_bytes() == b"\x40\x02\0\1"
+    assert client.take_bytes() == answer(1)
     assert not client.is_closed()
     outbox.release(2)
-    client.expect(b"\x40\x02\0\2")
+    client.expect(answer(2))
     assert client.transport.closed
 
 
-Step = st.tuples(st.sampled_from(["add", "durable", "flush", "commit"]), st.integers(0, 2))
-
-
-@given(st.lists(Step, max_size=40))
-def test_nothing_overtakes_and_nothing_leaves_before_its_commit(
-    steps: list[tuple[str, int]],
-) -> None:
-    house = House()
-    house.patient = True
-    outbox = house.core.outbox
-    clients = [Client(house) for _ in range(3)]
-    wanted: list[bytes] = [b"", b"", b""]
-    # For each client, how long its output was when the work of each commit began.
-    owed: list[dict[int, int]] = [{}, {}, {}]
-    number = 1
-    for kind, index in steps:
-        output = clients[index].connection
-        if kind == "add":
-            wanted[index] += b"-"
-            output.add(b"-")
-        elif kind == "durable":
-            owed[index].setdefault(number, len(wanted[index]))
-            wanted[index] += b"%d" % (number % 10)
-            output.barrier = number
-            output.add(b"%d" % (number % 10))
-        elif kind == "flush":
-            outbox.flush()
-        else:
-            outbox.flush()
-            outbox.release(number)
-            number += 1
-        for client, whole, marks in zip(clients, wanted, owed, strict=True):
-            sent = bytes(client.transport.written)
-            assert whole.startswith(sent)
-            for commit, length in marks.items():
-                assert commit < number or len(sent) <= length
-    outbox.flush()
-    outbox.release(number)
-    assert [bytes(client.transport.written) for client in clients] == wanted
-
-
-@pytest.mark.parametrize("barrier", (0, 1), ids=("at once", "released"))
-def test_a_transport_that_raises_ends_its_connection_and_no_other(barrier: int) -> None:
+@pytest.mark.parametrize("ahead", (0, 1), ids=("at once", "released"))
+def test_a_transport_that_raises_ends_its_connection_and_no_other(ahead: int) -> None:
     house = House()
     clients = [house.client(name) for name in "abc"]
     outbox = house.core.outbox
+    number = outbox.stored.reached + ahead
 
     def broken(data: bytes) -> None:
         raise OSError("no more")
 
     clients[1].transport.write = broken  # type: ignore[method-assign]
     for client in clients:
-        client.connection.barrier = outbox.committed + barrier
-        client.connection.add(PINGRESP_BYTES)
+        client.connection.answer_after(outbox.stored, number)
+        client.connection.add(answer(1))
     outbox.flush()
-    outbox.release(outbox.committed + barrier)
-    assert clients[0].take_bytes() == PINGRESP_BYTES
-    assert clients[2].take_bytes() == PINGRESP_BYTES
+    outbox.release(number)
+    assert clients[0].take_bytes() == answer(1)
+    assert clients[2].take_bytes() == answer(1)
     assert [client.connection.closing for client in clients] == [False, True, False]
 
 
-# --- two kinds of commits
-
-
-def hold(house: House, client: Client, *passes: tuple[int, int, bytes]) -> None:
-    """These passes go to a client, each with the commits of store and streams that it needs."""
-    output = client.connection
-    for barrier, stream_barrier, piece in passes:
-        output.barrier = max(output.barrier, barrier)
-        output.stream_barrier = max(output.stream_barrier, stream_barrier)
-        output.add(piece)
-        house.core.outbox.flush()
+# --- many names
 
 
 def test_a_failing_store_cuts_off_who_waits_for_it_and_nobody_else() -> None:
     house = House()
     outbox = house.core.outbox
-    clients = [house.client(name) for name in ("streams", "store", "both")]
-    for client in clients:
+    clients = [house.client(name) for name in ("stream", "store", "stream first")]
+    partition = Durable(is_near=True)
+    for client, needs in zip(
+        clients, ((partition,), (outbox.stored,), (partition, outbox.stored)), strict=True
+    ):
         client.take_bytes()
-    streams, store, both = clients
-    hold(house, streams, (0, 1, b"a"))
-    hold(house, store, (1, 0, b"b"))
-    hold(house, both, (0, 1, b"c"), (1, 0, b"d"))
+        for durable in needs:
+            client.connection.answer_after(durable, durable.reached + 1)
+            client.connection.add(answer(1))
+            outbox.flush()
     outbox.fail("the store cannot write")
-    assert [each.connection.closing for each in clients] == [False, True, True]
-    outbox.release_streams(1)
-    assert [each.take_bytes() for each in clients] == [b"a", b"", b""]
-    assert streams.connection.held_bytes == 0
-    assert not outbox.waiting
+    assert [each.connection.closing for each in clients] == [False, True, False]
+    partition.advance(1)
+    outbox.release(outbox.stored.reached + 1)
+    assert [each.take_bytes() for each in clients] == [answer(1), b"", answer(1) * 2]
+    assert not partition.parked
+    assert not outbox.stored.parked
 
 
-@given(st.lists(st.tuples(st.booleans(), st.booleans(), st.booleans()), max_size=20))
-def test_every_pass_leaves_in_order_once_both_its_commits_are_done(
-    acts: list[tuple[bool, bool, bool]],
-) -> None:
-    """Each act: a pass that needs the next commit of the store or of the streams, then some of these are done."""
+def test_a_wait_that_never_ends_holds_up_the_answers_of_its_own_connection_alone() -> None:
     house = House()
     outbox = house.core.outbox
-    client = house.client("c")
-    client.take_bytes()
-    output = client.connection
-    written = b""
-    needs: list[tuple[int, int]] = []
-    store = streams = 1
-    for number, (durable, tapped, store_first) in enumerate(acts):
-        if durable:
-            output.barrier = store
-        if tapped:
-            output.stream_barrier = streams
-        needs.append((output.barrier, output.stream_barrier))
-        output.add(bytes([number]))
+    stuck, other = house.client("stuck"), house.client("other")
+    without_leader, partition = Durable(), Durable()
+    for client in (stuck, other):
+        client.take_bytes()
+    stuck.connection.answer_after(without_leader, 1)
+    stuck.connection.add(answer(1))
+    outbox.flush()
+    for number in range(1, 50):
+        stuck.connection.add(answer(number + 1))
+        stuck.connection.add(delivery(number))
+        stuck.connection.add(PINGRESP_BYTES)
+        other.connection.answer_after(partition, number)
+        other.connection.add(answer(number))
         outbox.flush()
-        if store_first:
-            outbox.release(store)
-            store += 1
-        elif number % 2:
-            outbox.release_streams(streams)
-            streams += 1
-        ready = 0
-        for barrier, stream_barrier in needs:
-            if barrier >= store or stream_barrier >= streams:
-                break
-            ready += 1
-        written += client.take_bytes()
-        assert written == bytes(range(ready))
-    outbox.release(store)
-    outbox.release_streams(streams)
-    assert written + client.take_bytes() == bytes(range(len(acts)))
-    assert output.held_bytes == 0
+        assert stuck.take_bytes() == delivery(number) + PINGRESP_BYTES
+        assert other.take_bytes() == b""
+        partition.advance(number)
+        assert len(outbox.ready) == 1, "who waits for another name is no work"
+        outbox.flush()
+        assert other.take_bytes() == answer(number)
+    stuck.connection.close("gave up")
+    outbox.flush()
+    assert stuck.take_bytes() == b""
+    assert stuck.transport.closed
+    assert not without_leader.parked, "nobody remembers who has gone"
+
+
+Needs = dict[Durable, int]
+
+
+class Oracle:
+    """What one connection is to have got, from the passes that it was given: slow, and nothing kept."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        #: Of each pass what its answers need and are, and the same of its deliveries, with pings.
+        self.passes: list[tuple[Needs, bytes, Needs, bytes]] = []
+        #: Those that passed deliveries.
+        self.pings = b""
+
+    def add(self, answers: tuple[Needs, bytes], rest: tuple[Needs, bytes], pings: bytes) -> None:
+        """One more pass; what waits for more than this machine is passed by pings."""
+        self.passes.append((*answers, *rest))
+        needs = [each for given in self.passes for each in given[2].items()]
+        if any(number > durable.reached and not durable.is_near for durable, number in needs):
+            self.pings += pings
+        else:
+            self.passes[-1] = (*answers, rest[0], rest[1] + pings)
+
+    def expected(self) -> tuple[bytes, bytes, bytes]:
+        """The answers, deliveries and pings that may have left."""
+        found = []
+        for kind in (0, 2):
+            safe = b""
+            for each in self.passes:
+                needs, packets = each[kind], each[kind + 1]
+                assert isinstance(needs, dict)
+                assert isinstance(packets, bytes)
+                if any(durable.reached < number for durable, number in needs.items()):
+                    break
+                safe += packets
+            found.append(safe)
+        _, deliveries, pings = sort_packets(found[1])
+        return found[0], deliveries, self.pings + pings
+
+
+Pass = st.tuples(
+    st.just("pass"),
+    st.integers(0, 2),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3), st.booleans()), max_size=3),
+    st.lists(st.sampled_from("adp"), max_size=4),
+)
+Step = st.tuples(st.just("step"), st.integers(0, 3), st.integers(1, 3))
+
+
+@given(st.lists(Pass | Step, max_size=40))
+def test_each_lane_leaves_in_order_once_all_its_names_are_safe(
+    acts: "list[tuple[str, int, list[tuple[int, int, bool]], str] | tuple[str, int, int]]",
+) -> None:
+    """Three connections and four names, of which the store's commits are the first, against an oracle."""
+    house = House()
+    house.patient = True
+    outbox = house.core.outbox
+    names = [outbox.stored, Durable(), Durable(), Durable(is_near=True)]
+    oracles = [Oracle(Client(house)) for _ in range(3)]
+    sent = 0
+    for act in acts:
+        if len(act) == 3:
+            names[act[1]].advance(names[act[1]].reached + act[2])
+        else:
+            _, index, wanted, kinds = act
+            output = oracles[index].client.connection
+            answer_needs: Needs = {}
+            delivery_needs: Needs = {}
+            for which, ahead, is_answer in wanted:
+                durable, number = names[which], names[which].reached + ahead
+                needs = answer_needs if is_answer else delivery_needs
+                needs[durable] = max(needs.get(durable, 0), number)
+                (output.answer_after if is_answer else output.deliver_after)(durable, number)
+            packets = {"a": b"", "d": b"", "p": b""}
+            for kind in kinds:
+                sent = sent % 255 + 1
+                packet = {"a": answer(sent), "d": delivery(sent), "p": PINGRESP_BYTES}[kind]
+                packets[kind] += packet
+                output.add(packet)
+            output.touch()
+            oracles[index].add(
+                (answer_needs, packets["a"]), (delivery_needs, packets["d"]), packets["p"]
+            )
+        outbox.flush()
+        for oracle in oracles:
+            assert sort_packets(bytes(oracle.client.transport.written)) == oracle.expected()
+    for durable in names:
+        durable.advance(1 << 20)
+    outbox.flush()
+    for oracle in oracles:
+        assert sort_packets(bytes(oracle.client.transport.written)) == oracle.expected()
+        assert oracle.client.connection.held_bytes == 0
+    assert not any(durable.parked for durable in names)
 
 
 # --- other nodes
@@ -303,52 +391,36 @@ def test_an_answer_waits_for_nodes_and_for_its_commit() -> None:
     house = House()
     client = patient_client(house)
     outbox = house.core.outbox
-    client.connection.barrier = 1
-    wait = client.connection.wait_for_nodes()
-    assert client.connection.wait_for_nodes() is wait
-    wait.open += 2
-    client.connection.add(b"a")
+    client.connection.answer_after(outbox.stored, 1)
+    wait = client.connection.confirmations()
+    assert client.connection.confirmations() is wait
+    wait.expect()
+    wait.expect()
+    client.connection.add(answer(1))
     outbox.flush()
-    client.connection.add(b"b")
+    client.connection.add(answer(2))
     outbox.flush()
-    wait.settle()
+    wait.confirm()
     outbox.release(1)
     assert client.take_bytes() == b""
-    wait.settle()
+    wait.confirm()
     assert client.take_bytes() == b""
     outbox.flush()
-    assert client.take_bytes() == b"ab"
+    assert client.take_bytes() == answer(1) + answer(2)
     assert client.connection.held_bytes == 0
-    assert not outbox.waiting
 
 
 def test_a_node_that_answers_within_the_pass_holds_up_nothing() -> None:
     house = House()
     client = patient_client(house)
-    wait = client.connection.wait_for_nodes()
-    wait.open += 1
-    client.connection.add(b"a")
-    wait.settle()
+    wait = client.connection.confirmations()
+    wait.expect()
+    client.connection.add(answer(1))
+    wait.confirm()
+    assert wait.reached == ALL
     house.core.outbox.flush()
-    assert client.take_bytes() == b"a"
-    assert client.connection.wait_for_nodes() is not wait
-
-
-def test_who_waits_for_a_node_is_no_work_for_the_commits_of_others() -> None:
-    house = House()
-    client = patient_client(house)
-    outbox = house.core.outbox
-    wait = client.connection.wait_for_nodes()
-    wait.open += 1
-    client.connection.add(b"a")
-    outbox.flush()
-    outbox.release(1)
-    assert not outbox.waiting
-    outbox.fail("the store cannot write")
-    assert not client.connection.closing
-    wait.settle()
-    outbox.flush()
-    assert client.take_bytes() == b"a"
+    assert client.take_bytes() == answer(1)
+    assert client.connection.confirmations() is not wait
 
 
 def test_a_connection_that_ends_forgets_what_it_waited_for_and_says_nothing_of_it() -> None:
@@ -356,36 +428,36 @@ def test_a_connection_that_ends_forgets_what_it_waited_for_and_says_nothing_of_i
     client = patient_client(house)
     outbox = house.core.outbox
     waits = []
-    for piece in (b"a", b"b", b"c"):
-        if piece != b"a":
-            waits.append(client.connection.wait_for_nodes())
-            waits[-1].open += 1
-        client.connection.barrier = 1
-        client.connection.add(piece)
+    for number in (1, 2, 3):
+        if number != 1:
+            waits.append(client.connection.confirmations())
+            waits[-1].expect()
+        client.connection.answer_after(outbox.stored, 1)
+        client.connection.add(answer(number))
         outbox.flush()
     client.connection.close("no reason")
     outbox.release(1)
-    assert client.take_bytes() == b"a"
+    assert client.take_bytes() == answer(1)
     assert client.transport.closed
     assert client.connection.held_bytes == 0
     for wait in waits:
-        wait.settle()
+        wait.confirm()
     outbox.flush()
     assert client.take_bytes() == b""
-    assert not outbox.waiting
+    assert not any(wait.parked for wait in waits)
 
 
 def test_a_connection_that_ends_in_the_pass_of_its_answers_does_not_give_them() -> None:
     house = House()
     client = patient_client(house)
-    wait = client.connection.wait_for_nodes()
-    wait.open += 1
-    client.connection.add(b"a")
+    wait = client.connection.confirmations()
+    wait.expect()
+    client.connection.add(answer(1))
     client.connection.close("no reason")
     house.core.outbox.flush()
     assert client.take_bytes() == b""
     assert client.transport.closed
-    wait.settle()
+    wait.confirm()
     house.core.outbox.flush()
 
 
@@ -393,31 +465,32 @@ Act = st.tuples(st.sampled_from(["pass", "node", "commit", "close"]), st.integer
 
 
 @given(st.lists(Act, max_size=40))
-def test_nothing_leaves_before_nodes_and_commits_have_it_and_nothing_overtakes(
+def test_a_connection_that_ends_gives_what_its_own_machine_makes_safe_and_no_more(
     acts: list[tuple[str, int]],
 ) -> None:
-    """Against an oracle that knows of each piece which commit and which nodes it needs."""
+    """Against an oracle that knows of each answer which commit and which nodes it needs."""
     house = House()
     house.patient = True
     outbox = house.core.outbox
     client = Client(house)
     output = client.connection
-    needs: list[tuple[int, Wait | None]] = []
+    needs: list[tuple[int, Confirmations | None]] = []
     number, done = 1, 0
     for kind, how in acts:
         if kind == "pass" and not output.closing:
             wait = None
             if how:
-                wait = output.wait_for_nodes()
-                wait.open += how
-            output.barrier = number
+                wait = output.confirmations()
+                for _ in range(how):
+                    wait.expect()
+            output.answer_after(outbox.stored, number)
             needs.append((number, wait))
-            output.add(b"x")
+            output.add(answer(1))
             outbox.flush()
         elif kind == "node":
             for _, wait in needs[how:]:
                 if wait is not None and wait.open:
-                    wait.settle()
+                    wait.confirm()
                     outbox.flush()
         elif kind == "commit":
             done = number
@@ -427,17 +500,16 @@ def test_nothing_leaves_before_nodes_and_commits_have_it_and_nothing_overtakes(
             output.close("enough")
             outbox.flush()
         ready = 0
-        for barrier, wait in needs:
-            if barrier > done or (wait is not None and wait.open):
+        for commit, wait in needs:
+            if commit > done or (wait is not None and wait.open):
                 break
             ready += 1
-        sent = len(client.transport.written)
+        sent = len(client.transport.written) // len(answer(1))
         assert sent == ready or (output.closing and sent <= ready)
     outbox.release(number)
     for _, wait in needs:
         while wait is not None and wait.open:
-            wait.settle()
+            wait.confirm()
     outbox.flush()
     assert output.held_bytes == 0
-    assert not outbox.waiting
-    assert len(client.transport.written) == len(needs) or output.closing
+    assert len(client.transport.written) == len(answer(1)) * len(needs) or output.closing

@@ -6,6 +6,7 @@ import pytest
 from tests.support.wire import PUBLISH, SUBACK, subscribe_packet
 from tests.vmq.support import Client, House
 from vmq.core.context import CHANGED, CLAIMED, ENDED
+from vmq.core.ports import Elsewhere, RemoteTargets, SessionListener
 from vmq.core.registry import Registry, Subscriber
 from vmq.core.trie import Route
 from vmq.mqtt.message import Message
@@ -313,15 +314,16 @@ def test_a_cluster_hears_of_every_session_and_of_each_change(durable: House) -> 
     heard: list[tuple[int, str, list[str]]] = []
     changed: list[str] = []
 
-    def on_subscriber(
-        event: int, registry: Registry, subscriber: Subscriber, topic_filter: str
-    ) -> None:
-        assert registry is durable.registry
-        heard.append((event, subscriber.client_id, list(subscriber.subscriptions)))
-        if event == CHANGED:
-            changed.append(topic_filter)
+    class Listener(SessionListener):
+        def on_subscriber(
+            self, event: int, registry: Registry, subscriber: Subscriber, topic_filter: str
+        ) -> None:
+            assert registry is durable.registry
+            heard.append((event, subscriber.client_id, list(subscriber.subscriptions)))
+            if event == CHANGED:
+                changed.append(topic_filter)
 
-    durable.core.on_subscriber = on_subscriber
+    durable.core.sessions = Listener()
     client = durable.client("c", clean=False)
     client.subscribe(("t", 1), ("u", 0))
     client.unsubscribe("t", "unknown")
@@ -355,18 +357,23 @@ def test_a_publish_goes_to_other_nodes_only_where_its_route_does(house: House) -
     sent: list[tuple[str, list[object], object]] = []
     core = house.core
 
-    def complete(route: Route) -> None:
-        if route.text == "far":
-            route.nodes = ["b"]
-            route.remote_copies += 1
+    class Targets(RemoteTargets):
+        def complete(self, route: Route) -> None:
+            if route.text == "far":
+                route.nodes = ["b"]
+                route.remote_copies += 1
 
-    core.find_nodes = lambda mountpoint: complete
-    core.forward = lambda registry, route, message, policy: sent.append(
-        (registry.mountpoint, route.nodes, message.payload)
-    )
-    core.forward_run = lambda mountpoint, route, frames, count: sent.append(
-        (mountpoint, route.nodes, (frames, count))
-    )
+    class Nodes(Elsewhere):
+        def targets(self, mountpoint: str) -> RemoteTargets:
+            return Targets()
+
+        def forward(self, registry: Registry, route: Route, message: Message, policy: str) -> None:
+            sent.append((registry.mountpoint, route.nodes, message.payload))
+
+        def forward_run(self, mountpoint: str, route: Route, frames: bytes, count: int) -> None:
+            sent.append((mountpoint, route.nodes, (frames, count)))
+
+    core.elsewhere = Nodes()
     registry = Registry(core, house.on_wake, house.purged.append, "m")
     for topic in ("near", "far"):
         route = registry.route(topic.encode())
@@ -374,7 +381,7 @@ def test_a_publish_goes_to_other_nodes_only_where_its_route_does(house: House) -
     assert sent == [("m", ["b"], b"1")]
     # What goes to other nodes no more is forgotten when the route is resolved again.
     assert registry.route(b"far").is_stored()
-    registry.trie.find_remote = None
+    registry.trie.remote = RemoteTargets()
     registry.trie.generation += 1
     assert registry.route(b"far").nodes == []
     assert not registry.route(b"far").is_stored()

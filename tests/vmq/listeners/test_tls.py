@@ -10,9 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.authority import Authority
+from tests.support.wire import PINGREQ_BYTES, PINGRESP_BYTES, connect_packet
+from tests.vmq.support import House
 from vmq.config.options import ListenerOptions
+from vmq.core.cork import CLOSE
 from vmq.listeners.certificates import build_context
 from vmq.listeners.tls import PIECE, Tls, common_name
+from vmq.protocol.connection import Connection
 
 
 class Below:
@@ -43,6 +47,8 @@ class Above:
     def __init__(self) -> None:
         self.received: list[bytes] = []
         self.transport: Any = None
+        #: What it holds back.
+        self.corked = b""
         self.lost: list[Exception | None] = []
 
     def connection_made(self, transport: Any) -> None:
@@ -51,6 +57,11 @@ class Above:
     def data_received(self, data: bytes) -> None:
         assert data
         self.received.append(data)
+
+    def send_corked(self) -> None:
+        if self.corked:
+            self.transport.write(self.corked)
+        self.corked = b""
 
     def connection_lost(self, error: Exception | None) -> None:
         self.lost.append(error)
@@ -176,6 +187,40 @@ def test_the_peer_ends_properly(pair: Pair) -> None:
     assert pair.below.closed
     pair.layer.connection_lost(None)
     assert pair.above.lost == [None]
+
+
+def test_a_peer_that_ends_has_what_is_held_back_for_it(pair: Pair) -> None:
+    pair.above.corked = b"held back"
+    with pytest.raises(ssl.SSLWantReadError):
+        pair.client.unwrap()
+    pair.layer.data_received(pair.outgoing.read())
+    assert pair.read(9) == b"held back"
+    assert pair.below.closed
+
+
+def test_a_peer_that_ends_improperly_has_it_too(pair: Pair) -> None:
+    pair.above.corked = b"held back"
+    assert not pair.layer.eof_received(), "the transport closes itself now"
+    assert pair.read(9) == b"held back"
+
+
+def test_what_is_held_back_together_is_one_record(contexts: Contexts) -> None:
+    house = House()
+    house.core.cork.close = CLOSE
+    house.patient = True
+    pair = Pair(*contexts)
+    pair.above = Connection(house.registry, True, "auto-1", print, print)  # type: ignore[assignment]
+    pair.shake_hands()
+    pair.to_client()
+    pair.layer.data_received(pair.sent(connect_packet("c")))
+    assert pair.read(4) == b"\x20\x02\0\0"
+    for _ in range(5):
+        pair.layer.data_received(pair.sent(PINGREQ_BYTES))
+    assert pair.below.written == []
+    house.turn()
+    assert len(pair.below.written) == 1
+    pair.to_client()
+    assert pair.client.read(65_536) == PINGRESP_BYTES * 5, "a record is read by itself"
 
 
 def test_a_close_says_so_and_nothing_is_written_after_it(pair: Pair) -> None:

@@ -1,10 +1,12 @@
 """Trusted networks, and X-Forwarded-For as they say it."""
 
+from ipaddress import IPv6Address, IPv6Network
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmq.listeners.trust import Networks, forwarded_peer, network_of, parse_address
+from vmq.listeners.trust import Address, Networks, forwarded_peer, network_of, parse_address
 
 TRUSTED = Networks(["10.0.0.0/8", "::1/128"])
 
@@ -64,6 +66,21 @@ def test_the_client_is_the_last_that_is_no_trusted_proxy(headers: list[str], pee
 )
 def test_ipv6_counts_by_64_bits(host: str, network: str) -> None:
     assert network_of(host) == network
+
+
+@given(st.ip_addresses(v=4) | st.ip_addresses(v=6))
+def test_networks_are_written_as_ipaddress_writes_them(address: Address) -> None:
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    wanted = str(address)
+    if isinstance(address, IPv6Address):
+        wanted = str(IPv6Network((int(address) >> 64 << 64, 64)))
+    assert network_of(str(address)) == wanted
+
+
+@given(st.text() | st.text("0123456789.:%[]/ \0", max_size=20))
+def test_what_is_no_address_has_no_network(host: str) -> None:
+    assert (network_of(host) == "") == (parse_address(host) is None)
 
 
 def test_a_trusted_proxy_counts_as_nobody() -> None:

@@ -24,6 +24,7 @@ from tests.support.wire import (
 )
 from tests.vmq.mqtt.strategies import cut
 from tests.vmq.support import House, MemoryTransport, split_packets
+from vmq.core.cork import CLOSE
 from vmq.listeners.websocket import (
     FRAME_SIZE,
     FRAMES_A_PASS,
@@ -429,6 +430,48 @@ def test_nothing_is_written_after_the_close_frame(client: WebClient) -> None:
     client.socket.write(PINGRESP_BYTES)
     client.pull()
     assert (client.frames, client.close_codes) == ([], [1001])
+
+
+# --- what is held back within a turn
+
+
+def test_what_is_held_back_together_is_one_frame(house: House, client: WebClient) -> None:
+    held_back(house, client)
+    house.turn()
+    client.pull()
+    assert len(client.frames) == 1
+    assert [each.payload for each in client.take()] == [b"2", b"3"]
+
+
+def test_what_is_held_back_goes_before_the_answer_to_a_close(
+    house: House, client: WebClient
+) -> None:
+    held_back(house, client)
+    client.protocol.send_close(1000)
+    client.push()
+    assert [each.payload for each in client.take()] == [b"2", b"3"]
+    assert client.close_codes == [1000]
+
+
+def test_a_peer_that_sends_no_more_has_what_is_held_back(house: House, client: WebClient) -> None:
+    held_back(house, client)
+    client.socket.eof_received()
+    client.pull()
+    assert [each.payload for each in client.take()] == [b"2", b"3"]
+
+
+def held_back(house: House, client: WebClient) -> None:
+    """Three messages within a turn, of which the client has the first."""
+    client.send(connect_packet("c"), subscribe_packet(1, ("a", 0)))
+    client.take()
+    house.clock.advance(1.0)
+    house.core.cork.close = CLOSE
+    house.patient = True
+    for payload in (b"1", b"2", b"3"):
+        house.publish("a", payload)
+        house.core.outbox.flush()
+    client.pull()
+    assert [each.payload for each in client.take()] == [b"1"]
 
 
 # --- the transport in between

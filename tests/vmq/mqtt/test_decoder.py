@@ -36,8 +36,8 @@ from vmq.mqtt import encoder
 from vmq.mqtt.decoder import (
     Decoder,
     Reader,
+    packet_id_at,
     read_connect,
-    read_packet_id,
     read_subscribe,
     read_unsubscribe,
 )
@@ -304,7 +304,6 @@ OPENERS: tuple[Opener, ...] = (
     read_connect,
     read_subscribe,
     read_unsubscribe,
-    lambda data, start, end: read_packet_id(data, start, end, "PUBACK"),
 )
 
 
@@ -368,23 +367,29 @@ def test_a_reader_never_reads_beyond_its_end(data: bytes, start: int, end: int) 
     assert data[start:end].startswith(taken)
 
 
-@given(PACKET_IDS)
-def test_packet_ids_are_read(pid: int) -> None:
-    assert read_packet_id(b"\x40\x02" + pid.to_bytes(2), 2, 4, "PUBACK") == pid
+@given(st.lists(PACKET_IDS, min_size=1, max_size=9), st.integers(1, 9), st.data())
+def test_a_run_of_acknowledgements_is_taken_at_once(
+    ids: list[int], most: int, data: st.DataObject
+) -> None:
+    """As many as there are whole ones of the same first byte, spelled the shortest way, or as many as may be."""
+    run = b"".join(b"\x40\x02" + each.to_bytes(2) for each in ids)
+    tail = data.draw(
+        st.sampled_from((b"", b"\x40", b"\x40\x02\0", b"\x50\2\0\1", b"\x40\x82\0\0\1"))
+    )
+    decoder = Decoder()
+    decoder.feed(run + tail)
+    assert decoder.next()
+    count = decoder.run_of_ids(most)
+    assert count == min(most, len(ids))
+    assert decoder.data[decoder.start : decoder.end] == run[: 4 * count]
+    found = [packet_id_at(run, 4 * place, 4) for place in range(count)]
+    assert found == ids[:count]
+    assert decoder.position == 4 * count
 
 
-@pytest.mark.parametrize(
-    ("body", "text"),
-    (
-        (b"", "PUBACK of wrong length"),
-        (b"\1", "PUBACK of wrong length"),
-        (b"\0\1\0", "PUBACK of wrong length"),
-        (b"\0\0", "packet id 0 in PUBACK"),
-    ),
-)
-def test_a_wrong_body_of_an_acknowledgement_is_refused(body: bytes, text: str) -> None:
-    with pytest.raises(ProtocolError, match=text):
-        read_packet_id(body, 0, len(body), "PUBACK")
+def test_no_packet_has_the_id_0() -> None:
+    with pytest.raises(ProtocolError, match="packet id 0 in PUBACK"):
+        packet_id_at(b"\x40\2\0\0", 0, 4)
 
 
 # --- CONNECT

@@ -39,7 +39,6 @@ def test_the_head_is_built_once_for_a_qos() -> None:
 def test_a_head_that_came_in_goes_out_again_at_its_own_qos_only() -> None:
     message = Message(b"t", b"x", 1, False)
     message.cut = came_in = b"\x32\x86\x00\0\1t"  # with a remaining length of two bytes
-    message.cut_qos = 1
     assert message.head(1) is came_in
     assert message.head(2) == b"\x34\x06\0\1t"
 

@@ -14,6 +14,8 @@ from vmq.mqtt.topics import (
     decode_text,
     decode_topic_name,
     has_wildcard,
+    interned,
+    joined,
     matches,
     split_shared,
 )
@@ -189,3 +191,13 @@ def naive_matches(topic_filter: str, topic: str) -> bool:
 @given(FILTERS, TOPICS)
 def test_matching_agrees_with_its_naive_twin(topic_filter: str, topic: str) -> None:
     assert matches(topic_filter, topic) == naive_matches(topic_filter, topic)
+
+
+def test_words_that_repeat_are_one_object_and_those_with_digits_are_not_interned() -> None:
+    word, again = (b"temperature".decode() for _ in range(2))
+    assert word is not again
+    assert interned(word) is interned(again)
+    number, other = (b"device17".decode() for _ in range(2))
+    assert interned(number) is number
+    assert interned(other) is other
+    assert joined(["a", word], 1) is joined([again], 0)

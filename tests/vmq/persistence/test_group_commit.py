@@ -53,7 +53,7 @@ async def test_memory_writes_after_the_flush_interval() -> None:
     stage = Stage("memory")
     released = stage.peer()
     stage.store.put(b"1", b"")
-    released.connection.barrier = 1
+    released.connection.write_after(stage.core.outbox.stored, 1)
     released.connection.add(b"written;")
     stage.core.outbox.flush()
     await released.wait_until(lambda: bool(released.sent))

@@ -15,7 +15,7 @@ from vmq.core.hook_sites import AcceptedUntil
 from vmq.plugins.chains import NoticeChain, OnlyChain, RewriteChain, VerdictChain, settled
 from vmq.plugins.compiling import first
 from vmq.plugins.guard import PluginGuard
-from vmq.plugins.lanes import NoticeQueues
+from vmq.plugins.notices import NoticeQueues
 from vmq.plugins.steps import AnswerStep, ChainStep, VerdictStep, adapted
 
 GIVEN = ("username", "subscriber_id", "message")
@@ -206,7 +206,7 @@ class Member:
     def __init__(self, name: str, steps: dict[str, ChainStep]) -> None:
         self.name = name
         self.steps = steps
-        self.lanes = NoticeQueues(PluginGuard(name))
+        self.notices = NoticeQueues(PluginGuard(name))
 
 
 #: What a plugin answers to `only` -> what comes of it.

@@ -402,15 +402,17 @@ def test_replies_that_wait_for_a_slow_disk_are_bounded_as_well(house: House) -> 
     client = house.client("c")
     house.patient = True
     client.connection.reply_limit = 10_000
-    client.connection.barrier = 1
+    client.connection.answer_after(house.core.outbox.stored, 1)
     rounds = 0
     while client.transport.is_reading() and rounds < 1_000:
         rounds += 1
-        client.send(PINGREQ_BYTES * 50)
+        client.send(publish_packet("t", b"", qos=1, packet_id=rounds) * 50)
     assert not client.transport.is_reading()
     assert client.connection.held_bytes < 11_000
     house.core.outbox.release(1)
-    assert client.take_bytes() == PINGRESP_BYTES * 50 * rounds
+    assert [each.packet_id for each in client.take()] == [
+        number for number in range(1, rounds + 1) for _ in range(50)
+    ]
     assert client.connection.held_bytes == 0
     assert client.transport.is_reading()
 
@@ -419,9 +421,9 @@ def test_many_small_replies_behind_a_slow_disk_count_what_they_cost(house: House
     client = house.client("c")
     house.patient = True
     client.connection.reply_limit = 10_000
-    client.connection.barrier = 1
+    client.connection.answer_after(house.core.outbox.stored, 1)
     for _ in range(100):
-        client.send(PINGREQ_BYTES)
+        client.send(publish_packet("t", b"", qos=1, packet_id=1))
     assert not client.transport.is_reading(), "100 replies of two bytes are 100 objects"
 
 
@@ -431,14 +433,13 @@ def test_messages_do_not_pile_up_behind_a_slow_disk(house: House) -> None:
     client.subscribe(("a", 0))
     publisher = house.client("p")
     house.patient = True
-    client.connection.barrier = 1
+    client.connection.deliver_after(house.core.outbox.stored, 1)
     client.connection.reply_limit = 40_000
     for number in range(100):
         publisher.send(publish_packet("a", b"%03d" % number + b"." * 1_000))
     assert client.connection.held_bytes < 13_000
     assert client.queue.waiting() == 5
     sent = 100 - 5 - client.queue.dropped
-    client.connection.barrier = 0
     house.core.outbox.release(1)
     assert [int(each[:3]) for each in client.payloads()] == [*range(sent + 5)]
     assert not client.connection.blocked
@@ -449,16 +450,19 @@ def test_a_slow_disk_and_a_full_socket_must_both_be_over(house: House) -> None:
     client = house.client("c")
     house.patient = True
     client.connection.reply_limit = 400
-    client.connection.barrier = 1
-    client.send(PINGREQ_BYTES)
+    delivery = b"\x30\x03\0\1t"
+    client.connection.deliver_after(house.core.outbox.stored, 1)
+    client.connection.add(delivery)
+    house.core.outbox.flush()
     states = []
     client.block()
     house.core.outbox.release(1)
     states.append(client.connection.blocked)
     client.unblock()
     states.append(client.connection.blocked)
-    client.connection.barrier = 2
-    client.send(PINGREQ_BYTES)
+    client.connection.deliver_after(house.core.outbox.stored, 2)
+    client.connection.add(delivery)
+    house.core.outbox.flush()
     client.block()
     client.unblock()
     states.append(client.connection.blocked)

@@ -17,6 +17,8 @@ from tests.support.wire import (
 )
 from tests.vmq.support import Client, House
 from vmq.core.hook_sites import Pending
+from vmq.core.ports import Claims
+from vmq.core.registry import Registry
 from vmq.runtime.deadlines import CLOSE_TIMEOUT, FARTHEST, STEP, Deadlines, SessionWatch
 
 LONG = 3600.0
@@ -101,7 +103,12 @@ async def test_the_timeout_ends_with_connect(house: House) -> None:
 
 async def test_a_client_is_not_blamed_for_the_session_that_it_waits_for(house: House) -> None:
     pending = Pending(lambda: None)
-    house.core.claim = lambda _registry, _client_id, _clean: pending
+
+    class Slow(Claims):
+        def claim(self, registry: Registry, client_id: str, clean: bool) -> Pending:
+            return pending
+
+    house.core.claims = Slow()
     client = Client(house)
     async with watched(client, 0.05) as watch:
         client.send(connect_packet("c", keep_alive=10))

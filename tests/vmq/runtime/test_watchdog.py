@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
+import signal
 import threading
+import time
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -11,7 +15,7 @@ import pytest
 
 from tests.conftest import BrokerFactory
 from tests.support.wire import Wire
-from vmq.runtime.watchdog import LATE, CodePlace, Watchdog, blame_of, places_in
+from vmq.runtime.watchdog import HELD, LATE, CodePlace, Watchdog, blame_of, places_in
 
 PLUGINS = {"/p/one.py": "one", "/p/two.py": "two"}
 DUMP = """Timeout (0:00:01)!
@@ -93,6 +97,26 @@ def test_a_process_that_was_stopped_is_blamed_on_nobody(caplog: pytest.LogCaptur
     watchdog.step(160.0, 5.1)
     assert "process was stopped for=60.0s" in caplog.messages[-1]
     assert blocked == []
+
+
+def test_where_python_runs_nobody_follows_its_frames(caplog: pytest.LogCaptureFixture) -> None:
+    """They change meanwhile: faulthandler, which stops nobody, would end the process by SIGSEGV sooner or later."""
+    caplog.set_level(logging.INFO)
+    blocked: list[str] = []
+    watchdog = Watchdog(lambda _file: None, blocked.append, dumps=True)
+    watchdog.start()
+    try:
+        watchdog.beat()
+        since = time.process_time()
+        # No beat any more, as when a start takes its time, for so long that a timer of faulthandler's had expired.
+        while time.process_time() < since + 2 * HELD or not caplog.messages:
+            json.loads(json.dumps([*map(str, range(100))]))
+        assert watchdog._dump is not None
+        assert os.fstat(watchdog._dump.fileno()).st_size == 0
+    finally:
+        watchdog.stop()
+    assert signal.getsignal(signal.SIGPROF) is signal.SIG_DFL
+    assert "event loop blocked" in caplog.messages[0]
 
 
 BLOCKS = """

@@ -358,6 +358,7 @@ def test_only_the_ends_of_queues_are_read(path: Path) -> None:
 MEASURE = """
 import json, sys
 from pathlib import Path
+from tests.vmq.support import acknowledge_all
 from tests.vmq.test_stored_queue import Line, start
 from vmq.store.opening import stored_sessions
 
@@ -374,8 +375,7 @@ line = Line(store, found[0])
 line.go_online()
 drained = len(line.take())
 while drained < 30_000:
-    for packet_id in list(line.queue.inflight):
-        line.queue.on_puback(packet_id)
+    acknowledge_all(line.queue)
     line.settle()
     drained += len(line.take())
 waiting = sum(each.last - each.first + 1 for each in found)

@@ -17,6 +17,7 @@ from tests.vmq.test_store_model import (
     send,
 )
 from vmq.mqtt.message import NO_MESSAGE, Delivery, Message
+from vmq.store.damage import Damage, LostKeys
 from vmq.store.opening import ended_sessions, open_store, stored_retained, stored_sessions
 from vmq.store.store import INLINE_PAYLOAD, Store, decode_message, encode_message
 
@@ -415,6 +416,15 @@ def test_session_numbers_pass_over_what_a_damaged_store_forgot(
     stored_sessions(store)
     assert store.create_session("new") == number(10)
     store.db.close()
+
+
+def test_whether_it_was_a_node_need_not_be_known(store: Store) -> None:
+    """Where that record may be lost, it is noted as for a node: a broker that was none takes no notice."""
+    store.note_alone()
+    assert not store.was_alone()
+    store.damage = Damage([LostKeys("1.ldb", b"k", b"m")])
+    store.note_alone()
+    assert store.was_alone()
 
 
 def test_what_joins_a_record_counts_as_a_write(store: Store) -> None:

@@ -54,7 +54,7 @@ async def test_frames_and_hooks_of_one_client_are_shown(tmp_path: Path) -> None:
             assert await peer.rest() == b""
             lines = texts(trace)
             broker.tracer.stop(trace)
-            assert core.tap is None
+            assert core.traffic is not broker.tracer
             other.send(PINGREQ_BYTES)
             await other.expect(PINGRESP_BYTES)
     words = [line.rsplit(" ", 2)[0] if line.endswith(" ms") else line for line in lines]
@@ -97,7 +97,7 @@ async def test_traces_are_bounded(tmp_path: Path) -> None:
         for each in traces:
             broker.tracer.stop(each)
         await asyncio.sleep(0)
-        assert broker.registry().core.tap is None
+        assert broker.registry().core.traffic is not broker.tracer
 
 
 def test_the_command_shows_them_as_they_come(fresh_broker: BrokerFactory) -> None:

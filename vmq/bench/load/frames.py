@@ -8,6 +8,7 @@ A payload is: publisher (4 bytes), sequence number (4 bytes), filler. The first,
 follow the sequence number, so that payloads cut apart and pieced together anew are noticed.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from vmq.mqtt.encoder import publish_head
@@ -53,9 +54,18 @@ class LoadFrames:
     """
 
     def __init__(
-        self, topic: bytes, publisher: int, size: int, qos: int, per_block: int = MAX_BLOCK
+        self,
+        topic: bytes | Sequence[bytes],
+        publisher: int,
+        size: int,
+        qos: int,
+        per_block: int = MAX_BLOCK,
     ) -> None:
-        head = publish_head(topic, size, qos, False, False)
+        """Several topics, all of one length, are used in turn; each block begins with the first."""
+        topics = [topic] if isinstance(topic, bytes) else topic
+        assert len({len(each) for each in topics}) == 1, "topics of different lengths"
+        heads = [publish_head(each, size, qos, False, False) for each in topics]
+        head = heads[0]
         self.head = head[0]
         self.publisher = publisher
         self.qos = qos
@@ -70,7 +80,9 @@ class LoadFrames:
         marked = {HEADER, (HEADER + size) // 2, size - 1} if size > HEADER else set()
         #: Where a packet holds the lowest byte of its number.
         self._low_at = [self.payload_at + at for at in sorted({HEADER - 1, *marked})]
-        template = bytearray((head + bytes(2 if qos else 0) + payload) * per_block)
+        tail = bytes(2 if qos else 0) + payload
+        period = b"".join(each + tail for each in heads)
+        template = bytearray(period * -(-per_block // len(heads)))[: per_block * self.length]
         if per_block >= 256:
             # These bytes are the same in every block, which begins at a multiple of its size.
             for at in self._low_at:

@@ -41,7 +41,10 @@ class LoadOptions:
     scenario: Scenario
     address: Address
     qos: int = 0
+    #: As a row is called (`vmq.bench.rows`); "" = as the scenario.
+    name: str = ""
     size: int = 64  # bytes of payload
+    topics: int = 1  # of a publisher, which it uses in turn
     rate: float = 0.0  # messages a second over all publishers, 0 = as fast as it goes
     count: int = MAX_COUNT  # messages over all publishers
     seconds: float = SECONDS  # no publishing after that
@@ -61,7 +64,9 @@ class LoadOptions:
     stall: float = 5.0  # seconds without progress after which a run is given up
 
 
-_FLOW: Final = frozenset({"qos", "size", "rate", "count", "seconds", "window", "credit", "warmup"})
+_FLOW: Final = frozenset(
+    {"qos", "size", "rate", "count", "seconds", "window", "credit", "warmup", "topics"}
+)
 
 #: The options that mean something in a scenario.
 APPLICABLE: Final[dict[Scenario, frozenset[str]]] = {
@@ -90,6 +95,7 @@ _DEFAULTS: Final[dict[Scenario, dict[str, int | float]]] = {
 _RANGES: Final[dict[str, tuple[float, float]]] = {
     "qos": (0, 2),
     "size": (HEADER, MAX_SIZE),
+    "topics": (1, 100),
     "rate": (0, 10_000_000),
     "count": (1, MAX_COUNT),
     "seconds": (0, MAX_SECONDS),

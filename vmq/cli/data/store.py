@@ -13,6 +13,7 @@ from vmq.cli.terminal.console import FAILURE, CliError, error, is_terminal, tabl
 from vmq.cli.terminal.settings import ConfigOption, DataDirOption
 
 if TYPE_CHECKING:
+    from vmq.config.options import Config
     from vmq.store.tools import Progress, StoreReport
 
 app = typer.Typer(
@@ -36,7 +37,7 @@ def check(config: ConfigOption = None, data_dir: DataDirOption = None) -> int:
     from vmq.store import tools as store_tools
     from vmq.store.store import StoreError
 
-    path = _folder(config, data_dir)
+    path = Path(_configured(config, data_dir).broker.data_dir)
     try:
         with _progress("checking") as step:
             report = store_tools.check(path, step)
@@ -57,21 +58,27 @@ def repair(config: ConfigOption = None, data_dir: DataDirOption = None) -> int:
       vmq store repair
       vmq store repair --data-dir /var/lib/vmq
     """
+    from vmq.cli.data.auditing import audited
     from vmq.store import tools as store_tools
     from vmq.store.store import StoreError
 
-    path = _folder(config, data_dir)
+    found = _configured(config, data_dir)
+    path = Path(found.broker.data_dir)
     try:
-        with _progress("repairing") as step:
+        with (
+            audited(found, "repair_store", {"data_dir": path}) as results,
+            _progress("repairing") as step,
+        ):
             report = store_tools.repair(path, step)
+            results.append("ok" if report.ok else "problems remain")
     except (StoreError, OSError) as problem:
         raise CliError(str(problem)) from None
     return _finish(report, advice="what is listed here could not be mended")
 
 
-def _folder(config: Path | None, data_dir: str | None) -> Path:
+def _configured(config: Path | None, data_dir: str | None) -> "Config":
     overrides = {} if data_dir is None else {"broker.data_dir": data_dir}
-    return Path(settings.load(config, overrides).config.broker.data_dir)
+    return settings.load(config, overrides).config
 
 
 def _finish(report: "StoreReport", advice: str) -> int:

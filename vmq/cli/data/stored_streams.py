@@ -3,12 +3,15 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vmq.cli.admin.client import AdminClient
 from vmq.cli.terminal import settings
 from vmq.cli.terminal.console import CliError
 from vmq.cli.terminal.rows import clean
+
+if TYPE_CHECKING:
+    from vmq.config.options import Config
 
 
 @contextmanager
@@ -20,7 +23,7 @@ def stored_streams(config: Path | None, data_dir: str | None) -> Iterator[Path]:
 
 @contextmanager
 def all_stored_streams(config: Path | None, data_dir: str | None) -> Iterator[list[Path]]:
-    """The same, with those of all workers, if several have used the data folder; its own comes first."""
+    """The folders of streams of all workers that have used the data folder; its own comes first."""
     folder = _data_folder(config, data_dir)
     try:
         from vmq.streams.log.errors import StreamError
@@ -64,9 +67,14 @@ def where(name: str, found: dict[int, str]) -> str:
     )
 
 
-def _data_folder(config: Path | None, data_dir: str | None) -> Path:
+def configured(config: Path | None, data_dir: str | None) -> "Config":
+    """The configuration that a command is given."""
     overrides = {} if data_dir is None else {"broker.data_dir": data_dir}
-    return Path(settings.load(config, overrides).config.broker.data_dir)
+    return settings.load(config, overrides).config
+
+
+def _data_folder(config: Path | None, data_dir: str | None) -> Path:
+    return Path(configured(config, data_dir).broker.data_dir)
 
 
 def _workers(folder: Path) -> list[Path]:

@@ -9,7 +9,13 @@ import typer
 from vmq.cli.admin.asking import asking
 from vmq.cli.admin.client import AdminClient
 from vmq.cli.data import stream_tail
-from vmq.cli.data.stored_streams import all_stored_streams, elsewhere, stored_streams, where
+from vmq.cli.data.stored_streams import (
+    all_stored_streams,
+    configured,
+    elsewhere,
+    stored_streams,
+    where,
+)
 from vmq.cli.terminal.console import FAILURE, CliError, UsageError, error, table, warning
 from vmq.cli.terminal.rows import Columns, JsonOption, clean, print_json, show_one, show_rows
 from vmq.cli.terminal.settings import ConfigOption, DataDirOption
@@ -225,7 +231,14 @@ def repair(
       vmq stream repair
       vmq stream repair sensors --data-dir /var/lib/vmq
     """
-    with all_stored_streams(config, data_dir) as folders:
+    from vmq.cli.data.auditing import audited
+
+    found = configured(config, data_dir)
+    given = {"name": name, "data_dir": found.broker.data_dir}
+    with (
+        all_stored_streams(config, data_dir) as folders,
+        audited(found, "repair_streams", given) as results,
+    ):
         from vmq.streams import mending, stored
 
         done = []
@@ -234,6 +247,7 @@ def repair(
             if name is not None and folder == folders[0]:
                 stored.StoredStream(folder, name)  # or says which there are
             done += mending.mend(folder, [each for each in there if name in (None, each)])
+        results.append("; ".join(done) or "nothing to mend")
     for each in done:
         print(clean(each))
     print("ok" if done else "nothing to mend")

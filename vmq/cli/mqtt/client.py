@@ -19,7 +19,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 import websockets
-from amqtt.adapters import WriterAdapter
 from amqtt.client import MQTTClient
 from amqtt.contexts import ClientConfig
 from amqtt.errors import (
@@ -41,7 +40,13 @@ from amqtt.session import OutgoingApplicationMessage
 
 from vmq.cli.mqtt import trace
 from vmq.cli.mqtt.options import ConnectionOptions
-from vmq.cli.mqtt.transport import CLOSE_TIMEOUT, open_streams, reason
+from vmq.cli.mqtt.transport import (
+    CLOSE_TIMEOUT,
+    StreamWriter,
+    WebSocketWriter,
+    open_streams,
+    reason,
+)
 from vmq.cli.terminal.console import CliError
 
 T = TypeVar("T")
@@ -108,7 +113,7 @@ class CommandClient(MQTTClient):  # type: ignore[misc]  # amqtt has no types
         self.received = set() if received is None else received
         self.closed = asyncio.Event()
         self._pinger: asyncio.Task[None] | None = None
-        self._writer: WriterAdapter | None = None
+        self._writer: StreamWriter | WebSocketWriter | None = None
 
     async def open(self) -> None:
         """Connect. Raises Unreachable or Refused."""
@@ -130,6 +135,11 @@ class CommandClient(MQTTClient):  # type: ignore[misc]  # amqtt has no types
             if self._writer is not None:
                 await self._writer.close()
             self.closed.set()
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that nobody had taken when `close` gave them up."""
+        return 0 if self._writer is None else self._writer.unsent
 
     async def send(self, topic: str, payload: bytes, qos: int, retain: bool) -> None:
         """Publish a message; returns when it is written (QoS 0) or acknowledged. Raises Unreachable."""

@@ -110,7 +110,8 @@ def pub(
     """Publish messages to a topic.
 
     At QoS 1 and 2 the command ends once the broker has acknowledged every
-    message, and exits with 1 if that fails.
+    message, and exits with 1 if that fails. At QoS 0 it exits with 1 if the
+    broker does not take the last of it within 5 seconds.
 
     \b
     Examples:
@@ -161,6 +162,13 @@ async def _run(connection: ConnectionOptions, job: Job) -> int:
         await client.while_open(_publish_all(client, job))
     finally:
         await client.close()
+    if (
+        client.unsent and job.qos == 0
+    ):  # else all was acknowledged, and the farewell alone is missing
+        url = connection.target.url
+        raise CliError(
+            f"{url} does not take what is sent to it: {client.unsent} bytes are given up"
+        )
     return 0
 
 

@@ -28,7 +28,7 @@ CLOSE_TIMEOUT: Final = 5.0
 
 async def open_streams(
     target: BrokerTarget, context: ssl.SSLContext | None = None
-) -> tuple[ReaderAdapter, WriterAdapter]:
+) -> "tuple[ReaderAdapter, StreamWriter | WebSocketWriter]":
     """Connect to a broker: by TCP, a Unix socket or WebSocket, over TLS if there is a context.
 
     Raises:
@@ -72,7 +72,7 @@ async def _open_websocket(
             max_size=None,  # MQTT has a limit of its own
             ping_interval=None,  # and a keep-alive
             open_timeout=None,  # the caller has one
-            close_timeout=CLOSE_TIMEOUT,
+            close_timeout=2 * CLOSE_TIMEOUT,  # `_Ending` gives up before
             create_connection=Channel,
         )
     except websockets.WebSocketException:
@@ -89,32 +89,47 @@ class _Ending(WriterAdapter):  # type: ignore[misc]  # amqtt has no types
     """
 
     _end: asyncio.Task[None] | None = None
+    #: Bytes that were written and have not been sent when the connection ended.
+    unsent = 0
 
     async def close(self) -> None:
         """Send what was written, and close; what takes longer than CLOSE_TIMEOUT is given up.
 
-        Returns when the socket is closed, and raises nothing.
+        Returns when the socket is closed, and raises nothing. `unsent` says what did not go out.
         """
         if self._end is None:
             self._end = asyncio.create_task(self._finish())
         await asyncio.shield(self._end)
 
     async def _finish(self) -> None:
+        left = waiting_in(self._transport())
         closing = asyncio.create_task(self._close())
         try:
             await asyncio.wait({closing}, timeout=CLOSE_TIMEOUT)
         finally:
             if not closing.done():
-                self._abort()
-        await asyncio.gather(closing, return_exceptions=True)
+                self.unsent = waiting_in(self._transport())
+                self._transport().abort()
+        (problem,) = await asyncio.gather(closing, return_exceptions=True)
+        if isinstance(problem, OSError):
+            self.unsent = left  # at most: it went with the connection
 
     async def _close(self) -> None:
-        """Close in good order; returns when the connection has ended."""
+        """Close in good order; returns when the connection has ended. Raises OSError if it broke off."""
         raise NotImplementedError
 
-    def _abort(self) -> None:
-        """End the connection now."""
+    def _transport(self) -> asyncio.WriteTransport:
+        """What is written to."""
         raise NotImplementedError
+
+
+def waiting_in(transport: asyncio.WriteTransport) -> int:
+    """Bytes that were written to a transport and that the system has not taken yet."""
+    # asyncio's TLS counts what is on this side of it alone, and shows the transport below it to nobody.
+    below = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None)
+    return transport.get_write_buffer_size() + (
+        0 if below is None else below.get_write_buffer_size()
+    )
 
 
 class StreamWriter(_Ending, StreamWriterAdapter):  # type: ignore[misc]  # amqtt has no types
@@ -127,8 +142,9 @@ class StreamWriter(_Ending, StreamWriterAdapter):  # type: ignore[misc]  # amqtt
             self._writer.close()
         await self._writer.wait_closed()
 
-    def _abort(self) -> None:
-        self._writer.transport.abort()
+    def _transport(self) -> asyncio.WriteTransport:
+        found: asyncio.WriteTransport = self._writer.transport
+        return found
 
 
 class WebSocketReader(ReaderAdapter):  # type: ignore[misc]  # amqtt has no types
@@ -160,8 +176,9 @@ class WebSocketWriter(_Ending, WebSocketsWriter):  # type: ignore[misc]  # amqtt
     async def _close(self) -> None:
         await self._protocol.close()
 
-    def _abort(self) -> None:
-        self._protocol.transport.abort()
+    def _transport(self) -> asyncio.WriteTransport:
+        found: asyncio.WriteTransport = self._protocol.transport
+        return found
 
     async def drain(self) -> None:
         """Send what was written."""

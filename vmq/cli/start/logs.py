@@ -191,13 +191,25 @@ def configure(
 
 def _configured_audit(file: Path | None, worker: int) -> AuditFile | None:
     """Send what `vmq.runtime.audit` says to a file of its own, if there is one to be, whatever the level of the log."""
+    if file is not None:
+        return audit_into(file, worker)
     logger = logging.getLogger("vmq.audit")
     logger.setLevel(logging.INFO)
-    logger.propagate = file is None
-    if file is None:
-        logger.handlers.clear()
-        return None
+    logger.propagate = True
+    logger.handlers.clear()
+    return None
+
+
+def audit_into(file: Path, worker: int = 0) -> AuditFile:
+    """Has a file of its own take what `vmq.runtime.audit` says from now on.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
     audit = AuditFile(file)
     audit.setFormatter(JsonFormatter(worker))
+    logger = logging.getLogger("vmq.audit")
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
     logger.handlers[:] = [audit]
     return audit

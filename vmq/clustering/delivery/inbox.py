@@ -67,8 +67,11 @@ class Inbox:
         self._late: dict[str, tuple[Arrived, Place | None]] = {}
         self._late_bytes = 0
         self._is_late_due = False
-        #: Confirms to peers what the store and the streams have. Nothing else waits with it, as it may wait for long.
-        self.confirming = OnCommit(core.outbox, store, self._go_on)
+        #: Confirms to each peer what the store and the streams have of what it sent. Nothing else waits with it, as it
+        #: may wait for long.
+        self._confirming: dict[str, OnCommit] = {}
+        #: Goes on when the store, or the streams, have room again.
+        self._room = OnCommit(core.outbox, store, self._go_on)
         #: Nothing more is taken from peers: this broker ends, and what comes is for its next life.
         self.is_closed = False
         node.on(Arrived, self._on_arrived)
@@ -96,11 +99,19 @@ class Inbox:
 
     async def settled(self) -> None:
         """Returns when what became of all that was taken is safe."""
-        is_safe = asyncio.Event()
         self._confirm_late()
-        self.confirming.after(is_safe.set)
-        self._core.outbox.flush()
-        await is_safe.wait()
+        for confirming in [*self._confirming.values(), self._room]:
+            is_safe = asyncio.Event()
+            confirming.after(is_safe.set)
+            self._core.outbox.flush()
+            await is_safe.wait()
+
+    def confirming(self, peer: str) -> OnCommit:
+        """Confirms a peer's batches: who handles one has that wait for what it wrote elsewhere (`answer_after`)."""
+        confirming = self._confirming.get(peer)
+        if confirming is None:
+            self._confirming[peer] = confirming = OnCommit(self._core.outbox, self._store)
+        return confirming
 
     def last_taken(self, origin: str, store: int) -> tuple[int, int]:
         """The life and number of the last batch that was taken of a store of another node."""
@@ -111,6 +122,8 @@ class Inbox:
         self._untaken = deque(each for each in self._untaken if each.peer in peers)
         for peer in self._late.keys() - peers:
             del self._late[peer]
+        for peer in self._confirming.keys() - peers:
+            del self._confirming[peer]
         self._newer &= peers
 
     def _on_arrived(self, effect: Arrived) -> None:
@@ -134,6 +147,7 @@ class Inbox:
     def _take(self, effect: Arrived) -> None:
         """Handles batches, as far as the store has room for what becomes of them."""
         peer = effect.peer
+        confirming = self.confirming(peer)
         faults = []
         taken, place = self._taken, None
         hurries = False
@@ -165,21 +179,20 @@ class Inbox:
                 faults.append(fault)
         else:
             is_trace = self._store.writes != writes
-            if not (hurries or faults or is_trace) and self._may_be_late(effect):
+            if not (hurries or faults or is_trace) and self._may_be_late(effect, confirming):
                 self._late[peer] = effect, place
                 return
             self._late.pop(peer, None)
-            self.confirming.after(partial(self._confirm, effect, place))
-        streams = self._core.outbox.streams_committed
-        taken.save(streams_lack=self.confirming.stream_barrier > streams)
+            confirming.after(partial(self._confirm, effect, place))
+        taken.save(streams_lack=confirming.needs_more())
         if faults and not self._passes_over(peer, faults[0]):
             self._node.drop(peer, faults[0])
 
-    def _may_be_late(self, effect: Arrived) -> bool:
+    def _may_be_late(self, effect: Arrived, confirming: OnCommit) -> bool:
         """Whether what left no trace may be confirmed together with what comes next; that is going to be done then."""
         core = self._core
         call_later = core.call_later
-        if call_later is None or self.confirming.stream_barrier > core.outbox.streams_committed:
+        if call_later is None or confirming.needs_more():
             return False
         self._late_bytes += sum(map(len, effect.payloads))
         if self._late_bytes > LATE_BYTES:
@@ -197,8 +210,8 @@ class Inbox:
 
     def _confirm_late(self) -> None:
         self._taken.save()
-        for effect, place in self._late.values():
-            self.confirming.after(partial(self._confirm, effect, place))
+        for peer, (effect, place) in self._late.items():
+            self.confirming(peer).after(partial(self._confirm, effect, place))
         self._late.clear()
         self._late_bytes = 0
 
@@ -224,7 +237,7 @@ class Inbox:
     def _wait_for_room(self) -> None:
         core = self._core
         behind = core.waiting_for_streams if core.streams_are_behind else core.waiting_for_store
-        behind.append(self.confirming)
+        behind.append(self._room)
 
     def _go_on(self) -> None:
         """The store has committed something."""

@@ -14,7 +14,8 @@ from typing import Final
 from vmq.clustering.delivery.outbox_storage import parcel_key, prefix_of, put_total, stored_parcels
 from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.codec import HEAD, close, count_of, encode_into
-from vmq.core.output import Output, Wait
+from vmq.core.output import Output
+from vmq.durable import Confirmations
 from vmq.store.store import Store
 from vmq_cluster.messages import MAX_PAYLOAD
 
@@ -86,7 +87,7 @@ class PeerOutbox:
         self._loaded = self._stored = self._safe = self._written = self.key
         #: Who is told how it ends, and whose acknowledgements wait, each for all up to a key.
         self._dones: deque[tuple[bytes, Done]] = deque()
-        self._waits: deque[tuple[bytes, Wait]] = deque()
+        self._waits: deque[tuple[bytes, Confirmations]] = deque()
         #: The last batch that the peer is to confirm without delay.
         self._hurries = b""
         #: Connections that do not read until there is room.
@@ -259,25 +260,25 @@ class PeerOutbox:
 
     def wait(self, output: Output) -> None:
         """Has the answers of an output's pass wait until the peer has everything so far."""
-        wait = output.wait_for_nodes()
+        wait = output.confirmations()
         waits = self._waits
         if waits and waits[-1][1] is wait:
             waits.pop()
         else:
-            wait.open += 1
+            wait.expect()
         waits.append((self.key, wait))
         self.hurry()
 
-    def add_to(self, wait: Wait) -> None:
+    def add_to(self, wait: Confirmations) -> None:
         """Has something that waits already wait until the peer has everything so far, too."""
-        wait.open += 1
+        wait.expect()
         self._waits.append((self.key, wait))
         self.hurry()
 
     def settle(self) -> None:
         """Nobody waits any more for what the peer has: it is down."""
         while self._waits:
-            self._waits.popleft()[1].settle()
+            self._waits.popleft()[1].confirm()
         self.resume()
 
     @property
@@ -288,9 +289,9 @@ class PeerOutbox:
     def settle_up_to(self, key: bytes) -> None:
         """Nobody waits any more for what is up to a key: others keep it."""
         while self._waits and self._waits[0][0] <= key:
-            self._waits.popleft()[1].settle()
+            self._waits.popleft()[1].confirm()
 
-    def end_waits(self, key: bytes) -> list[Wait]:
+    def end_waits(self, key: bytes) -> list[Confirmations]:
         """Who waited for what is up to a key, and is to be settled by the caller."""
         found = []
         while self._waits and self._waits[0][0] <= key:

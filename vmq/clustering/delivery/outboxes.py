@@ -38,8 +38,10 @@ from vmq.clustering.messages.store_id import StoreName
 from vmq.clustering.messages.streams import Append
 from vmq.core.context import Core
 from vmq.core.on_commit import OnCommit
-from vmq.core.output import Output, Wait
+from vmq.core.output import Output
+from vmq.core.ports import Peers
 from vmq.core.queue import LONGEST_PAUSE
+from vmq.durable import Confirmations
 from vmq_cluster.clocks import NodeClock
 from vmq_cluster.effects import Acknowledged, MembersChanged, PeerDown, PeerUp
 from vmq_cluster.errors import ClusterError
@@ -72,7 +74,7 @@ class HintedHandoffPort(Protocol):
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # those of tests
-class Outboxes:
+class Outboxes(Peers):
     """The outboxes from and to this node. The node is given before its start, and tells of its members."""
 
     def __init__(
@@ -135,7 +137,7 @@ class Outboxes:
         for peer, known in self._known.items():
             self._outbox(peer).target = known.name
         if ack_remote:
-            core.wait_for_nodes = self.wait_for_all
+            core.peers = self
         node.hold()
         node.on(MembersChanged, self._on_members)
         node.on(PeerUp, lambda effect: self._on_up(effect.peer))
@@ -157,8 +159,8 @@ class Outboxes:
         """Gives a kind of message its handler, which is called with the peer's name and the message.
 
         It is synchronous: what it writes to the store is committed together with the fact that it was called. One that
-        writes to streams instead has `arrivals.confirming` wait for their commit, and is called again for what a crash
-        took.
+        writes to streams instead has `arrivals.confirming(peer)` wait for their commit, and is called again for what a
+        crash took.
         """
         self.arrivals.on(kind, handle, for_streams=for_streams)
 
@@ -188,7 +190,7 @@ class Outboxes:
             outbox.on_done(done)
         return True
 
-    def move(self, peer: str, message: AnyMessage, wait: Wait | None = None) -> bool:
+    def move(self, peer: str, message: AnyMessage, wait: Confirmations | None = None) -> bool:
         """Sends what waited elsewhere, whatever waits already; returns whether the peer is a member.
 
         Acknowledgements that still `wait` do so until the peer has it, too, if the options say so and it is up.
@@ -568,7 +570,7 @@ class Outboxes:
             for peer, other in self._outboxes.items():
                 if other is not outbox and other.has_any() and self._waits(peer):
                     other.add_to(wait)
-            wait.settle()
+            wait.confirm()
         self._core.outbox.flush()
 
     def found(self, peer: str) -> None:

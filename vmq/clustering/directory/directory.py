@@ -38,6 +38,7 @@ from vmq.clustering.directory.records import (
 )
 from vmq.clustering.directory.tally import Census
 from vmq.core.context import CHANGED, CLAIMED
+from vmq.core.ports import SessionListener
 from vmq.core.registry import Registry, Subscriber
 from vmq_cluster.effects import Changed
 from vmq_cluster.errors import ClusterError
@@ -58,7 +59,7 @@ _NODES: Final = "vmq.nodes"
 _PORTION: Final = 100
 
 
-class Directory:
+class Directory(SessionListener):
     """All sessions of the cluster.
 
     Args:
@@ -113,7 +114,7 @@ class Directory:
         yield from _whole_ones(self._node.items(SUBSCRIBERS))
 
     def records_while_written(self) -> Iterator[tuple[str, str, Record]]:
-        """The same, where others may write between two of them: what changes meanwhile is there or not."""
+        """All records, while others write between two of them: what changes meanwhile may be missing."""
         yield from _whole_ones(self._in_portions())
 
     def _in_portions(self) -> Iterator[tuple[bytes, bytes]]:
@@ -152,7 +153,7 @@ class Directory:
     def on_subscriber(
         self, event: int, registry: Registry, subscriber: Subscriber, topic_filter: str = ""
     ) -> None:
-        """What `Core.on_subscriber` is told."""
+        """What `SessionListener.on_subscriber` is told."""
         if event == CLAIMED:
             self.claim(registry, subscriber)
         elif event == CHANGED:

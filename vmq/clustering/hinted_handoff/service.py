@@ -72,7 +72,7 @@ class HintedHandoff:
         outboxes.on(AskTaken, self._on_ask_taken)
         if self.deposits is not None:
             outboxes.stand_in = self.deposits
-            self._core.wait_for_nodes = outboxes.wait_for_all
+            self._core.peers = outboxes
 
     def stop(self) -> None:
         """Nobody waits any more."""

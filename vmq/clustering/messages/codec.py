@@ -79,7 +79,7 @@ class MessageBatch(Struct, array_like=True, frozen=True):
 
 
 class _Torn(Struct, array_like=True, frozen=True):
-    """The same, with messages that may be none."""
+    """A batch as it came: some of its messages may be unknown."""
 
     store: _Positive
     life: _Positive
@@ -127,7 +127,7 @@ def without(parcel: MessageBatch, count: int) -> bytes:
 
 
 def with_only(parcel: MessageBatch, left: list[AnyMessage]) -> bytes:
-    """The same with these of its messages only."""
+    """A batch of this broker's own with only these of its messages; nothing if there are none."""
     if not left:
         return b""
     raw = bytearray(HEAD)

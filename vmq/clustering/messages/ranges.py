@@ -24,7 +24,7 @@ def ranges_of(places: Iterable[int], limit: int) -> list[Range]:
 
 
 def _joined(ranges: list[Range], limit: int) -> list[Range]:
-    """The same with the widest gaps only."""
+    """So many ranges at most: all gaps but the widest are closed."""
     gaps = range(1, len(ranges))
     ends = sorted(nlargest(limit - 1, gaps, key=lambda at: ranges[at][0] - ranges[at - 1][1]))
     starts = [0, *ends]

@@ -23,13 +23,13 @@ from vmq.clustering.node.storage_files import refuse_damaged
 from vmq.clustering.replication.service import Replication
 from vmq.clustering.routing.retained import ClusterRetained
 from vmq.clustering.routing.routing import Routing
-from vmq.clustering.routing.subscribe_barrier import SubscribeBarrier
+from vmq.clustering.routing.subscribe_barrier import BarrierPropagation, SubscribeBarrier
 from vmq.clustering.streams.service import Streams
 from vmq.clustering.takeover.takeover import Takeover
 from vmq.config.cluster import ClusterOptions
 from vmq.core.context import Core
-from vmq.core.hook_sites import Pending
-from vmq.core.registry import Registry, Subscriber
+from vmq.core.ports import Peers, Propagation, SessionListener
+from vmq.core.registry import Registry
 from vmq.persistence.group_commit import Committer
 from vmq.runtime.banning import Banning
 from vmq.runtime.metrics import Family, Sample
@@ -159,7 +159,7 @@ class Clustering:
                 self._core, node, options.buffer_bytes, ack_remote=options.ack_after == "remote"
             )
             # It stays when the node stops: what was sent until then belongs into the last commits.
-            self._committer.before.append(outboxes.before_commit)
+            self._committer.sealing.append(outboxes.before_commit)
             self._routing = Routing(node.name, self._core, self._registries, outboxes)
             self._streams = Streams(node, self._core, outboxes, self._open_catalog)
             await self._save_life()
@@ -195,7 +195,7 @@ class Clustering:
         was_alone = core.store.was_alone()
         reconciler.start(was_alone)
         directory.on_owner(reconciler.on_owner)
-        core.on_subscriber = directory.on_subscriber
+        core.sessions = directory
         retained = ClusterRetained(node, core, self._registries, self._find_registry, soon)
         retained.attach(is_first, was_alone)
         if self._banning is not None:
@@ -234,9 +234,6 @@ class Clustering:
             outboxes, directory, mover.take, routing.share, routing.forget_routes, self.streams
         )
         inheritance.start(node.members if node.machine.membership.belongs else ())
-        # The last, for all others may have something to say to other nodes, which belongs into the same commit.
-        self._committer.before.remove(outboxes.before_commit)
-        self._committer.before.append(outboxes.before_commit)
         if outboxes.is_new:
             self._expect_own(mover, replication)
         else:
@@ -284,12 +281,8 @@ class Clustering:
             loop.call_soon,
             loop.call_later,
         )
-
-        def fence(registry: Registry, subscriber: Subscriber, filters: list[str]) -> Pending | None:
-            return fencing.wait(lambda: directory.keys(registry, subscriber, filters))
-
         if self.options.suback_after == "cluster":
-            core.fence = fence
+            core.propagation = BarrierPropagation(fencing, directory)
         return fencing
 
     @property
@@ -324,8 +317,8 @@ class Clustering:
         """Ends in order; the node stays a member."""
         if self._streams is not None:
             self._streams.detach()
-        self._core.on_subscriber = None
-        self._core.fence = None
+        self._core.sessions = SessionListener()
+        self._core.propagation = Propagation()
         self._fencing = None
         if self._restoring is not None:
             self._restoring.cancel()
@@ -356,7 +349,7 @@ class Clustering:
         if self._bans is not None:
             self._bans.detach()
             self._bans = None
-        self._core.wait_for_nodes = None
+        self._core.peers = Peers()
         if self._node is not None:
             await self._node.stop()
             self._node = None

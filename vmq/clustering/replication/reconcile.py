@@ -103,11 +103,9 @@ def strip(core: Core, subscriber: Subscriber, lacks: Place) -> int:
         received.clear()
     waiting = _strip_kind(store, b"q" + session, lacks[0])
     inflight = set(_strip_kind(store, b"i" + session, lacks[1]))
-    queue.inflight = {
-        packet_id: delivery
-        for packet_id, delivery in queue.inflight.items()
-        if delivery.order in inflight
-    }
+    for delivery in queue.inflight.values():
+        if delivery.order not in inflight:
+            queue.inflight.remove(delivery)
     queue.count_inflight()
     _set_places(queue, waiting)
     return len(waiting) + len(queue.inflight)

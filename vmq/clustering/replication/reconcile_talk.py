@@ -276,11 +276,9 @@ class ReconcileTalk:
         keys = list(done_inflight(self._store, queue.session, origin, message.inflight))
         take_out(self._store, keys)
         orders = {int.from_bytes(key[9:], "big") for key in keys}
-        queue.inflight = {
-            packet_id: delivery
-            for packet_id, delivery in queue.inflight.items()
-            if delivery.order not in orders
-        }
+        for delivery in queue.inflight.values():
+            if delivery.order in orders:
+                queue.inflight.remove(delivery)
         received = subscriber.received_ids(self._core)
         for packet_id in set(received).difference(message.received):
             self._store.remove_received(queue.session, packet_id)

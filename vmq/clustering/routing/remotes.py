@@ -20,7 +20,7 @@ class FilterLevel:
         self.below: dict[str, FilterLevel] = {}
         #: Those who want all messages, by node.
         self.nodes: dict[str, ShareMembers] = {}
-        #: The same for each share group, by its whole name.
+        #: The members of each share group, by its whole name and node.
         self.groups: dict[str, dict[str, ShareMembers]] = {}
 
     @property

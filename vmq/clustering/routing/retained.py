@@ -22,6 +22,7 @@ from msgspec import Struct
 
 from vmq.clustering.directory.records import RecordError, decode_key, encode_key
 from vmq.core.context import Core
+from vmq.core.ports import RetainedListener
 from vmq.core.registry import Registry
 from vmq.mqtt.message import Message, Sourced
 from vmq.mqtt.packets import ProtocolError
@@ -53,12 +54,12 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(RetainedSource)
 
 
-class ClusterRetained:
+class ClusterRetained(RetainedListener):
     """The retained messages of one node.
 
     Args:
         node: which runs.
-        core: the broker's; `attach` sets its hooks.
+        core: the broker's; `attach` sets its port.
         registries: the topic trees that there are.
         find: the topic tree of a mountpoint, made when first asked for.
         call_soon: calls back at the end of the pass.
@@ -72,6 +73,8 @@ class ClusterRetained:
         find: Callable[[str], Registry],
         call_soon: Callable[[Callable[[], None]], object],
     ) -> None:
+        super().__init__()
+        self.longest = MAX_VALUE - 1
         self._node = node
         self._core = core
         self._registries = registries
@@ -101,20 +104,18 @@ class ClusterRetained:
                 key = encode_key(registry.mountpoint, message.topic.decode())
                 if key in found:
                     if was_alone and self._node.get(RETAINED, key) != _encode(message):
-                        self._on_retained(registry, message)
+                        self.on_retained(registry, message)
                 elif is_first or was_alone:
-                    self._on_retained(registry, message)
+                    self.on_retained(registry, message)
                 else:
                     self._take(key, None)
         self.flush()
-        self._core.on_retained = self._on_retained
-        self._core.max_retained_payload = MAX_VALUE - 1
+        self._core.retained_listener = self
 
     def detach(self) -> None:
         """They are this node's own from now on."""
         self.flush()
-        self._core.on_retained = None
-        self._core.max_retained_payload = 0
+        self._core.retained_listener = RetainedListener()
 
     def flush(self) -> None:
         """Puts everything into the metadata. To be called before the store commits it."""
@@ -136,7 +137,7 @@ class ClusterRetained:
 
     # --- how it is done
 
-    def _on_retained(self, registry: Registry, message: Message) -> None:
+    def on_retained(self, registry: Registry, message: Message) -> None:
         """What `Core.on_retained` is told."""
         if not self._pending:
             self._call_soon(self.flush)

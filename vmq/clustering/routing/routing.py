@@ -12,7 +12,7 @@ them, looks like one that cannot be reached, whose clients are still there.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.directory.directory import Directory
@@ -23,6 +23,7 @@ from vmq.clustering.routing.shared_dispatch import SharedDispatch, SharedRoute, 
 from vmq.clustering.routing.shares import ShareMembers
 from vmq.clustering.routing.stale_routes_stored import without
 from vmq.core.context import Core
+from vmq.core.ports import Elsewhere, RemoteTargets
 from vmq.core.registry import Registry, split_run
 from vmq.core.trie import Route
 from vmq.mqtt.message import Message
@@ -43,12 +44,12 @@ class RouteTarget:
         self.keeps = keeps
 
 
-class Routing:
+class Routing(Elsewhere):
     """The routes of one broker to other nodes.
 
     Args:
         name: this node's.
-        core: whose publishes they are; `attach` sets its hooks.
+        core: whose publishes they are; `attach` sets its port.
         registries: the topic trees that there are.
         outboxes: to the other nodes.
     """
@@ -74,22 +75,17 @@ class Routing:
         for mountpoint, _, record in directory.count_all():
             self._tree(mountpoint).change(None, record)
         core = self._core
-        core.forward = self.forward
-        core.forward_run = self.forward_run
-        core.find_nodes = self._finder
-        core.give_elsewhere = self._sharing.give_elsewhere
-        core.is_elsewhere = self._sharing.is_elsewhere
+        core.elsewhere = self
         for registry in self._registries.values():
-            registry.trie.find_remote = self._finder(registry.mountpoint)
+            registry.trie.remote = self.targets(registry.mountpoint)
         self._forget_routes()
 
     def detach(self) -> None:
         """Publishes stay here."""
         core = self._core
-        core.forward = core.forward_run = core.find_nodes = None
-        core.give_elsewhere = core.is_elsewhere = None
+        core.elsewhere = Elsewhere()
         for registry in self._registries.values():
-            registry.trie.find_remote = None
+            registry.trie.remote = RemoteTargets()
         self._forget_routes()
 
     def follow(
@@ -146,7 +142,7 @@ class Routing:
             send(self._outboxes, target.node, target.qos, publish, target.keeps)
 
     def forward_run(self, mountpoint: str, route: Route, frames: bytes, count: int) -> None:
-        """The same for a run of so many PUBLISH packets at QoS 0."""
+        """Sends a run of PUBLISH packets at QoS 0 to the nodes of a route."""
         run = RemotePublishRun(route.topic, frames, count, mountpoint)
         self._core.counters.router_matches_remote += len(route.nodes) * count
         for target in route.nodes:
@@ -211,30 +207,47 @@ class Routing:
             self._remotes[mountpoint] = tree = RemoteSubscriptions(self._name)
         return tree
 
-    def _finder(self, mountpoint: str) -> Callable[[Route], None]:
+    def targets(self, mountpoint: str) -> RemoteTargets:
         """What completes the routes of a topic tree."""
+        return MountpointTargets(self, mountpoint)
 
-        def find(route: Route) -> None:
-            tree = self._remotes.get(mountpoint)
-            if tree is None:
-                return
-            found = tree.find(route.text)
-            route.nodes = [
-                RouteTarget(node, qos, node in found.keeping)
-                for node, qos in found.nodes.items()
-                if node in self._members or node in self._outboxes.lost
-            ]
-            here = {group.name: group for group in route.groups}
-            route.shared = [
-                SharedRoute(name, here.pop(name, None), members)
-                for name, members in found.groups.items()
-            ]
-            route.groups = list(here.values())
-            # What is stored until those nodes have it.
-            route.remote_copies = len(route.shared) + sum(1 for target in route.nodes if target.qos)
+    def find_targets(self, mountpoint: str, route: Route) -> None:
+        """Completes a route with its targets on other nodes."""
+        tree = self._remotes.get(mountpoint)
+        if tree is None:
+            return
+        found = tree.find(route.text)
+        route.nodes = [
+            RouteTarget(node, qos, node in found.keeping)
+            for node, qos in found.nodes.items()
+            if node in self._members or node in self._outboxes.lost
+        ]
+        here = {group.name: group for group in route.groups}
+        route.shared = [
+            SharedRoute(name, here.pop(name, None), members)
+            for name, members in found.groups.items()
+        ]
+        route.groups = list(here.values())
+        # What is stored until those nodes have it.
+        route.remote_copies = len(route.shared) + sum(1 for target in route.nodes if target.qos)
 
-        return find
+    def give(self, registry: Registry, group: str, message: Message, to_absent: bool) -> bool:
+        return self._sharing.give_elsewhere(registry, group, message, to_absent)
+
+    def has_member(self, registry: Registry, group: str, is_absent: bool) -> bool:
+        return self._sharing.is_elsewhere(registry, group, is_absent)
 
     def _forget_routes(self) -> None:
         for registry in self._registries.values():
             registry.trie.generation += 1
+
+
+class MountpointTargets(RemoteTargets):
+    """What the topics of one mountpoint find on other nodes."""
+
+    def __init__(self, routing: Routing, mountpoint: str) -> None:
+        self._routing = routing
+        self._mountpoint = mountpoint
+
+    def complete(self, route: Route) -> None:
+        self._routing.find_targets(self._mountpoint, route)

@@ -11,9 +11,12 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from vmq.clustering.delivery.outboxes import Outboxes
+from vmq.clustering.directory.directory import Directory
 from vmq.clustering.directory.records import SUBSCRIBERS
 from vmq.clustering.messages.barrier import BarrierReached, BarrierRequest
 from vmq.core.hook_sites import Pending
+from vmq.core.ports import Propagation
+from vmq.core.registry import Registry, Subscriber
 from vmq_cluster.clocks import NodeClock
 from vmq_cluster.effects import Changed
 from vmq_cluster.node import ClusterNode
@@ -193,3 +196,17 @@ class SubscribeBarrier:
 def _finish(waiting: Iterable[Pending]) -> None:
     for pending in waiting:
         pending.finish(None)
+
+
+class BarrierPropagation(Propagation):
+    """Has SUBACKs wait for barriers of their own."""
+
+    def __init__(self, barrier: SubscribeBarrier, directory: Directory) -> None:
+        super().__init__()
+        self._barrier = barrier
+        self._directory = directory
+
+    def wait(
+        self, registry: Registry, subscriber: Subscriber, filters: list[str]
+    ) -> Pending | None:
+        return self._barrier.wait(lambda: self._directory.keys(registry, subscriber, filters))

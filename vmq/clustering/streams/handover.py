@@ -85,7 +85,7 @@ class Handover:
         return self._stray() is not None or self._misplaced() is not None
 
     def look_later(self) -> None:
-        """The same, when what is on its way to the disk has come there."""
+        """Looks again shortly, when what is on its way to the disk has come there."""
         if self._timer is None:
             self._timer = self._loop.call_later(_AGAIN, self._look_now)
 

@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.messages.streams import HoldPartition, PartitionHeld
 from vmq.core.context import Core
-from vmq.core.output import Output, Wait
+from vmq.core.on_commit import OnCommit
+from vmq.core.output import Output
+from vmq.durable import Confirmations
 
 if TYPE_CHECKING:
     from vmq.streams.catalog import Stream
@@ -60,7 +62,7 @@ class HeldMessages(NamedTuple):
     retain: bool
     client_id: str
     time: int
-    wait: Wait | None
+    wait: Confirmations | None
 
 
 class _Held:
@@ -110,7 +112,7 @@ class PartitionHolds:
         return bool(self._held) and (stream, partition) in self._held
 
     def holds_any(self, stream: str) -> bool:
-        """The same of a stream."""
+        """Whether messages for any partition of a stream have to wait."""
         return any(key[0] == stream for key in self._held)
 
     def has_room(self, stream: str, partition: int, size: int) -> bool:
@@ -143,8 +145,8 @@ class PartitionHolds:
                 held.paused.append(publisher)
                 publisher.pause()
             if qos:
-                wait = publisher.wait_for_nodes()
-                wait.open += 1
+                wait = publisher.confirmations()
+                wait.expect()
         held.waiting.append(HeldMessages(tap, topic, payloads, qos, retain, client_id, time, wait))
         return True
 
@@ -260,12 +262,20 @@ class PartitionHolds:
         for each in held.waiting:
             commit = each.tap.place(each)
             if each.wait is not None:
-                confirming = self._outboxes.arrivals.confirming
-                confirming.stream_barrier = max(confirming.stream_barrier, commit)
-                confirming.after(each.wait.settle)
+                self._confirm(each, each.wait, commit)
         self._stop(held)
         self._placed.on_held()
         self._outboxes.flush()
+
+    def _confirm(self, message: HeldMessages, wait: Confirmations, commit: int) -> None:
+        """Confirms messages once the log that has them, or the store that sends them on, is safe."""
+        core = self._core
+        assert core.store is not None, "a node has a store"
+        kept = OnCommit(core.outbox, core.store)
+        if commit > 0:
+            appender = message.tap.stream.appender
+            kept.answer_after(appender.safe_of(message.topic, message.client_id), commit)
+        kept.after(wait.confirm)
 
     def _stop(self, held: _Held) -> None:
         if held.timer is not None:

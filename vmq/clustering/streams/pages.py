@@ -84,7 +84,7 @@ class Pages:
             raise StreamError(f"stream {stream!r}, partition {number}: {error}") from None
 
     async def ask(self, stream: str, number: int, wanted: PageQuery) -> PageFound | None:
-        """The same, as the owner says it."""
+        """Asks the owner for a page; None: it did not answer."""
         self._last = question = self._last + 1
         answer: asyncio.Future[PageFound] = self._loop.create_future()
         self._questions[question] = answer

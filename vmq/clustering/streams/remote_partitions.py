@@ -224,7 +224,7 @@ class RemotePartitions:
         return self.send_rows_to(owner, rows, done)
 
     def send_rows_to(self, node: str, rows: PartitionRows, done: Callable[[bool], None]) -> bool:
-        """The same, to a node whoever the owner is."""
+        """Sends rows to a node, whoever owns the partition; False if there is no room for them."""
         if not self._outboxes.has_room(node, len(rows.rows)):
             return False
         if not self._streams.introduce(node, rows.stream):
@@ -248,7 +248,9 @@ class RemotePartitions:
         except RowsError as error:
             log.error("rows from %s for the stream %s: %s", peer, message.stream, error)
             return 0
-        item = Item(stream.partitions[message.partition], rows, stream.appender.keys)
+        appender = stream.appender
+        safe = appender.safe[message.partition]
+        item = Item(stream.partitions[message.partition], rows, appender.keys, safe)
         item.newest = newest_of(rows)
         item.first = message.first
         item.is_copy = self._streams.owner(message.stream, message.partition) is not None

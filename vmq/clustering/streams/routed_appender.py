@@ -10,6 +10,7 @@ from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.messages.publishes import MAX_HOPS, QOS, RETAIN, flags_of
 from vmq.clustering.messages.streams import Append, AppendRun
 from vmq.core.context import Core
+from vmq.durable import Durable
 from vmq.streams.appender import AppendWay
 
 if TYPE_CHECKING:
@@ -118,6 +119,10 @@ class RoutedAppender:
         """The stream's."""
         return self._name
 
+    def safe_of(self, topic: bytes, client_id: str) -> Durable:
+        """How far this node's log of the partition is safe that a message belongs to."""
+        return self.stream.appender.safe_of(topic, client_id)
+
     def place_of(self, topic: bytes, client_id: str) -> "Partition":
         """The partition that a message belongs to, as this node has it."""
         return self.stream.appender.place_of(topic, client_id)
@@ -215,7 +220,7 @@ class RoutedAppender:
         return self._keep(message)
 
     def take_run(self, run: AppendRun) -> None:
-        """The same of messages at QoS 0."""
+        """Takes a run of messages at QoS 0: here or on the partition's owner."""
         appender = self.stream.appender
         owner = self._places.owner(self._name, appender.partition_of(run.topic, run.client_id))
         if owner is None or run.hops >= MAX_HOPS:

@@ -25,7 +25,7 @@ def pack(rows: pa.RecordBatch) -> bytes:
 
 
 def unpack(raw: bytes) -> pa.RecordBatch:
-    """The same the other way round, in one batch; `EMPTY` where there are none.
+    """Rows out of what `pack` made of them, in one batch; `EMPTY` where there are none.
 
     Raises:
         RowsError: they are none.

@@ -12,7 +12,7 @@ Who owns what is told in `vmq.clustering.streams.owners`, how a partition goes f
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.messages.streams import (
@@ -35,6 +35,7 @@ from vmq.clustering.streams.owners import Owners
 from vmq.clustering.streams.records import StreamRecords
 from vmq.clustering.streams.routed_appender import RoutedAppender
 from vmq.core.context import Core
+from vmq.core.ports import StreamFinder
 from vmq.runtime.metrics import Family, Sample
 from vmq_cluster.effects import Changed
 from vmq_cluster.node import ClusterNode
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("vmq.cluster")
 
 
-class Streams:
+class Streams(StreamFinder):
     """The streams of one node.
 
     Args:
@@ -65,7 +66,10 @@ class Streams:
         outboxes: Outboxes,
         open_catalog: Callable[[], "Catalog"],
     ) -> None:
+        super().__init__()
         self.own_name = node.name
+        #: What finds the streams of a broker without a cluster.
+        self._alone = StreamFinder()
         self._node = node
         self._core = core
         self._outboxes = outboxes
@@ -135,7 +139,9 @@ class Streams:
             definitions.reconcile(stream)
         for name in self._records.names():
             definitions.follow(name)
-        self._core.find_taps = self.taps
+        if self._core.stream_finder is not self:
+            self._alone = self._core.stream_finder
+        self._core.stream_finder = self
         catalog.on_definition = self._on_definition
         self._look_again()
 
@@ -147,8 +153,8 @@ class Streams:
         if catalog is not None:
             catalog.on_definition = lambda _name: None
             catalog.places = None
-            if self._core.find_taps is not None:
-                self._core.find_taps = catalog.appenders
+            if self._core.stream_finder is self:
+                self._core.stream_finder = self._alone
             catalog.on_change()
         if self.handover is not None:
             self.handover.close()
@@ -244,8 +250,8 @@ class Streams:
 
     # --- where messages go
 
-    def taps(self, topic: str) -> "list[RoutedAppender | Appender]":
-        """What `Core.find_taps` asks: a stream that this node owns alone costs what it costs without a cluster."""
+    def appenders(self, topic: str) -> list[Any]:
+        """A stream that this node owns alone costs what it costs without a cluster."""
         assert self.catalog is not None
         found: list[RoutedAppender | Appender] = []
         for stream in self.catalog.streams.values():
@@ -325,8 +331,8 @@ class Streams:
         commit = self.tap(stream).take(message)
         if commit and self.handover is not None and not self._owners.owns_all(stream.name):
             self.handover.look_later()  # should it have come here though it is another's
-        confirming = self._outboxes.arrivals.confirming
-        confirming.stream_barrier = max(confirming.stream_barrier, commit)
+        safe = stream.appender.safe_of(message.topic, message.client_id)
+        self._outboxes.arrivals.confirming(peer).answer_after(safe, commit)
 
     def _on_run(self, peer: str, run: AppendRun) -> None:
         stream = self._stream(peer, run.stream)
@@ -344,12 +350,14 @@ class Streams:
         self._look_again()
 
     def _on_rows(self, peer: str, rows: PartitionRows) -> None:
-        if self.places is not None and self._stream(peer, rows.stream) is not None:
-            confirming = self._outboxes.arrivals.confirming
+        stream = self._stream(peer, rows.stream)
+        if self.places is not None and stream is not None:
             commit = self.places.take_rows(peer, rows)
             if self.handover is not None and self.owner(rows.stream, rows.partition) is not None:
                 self.handover.look_later()
-            confirming.stream_barrier = max(confirming.stream_barrier, commit)
+            if commit:
+                safe = stream.appender.safe[rows.partition]
+                self._outboxes.arrivals.confirming(peer).answer_after(safe, commit)
 
     def _on_ask(self, peer: str, asked: AskOffsets) -> None:
         if self.places is not None:

@@ -15,6 +15,7 @@ from vmq.clustering.messages.takeover import RELEASED, RETAIN, SessionMessage, W
 from vmq.clustering.routing.stale_routes_stored import StoredStaleRoutes
 from vmq.clustering.takeover.port import BufferVerdict, SessionKind, SessionUnreadableError
 from vmq.core.context import Core
+from vmq.core.ports import SessionListener
 from vmq.core.queue import Queue
 from vmq.core.registry import Registry, Subscriber
 from vmq.core.waiting import QUEUE_FULL
@@ -131,7 +132,7 @@ class LocalSessions:
         """Makes a durable session that subscribes to just this; its record is the caller's business."""
         registry = self._find(who[0])
         core = self._core
-        told, core.on_subscriber = core.on_subscriber, None
+        told, core.sessions = core.sessions, SessionListener()
         try:
             subscriber = registry.subscribers.get(who[1])
             if subscriber is None:
@@ -145,11 +146,11 @@ class LocalSessions:
             for topic_filter, qos in subscriptions.items():
                 registry.subscribe(subscriber, topic_filter, qos)
         finally:
-            core.on_subscriber = told
+            core.sessions = told
 
     def _begin_anywhere(self, queue: Queue) -> None:
         """Its client may have packet ids open that are out of reach: new ones shall be others."""
-        queue.last_packet_id = self._core.choose(65_535)
+        queue.inflight.last_packet_id = self._core.choose(65_535)
 
     def receive(self, who: Who, packet_ids: list[int]) -> None:
         """Gives a session the QoS 2 packet ids that it received elsewhere, in place of its own."""
@@ -201,11 +202,11 @@ class LocalSessions:
         delivery.released = entry.released
         delivery.order = queue.next_order
         queue.next_order += 1
-        queue.inflight[entry.packet_id] = delivery
+        queue.inflight.put(delivery)
         self._store.put_inflight(queue.session, delivery)
         queue.count_inflight()
         if queue.online:
-            queue.output.barrier = self._store.barrier()
+            queue.output.deliver_after(queue.output.outbox.stored, self._store.barrier())
             queue.send_again(delivery)
 
     # --- who routes it elsewhere
@@ -365,10 +366,10 @@ class LocalSessions:
             raise _unreadable(who, error) from error
         entries: list[SessionMessage] = []
         size = 0
-        for delivery in list(queue.inflight.values()):
+        for delivery in queue.inflight.values():
             if len(entries) >= BATCH_ENTRIES or size >= BATCH_BYTES:
                 break
-            del queue.inflight[delivery.packet_id]
+            queue.inflight.remove(delivery)
             self._store.remove_inflight(queue.session, delivery)
             entries.append(_entry_of(delivery))
             size += len(delivery.message.payload)
@@ -417,13 +418,13 @@ class LocalSessions:
         """What was taken last could not be sent."""
         queue = self._ghosts[who].queue
         waiting = [each for each in entries if not each.packet_id]
-        later = list(queue.inflight.values())
+        later = queue.inflight.values()
         queue.inflight.clear()
         for each in entries:
             if each.packet_id:
                 self._put_in_flight(queue, each)
         for delivery in later:
-            queue.inflight[delivery.packet_id] = delivery
+            queue.inflight.put(delivery)
         queue.count_inflight()
         # The places before the first are those from which they were taken.
         place = (queue.first or queue.next_seq) - len(waiting)

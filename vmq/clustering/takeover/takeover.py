@@ -36,6 +36,7 @@ from vmq.clustering.takeover.machine import TakeoverMachine
 from vmq.clustering.takeover.port import BufferVerdict, SessionKind
 from vmq.core.context import Core
 from vmq.core.hook_sites import Pending
+from vmq.core.ports import Claims
 from vmq.core.registry import Registry, Subscriber
 from vmq.runtime.metrics import Family, Sample
 from vmq.store.opening import text_of
@@ -58,7 +59,7 @@ def key_of(who: Who) -> str:
     return scope_of(who[0]) + who[1]
 
 
-class Takeover(LocalSessions):
+class Takeover(LocalSessions, Claims):
     """All moves of one node.
 
     Args:
@@ -117,8 +118,7 @@ class Takeover(LocalSessions):
         self._node.on(PeerUp, lambda effect: self._when_up(effect.peer))
         self._node.on(PeerDown, lambda effect: self._when_down(effect.peer))
         self._node.on(MembersChanged, lambda effect: self._on_members(set(effect.members)))
-        self._core.claim = self.claim
-        self._core.find_owner = self._directory.user
+        self._core.claims = self
         self.moving.start(self._now())
         for who, own in made:
             self.moving.made_again(who, own, self._now())
@@ -131,8 +131,7 @@ class Takeover(LocalSessions):
     def stop(self) -> None:
         """They stay where they are."""
         self._is_running = False
-        self._core.claim = None
-        self._core.find_owner = None
+        self._core.claims = Claims()
         if self._timer is not None:
             self._timer.cancel()
         if self._adoption is not None:
@@ -157,8 +156,11 @@ class Takeover(LocalSessions):
 
     # --- what happens
 
+    def find_owner(self, mountpoint: str, client_id: str) -> str:
+        return self._directory.user(mountpoint, client_id)
+
     def claim(self, registry: Registry, client_id: str, clean: bool) -> Pending | None:
-        """A client has come: `Core.claim`."""
+        """A client has come: `Claims.claim`."""
         who = (registry.mountpoint, client_id)
 
         def cancel() -> None:

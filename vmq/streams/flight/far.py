@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from vmq.streams.log.cursor import Cursor, Extent, OpenSegment, PartitionLog
-from vmq.streams.log.errors import DamagedError, StreamError
+from vmq.streams.log.errors import DamagedError, PassingError, StreamError
 from vmq.streams.log.index import Index
 from vmq.streams.log.segment import Header
 
@@ -126,10 +126,16 @@ class FarLog:
         number: its number in the stream.
         begin: what the process that writes it has answered.
         ask: asks it where an offset lies.
+        tell: tells it of damage that is met.
     """
 
     def __init__(
-        self, stream: str, number: int, begin: Located, ask: Callable[[int], Located]
+        self,
+        stream: str,
+        number: int,
+        begin: Located,
+        ask: Callable[[int], Located],
+        tell: Callable[[DamagedError], None] = lambda _damage: None,
     ) -> None:
         self.stream = stream
         self.number = number
@@ -139,9 +145,11 @@ class FarLog:
         self.end = begin.end
         self.begin: Located | None = begin
         self.ask = ask
+        self.tell = tell
 
     def note(self, damage: DamagedError) -> None:
-        """Who reads it tells what he meets."""
+        """Damage was met: whoever writes the partition is to know."""
+        self.tell(damage)
 
     def locate(self, offset: int) -> Spot:
         """Where an offset below the end lies."""
@@ -169,7 +177,7 @@ class FarCursor(Cursor):
             if fd is not None:
                 break
         else:
-            raise StreamError(
+            raise PassingError(
                 f"stream {self.log.stream!r}, partition {self.log.number}: its segments change too "
                 "fast to be opened; try again"
             )

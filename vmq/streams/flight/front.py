@@ -23,18 +23,20 @@ import pyarrow as pa
 from pyarrow import flight
 
 from vmq.streams.flight.access import MIDDLEWARE, Handshake, basic_credentials
+from vmq.streams.flight.answering import answers
 from vmq.streams.flight.far import FarCursor, FarLog, Located
 from vmq.streams.flight.get import batches_of
 from vmq.streams.flight.service import (
+    EXAMINE,
     LOCATE,
     MOST_CALLS,
     Slot,
-    answers,
     location,
     sent,
 )
 from vmq.streams.flight.tickets import BadTicketError, Ticket, decode, encode
 from vmq.streams.log.cursor import LogReader
+from vmq.streams.log.errors import DamagedError
 
 log = logging.getLogger("vmq.streams")
 
@@ -136,9 +138,11 @@ class Front(flight.FlightServerBase):  # type: ignore[misc]
 
     @answers
     def do_action(self, context: Any, action: Any) -> list[flight.Result]:
-        if action.type == LOCATE:
+        if action.type in {LOCATE, EXAMINE}:
             # Where files lie is nobody's business.
-            raise BadTicketError(f"there is no action {LOCATE!r}; accepted: those of list_actions")
+            raise BadTicketError(
+                f"there is no action {action.type!r}; accepted: those of list_actions"
+            )
         with passing_on():
             return list(self.client.do_action(action, options_of(context)))
 
@@ -172,7 +176,13 @@ class Front(flight.FlightServerBase):  # type: ignore[misc]
             further = Ticket(stream=wanted.stream, partition=wanted.partition, start=offset)
             return self.locate(further, options)
 
-        partition = FarLog(wanted.stream, wanted.partition, found, ask)
+        def look(damage: DamagedError) -> None:
+            hurt = Ticket(stream=wanted.stream, partition=wanted.partition, start=damage.offset)
+            # It answers with what it finds, which our reader says already.
+            with suppress(flight.FlightError):
+                list(self.client.do_action(flight.Action(EXAMINE, encode(hurt)), options))
+
+        partition = FarLog(wanted.stream, wanted.partition, found, ask, look)
         reader = LogReader(partition, wanted.columns, wanted.filter, FarCursor)
         return sent(
             batches_of(reader, wanted, found.start), Slot(self.calls, "reads"), self.stopping

@@ -9,9 +9,8 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
-from functools import wraps
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from collections.abc import Iterator
+from typing import Any, Final, ParamSpec, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -28,9 +27,10 @@ from vmq.streams.flight.access import (
     Handshake,
     Tokens,
 )
+from vmq.streams.flight.answering import answers, flight_error
 from vmq.streams.flight.far import Located, locate
 from vmq.streams.flight.get import Sent, batches_of
-from vmq.streams.flight.put import BadPutError, Put
+from vmq.streams.flight.put import Put
 from vmq.streams.flight.sink import BatchQuery, PartQuery, Sink, discard, publish, stage
 from vmq.streams.flight.tickets import (
     BadTicketError,
@@ -44,16 +44,11 @@ from vmq.streams.flight.tickets import (
 )
 from vmq.streams.log.checkpoint import boot_id
 from vmq.streams.log.columns import Projection
-from vmq.streams.log.cursor import LogReader
+from vmq.streams.log.cursor import Cursor, LogReader
 from vmq.streams.log.errors import (
-    AwayError,
-    DamagedElsewhereError,
-    DamagedError,
     ElsewhereError,
     NotLocalError,
-    OutOfRangeError,
     StreamError,
-    UnknownPartitionError,
     UnknownStreamError,
 )
 from vmq.streams.log.partition import Partition
@@ -87,53 +82,8 @@ Body: a ticket, and "machine": the boot id, in 32 hexadecimal digits""",
 }
 #: A front asks where the rows of a ticket lie; whoever is not one has no use for it.
 LOCATE: Final = "locate"
-_CODES: Final[tuple[tuple[type[StreamError], str], ...]] = (
-    (UnknownStreamError, "unknown_stream"),
-    (UnknownPartitionError, "unknown_partition"),
-    (OutOfRangeError, "offset_out_of_range"),
-    (BadTicketError, "bad_ticket"),
-    (BadPutError, "bad_put"),
-    (DamagedError, "damaged"),
-    (DamagedElsewhereError, "damaged"),
-    (ElsewhereError, "elsewhere"),
-    (AwayError, "away"),
-    (NotLocalError, "not_local"),
-    (StreamError, "refused"),
-)
-
-
-def flight_error(error: StreamError) -> flight.FlightServerError:
-    """An error as Flight carries it: the text, and a JSON object with a code for programs."""
-    code = next(code for kind, code in _CODES if isinstance(error, kind))
-    extra: dict[str, object] = {"code": code}
-    if isinstance(error, OutOfRangeError):
-        extra |= {"offset": error.offset, "earliest": error.earliest, "latest": error.latest}
-    if isinstance(error, ElsewhereError):
-        extra["location"] = error.location
-    kind = flight.FlightServerError
-    if isinstance(error, AwayError):
-        kind = flight.FlightUnavailableError
-    return kind(str(error), json.dumps(extra).encode())
-
-
-def answers(
-    method: Callable[Concatenate[S, Any, P], R],
-) -> Callable[Concatenate[S, Any, P], R]:
-    """Turns the errors of streams into Flight's; what nobody foresaw goes to the log."""
-
-    @wraps(method)
-    def call(self: S, context: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return method(self, context, *args, **kwargs)
-        except StreamError as error:
-            raise flight_error(error) from None
-        except flight.FlightError:
-            raise
-        except Exception:
-            log.exception("a call of Flight failed")
-            raise flight.FlightInternalError("internal error; the server's log has it") from None
-
-    return call
+#: A front has met damage at the first offset of a ticket: the broker looks itself, and tells.
+EXAMINE: Final = "examine"
 
 
 class Slot:
@@ -318,6 +268,11 @@ class StreamServer(flight.FlightServerBase):  # type: ignore[misc]
         elif action.type == LOCATE and self.is_inner:
             partition, start = self.begin(context, decode(body, Ticket, "ticket"))
             return [msgspec.json.encode(locate(partition, start))]
+        elif action.type == EXAMINE and self.is_inner:
+            partition, start = self.begin(context, decode(body, Ticket, "ticket"))
+            with Cursor(partition, start) as cursor:
+                cursor.read(None)  # notes what is wrong, and raises it
+            return []
         elif action.type == "file":
             found = self.file(context, decode(body, FileQuery, "body of file"))
             return [msgspec.json.encode(found)]

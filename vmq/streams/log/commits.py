@@ -1,7 +1,7 @@
 """Group commit of all streams: one number for what gathered in every few milliseconds.
 
-The numbers are one sequence for all streams, as those of the store are (`vmq.core.output`): an output that
-waits for number N may be written once N is committed. They are closed in order and committed in
+The numbers are one sequence for all streams. Whoever waits, waits for a number of the partition that
+has the rows (`vmq.durable`), and for no other partition. They are closed in order and committed in
 order. One commit is on its way to the disk at a time; while it is, the next one gathers, so that a
 slow disk makes larger commits, not more of them.
 
@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, Protocol
 
+from vmq.durable import Durable
 from vmq.streams.log.writer import Commit, Item, PartitionWriter
 
 #: Seconds that a commit gathers.
@@ -86,6 +87,8 @@ class Commits:
         self.due = False
         self.in_flight: int = 0
         self.is_writing = False
+        #: The partitions that the commit is for which is on its way.
+        self.writing: list[Durable] = []
         self.pressing = False
         self.waiters: list[tuple[int, asyncio.Future[None]]] = []
 
@@ -127,6 +130,7 @@ class Commits:
         number = self.number
         self.number = number + 1
         self.is_writing = True
+        self.writing = [item.safe for item in items if item.safe is not None]
         commit = Commit(items, partial(self._in_loop, self.finish, number))
         self.when_known(partial(self.writer.submit, commit))
 
@@ -135,6 +139,9 @@ class Commits:
         self.committed = number
         self.in_flight = 0
         self.is_writing = False
+        writing, self.writing = self.writing, []
+        for safe in writing:
+            safe.advance(number)
         self.press()
         self.on_committed(number)
         while self.waiters and self.waiters[0][0] <= number:

@@ -76,7 +76,11 @@ class NotLocalError(StreamError):
     """Files are named to programs of this machine only, and not to them where the operator says so."""
 
 
-class AwayError(StreamError):
+class PassingError(StreamError):
+    """What is wrong may be right a moment later: try again."""
+
+
+class AwayError(PassingError):
     """Another node, which has part of a stream, does not answer."""
 
     def __init__(self, stream: str, partition: int, node: str) -> None:

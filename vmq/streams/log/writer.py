@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 
+from vmq.durable import Durable
 from vmq.streams.log.gathering import Gathering
 from vmq.streams.log.keys import Keys
 from vmq.streams.log.partition import Partition
@@ -32,8 +33,16 @@ ROLL_EVERY: Final = 10.0
 class Item:
     """The rows of one commit for one partition; made when they are first written."""
 
-    def __init__(self, partition: Partition, rows: Gathering | pa.RecordBatch, keys: Keys) -> None:
+    def __init__(
+        self,
+        partition: Partition,
+        rows: Gathering | pa.RecordBatch,
+        keys: Keys,
+        safe: Durable | None = None,
+    ) -> None:
         self.partition = partition
+        #: Comes on to the number of the commit once it is done.
+        self.safe = safe
         self.rows = rows
         self.keys = keys
         self.newest = 0

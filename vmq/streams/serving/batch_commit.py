@@ -1,4 +1,4 @@
-"""What waits for commits without a connection: a step of a sink (`vmq.streams.serving.sinks`).
+"""What waits to be safe without a connection: a step of a sink (`vmq.streams.serving.sinks`).
 
 In a module of its own because it is compiled with `vmq.core.output`: a compiled class has no interpreted subclasses.
 """
@@ -20,9 +20,7 @@ class SinkStep(Output):
         self.is_written = False
 
     def write(self) -> None:
-        self.pieces.clear()
-        # Called whenever some commit is done, not only the last that the step waits for.
-        self.is_written = not self.held
+        self.is_written = True
         self.change.set()
 
     def close(self, reason: str) -> None:

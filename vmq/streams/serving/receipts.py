@@ -27,6 +27,7 @@ from typing import Final
 import msgspec
 import plyvel
 
+from vmq.core.ports import ReceiptsPort
 from vmq.persistence.group_commit import Committer
 from vmq.store.lines import is_end, scan
 from vmq.store.store import Store, StoreError
@@ -59,7 +60,7 @@ class Receipt(msgspec.Struct, array_like=True):
 _DECODER: Final = msgspec.msgpack.Decoder(list[Receipt])
 
 
-class Receipts:
+class Receipts(ReceiptsPort):
     """The receipts of one broker, in its event loop. `Core.receipts` is it.
 
     Args:
@@ -69,6 +70,8 @@ class Receipts:
     """
 
     def __init__(self, store: Store, committer: Committer, commits: Commits) -> None:
+        super().__init__()
+        self.gives = True
         self.store = store
         self.committer = committer
         self.commits = commits

@@ -1,7 +1,7 @@
 """Streams in a running broker: every message that one keeps goes into it on its way.
 
 This is where the room of the streams (`vmq.streams`) and the core meet: the core asks once a topic
-which streams keep it, and lets acknowledgements wait for their commits (`vmq.core.output`).
+which streams keep it, and lets acknowledgements wait for its partitions (`vmq.durable`).
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from vmq.config.options import Config
 from vmq.config.streams import StreamOptions, from_plain
 from vmq.core.context import Core
 from vmq.core.hook_sites import Hooks
+from vmq.core.ports import ReceiptsPort, StreamFinder
 from vmq.core.registry import Registry
 from vmq.persistence.group_commit import Committer
 from vmq.runtime.metrics import Family, Sample
@@ -28,6 +29,17 @@ from vmq.streams.serving.receipts import Receipts
 from vmq.streams.serving.sinks import Sinks
 
 log = logging.getLogger("vmq.streams")
+
+
+class CatalogFinder(StreamFinder):
+    """The streams of a broker that owns them all."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        super().__init__()
+        self.catalog = catalog
+
+    def appenders(self, topic: str) -> list[Any]:
+        return self.catalog.appenders(topic)
 
 
 class Streaming:
@@ -64,10 +76,12 @@ class Streaming:
         self.commits.on_failure = self.on_failure
         self.catalog = Catalog(folder, declared, self.commits, scrub_rate=scrub_rate)
         self.catalog.on_change = self.forget_routes
-        core.find_taps = self.catalog.appenders
+        core.stream_finder = CatalogFinder(self.catalog)
+        self.receipts: Receipts | None = None
         if committer is not None and core.store is not None:
-            core.receipts = Receipts(core.store, committer, self.commits)
-            core.receipts.recover(self.catalog.streams)
+            self.receipts = Receipts(core.store, committer, self.commits)
+            self.receipts.recover(self.catalog.streams)
+            core.receipts = self.receipts
         self.forget_routes()
         self.catalog.start()
         self.sinks = Sinks(core, registry, staging, self.catalog)
@@ -126,15 +140,16 @@ class Streaming:
                 await self.commits.wait()
         except TimeoutError:
             log.error("stopped with unwritten messages: the streams cannot write")
-        if self.core.receipts is not None:
-            self.core.receipts.tidy()
+        if self.receipts is not None:
+            self.receipts.tidy()
 
     async def stop(self) -> None:
         """Writes what is gathered and closes the files. No message comes any more."""
-        self.core.find_taps = None
-        if self.core.receipts is not None:
-            self.core.receipts.stop()
-            self.core.receipts = None
+        self.core.stream_finder = StreamFinder()
+        if self.receipts is not None:
+            self.receipts.stop()
+            self.receipts = None
+            self.core.receipts = ReceiptsPort()
         await self.catalog.close()
 
     def forget_routes(self) -> None:
@@ -143,9 +158,9 @@ class Streaming:
 
     def on_committed(self, number: int) -> None:
         """What waits for a commit may go on."""
-        if self.core.receipts is not None:
-            self.core.receipts.confirm(number)
-        self.core.outbox.release_streams(number)
+        if self.receipts is not None:
+            self.receipts.confirm(number)
+        self.core.outbox.flush()
 
     def on_pressure(self, on: bool) -> None:
         """The disk falls behind, or has caught up: publishers are not read meanwhile."""

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 from vmq.core.context import Core
 from vmq.core.registry import Registry
 from vmq.core.trie import Route
+from vmq.durable import Durable
 from vmq.mqtt.message import Message
 from vmq.mqtt.packets import ProtocolError
 from vmq.streams.appender import REFUSED, AppendWay
@@ -221,7 +222,7 @@ class Sinks:
         self.given[query].forget(end)
         if store is not None:
             store.put_progress(query, batch, end)
-            step.barrier = store.barrier()
+            step.answer_after(core.outbox.stored, store.barrier())
         await settled(step)
         if end < rows.end:
             raise BusyError("another node takes no more for a stream; the batch stays staged")
@@ -247,11 +248,12 @@ class Sinks:
             held = False
             for each in routed:
                 held = self.give(query, each) or held
-            if given.barrier:
+            if given.unsafe:
                 step = SinkStep(self.core.outbox)
-                step.stream_barrier = given.barrier
+                for safe, number in given.unsafe.items():
+                    step.answer_after(safe, number)
                 await settled(step)
-                given.barrier = 0
+                given.unsafe.clear()
             elif held:
                 await asyncio.sleep(HELD_AGAIN)
             else:
@@ -278,7 +280,8 @@ class Sinks:
                 number = tap.append(row.topic, row.payload, row.qos, row.retain, client_id, now)
                 if number == REFUSED and row.qos:
                     raise BusyError("a stream cannot write; the batch stays staged")
-                given.barrier = max(given.barrier, number)
+                if number > 0:
+                    given.unsafe[tap.safe_of(row.topic, client_id)] = number
             given.rows.add((row.place, tap.name))
         return held
 
@@ -324,12 +327,12 @@ async def settled(step: SinkStep) -> None:
 
 
 class SinkProgress:
-    """What streams have been given of a batch: messages by place and stream, and the last one's commit."""
+    """What streams have been given of a batch: messages by place and stream, and what these wait for."""
 
     def __init__(self) -> None:
         self.rows: set[tuple[int, str]] = set()
-        #: 0 once it is safe.
-        self.barrier = 0
+        #: The last commit of each partition; none once all is safe.
+        self.unsafe: dict[Durable, int] = {}
 
     def forget(self, end: int) -> None:
         """The first so many messages of the batch are published."""

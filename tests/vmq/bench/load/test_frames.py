@@ -87,3 +87,13 @@ def test_blocks_are_smaller_where_there_are_many_or_long_messages() -> None:
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[-1] == 1
     assert all(size & (size - 1) == 0 for size in sizes)
+
+
+def test_topics_are_used_in_turn() -> None:
+    frames = LoadFrames([b"t/a", b"t/b", b"t/c"], 3, 20, 1, 8)
+    block = bytes(frames.numbered(1))
+    packets = [block[at : at + frames.length] for at in range(0, len(block), frames.length)]
+    assert [packet[4:7] for packet in packets] == [b"t/a", b"t/b", b"t/c"] * 2 + [b"t/a", b"t/b"]
+    assert [frames.sequence_of(packet) for packet in packets] == list(range(8, 16))
+    with pytest.raises(AssertionError, match="different lengths"):
+        LoadFrames([b"t/a", b"t/bb"], 3, 20, 1, 8)

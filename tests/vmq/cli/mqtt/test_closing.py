@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import re
 import ssl
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -22,6 +24,7 @@ from vmq.cli.mqtt import client, transport
 from vmq.cli.mqtt.client import CommandClient
 from vmq.cli.mqtt.options import ConnectionOptions
 from vmq.cli.mqtt.target import BrokerTarget, Scheme
+from vmq.cli.mqtt.transport import waiting_in
 
 SCHEMES = ("mqtt", "mqtts", "ws", "wss")
 
@@ -125,6 +128,43 @@ def test_a_subscriber_leaves_a_server_that_does_not_close(stage: Stage) -> None:
     assert stage.run("sub", serve, "-E").code == 0
 
 
+def test_what_nobody_takes_is_no_success(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At QoS 0 the system takes what it has room for; the rest waits here, for a server that does not read."""
+    send = CommandClient.send
+
+    async def send_more(self: CommandClient, *given: Any, **more: Any) -> None:
+        while not waiting_in(transport_of(self)):
+            await send(self, "t", bytes(1 << 14), 0, retain=False)
+
+    monkeypatch.setattr(CommandClient, "send", send_more)
+
+    def take_nothing(broker: FakeBroker) -> None:
+        broker.accept_client()
+
+    done = stage.pub(take_nothing)
+    assert (done.code, done.out) == (1, b"")
+    assert re.fullmatch(
+        rf"vmq: error: {stage.url}\S* does not take what is sent to it: \d+ bytes are given up\n",
+        done.err,
+    )
+
+
+def test_what_goes_with_the_connection_is_unsent(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_close_timeout(monkeypatch, 60.0)
+    with ThreadPoolExecutor(1) as pool, FakeBroker() as broker:
+        target = BrokerTarget("mqtt", "127.0.0.1", int(broker.port), "/mqtt")
+        accepting = pool.submit(broker.accept_client)
+
+        async def lose() -> int:
+            sender = CommandClient(ConnectionOptions(target, "me"))
+            closing, _ = await close_with_a_rest(sender, accepting)
+            accepting.result()[0].stream.close()  # with bytes that were not read, which is a reset
+            await closing
+            return sender.unsent
+
+        assert asyncio.run(lose()) > 0
+
+
 @pytest.mark.parametrize("scheme", ["mqtt", "ws"])
 def test_what_the_system_has_not_taken_yet_is_sent_before_the_end(
     scheme: Scheme, monkeypatch: pytest.MonkeyPatch
@@ -142,8 +182,20 @@ async def publish(
 ) -> tuple[int, Future[int]]:
     """Sends until the system takes no more, and leaves the rest to `close`; what comes is counted then."""
     sender = CommandClient(connection)
-    await sender.open()
+    closing, sent = await close_with_a_rest(sender, accepting)
     wire, _ = accepting.result()
+    reading = pool.submit(count_messages, wire)
+    await closing
+    assert sender.unsent == 0
+    return sent, reading
+
+
+async def close_with_a_rest(
+    sender: CommandClient, accepting: Future[tuple[Wire, Packet]]
+) -> tuple[asyncio.Task[None], int]:
+    """Sends until the system takes no more, and has `close` begin; how many messages there were."""
+    await sender.open()
+    await asyncio.to_thread(accepting.result)
     sent = 0
     while not transport_of(sender).get_write_buffer_size():
         await sender.send("t", bytes(1 << 14), 0, retain=False)
@@ -151,9 +203,7 @@ async def publish(
     closing = asyncio.create_task(sender.close())
     await asyncio.wait({closing}, timeout=0.1)
     assert not closing.done(), "nobody has read what is unsent"
-    reading = pool.submit(count_messages, wire)
-    await closing
-    return sent, reading
+    return closing, sent
 
 
 def transport_of(sender: CommandClient) -> asyncio.WriteTransport:

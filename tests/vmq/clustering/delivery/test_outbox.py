@@ -310,7 +310,7 @@ def test_a_pass_waits_for_the_last_of_its_messages_and_a_dead_peer_is_not_waited
     a.outbox.wait(first)
     a.add(b"3")
     a.outbox.wait(second)
-    waits = [each.wait_for_nodes() for each in (first, second)]
+    waits = [each.confirmations() for each in (first, second)]
     assert [each.open for each in waits] == [1, 1]
     a.commit()
     a.confirm()

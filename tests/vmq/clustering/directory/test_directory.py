@@ -54,7 +54,7 @@ class Setting:
         )
         self.owners: list[tuple[str, str | None, str | None]] = []
         self.directory.on_owner(self.on_owner)
-        self.house.core.on_subscriber = self.directory.on_subscriber
+        self.house.core.sessions = self.directory
 
     def follow(
         self, mountpoint: str, client_id: str, before: Record | None, after: Record | None

@@ -347,7 +347,8 @@ async def test_an_acknowledgement_waits_for_the_store_of_the_sessions_node_while
                 await peer.connect("p")
                 peer.send(publish_packet("t", b"x", qos=1, packet_id=1))
                 await until(lambda: bool(outbox.awaited))
-                peer.send(b"\xc0\x00")  # what is behind it waits as well
+                peer.send(b"\xc0\x00")
+                await peer.expect(b"\xd0\x00")  # which waits for nobody
                 await peer.expect(puback_packet(1))
                 assert not outbox.awaited
         nodes["b"]._committer.commit()  # type: ignore[union-attr]

@@ -16,6 +16,7 @@ from tests.vmq.clustering.nodes import address, clustering, config, pair, togeth
 from tests.vmq.mqtt.strategies import ANY_FILTER, TOPICS
 from vmq.broker import Broker
 from vmq.clustering.messages.publishes import RemotePublish, RemotePublishRun, flags_of
+from vmq.core.ports import StreamFinder
 from vmq.mqtt.topics import matches
 
 
@@ -197,7 +198,12 @@ def test_what_comes_from_a_peer_is_not_retained_nor_kept_by_streams(three: Three
     house = three.a.house
     reader = house.client("s")
     reader.subscribe(("t", 1))
-    house.core.find_taps = lambda _topic: [object()]  # would fail if it were used
+
+    class Streams(StreamFinder):
+        def appenders(self, topic: str) -> list[object]:
+            return [object()]  # would fail if it were used
+
+    house.core.stream_finder = Streams()
     house.registry.routes.resize(100)
     three.a.outboxes.handlers[RemotePublish]("b", RemotePublish(b"t", b"x", flags_of(1, True)))
     house.settle()

@@ -27,6 +27,7 @@ from vmq.broker import Broker
 from vmq.clustering.messages.barrier import BarrierReached, BarrierRequest
 from vmq.clustering.routing.subscribe_barrier import AGAIN_AFTER, SubscribeBarrier
 from vmq.core.hook_sites import Pending
+from vmq.core.ports import Propagation
 from vmq.mqtt.message import Message
 from vmq_cluster.clocks import Dot, NodeClock
 from vmq_cluster.effects import Changed
@@ -243,12 +244,13 @@ def test_the_suback_waits_and_so_do_the_packets_behind_it() -> None:
     asked: list[tuple[str, list[str]]] = []
     pending: list[Pending] = []
 
-    def fence(_registry: object, subscriber: Any, filters: list[str]) -> Pending:
-        asked.append((subscriber.client_id, filters))
-        pending.append(Pending(lambda: asked.append(("cancelled", []))))
-        return pending[-1]
+    class Barrier(Propagation):
+        def wait(self, registry: object, subscriber: Any, filters: list[str]) -> Pending:
+            asked.append((subscriber.client_id, filters))
+            pending.append(Pending(lambda: asked.append(("cancelled", []))))
+            return pending[-1]
 
-    house.core.fence = fence
+    house.core.propagation = Barrier()
     house.registry.retain("t", Message(b"t", b"kept", 0, True))
     client = house.client("c")
     client.send(subscribe_packet(1, ("t", 1), ("u", 0)), PINGREQ_BYTES)

@@ -14,6 +14,8 @@ from tests.vmq.support import Client, House, stored_house, subscribed
 from vmq.clustering.messages.takeover import SessionMessage, Who
 from vmq.clustering.takeover.local_sessions import BATCH_BYTES, BATCH_ENTRIES, HELD, LocalSessions
 from vmq.clustering.takeover.port import BufferVerdict, SessionKind
+from vmq.core.ports import SessionListener
+from vmq.runtime.registries import BrokerRegistries
 
 WHO: Who = ("", "s")
 
@@ -129,7 +131,7 @@ def test_a_session_is_afterwards_what_it_was_before(two: Two) -> None:
 def test_what_its_client_may_not_read_any_more_stays_behind(two: Two) -> None:
     """Taken away while its messages waited in the store, or on their way."""
     for house in (two.one, two.other):
-        house.core.find_registry = lambda _mountpoint, house=house: house.registry
+        house.core.registries = BrokerRegistries(lambda _mountpoint, house=house: house.registry)  # type: ignore[misc]
     client = subscribed(two.one, 1, clean=False)
     client.subscribe(("u", 1))
     client.lose()
@@ -270,7 +272,12 @@ def test_of_two_sessions_with_one_packet_id_both_messages_come(two: Two) -> None
 
 def test_a_session_that_is_made_anew_subscribes_to_just_that(two: Two) -> None:
     told: list[object] = []
-    two.other.core.on_subscriber = lambda *event: told.append(event)
+
+    class Listener(SessionListener):
+        def on_subscriber(self, *event: object) -> None:
+            told.append(event)
+
+    two.other.core.sessions = Listener()
     two.there.build(WHO, {"a": 1, "b": 1})
     two.there.build(WHO, {"b": 2, "$share/g/c": 1})
     two.there.receive(WHO, [1, 2])

@@ -58,12 +58,11 @@ def check_order(world: World) -> None:
 
 
 @pytest.mark.parametrize("others", [False, True])
-@pytest.mark.parametrize("tight", [False, True])
-def test_a_client_that_goes_from_node_to_node_gets_everything_once_and_in_order(
-    others: bool, tight: bool
+def test_a_client_that_goes_from_node_to_node_gets_everything_though_outboxes_are_full(
+    others: bool,
 ) -> None:
     for seed in SEEDS:
-        world = World(seed, nodes=2 + seed % 4, others=others, tight=tight)
+        world = World(seed, nodes=2 + seed % 4, others=others, tight=True)
         speed = world.random.choice([0.02, 0.1, 0.3])
         for _ in range(300):
             if world.random.random() < 0.4:
@@ -109,42 +108,6 @@ def fault(world: World, choice: float, crashes: bool) -> bool:
     else:
         return False
     return True
-
-
-@pytest.mark.parametrize("crashes", [False, True])
-@pytest.mark.parametrize("others", [False, True])
-def test_splits_and_crashes_lose_nothing_repeat_nothing_and_leave_one_owner(
-    others: bool, crashes: bool
-) -> None:
-    """What waited on the outboxes for others is not for a session that was taken, nor what comes late for its ghost."""
-    for seed in SEEDS:
-        world = World(seed, nodes=2 + seed % 4, others=others)
-        for _ in range(400):
-            choice = world.random.random()
-            if fault(world, choice, crashes):
-                continue
-            if choice < 0.4:
-                act(world, 0.08, 0.4)
-            else:
-                world.step()
-        check_all(world, seed)
-
-
-def test_who_changes_sides_once_in_a_long_split_gets_everything_once() -> None:
-    for seed in SEEDS:
-        world = World(seed, nodes=2 + seed % 4, others=True)
-        for phase in ("whole", "split", "healed"):
-            if phase == "split":
-                world.split()
-            world.cuts = world.cuts if phase == "split" else set()
-            for index in range(120):
-                if phase == "split" and index == 60:
-                    world.connect(world.random.choice(sorted(world.nodes)))
-                elif world.random.random() < 0.4:
-                    act(world, 0.0, 0.4)
-                else:
-                    world.step()
-        check_all(world, seed)
 
 
 @pytest.mark.parametrize("crashes", [False, True])
@@ -201,29 +164,6 @@ def test_lost_disks_lose_what_was_on_them_and_nothing_else(others: bool) -> None
         except AssertionError as error:
             raise AssertionError(f"seed {seed}") from error
     assert taken_out > 10
-
-
-@pytest.mark.parametrize("others", [False, True])
-def test_nodes_that_join_while_a_session_moves_lose_nothing_of_what_they_route(
-    others: bool,
-) -> None:
-    for seed in SEEDS:
-        world = World(seed, nodes=2 + seed % 2, others=others)
-        for index in range(300):
-            if index % 60 == 30:
-                world.join(f"n{index}")
-            if world.random.random() < 0.4:
-                act(world, 0.1, 0.5)
-            else:
-                world.step()
-        world.finish()
-        try:
-            check_owner(world)
-            check_none_lost(world)
-            check_none_twice(world)
-            check_order(world)
-        except AssertionError as error:
-            raise AssertionError(f"seed {seed}") from error
 
 
 def test_an_owner_that_says_nothing_is_waited_for_no_longer_than_that() -> None:

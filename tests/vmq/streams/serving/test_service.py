@@ -16,6 +16,7 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.until import until
 from tests.support.wire import (
     CONNACK,
+    PINGREQ_BYTES,
     PUBACK,
     PUBCOMP,
     PUBREC,
@@ -32,6 +33,9 @@ from tests.vmq.streams.support import options
 from tests.vmq.support import Client, House, stored_house
 from vmq.broker import Broker, StartError
 from vmq.config.options import ListenerOptions
+from vmq.core.ports import StreamFinder
+from vmq.durable import Durable
+from vmq.mqtt.packets import PINGRESP, PUBLISH
 from vmq.streams.catalog import lock_folder
 from vmq.streams.stored import StoredStream, export_parquet, find_folder
 
@@ -44,8 +48,17 @@ class Tap:
     def __init__(self) -> None:
         self.rows: list[tuple[bytes, bytes, int, bool, str]] = []
         self.number = 1
+        self.safe = Durable()
         self.is_full = False
         self.refused = 0
+
+    def safe_of(self, _topic: bytes, _client_id: str) -> Durable:
+        return self.safe
+
+    def commit(self, house: House, number: int) -> None:
+        """This stream alone has committed."""
+        self.safe.advance(number)
+        house.core.outbox.flush()
 
     def has_room(self, _topic: bytes, _payload: bytes, _client_id: str) -> bool:
         return not self.is_full
@@ -72,9 +85,20 @@ class Tap:
         return [row[1] for row in self.rows]
 
 
+class Finder(StreamFinder):
+    """These taps keep a topic."""
+
+    def __init__(self, find: Callable[[str], list[Tap]]) -> None:
+        super().__init__()
+        self.find = find
+
+    def appenders(self, topic: str) -> list[Tap]:
+        return self.find(topic)
+
+
 def tapped(house: House, *taps: Tap) -> None:
     """Has these streams keep everything below `s/`."""
-    house.core.find_taps = lambda topic: list(taps) if topic.startswith("s/") else []
+    house.core.stream_finder = Finder(lambda topic: list(taps) if topic.startswith("s/") else [])
     house.patient = True
 
 
@@ -115,9 +139,9 @@ def test_an_acknowledgement_leaves_after_the_commit(house: House, tap: Tap, qos:
     client.send(publish_packet("s/a", b"x", qos=qos, packet_id=7))
     assert tap.rows == [(b"s/a", b"x", qos, False, "c")]
     assert client.take() == []
-    house.core.outbox.release_streams(0)
+    tap.commit(house, 0)
     assert client.take() == []
-    house.core.outbox.release_streams(1)
+    tap.commit(house, 1)
     assert client.take_one(ANSWER[qos]).packet_id == 7
     if qos == 2:
         client.send(pubrel_packet(7))
@@ -144,7 +168,7 @@ def test_where_both_keep_a_message_both_commit(
     client.send(publish_packet("s/a", b"x", qos=qos, packet_id=7))
     steps: list[Callable[[], object]] = [
         stored.commit,
-        lambda: stored.core.outbox.release_streams(1),
+        lambda: tap.commit(stored, 1),
     ]
     if not store_first:
         steps.reverse()
@@ -167,10 +191,32 @@ def test_answers_of_one_client_keep_their_order(house: House, tap: Tap) -> None:
         tap.number = number
         client.send(publish_packet("s/a", b"%d" % number, qos=1, packet_id=number))
     client.send(publish_packet("t", b"", qos=1, packet_id=4))
-    house.core.outbox.release_streams(2)
+    tap.commit(house, 2)
     assert [each.packet_id for each in client.take()] == [1, 2]
-    house.core.outbox.release_streams(3)
+    tap.commit(house, 3)
     assert [each.packet_id for each in client.take()] == [3, 4]
+
+
+def test_a_partition_that_never_commits_holds_up_the_answers_of_its_publishers_alone(
+    house: House, tap: Tap
+) -> None:
+    other = Tap()
+    house.core.stream_finder = Finder(lambda topic: [tap if topic == "s/stuck" else other])
+    stuck, free = house.client("stuck"), house.client("free")
+    stuck.subscribe(("s/#", 0))
+    stuck.send(publish_packet("s/stuck", b"", qos=1, packet_id=1))
+    assert [each.type for each in stuck.take()] == [PUBLISH]
+    for number in range(1, 10):
+        other.number = number
+        stuck.send(publish_packet("s/a", b"", qos=1, packet_id=number + 1), PINGREQ_BYTES)
+        assert {each.type for each in stuck.take()} == {PUBLISH, PINGRESP}
+        free.send(publish_packet("s/a", b"", qos=1, packet_id=number))
+        assert free.take() == []
+        other.commit(house, number)
+        assert free.take_one(PUBACK).packet_id == number
+    stuck.take()
+    tap.commit(house, 1)
+    assert [each.packet_id for each in stuck.take()] == [*range(1, 11)]
 
 
 def test_a_message_that_comes_again_waits_for_the_first_ones_commit(
@@ -186,7 +232,7 @@ def test_a_message_that_comes_again_waits_for_the_first_ones_commit(
         again.send(publish_packet("s/a", b"x", qos=2, packet_id=7, dup=True))
         stored.commit()
         assert again.take() == []
-        stored.core.outbox.release_streams(1)
+        tap.commit(stored, 1)
         assert again.take_one(PUBREC).packet_id == 7
         assert tap.payloads() == [b"x"]
 
@@ -215,7 +261,9 @@ def test_a_refused_message_ends_the_connection_and_is_there_once_after_the_resen
         again = durable(stored, "c")
         again.send(publish_packet("s/a", b"x", qos=qos, packet_id=7, dup=True))
         stored.commit()
-        stored.core.outbox.release_streams(1)
+        tap.commit(stored, 1)
+        assert again.take() == []
+        other.commit(stored, 1)
         again.take_one(ANSWER[qos])
         assert (tap.payloads(), other.payloads()) == ([b"x"], [b"x"])
         assert reader.payloads() == [b"x"]

@@ -27,7 +27,7 @@ class NoticeQueues:
         self._guard = guard
         self._limit = limit
         self._waiting = 0
-        self._lanes: dict[object, deque[Notice]] = {}
+        self._queues: dict[object, deque[Notice]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def put(self, step: ChainStep, arguments: tuple[Any, ...]) -> None:
@@ -37,24 +37,24 @@ class NoticeQueues:
             return
         self._waiting += 1
         key = next((each for each in arguments if isinstance(each, SubscriberId)), None)
-        lane = self._lanes.get(key)
-        if lane is not None:
-            lane.append((step, arguments))
+        queue = self._queues.get(key)
+        if queue is not None:
+            queue.append((step, arguments))
             return
-        self._lanes[key] = lane = deque([(step, arguments)])
-        task = asyncio.get_running_loop().create_task(self._run(key, lane))
+        self._queues[key] = queue = deque([(step, arguments)])
+        task = asyncio.get_running_loop().create_task(self._run(key, queue))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _run(self, key: object, lane: "deque[Notice]") -> None:
+    async def _run(self, key: object, queue: "deque[Notice]") -> None:
         try:
-            while lane:
-                step, arguments = lane.popleft()
+            while queue:
+                step, arguments = queue.popleft()
                 self._waiting -= 1
                 await self._tell(step, arguments)
         finally:
-            self._waiting -= len(lane)
-            del self._lanes[key]
+            self._waiting -= len(queue)
+            del self._queues[key]
 
     async def _tell(self, step: ChainStep, arguments: tuple[Any, ...]) -> None:
         guard = self._guard

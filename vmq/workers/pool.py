@@ -29,7 +29,7 @@ def rows_in(raw: msgspec.Raw, row: type[Row]) -> list[Row]:
     return msgspec.json.decode(raw, type=WorkerPage[row]).rows  # type: ignore[valid-type]
 
 
-class Crew:
+class WorkerPool:
     """Who may be asked, and asks."""
 
     def __init__(self, supervisor: "SupervisorView", client: WorkerClient) -> None:
@@ -48,7 +48,7 @@ class Crew:
         return running
 
     def complete(self) -> list[Worker]:
-        """The same, where none that serves may be missing.
+        """All workers that serve, when none may be missing.
 
         Raises:
             UnreachableError: one does not run now.

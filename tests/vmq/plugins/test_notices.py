@@ -8,7 +8,7 @@ from typing import Any
 from vmq_hooks import SubscriberId
 
 from vmq.plugins.guard import PluginGuard
-from vmq.plugins.lanes import NoticeQueues
+from vmq.plugins.notices import NoticeQueues
 from vmq.plugins.steps import ChainStep
 
 
@@ -21,17 +21,17 @@ async def test_one_client_waits_and_another_does_not() -> None:
         told.append((subscriber_id.client_id, topic_filters))
 
     guard = PluginGuard("p")
-    lanes = NoticeQueues(guard)
+    notices = NoticeQueues(guard)
     names = ("subscriber_id", "topic_filters")
     step = ChainStep("on_topic_unsubscribed", guard, tell, names, names)
     for client, text in (("a", "1"), ("a", "2"), ("b", "3")):
-        lanes.put(step, (SubscriberId(client), [text]))
+        notices.put(step, (SubscriberId(client), [text]))
     gates["b"].set()
     while not told:  # noqa: ASYNC110 - nothing tells of it
         await asyncio.sleep(0)
     assert told == [("b", ["3"])]
     gates["a"].set()
-    await lanes.finish(5)
+    await notices.finish(5)
     assert told == [("b", ["3"]), ("a", ["1"]), ("a", ["2"])]
 
 
@@ -44,11 +44,11 @@ async def test_what_is_too_much_is_left_out_and_what_fails_is_counted() -> None:
             raise OSError("broken")
 
     guard = PluginGuard("p")
-    lanes = NoticeQueues(guard, limit=2)
+    notices = NoticeQueues(guard, limit=2)
     step = ChainStep("on_client_gone", guard, tell, ("subscriber_id",), ("subscriber_id",))
     for _ in range(3):
-        lanes.put(step, (SubscriberId("c"),))
-    await lanes.finish(5)
+        notices.put(step, (SubscriberId("c"),))
+    await notices.finish(5)
     assert len(told) == 2
     assert guard.dropped == {"on_client_gone": 1}
     assert guard.errors == {"on_client_gone": 1}
@@ -60,8 +60,8 @@ async def test_a_notice_that_hangs_is_ended() -> None:
         await asyncio.Event().wait()
 
     guard = PluginGuard("p", deadline=60)
-    lanes = NoticeQueues(guard)
-    lanes.put(
+    notices = NoticeQueues(guard)
+    notices.put(
         ChainStep("on_client_gone", guard, hang, (), ("subscriber_id",)), (SubscriberId("c"),)
     )
-    await lanes.finish(0.01)
+    await notices.finish(0.01)

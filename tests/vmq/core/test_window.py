@@ -1,0 +1,177 @@
+"""The inflight window against a plain dict, whose order is that of sending."""
+
+from __future__ import annotations
+
+import sys
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vmq.core.window import FEWEST_SLOTS, KEPT_SLOTS, LAST_ID, NO_SLOTS, InflightWindow
+from vmq.mqtt.message import Delivery, Message
+
+MESSAGE = Message(b"t", b"", 1, False)
+
+#: Ids that meet in a slot of small rings, and those at the ends.
+IDS = st.one_of(
+    st.integers(1, LAST_ID), st.sampled_from([1, 2, 9, 17, 65, 129, 32_769, 65_534, LAST_ID])
+)
+CHANGES = st.lists(
+    st.one_of(
+        st.tuples(st.just("send"), st.integers(1, 40)),
+        st.tuples(st.sampled_from(["put", "last"]), IDS),
+        st.tuples(st.sampled_from(["remove", "to_end"]), st.integers(0, 10_000)),
+        st.tuples(st.just("remove first"), st.integers(1, 60)),
+        st.tuples(st.just("clear"), st.just(0)),
+    ),
+    max_size=60,
+)
+
+
+def sent(packet_id: int = 0) -> Delivery:
+    delivery = Delivery(MESSAGE, 1, False, "")
+    delivery.packet_id = packet_id
+    return delivery
+
+
+class Oracle:
+    """A window, and a dict in which everything is done once more."""
+
+    def __init__(self) -> None:
+        self.window = InflightWindow()
+        self.plain: dict[int, Delivery] = {}
+
+    def do(self, change: str, number: int) -> None:
+        window, plain = self.window, self.plain
+        if change == "send":
+            for _ in range(number):
+                self.send()
+        elif change == "put":
+            delivery = sent(number)
+            window.put(delivery)
+            plain.pop(number, None)
+            plain[number] = delivery
+        elif change == "last":
+            window.last_packet_id = number
+        elif change == "remove first":
+            for delivery in list(plain.values())[:number]:
+                window.remove(delivery)
+                del plain[delivery.packet_id]
+        elif change == "clear":
+            window.clear()
+            plain.clear()
+        elif plain:
+            delivery = list(plain.values())[number % len(plain)]
+            del plain[delivery.packet_id]
+            if change == "remove":
+                window.remove(delivery)
+            else:
+                window.to_end(delivery)
+                plain[delivery.packet_id] = delivery
+
+    def send(self) -> None:
+        """Gives one an id, which is free and, among those whose slots are, the next."""
+        before = self.window.last_packet_id
+        delivery = sent()
+        self.window.send(delivery)
+        packet_id = delivery.packet_id
+        assert 1 <= packet_id <= LAST_ID
+        assert packet_id not in self.plain
+        size = len(self.window.slots)
+        taken = {each % size for each in self.plain}
+        passed = before % LAST_ID + 1
+        while passed != packet_id:
+            assert passed % size in taken
+            passed = passed % LAST_ID + 1
+        self.plain[packet_id] = delivery
+
+    def check(self, packet_id: int) -> None:
+        window, plain = self.window, self.plain
+        assert window.values() == list(plain.values())
+        assert len(window) == window.count == len(plain)
+        assert bool(window) == bool(plain)
+        assert window.get(packet_id) is plain.get(packet_id)
+        assert (packet_id in window) == (packet_id in plain)
+        for each, delivery in plain.items():
+            assert window.get(each) is delivery
+        assert NO_SLOTS == [None]
+
+
+@given(CHANGES, IDS)
+@settings(max_examples=300)
+def test_it_is_a_dict_in_order_of_sending(changes: list[tuple[str, int]], looked_for: int) -> None:
+    oracle = Oracle()
+    for change, number in changes:
+        oracle.do(change, number)
+        oracle.check(looked_for)
+
+
+def test_ids_go_round() -> None:
+    oracle = Oracle()
+    oracle.do("last", LAST_ID - 3)
+    oracle.do("send", 6)
+    assert list(oracle.plain) == [65_533, 65_534, 65_535, 1, 2, 3]
+    oracle.check(1)
+
+
+def test_a_client_that_holds_one_id_makes_no_ring_large() -> None:
+    """Its window moves on all the same, round after round of the ids."""
+    window = InflightWindow()
+    held = sent()
+    window.send(held)
+    given_before: list[int] = []
+    for _ in range(2 * LAST_ID):
+        delivery = sent()
+        window.send(delivery)
+        given_before.append(delivery.packet_id)
+        window.remove(delivery)
+    assert len(window.slots) == FEWEST_SLOTS
+    assert held.packet_id not in given_before
+    assert all(one != other for one, other in pairwise(given_before))
+    assert window.values() == [held]
+
+
+def test_all_ids_can_be_in_flight() -> None:
+    window = InflightWindow()
+    for _ in range(LAST_ID):
+        window.send(sent())
+    assert sorted(each.packet_id for each in window.values()) == list(range(1, LAST_ID + 1))
+    assert window.get(0) is None
+    freed = window.values()[40_000]
+    window.remove(freed)
+    last = sent()
+    window.send(last)
+    assert last.packet_id == freed.packet_id
+    assert window.values()[-1] is last
+
+
+def test_ids_from_elsewhere_that_meet_in_a_slot_get_one_each() -> None:
+    window = InflightWindow()
+    for packet_id in (1, 32_769, 9, 16_385, LAST_ID):
+        window.put(sent(packet_id))
+    assert [each.packet_id for each in window.values()] == [1, 32_769, 9, 16_385, LAST_ID]
+
+
+def test_what_is_not_there_cannot_be_taken_out() -> None:
+    window = InflightWindow()
+    with pytest.raises(KeyError):
+        window.remove(sent(1))
+    window.put(sent(1))
+    with pytest.raises(KeyError):
+        window.remove(sent(1))
+    assert len(window) == 1
+
+
+def test_an_empty_window_keeps_few_slots_or_none() -> None:
+    window = InflightWindow()
+    assert window.slots is NO_SLOTS
+    for count, kept in ((20, KEPT_SLOTS), (100, len(NO_SLOTS))):
+        deliveries = [sent() for _ in range(count)]
+        for delivery in deliveries:
+            window.send(delivery)
+        for delivery in deliveries:
+            window.remove(delivery)
+        assert len(window.slots) == kept
+    assert sys.getsizeof(window) <= 64

@@ -1,0 +1,206 @@
+"""What the core asks of rooms above it: a class a port, whose methods do nothing.
+
+The base is the null object: a broker without a cluster, streams or traces has the ports as they are. A native call
+costs less than to look whether a callback is there, and a twentieth of calling one. Who brings a port subclasses it,
+sets its attribute of `vmq.core.context.Core`, and puts a base back when it ends. What is `Any` stands above this
+module: registries (`vmq.core.registry`), routes (`vmq.core.trie`), connections.
+"""
+
+from typing import Any
+
+from mypy_extensions import mypyc_attr
+
+from vmq.core.hook_sites import Pending
+from vmq.core.output import Output
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class SessionListener:
+    """Told of this broker's sessions."""
+
+    def on_subscriber(self, event: int, registry: Any, subscriber: Any, topic_filter: str) -> None:
+        """One is `CLAIMED`, `CHANGED` or `ENDED` (`vmq.core.context`).
+
+        `topic_filter`: whose subscription changed, or "".
+        """
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Claims:
+    """Who has which session, where other nodes may have it."""
+
+    def claim(self, registry: Any, client_id: str, clean: bool) -> Pending | None:
+        """A client has come: None: it may have its session; else `Pending` comes when another node has given it up."""
+        return None
+
+    def find_owner(self, mountpoint: str, client_id: str) -> str:
+        """The user whose durable session is on another node; "" if none, or nobody's."""
+        return ""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Propagation:
+    """Whether other nodes know of subscriptions."""
+
+    def wait(self, registry: Any, subscriber: Any, filters: list[str]) -> Pending | None:
+        """A client has subscribed: None: the SUBACK may be sent; else `Pending` comes when it may."""
+        return None
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class RemoteTargets:
+    """What the topics of one mountpoint find on other nodes."""
+
+    def complete(self, route: Any) -> None:
+        """Completes a route with its targets there."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Elsewhere:
+    """Where messages go on other nodes."""
+
+    def targets(self, mountpoint: str) -> RemoteTargets:
+        """What the topics of a mountpoint find there."""
+        return RemoteTargets()
+
+    def forward(self, registry: Any, route: Any, message: Any, policy: str) -> None:
+        """Sends a message to the nodes of its route, and to one member of each share group that has some there.
+
+        `policy` is the publisher's for them.
+        """
+
+    def forward_run(self, mountpoint: str, route: Any, frames: bytes, count: int) -> None:
+        """Sends a run of so many PUBLISH packets to the nodes of its route."""
+
+    def give(self, registry: Any, group: str, message: Any, to_absent: bool) -> bool:
+        """Gives what a member of a share group cannot handle any more to one there; False if there is none.
+
+        `to_absent`: one that is away will do.
+        """
+        return False
+
+    def has_member(self, registry: Any, group: str, is_absent: bool) -> bool:
+        """Whether a share group has such a member there."""
+        return False
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Peers:
+    """The nodes that have what this one sent to them."""
+
+    def wait_for_all(self, output: Output) -> None:
+        """Has the answers of this pass wait for whatever other nodes have not confirmed, if they are to."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class RetainedListener:
+    """Told of the retained messages of this broker's clients."""
+
+    #: Bytes that a payload may have; 0 is no limit.
+    longest: int
+
+    def __init__(self) -> None:
+        self.longest = 0
+
+    def on_retained(self, registry: Any, message: Any) -> None:
+        """One is kept, or erased if it has no payload."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class StreamFinder:
+    """Which streams keep a topic."""
+
+    def appenders(self, topic: str) -> list[Any]:
+        """Their write sides (`vmq.streams.appender.Appender`)."""
+        return []
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ReceiptsPort:
+    """What streams have of messages at QoS 2; see `vmq.streams.serving.receipts`."""
+
+    #: There are streams that give receipts.
+    gives: bool
+
+    def __init__(self) -> None:
+        self.gives = False
+
+    def lacks(self, session: bytes, packet_id: int) -> bool:
+        """Whether a stream lacks a message that sessions have."""
+        return False
+
+    def begin(self, session: bytes, packet_id: int, came_before: bool) -> frozenset[str] | None:
+        """A message is handed to the streams next; which ones lack it, None: it is new to all."""
+        return None
+
+    def cancel(self) -> None:
+        """A stream did not take it."""
+
+    def end(self) -> None:
+        """The streams have taken it."""
+
+    def forget(self, session: bytes, packet_id: int) -> None:
+        """The streams have been given what they lacked, or the client has released the packet id."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Traffic:
+    """Sees what comes from and goes to connections, while somebody traces a client."""
+
+    #: Somebody does: the one port that each pass would else call, twice.
+    is_on: bool
+
+    def __init__(self) -> None:
+        self.is_on = False
+
+    def see(self, connection: Any, incoming: bool, data: bytes) -> None:
+        """Bytes that have come, or are about to go."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class BanList:
+    """Who is not let in."""
+
+    #: Nobody is banned: a CONNECT costs nothing for it.
+    is_empty: bool
+
+    def __init__(self) -> None:
+        self.is_empty = True
+
+    def refusal(self, client_id: str, user: str | None, host: str) -> str:
+        """Why a client is not let in; "" if it is."""
+        return ""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class MemoryPort:
+    """Measures the process's memory."""
+
+    def look(self) -> None:
+        """More has come or was kept since the last look than was to."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class RegistryFinder:
+    """The topic trees of the broker."""
+
+    def find(self, mountpoint: str) -> Any:
+        """The registry of a mountpoint, made when first asked for; None without a broker."""
+        return None
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class SessionOptionsPort:
+    """The options of sessions for which a plugin changed some."""
+
+    def of(self, modifiers: Any) -> Any:
+        """The `CoreOptions` of a session with these modifiers; None: the broker's."""
+        return None
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class RecheckPort:
+    """Authorises subscriptions anew."""
+
+    def put(self, registry: Any, subscriber: Any) -> None:
+        """Has a session's asked about, soon."""

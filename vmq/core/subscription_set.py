@@ -1,0 +1,64 @@
+"""The subscriptions of one client, by filter."""
+
+from vmq.core.trie import Subscription
+
+
+class SubscriptionSet:
+    """A slot for the only subscription, as most clients have one, and a dict from the second on.
+
+    A base class: an object of its own would take a third of what it saves.
+    """
+
+    def __init__(self) -> None:
+        #: The only subscription and its filter, as most clients have one. The second one makes the dict of all.
+        self.one: Subscription | None = None
+        self.one_filter = ""
+        self.many: dict[str, Subscription] | None = None
+
+    @property
+    def subscriptions(self) -> dict[str, Subscription]:
+        """By filter, to be looked at only."""
+        many = self.many
+        if many is not None:
+            return many
+        one = self.one
+        return {} if one is None else {self.one_filter: one}
+
+    def find(self, topic_filter: str) -> Subscription | None:
+        """The subscription to exactly this filter."""
+        many = self.many
+        if many is not None:
+            return many.get(topic_filter)
+        return self.one if topic_filter == self.one_filter else None
+
+    def put(self, topic_filter: str, subscription: Subscription) -> None:
+        """Adds a subscription to a filter that has none."""
+        many = self.many
+        one = self.one
+        if many is not None:
+            many[topic_filter] = subscription
+        elif one is None:
+            self.one = subscription
+            self.one_filter = topic_filter
+        else:
+            self.many = {self.one_filter: one, topic_filter: subscription}
+            self.one = None
+            self.one_filter = ""
+
+    def take(self, topic_filter: str) -> bool:
+        """Removes the subscription to exactly this filter; False if there is none."""
+        if self.find(topic_filter) is None:
+            return False
+        many = self.many
+        if many is not None:
+            del many[topic_filter]
+            if many:
+                return True
+        self.take_all()
+        return True
+
+    def take_all(self) -> None:
+        """Removes every subscription."""
+        self.one = None
+        self.one_filter = ""
+        self.many = None

@@ -1,0 +1,43 @@
+"""PUBACK, PUBREC, PUBREL and PUBCOMP (sections 3.4 to 3.7): packets of a packet id alone, a run of them at a time."""
+
+from typing import Final
+
+from vmq.mqtt.encoder import PUBCOMP_HEAD, answers
+from vmq.mqtt.packets import PACKET_NAMES, PUBACK, PUBREC, PUBREL, ProtocolError
+from vmq.protocol.publish import Publisher
+
+#: So many are handled at once.
+LONGEST_RUN: Final = 1000
+
+
+def on_acknowledgements(publisher: Publisher, kind: int) -> None:
+    """Handles the present packet and those right behind it that begin with the same byte.
+
+    Raises:
+        ProtocolError: one is not of two bytes, has the packet id 0, or is not what is due.
+    """
+    decoder = publisher.decoder
+    if decoder.end - decoder.body != 2:
+        raise ProtocolError(PACKET_NAMES[kind] + " of wrong length", "MQTT-4.8.0-1")
+    if decoder.body - decoder.start == 2:
+        count = decoder.run_of_ids(LONGEST_RUN)
+        run = decoder.data[decoder.start : decoder.end]
+    else:  # its length is spelled in more bytes than it needs
+        count = 1
+        run = bytes((decoder.head, 2)) + decoder.data[decoder.body : decoder.end]
+    core = publisher.core
+    core.work += count
+    counters = core.counters
+    if kind == PUBREL:
+        counters.mqtt_pubrel_received += count
+        publisher.on_pubrels(run)
+        counters.mqtt_pubcomp_sent += count
+        publisher.output.add(answers(run, PUBCOMP_HEAD))
+        return
+    if kind == PUBACK:
+        counters.mqtt_puback_received += count
+    elif kind == PUBREC:
+        counters.mqtt_pubrec_received += count
+    else:
+        counters.mqtt_pubcomp_received += count
+    publisher.queue_of().on_acknowledgements(kind, run)
