@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
+import msgspec
+
+from tests.simulator.sessions import node
 from vmq.clustering.front.connection import FrontConnection
 from vmq.clustering.front.front import Front
 from vmq.clustering.messages.base import NodeMessage
@@ -18,16 +21,19 @@ from vmq.clustering.messages.fronts import TableEntry
 from vmq.clustering.messages.slots import SlotView
 from vmq.clustering.origin.origin import Origin
 from vmq.clustering.origin.outbox import SlotOutbox
-from vmq.clustering.slots import merge
+from vmq.clustering.slots import copies, merge
 from vmq.clustering.slots.attachments import Attachment, Attachments
 from vmq.clustering.slots.copies import RecordSet, SlotCopy
 from vmq.clustering.slots.effects import Effects
+from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.machine import SlotMachine
 from vmq.clustering.slots.owned import OwnedSlot
 from vmq.clustering.slots.owner import SlotOwner
+from vmq.clustering.slots.records import salvage
 from vmq.clustering.slots.register import ClientRegister
 from vmq.clustering.slots.state import SlotState
-from vmq.clustering.slots.words import Lineage
+from vmq.clustering.slots.subscribers import Subscribers
+from vmq.clustering.slots.words import NO_LINEAGE, Lineage, incarnation_of
 from vmq_cluster.clocks import NodeClock
 
 
@@ -110,6 +116,66 @@ def _remember(self: SlotOwner, store: int) -> None:
 
 def _ignore(*anything: Any) -> None:
     pass
+
+
+def _in_any_step(self: Attachments, attachment: Attachment, kind: int, packet: int) -> None:
+    """Whatever comes ends the exchange."""
+    state, client = self._state, attachment.client
+    sent = state.registers[client].window.get(packet)
+    if sent is not None:
+        state.done(client, sent.dot)
+        state.unsend(client, packet)
+
+
+def _end_without_record(
+    self: SlotState, client: str, topic_filter: str, qos: int, now: int
+) -> None:
+    """The end of a subscription leaves nothing."""
+    if qos >= 0:
+        _subscribe(self, client, topic_filter, qos, now)
+        return
+    self.registers[client].subscriptions.pop(topic_filter, None)
+    self.changed["u", client + "\0" + topic_filter, 0, 0] = None
+    self.touch(client)
+
+
+_subscribe = SlotState.subscribe
+
+
+def _before_the_routes(
+    self: Subscribers, begun: list[str], ended: list[str], then: Callable[[], None]
+) -> None:
+    _announce(self, begun, ended, _ignore)
+    self._owned.when_safe(then)
+
+
+_announce = Subscribers._announce
+
+
+def _one_life(store: int, boot: int) -> int:
+    return incarnation_of(store, 1)
+
+
+def _never_synced(self: Effects) -> tuple[int, dict[bytes, bytes | None], bool]:
+    number, writes, _ = _begin_commit(self)
+    return number, writes, False
+
+
+_begin_commit = Effects.begin_commit
+
+
+def _with_its_context(records: dict[bytes, bytes]) -> SlotState:
+    """What a copy that is not whole says that it has seen."""
+    state = salvage(records)
+    for key, value in records.items():
+        if key[:1] == b"c":
+            runs = msgspec.msgpack.decode(value)
+            state.context.merge(NodeClock({int.from_bytes(key[1:9], "big"): runs}))
+    return state
+
+
+def _age_by_clock(self: ClientRegister) -> tuple[Lineage, int, int]:
+    return NO_LINEAGE, self.attached_at, self.records
 
 
 def _is_current(self: SlotMachine, view: SlotView, copy: SlotCopy) -> bool:
@@ -203,6 +269,48 @@ ABLATIONS: dict[str, Ablation] = {
         "the owner numbers a client's connections, and refuses an older one",
         ((Attachments, "_is_older", lambda self, one, other: False),),
         ("halfopen", "pause"),
+    ),
+    "step": Ablation(
+        "an acknowledgement counts only in the step that awaits it",
+        ((Attachments, "_on_acknowledgement", _in_any_step),),
+        ("kill", "handover"),
+    ),
+    "ended": Ablation(
+        "the end of a subscription is a record",
+        ((SlotState, "subscribe", _end_without_record),),
+        ("split", "pause"),
+    ),
+    "routes": Ablation(
+        "SUBACK waits until the nodes in reach have the route",
+        ((Subscribers, "_announce", _before_the_routes),),
+        ("kill",),
+    ),
+    "lives": Ablation(
+        "an origin and a lineage end with the life of their broker",
+        ((node, "incarnation_of", _one_life),),
+        ("kill", "rack"),
+        strict=False,
+    ),
+    "promises": Ablation(
+        "who denies forks or learns a view has that on disk, synced",
+        ((Effects, "begin_commit", _never_synced),),
+        ("tail",),
+    ),
+    "entries": Ablation(
+        "the context of a copy counts only when all its entries are there",
+        ((copies, "salvage", _with_its_context),),
+        ("kill", "silent"),
+        strict=False,
+    ),
+    "lineage": Ablation(
+        "of two registers the one attached in the later lineage wins, whatever the clocks say",
+        ((ClientRegister, "age", _age_by_clock),),
+        ("pause", "skew"),
+    ),
+    "clocks": Ablation(
+        "what follows from what another node has stamped is stamped later",
+        ((LocalNode, "heard_of", _ignore),),
+        ("skew", "handover", "kill"),
     ),
     "moved": Ablation(
         "a front whose client is elsewhere drops its unanswered QoS 1 messages",

@@ -31,6 +31,19 @@ KINDS = (
     "halfopen",
     "forever",
 )
+#: Of which several at once cost no promise either, as long as each slot keeps a current copy that nothing happens to.
+TOGETHER = (
+    "kill",
+    "silent",
+    "pause",
+    "slow",
+    "oneway",
+    "pair",
+    "disk",
+    "handover",
+    "skew",
+    "halfopen",
+)
 #: In no strict run: all nodes with current copies are down at once.
 ALL_KINDS = (*KINDS, "rack")
 LENGTHS = (3, 10, 30, 60, 120)
@@ -83,7 +96,7 @@ class Faults:
         if world.bound and not self._is_split() and world.now > self.healed + HEAL:
             world.bound = {}
         if len(self.episodes) < self.most and r.random() < self.rate:
-            if not self.strict or (world.is_whole() and not world.bound):
+            if not self.strict or self.most > 1 or (world.is_whole() and not world.bound):
                 self.begin(r.choice(self.kinds))
 
     def _is_split(self) -> bool:
@@ -98,6 +111,8 @@ class Faults:
         if len(alive) < 2:
             return
         x, y = r.sample(alive, 2)
+        if self.strict and self.most > 1 and not self._leaves_copies({x, y}):
+            return
         ends = world.now + r.choice(LENGTHS)
         begin = getattr(self, "_begin_" + kind, None)
         names = [x, y]
@@ -107,6 +122,11 @@ class Faults:
             self.begun.append((world.now, kind))
             if names != ["at once"]:
                 self.episodes.append(Episode(kind, ends, names))
+
+    def _leaves_copies(self, names: set[str]) -> bool:
+        """Whether each slot has a current copy on a node to which nothing happens."""
+        held_up = names.union(*[each.names for each in self.episodes])
+        return all(set(self.world.holders(slot)) - held_up for slot in range(SLOTS))
 
     def end(self, episode: Episode) -> None:
         self.episodes.remove(episode)
@@ -247,7 +267,7 @@ class Faults:
         self.world.cut[pair(x, y)] = None
         if self.world.random.random() < 0.5:
             self.world.break_link(x, y)
-        return [x]
+        return [x, y]
 
     _end_pair = _heal
 

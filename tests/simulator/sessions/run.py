@@ -8,13 +8,14 @@ from collections import Counter
 from contextlib import nullcontext
 
 from tests.simulator.sessions.ablations import ABLATIONS
-from tests.simulator.sessions.faults import ALL_KINDS, KINDS, Faults
+from tests.simulator.sessions.faults import ALL_KINDS, KINDS, TOGETHER, Faults
+from tests.simulator.sessions.judge import results
 from tests.simulator.sessions.world import SessionWorld
 
 STEPS = 700
 #: What may be in no run, and what in none that is strict.
 NEVER = ("lost", "stuck", "silent")
-STRICT = (*NEVER, "twice", "out of order")
+STRICT = (*NEVER, "twice", "out of order", "again", "stray")
 #: Until everything that goes wrong has come to rest.
 REST = 1200
 
@@ -25,12 +26,13 @@ def run(
     strict: bool = True,
     replicas: int = 2,
     steps: int = STEPS,
+    most: int = 1,
 ) -> Counter[str]:
     """One run: faults, then rest, then whether it still works."""
     world = SessionWorld(seed, replicas=replicas)
     while not (world.are_subscribed() and world.is_quiet()):
         world.step()
-    faults = Faults(world, kinds, strict, 1 if strict else 3)
+    faults = Faults(world, kinds, strict, most)
     for _ in range(steps):
         faults.step()
         world.step()
@@ -42,7 +44,7 @@ def run(
         if all(world.clients[name].sent > count for name, count in sent.items()):
             break
     rest(world, kinds)
-    found = world.results()
+    found = results(world)
     found["silent"] = sum(world.clients[name].sent == count for name, count in sent.items())
     found["faults"] = len(faults.begun)
     return found
@@ -60,7 +62,7 @@ def is_done(world: SessionWorld) -> bool:
     return (
         all(each.is_ready and not each.out for each in world.clients.values())
         and world.is_quiet()
-        and not world.results()["stuck"]
+        and not results(world)["stuck"]
     )
 
 
@@ -68,9 +70,9 @@ def faulty(found: Counter[str], strict: bool) -> list[str]:
     return [each for each in (STRICT if strict else NEVER) if found[each]]
 
 
-def _one(task: tuple[int, tuple[str, ...], bool, int]) -> tuple[int, Counter[str]]:
-    seed, kinds, strict, replicas = task
-    return seed, run(seed, kinds, strict, replicas)
+def _one(task: tuple[int, tuple[str, ...], bool, int, int]) -> tuple[int, Counter[str]]:
+    seed, kinds, strict, replicas, most = task
+    return seed, run(seed, kinds, strict, replicas, most=most)
 
 
 def main() -> None:
@@ -79,8 +81,9 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--fault", action="append", choices=ALL_KINDS)
     parser.add_argument(
-        "--many", action="store_true", help="several at once, whatever promises it costs"
+        "--many", action="store_true", help="three at once, whatever promises it costs"
     )
+    parser.add_argument("--most", type=int, help="so many at once")
     parser.add_argument("--replicas", type=int, default=2)
     parser.add_argument("--without", choices=sorted(ABLATIONS))
     parser.add_argument("--processes", type=int, default=1)
@@ -90,8 +93,11 @@ def main() -> None:
         options.fault or (ablation.kinds if ablation else ALL_KINDS if options.many else KINDS)
     )
     options.many = options.many or (ablation is not None and not ablation.strict)
+    most = options.most or (3 if options.many else 1)
+    if most > 1 and not options.many and not options.fault:
+        kinds = TOGETHER
     tasks = [
-        (seed, kinds, not options.many, options.replicas)
+        (seed, kinds, not options.many, options.replicas, most)
         for seed in range(options.first, options.first + options.seeds)
     ]
     total: Counter[str] = Counter()

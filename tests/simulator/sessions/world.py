@@ -5,8 +5,7 @@ Nothing here depends on the order of hashes. A wire keeps its order, and loses w
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
-from itertools import pairwise
+from collections import Counter, deque
 from random import Random
 from typing import Any, Final
 
@@ -17,9 +16,11 @@ from tests.simulator.sessions.node import STEP, WorldNode
 from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.fronts import SessionMessage, Step
 from vmq.clustering.slots.placement import spread
-from vmq.clustering.slots.words import PUBREL, UNCLAIMED, slot_of, store_of
+from vmq.clustering.slots.words import PUBREL, slot_of, store_of
 
 SLOTS = 3
+#: Steps until everybody has what a split has kept from them.
+CLEAR = 40
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final[msgspec.msgpack.Decoder[Any]] = msgspec.msgpack.Decoder(SessionMessage)
 
@@ -57,6 +58,10 @@ class SessionWorld:
         self.routes: list[tuple[int, str, str, int, int, list[str]]] = []
         self.filters: list[tuple[str, int]] = []
         self.bytes: Counter[str] = Counter()
+        #: When each message was published first, and whether all nodes were of one mind about who subscribes.
+        self.published: dict[str, tuple[int, bool]] = {}
+        #: Since when links are whole.
+        self.healed = 0
         self.clients: dict[str, Client] = {}
         for name in names:
             self.nodes[name] = self._new_node(name)
@@ -67,6 +72,9 @@ class SessionWorld:
             Client("c", 0, "t/#"),
             Client("d", 0, "t/+"),
             Client("e", 0, "t/p"),
+            Client("g", 0, "$share/s/t/#"),
+            Client("h", 0, "$share/s/t/#"),
+            Client("f", 0, toggles=True),
         ):
             self.clients[client.name] = client
         #: Which nodes a client may connect to; a fault may bind it to its side.
@@ -212,6 +220,7 @@ class SessionWorld:
     def publish(self, client: Client) -> None:
         packet = client.free_packet()
         client.out[packet] = each = Outgoing(client.next_text(), False, self.now)
+        self.published[each.text] = self.now, self.is_clear()
         self._send(client, packet, each, False)
 
     def _send(self, client: Client, packet: int, each: Outgoing, is_again: bool) -> None:
@@ -224,7 +233,7 @@ class SessionWorld:
     def _from_client(self, node: WorldNode, number: int, what: tuple[Any, ...]) -> None:
         machines, client = node.machines, self.by_number[number]
         if what[0] == "connect":
-            machines.connect(number, client.name)
+            machines.connect(number, client.name, client.toggle.is_clean)
             return
         if what[0] == "step":
             machines.front.step(number, what[1])
@@ -241,26 +250,30 @@ class SessionWorld:
         if up is None:
             return
         if kind == "present":
-            for packet, each in client.on_present(what):
+            for packet, each in client.on_present(what, self.now):
                 self._send(client, packet, each, True)
             if client.topic_filter and not client.is_subscribed:
                 up.append(("step", client.subscription()))
+            up += [("step", each) for each in client.toggle.on_present(what, self.now)]
         elif kind == "acknowledged":
             up += [("step", each) for each in client.on_acknowledged(*what, self.now)]
         else:
-            up += [("step", each) for each in client.on_step(what)]
+            up += [("step", each) for each in client.on_step(what, self.now)]
 
     # Time
 
     def step(self, publish: bool = True) -> None:
         self.now += 1
         r = self.random
+        self.is_clear()
         for client in self.clients.values():
             if not client.number and client.name not in self.away and r.random() < 0.15:
                 self.connect(client)
             if publish and client.qos and client.is_ready and self.are_subscribed():
                 if len(client.out) < WINDOW and r.random() < 0.12:
                     self.publish(client)
+            if publish and client.toggles and client.is_ready and r.random() < 0.02:
+                self._toggle(client)
         for number in list(self.half_open):
             if self.homes[number] not in self.paused and r.random() < 0.03:
                 self.close(number)
@@ -276,6 +289,20 @@ class SessionWorld:
         self._take_effects()
         self._carry()
         self._take_effects()
+
+    def _toggle(self, client: Client) -> None:
+        """Subscribes, or no longer; or comes back without its session, or with a new one."""
+        if client.toggle.is_clean or self.random.random() < 0.2:
+            client.toggle.is_clean = not client.toggle.is_clean
+            self.disconnect(client)
+        else:
+            self.up[client.number] += [("step", each) for each in client.toggle.next(self.now)]
+
+    def is_clear(self) -> bool:
+        """Whether everybody reaches everybody, for a while."""
+        if self.cut or self.stalled:
+            self.healed = self.now
+        return self.now > self.healed + CLEAR
 
     def are_subscribed(self) -> bool:
         return all(each.has_subscribed for each in self.clients.values() if each.topic_filter)
@@ -426,43 +453,3 @@ class SessionWorld:
                 if not other.is_up or not copy.is_included(owner.state.included):
                     return False
         return True
-
-    # What must be true
-
-    def results(self) -> Counter[str]:
-        found: Counter[str] = Counter()
-        publishers = [each for each in self.clients.values() if each.qos]
-        for publisher in publishers:
-            found["acknowledged"] += len(publisher.acknowledged)
-            found["longest wait"] = max([found["longest wait"], *publisher.waited])
-            found["stuck"] += len(publisher.out)
-        for client in self.clients.values():
-            if client.topic_filter:
-                self._judge(client, publishers, found)
-        for node in self.nodes.values():
-            if node.is_up:
-                found["stuck"] += node.machines.origin.waiting()
-        for slot in range(SLOTS):
-            owner = self.owner(slot)
-            found["stuck"] += owner is None or any(
-                client != UNCLAIMED or not self.gone  # else one that is dead could still claim it
-                for client in owner.machines.slots.owners[slot].state.queues
-            )
-        return found
-
-    def _judge(self, client: Client, publishers: list[Client], found: Counter[str]) -> None:
-        got = Counter(text for text, _ in client.got)
-        order = defaultdict(list)
-        for text, _ in dict.fromkeys(client.got):
-            publisher, number = text.split("-")
-            if int(number) not in order[publisher]:
-                order[publisher].append(int(number))
-        for publisher in publishers:
-            if client.topic_filter not in ("t/#", "t/+", "t/" + publisher.name):
-                continue
-            found["lost"] += sum(text not in got for text in publisher.acknowledged)
-            numbers = order[publisher.name]
-            found["out of order"] += sum(one > other for one, other in pairwise(numbers))
-            if publisher.qos == 2:
-                texts = [text for text in got if text.startswith(publisher.name + "-")]
-                found["twice"] += sum(got[text] > 1 for text in texts)

@@ -7,27 +7,20 @@ owner has answered; `held` its acknowledgements while no owner serves it: the ta
 from collections import deque
 
 from vmq.clustering.messages.fronts import Step, TableEntry
-from vmq.clustering.slots.words import Dot, Lineage
+from vmq.clustering.slots.words import Address, Lineage
 
 
 class Unanswered:
     """A packet of the client that its owner has to answer. Of a PUBLISH at QoS 2 the message waits here, too."""
 
-    __slots__ = ("dots", "groups", "payload", "step", "topic")
+    __slots__ = ("addresses", "payload", "step", "topic")
 
-    def __init__(
-        self,
-        step: Step,
-        topic: bytes = b"",
-        payload: bytes = b"",
-        groups: dict[int, str] | None = None,
-    ) -> None:
+    def __init__(self, step: Step, topic: bytes = b"", payload: bytes = b"") -> None:
         self.step = step
         self.topic = topic
         self.payload = payload
-        self.groups: dict[int, str] = groups or {}
         #: What the owner answered.
-        self.dots: list[tuple[int, Dot]] | None = None
+        self.addresses: list[Address] | None = None
 
 
 class FrontConnection:
@@ -78,16 +71,16 @@ class FrontConnection:
         if self.attached is not None:
             self.steps.append(step)
 
-    def take_registered(self, packet: int, dots: list[tuple[int, Dot]]) -> list[Unanswered]:
+    def take_registered(self, packet: int, addresses: list[Address]) -> list[Unanswered]:
         """The owner knows a QoS 2 packet id; returns the messages whose turn it is, in the client's order."""
         first = True
         ready: list[Unanswered] = []
         rest: list[Unanswered] = []
         for each in self.unanswered:
             is_publish = each.step.digest != b""
-            if is_publish and each.step.packet == packet and each.dots is None:
-                each.dots = dots
-            if is_publish and first and each.dots is not None:
+            if is_publish and each.step.packet == packet and each.addresses is None:
+                each.addresses = addresses
+            if is_publish and first and each.addresses is not None:
                 ready.append(each)
             else:
                 first = first and not is_publish

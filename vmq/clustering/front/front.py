@@ -179,16 +179,16 @@ class Front:
 
     def send_again(self, connection: FrontConnection) -> None:
         """A new owner gets what no other has answered."""
-        connection.steps += [each.step for each in connection.unanswered if each.dots is None]
+        connection.steps += [each.step for each in connection.unanswered if each.addresses is None]
 
     def _on_step(self, connection: FrontConnection, step: Step) -> None:
         kind = step.kind
         if kind == REGISTERED:
-            for each in connection.take_registered(step.packet, list(step.dots)):
+            for each in connection.take_registered(step.packet, list(step.addresses)):
                 self._publish(connection, each)
             return
         if kind == SEND:
-            dot = step.dots[0][1]
+            dot = step.addresses[0][1]
             connection.table[step.packet] = TableEntry(step.packet, dot, False, step.qos)
         elif kind in _ANSWERED and not connection.answered(_ANSWERED[kind], step.packet):
             return
@@ -210,25 +210,23 @@ class Front:
         connection = self.connections.get(number)
         if connection is None:
             return
-        groups = dict(targets)
-        dots = self._origin.reserve(list(groups))
+        addresses = self._origin.reserve(targets)
         connection.began(qos, packet)
         if qos == 1:
             self._origin.publish(
-                dots, groups, topic, payload, 1, number, lambda: self._on_safe(number, 1, packet)
+                addresses, topic, payload, 1, number, lambda: self._on_safe(number, 1, packet)
             )
             return
         digest = digest_of(topic, payload)
-        step = Step(PUBLISHED, packet, dots, digest, is_again)
-        connection.unanswered.append(Unanswered(step, topic, payload, groups))
+        step = Step(PUBLISHED, packet, addresses, digest, is_again)
+        connection.unanswered.append(Unanswered(step, topic, payload))
         connection.send(step)
 
     def _publish(self, connection: FrontConnection, each: Unanswered) -> None:
-        """The owner of the publisher's slot knows a QoS 2 message by these dots."""
+        """The owner of the publisher's slot knows where a QoS 2 message goes."""
         number, packet = connection.number, each.step.packet
         self._origin.publish(
-            each.dots or [],
-            each.groups,
+            each.addresses or [],
             each.topic,
             each.payload,
             2,

@@ -122,11 +122,8 @@ class SessionNode:
         attachments = owner.attachments
         wills, attachments.wills = attachments.wills, []
         for client, attached_at, (topic, payload, qos) in wills:
-            groups = dict(self.routes.targets(topic.decode()))
-            dots = self.origin.reserve(list(groups))
             self.origin.publish(
-                dots,
-                groups,
+                self.origin.reserve(self.routes.targets(topic.decode())),
                 topic,
                 payload,
                 qos,
@@ -153,8 +150,7 @@ class SessionNode:
                 subscribers.handed_on(group, dot)
 
             self.origin.publish(
-                [(slot, handed_on(owner.slot, dot))],
-                {slot: group},
+                [(slot, handed_on(owner.slot, dot), group)],
                 message.topic,
                 message.payload,
                 message.qos,

@@ -25,8 +25,8 @@ from vmq.clustering.messages.slots import (
 
 #: Origin and number: the identity of a message.
 DotOf = tuple[Number, Number]
-#: A message's dot in each slot concerned.
-Dots = Annotated[list[tuple[SlotNumber, DotOf]], Meta(max_length=1 << 16)]
+#: Where a message goes: for each slot and share group ("": all others there) concerned its dot there.
+Addresses = Annotated[list[tuple[SlotNumber, DotOf, str]], Meta(max_length=1 << 16)]
 ClientId = Annotated[str, Meta(min_length=1, max_length=66_000)]
 PacketId = Annotated[int, Meta(ge=0, le=65_535)]
 
@@ -116,7 +116,7 @@ class Step(Struct, array_like=True, frozen=True):
 
     kind: Annotated[int, Meta(ge=0, le=20)]
     packet: PacketId = 0
-    dots: Dots = []
+    addresses: Addresses = []
     digest: bytes = b""
     is_again: bool = False
     topic: bytes = b""

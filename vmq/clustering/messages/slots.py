@@ -93,6 +93,8 @@ class SlotRecords(NodeMessage, frozen=True, tag=75):
     records: Records
     #: Behind version 0: the state that the lineage began from. Who has exactly this, goes on from it.
     base: tuple[LineageOf, Number] | None = None
+    #: Up to this version everything is safe.
+    safe: Number = 0
 
 
 class SlotStored(NodeMessage, frozen=True, tag=76):

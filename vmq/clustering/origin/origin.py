@@ -7,7 +7,7 @@ from vmq.clustering.messages.fronts import OfferedMessage, Taken
 from vmq.clustering.messages.slots import SlotView
 from vmq.clustering.origin.outbox import Publication, SlotOutbox
 from vmq.clustering.slots.here import LocalNode
-from vmq.clustering.slots.words import Dot, store_of
+from vmq.clustering.slots.words import Address, store_of
 
 #: Bytes of messages that are not safe; above it publishers are not read on.
 MAX_BYTES: Final = 64 << 20
@@ -35,14 +35,14 @@ class Origin:
         """Whether publishers have to wait."""
         return self.bytes >= self._max_bytes
 
-    def reserve(self, slots: list[int]) -> list[tuple[int, Dot]]:
-        """A dot in each of these slots for the next message."""
-        dots = []
-        for slot in slots:
+    def reserve(self, targets: list[tuple[int, str]]) -> list[Address]:
+        """Dots for the next message: one for each slot and share group that is to get it."""
+        addresses = []
+        for slot, group in targets:
             outbox = self._outbox(slot)
             outbox.last += 1
-            dots.append((slot, (self._here.incarnation, outbox.last)))
-        return dots
+            addresses.append((slot, (self._here.incarnation, outbox.last), group))
+        return addresses
 
     def _outbox(self, slot: int) -> SlotOutbox:
         found = self._outboxes.get(slot)
@@ -52,20 +52,22 @@ class Origin:
 
     def publish(
         self,
-        dots: list[tuple[int, Dot]],
-        groups: dict[int, str],
+        addresses: list[Address],
         topic: bytes,
         payload: bytes,
         qos: int,
         connection: int,
         then: Callable[[], None],
     ) -> None:
-        """Offers a message to the slots of its dots; `then` follows when all have it safe."""
+        """Offers a message to its slots; `then` follows when all have it safe."""
         size = len(topic) + len(payload) + _OVERHEAD
         publication = Publication(connection, qos, size, then)
-        for slot, dot in dots:
-            message = OfferedMessage(dot, topic, payload, qos, groups.get(slot, ""))
-            self._outbox(slot).add(message, publication)
+        for slot, dot, group in addresses:
+            message = OfferedMessage(dot, topic, payload, qos, group)
+            older = self._outbox(slot).add(message, publication)
+            if older is not None:  # of a connection that is gone: nobody waits for it
+                older.then = _nothing
+                self._confirm(older)
         if publication.left:
             self.bytes += size
         else:

@@ -11,8 +11,9 @@ from typing import Final
 from vmq.clustering.messages.fronts import Offer, OfferedMessage
 from vmq.clustering.slots.words import Dot, Lineage
 
-#: Messages in one offer.
+#: Messages in one offer, and bytes of them; a larger message goes alone.
 BATCH: Final = 500
+BATCH_BYTES: Final = 1 << 20
 
 
 class Publication:
@@ -42,12 +43,17 @@ class SlotOutbox:
         self._link = 0
         self._index = 0
 
-    def add(self, message: OfferedMessage, publication: Publication) -> None:
-        """Puts a message behind the others; one that is there already belongs to this publication now."""
-        if message.dot not in self.entries:
+    def add(self, message: OfferedMessage, publication: Publication) -> Publication | None:
+        """Puts a message behind the others; one that is there already belongs to this publication now.
+
+        Returns the publication that it belonged to.
+        """
+        older = self.entries.get(message.dot)
+        if older is None:
             self._unsent.append(message.dot)
         self.entries[message.dot] = message, publication
         publication.left += 1
+        return None if older is None else older[1]
 
     def remove(self, dot: Dot) -> Publication | None:
         """The slot has it."""
@@ -64,11 +70,25 @@ class SlotOutbox:
         if (lineage, link) != (self._lineage, self._link):
             self._lineage, self._link = lineage, link
             self.restart()
-        offers = []
-        while self._unsent:
-            dots, self._unsent = self._unsent[:BATCH], self._unsent[BATCH:]
-            messages = [self.entries[dot][0] for dot in dots if dot in self.entries]
-            if messages:
-                offers.append(Offer(self.slot, lineage, link, self._index, messages, clock))
-                self._index += 1
+        unsent, self._unsent = self._unsent, []
+        offers: list[Offer] = []
+        batch: list[OfferedMessage] = []
+        size = 0
+        for dot in unsent:
+            if dot not in self.entries:
+                continue
+            message, publication = self.entries[dot]
+            if batch and (len(batch) == BATCH or size + publication.size > BATCH_BYTES):
+                offers.append(self._offer(lineage, link, batch, clock))
+                batch, size = [], 0
+            batch.append(message)
+            size += publication.size
+        if batch:
+            offers.append(self._offer(lineage, link, batch, clock))
         return offers
+
+    def _offer(
+        self, lineage: Lineage, link: int, messages: list[OfferedMessage], clock: int
+    ) -> Offer:
+        self._index += 1
+        return Offer(self.slot, lineage, link, self._index - 1, messages, clock)

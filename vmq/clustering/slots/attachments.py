@@ -100,15 +100,14 @@ class Attachments:
                 return
         elif served is not None:
             self._here.send(served.front, Refused(asked.client, served.connection))
+            self._publish_will(asked.client)  # its connection ends without DISCONNECT
         is_new = register.connection != asked.connection
         register.rank, register.connection = rank, asked.connection
         if is_new:
             register.will = asked.will
-        is_present = register.session > 0
-        if asked.is_clean and is_new:
-            is_present = False
-            if register.session:
-                self.subscribers.end(asked.client)
+        is_present = register.session > 0 and not (asked.is_clean and is_new)
+        if register.session and not is_present:
+            self.subscribers.end(asked.client)
         self._begin(front, asked, register, is_present)
 
     def _is_link(self, front: int, link: int) -> bool:
@@ -137,9 +136,12 @@ class Attachments:
         attachment = Attachment(client, asked.connection, front, asked.link)
         self.serving[client] = attachment
         self._orphans.pop(client, None)
-        self._here.send(
-            front,
-            Attached(client, asked.connection, register.rank, lineage, asked.link, is_present),
+        answer = Attached(
+            client, asked.connection, register.rank, lineage, asked.link, is_present
+        )
+        # The end of a session has to be safe, else the next connection may find it again.
+        self._when_safe(
+            attachment, 2 if asked.is_clean else 0, lambda: self._here.send(front, answer)
         )
         told = {entry.packet for entry in asked.table}
         for packet, sent in list(register.window.items()):
@@ -204,7 +206,7 @@ class Attachments:
         step = Step(
             SEND,
             packet,
-            [(self._owned.slot, sent.dot)],
+            [(self._owned.slot, sent.dot, message.group)],
             topic=message.topic,
             payload=message.payload,
             qos=sent.qos,
@@ -317,13 +319,13 @@ class Attachments:
             state.unsend(client, packet)
 
     def _on_publish(self, attachment: Attachment, step: Step) -> None:
-        """QoS 2 in: this packet id is these dots, now and after each repetition."""
+        """QoS 2 in: this packet id is this message, now and after each repetition."""
         state, client, packet = self._state, attachment.client, step.packet
         known = state.registers[client].received.get(packet)
         if known is None or not self._is_repetition(known, step):
-            known = ReceivedId(tuple((slot, dot) for slot, dot in step.dots), step.digest)
+            known = ReceivedId(tuple(step.addresses), step.digest)
             state.receive(client, packet, known)
-        answer = Step(REGISTERED, packet, list(known.dots))
+        answer = Step(REGISTERED, packet, list(known.addresses))
         self._when_safe(attachment, 2, lambda: attachment.steps.append(answer))
 
     def _is_repetition(self, known: ReceivedId, step: Step) -> bool:

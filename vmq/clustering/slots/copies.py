@@ -5,6 +5,7 @@ built replaces nothing until it is whole; until then it counts only for the mess
 is merged into what there was before (`settle`), under a lineage of this incarnation's own, epoch 0.
 """
 
+from collections import deque
 from typing import Final
 
 import msgspec
@@ -14,12 +15,43 @@ from vmq.clustering.slots.effects import Effects
 from vmq.clustering.slots.merge import merge
 from vmq.clustering.slots.records import all_records, head_of, load_state, salvage
 from vmq.clustering.slots.state import SlotState
-from vmq.clustering.slots.words import NO_LINEAGE, Incarnation, Lineage
+from vmq.clustering.slots.words import NO_LINEAGE, Incarnation, Lineage, includes
 
 RECORD: Final = b"S"
 VIEW: Final = b"V"
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _VIEWS: Final = msgspec.msgpack.Decoder(tuple[SlotView, int])
+
+
+class RecentKeys:
+    """Which records of a copy may not be safe yet: what an owner changed behind the version that it calls safe."""
+
+    def __init__(self) -> None:
+        self._keys: deque[tuple[int, list[bytes]]] = deque()
+        #: The first version of which they are here, and whether all before it is safe: else any record may not be.
+        self._first = 0
+        self._is_all = False
+
+    def begin(self, version: int, keys: list[bytes]) -> None:
+        """A transfer of a whole state begins with what is not safe of it."""
+        self._keys = deque([(version, keys)])
+        self._first, self._is_all = version, True
+
+    def add(self, version: int, keys: list[bytes], safe: int) -> None:
+        self._first = self._first or version
+        self._is_all = self._is_all or safe >= self._first
+        self._keys.append((version, keys))
+        while self._keys and self._keys[0][0] <= safe:
+            self._keys.popleft()
+
+    def adopt(self) -> None:
+        """A new lineage goes on from here: its first version has all of them."""
+        self._keys = deque((1, keys) for _, keys in self._keys)
+        self._first = 1
+
+    def keys(self) -> set[bytes] | None:
+        """Those that may not be safe; None: it may be any."""
+        return {key for _, keys in self._keys for key in keys} if self._is_all else None
 
 
 class RecordSet:
@@ -35,6 +67,7 @@ class RecordSet:
         #: Keys that changes have set while parts come: of these a part is older.
         self.fresh: set[bytes] = set()
         self.next_part = 0
+        self.recent = RecentKeys()
 
     def prefix(self) -> bytes:
         return RECORD + self.slot.to_bytes(2, "big") + self.number.to_bytes(4, "big")
@@ -75,7 +108,7 @@ class SlotCopy:
     def is_included(self, included: dict[Lineage, int]) -> bool:
         """Whether a state with this has everything that is in here."""
         sets = [self.whole, self.building, *self.remains]
-        return all(each is None or included.get(each.lineage, 0) >= each.version for each in sets)
+        return all(each is None or includes(included, each.lineage, each.version) for each in sets)
 
     def new_set(self, lineage: Lineage, version: int) -> RecordSet:
         self.last_number += 1
@@ -93,6 +126,8 @@ class SlotCopy:
     def add_part(self, effects: Effects, records: list[tuple[bytes, bytes | None]]) -> None:
         built = self.building
         assert built is not None
+        if not built.next_part:  # what is not safe yet
+            built.recent.begin(built.version, [key for key, _ in records])
         built.next_part += 1
         for key, value in records:
             if key not in built.fresh:
@@ -105,20 +140,23 @@ class SlotCopy:
         after: int,
         version: int,
         records: list[tuple[bytes, bytes | None]],
+        safe: int,
     ) -> bool:
-        """What the owner changed next; False: it follows nothing that is here."""
+        """What the owner changed next, and what is safe; False: it follows nothing that is here."""
         whole, built = self.whole, self.building
         if built is not None and built.lineage == lineage and built.version == after:
             for key, value in records:
                 built.fresh.add(key)
                 built.put(effects, key, value)
             built.version = version
+            built.recent.add(version, [key for key, _ in records], safe)
             return True
         if whole is None or whole.lineage != lineage or whole.version != after:
             return False
         for key, value in records:
             whole.put(effects, key, value)
         whole.version = version
+        whole.recent.add(version, [key for key, _ in records], safe)
         return True
 
     def adopt(self, lineage: Lineage) -> None:
@@ -128,6 +166,7 @@ class SlotCopy:
         """
         assert self.whole is not None
         self.whole.lineage, self.whole.version = lineage, 0
+        self.whole.recent.adopt()
 
     def finish(self, effects: Effects, view: SlotView) -> None:
         """The copy that was being built is whole; everything else goes."""

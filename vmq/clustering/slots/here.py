@@ -14,16 +14,23 @@ class LocalNode:
         reach: its failure detector.
         replicas: how many hosts are to have each slot.
         window: how many messages may be under way to a client.
+        part_bytes: about how large a part of a state is that is sent.
     """
 
     def __init__(
-        self, incarnation: Incarnation, reach: Reach, replicas: int = 2, window: int = 20
+        self,
+        incarnation: Incarnation,
+        reach: Reach,
+        replicas: int = 2,
+        window: int = 20,
+        part_bytes: int = 1 << 16,
     ) -> None:
         self.incarnation = incarnation
         self.store = store_of(incarnation)
         self.reach = reach
         self.replicas = replicas
         self.window = window
+        self.part_bytes = part_bytes
         self.effects = Effects()
         #: Milliseconds, by this node's own clock, which may go wrong.
         self.now: int = 0

@@ -313,7 +313,8 @@ class SlotMachine:
             return
         assert copy.whole is not None
         view = self.view(slot)
-        for part in cut(slot, view, lineage, version, copy.whole.records, True):
+        records = copy.whole.records
+        for part in cut(slot, view, lineage, version, records, self.here.part_bytes, None):
             self.here.effects.send_stored(sender, part)
 
     def _on_records(self, sender: int, message: SlotRecords) -> None:
@@ -326,7 +327,9 @@ class SlotMachine:
         if message.base is not None and copy.building is None and copy.base() == message.base:
             copy.adopt(lineage)
         after, version = message.after, message.version
-        if copy.change(self.here.effects, lineage, after, version, message.records):
+        if copy.change(
+            self.here.effects, lineage, after, version, message.records, message.safe
+        ):
             copy.has_followed = True
             self._confirm(sender, slot, copy)
             return

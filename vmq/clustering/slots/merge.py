@@ -13,7 +13,7 @@ associative and idempotent.
 
 from vmq.clustering.slots.register import ClientRegister
 from vmq.clustering.slots.state import SlotState, StoredMessage
-from vmq.clustering.slots.words import GROUP, NO_LINEAGE, Dot, Lineage
+from vmq.clustering.slots.words import GROUP, NO_LINEAGE, Dot, Lineage, includes
 from vmq_cluster.clocks import NodeClock
 
 
@@ -47,15 +47,18 @@ def merge(one: SlotState, other: SlotState) -> None:
 
 def _what_both_lack(included: dict[Lineage, int], lacks: Lineage, other: SlotState) -> Lineage:
     """What the two together lack: nothing, if one has all that the other lacks."""
-    here = lacks != NO_LINEAGE and not other.included.get(lacks, 0) > included.get(lacks, 0)
-    there = other.lacks != NO_LINEAGE and not (
-        included.get(other.lacks, 0) > other.included.get(other.lacks, 0)
-    )
+    here = lacks != NO_LINEAGE and not _has_more(other.included, included, lacks)
+    there = other.lacks != NO_LINEAGE and not _has_more(included, other.included, other.lacks)
     if here and (there or other.lacks != NO_LINEAGE):
         return max(lacks, other.lacks)
     if here:
         return lacks
     return other.lacks if there else NO_LINEAGE
+
+
+def _has_more(one: dict[Lineage, int], other: dict[Lineage, int], lineage: Lineage) -> bool:
+    """Whether one has a later version of a lineage than the other."""
+    return includes(one, lineage, other.get(lineage, 0) + 1)
 
 
 def _merge_groups(one: SlotState, before: NodeClock, other: SlotState) -> None:
@@ -132,7 +135,7 @@ def _seen(
 ) -> NodeClock:
     """What a side has seen for a client."""
     seen = register.ahead.copy()
-    if all(included.get(lineage, 0) >= version for lineage, version in known_by.items()):
+    if all(includes(included, lineage, version) for lineage, version in known_by.items()):
         seen.merge(NodeClock(dict(context.beyond(register.missed))))
     return seen
 
@@ -172,5 +175,7 @@ def _merge_registers(
     register.ahead = ahead
     register.ended = max(ours.ended, theirs.ended)
     if not register.session and any(qos >= 0 for _, qos in subscriptions.values()):
-        register.session = max(ours.session, theirs.session)  # of what was lost in part
+        # What was lost in part began no later than its subscriptions.
+        began = min(stamp for stamp, qos in subscriptions.values() if qos >= 0)
+        register.session = max(ours.session, theirs.session) or began
     one.replace(client, register)

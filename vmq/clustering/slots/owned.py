@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 
 from vmq.clustering.messages.slots import SlotView
-from vmq.clustering.slots.copies import RecordSet
+from vmq.clustering.slots.copies import RecentKeys, RecordSet
 from vmq.clustering.slots.followers import FollowerSet
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.records import take_changes
@@ -29,7 +29,9 @@ class OwnedSlot:
         self.view = view
         self.state = state
         self.disk = disk
-        self.followers = FollowerSet(here, slot, (state.lineage, state.version))
+        base = state.lineage, state.version
+        self.followers = FollowerSet(here, slot, base, disk.recent.keys())
+        disk.recent = RecentKeys()
         state.begin(view.lineage)
         #: Versions and the commits of this disk with them.
         self._commits: deque[tuple[int, int]] = deque()
@@ -51,8 +53,11 @@ class OwnedSlot:
 
     def when_safe(self, action: Callable[[], None]) -> None:
         """Does something when all that was changed so far is safe; never if the lineage ends before."""
-        version = self.state.version + 1 if self.state.changed else self.state.version
-        self._waiting.append((version, action))
+        self._waiting.append((self.version_now(), action))
+
+    def version_now(self) -> int:
+        """The version that has all that was changed so far."""
+        return self.state.version + 1 if self.state.changed else self.state.version
 
     def safe_version(self) -> int:
         """The version up to which everything is safe; -1: a follower is missing that there could be."""
@@ -73,6 +78,7 @@ class OwnedSlot:
             while self._commits and self._commits[0][1] <= self.here.effects.stored:
                 self._stored = self._commits.popleft()[0]
             safe = self.safe_version()
+            self.followers.safe = max(safe, self.followers.safe)
             if not self._waiting or self._waiting[0][0] > safe:
                 return
             while self._waiting and self._waiting[0][0] <= safe:

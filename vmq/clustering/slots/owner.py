@@ -51,6 +51,8 @@ class SlotOwner(OwnedSlot):
         self.cleared: dict[int, tuple[Lineage, int]] = {}
         self._asked: set[int] = set()
         self._forks: dict[int, list[StatePart]] = {}
+        #: Whose copies may go when a version is safe and the followers are whole.
+        self._leftover: dict[int, int] = {}
         #: Whose offers were not taken, or came out of turn: they are to offer from the oldest.
         self._refused: set[int] = set()
         self._offers: dict[int, tuple[int, int]] = {}
@@ -62,6 +64,7 @@ class SlotOwner(OwnedSlot):
         """The turn is over."""
         self.attachments.deliver()
         self.release()
+        self._release_leftovers()
         self.attachments.flush()
 
     # Followers
@@ -91,6 +94,7 @@ class SlotOwner(OwnedSlot):
         self.cleared.pop(store, None)
         self._asked.discard(store)
         self._forks.pop(store, None)
+        self._leftover.pop(store, None)
         self.followers.progress.pop(store, None)
 
     def _choose_followers(self) -> None:
@@ -119,6 +123,7 @@ class SlotOwner(OwnedSlot):
 
     def _begin_follower(self, store: int) -> None:
         self.publish()
+        self._leftover.pop(store, None)
         has = self.cleared[store]
         version = self.state.version
         if not self.followers.begin(self.view, store, has, version, None):
@@ -173,11 +178,18 @@ class SlotOwner(OwnedSlot):
 
     def _tell_included(self, store: int) -> None:
         """Has a node delete its copy, once nothing in it is only there."""
-        included = dict(self.state.included)
-        included[self.state.lineage] = self.state.version
-        told = sorted(included.items())
         self.cleared[store] = NO_LINEAGE, 0  # of what it has, nothing may be left soon
-        self.when_safe(lambda: self.here.send(store, ForkIncluded(self.slot, self.view, told)))
+        self._leftover[store] = self.version_now()
+
+    def _release_leftovers(self) -> None:
+        """Copies go that all followers include: these are whole, not only as far as somebody waits for it."""
+        if not self._leftover or not self.followers.are_whole(self.view.followers):
+            return
+        safe, told = self.safe_version(), sorted(self.state.included.items())
+        for store, version in list(self._leftover.items()):
+            if version <= safe:
+                del self._leftover[store]
+                self.here.send(store, ForkIncluded(self.slot, self.view, told))
 
     def _retry(self) -> None:
         """It may serve now: whoever was not answered, tries again."""

@@ -4,7 +4,7 @@ Two registers never mix: the one attached in the later lineage wins whole, then 
 record. Only subscriptions merge by filter, each by its stamp, so that a fork brings no ended one back and loses none.
 """
 
-from vmq.clustering.slots.words import NO_LINEAGE, Dot, Lineage
+from vmq.clustering.slots.words import NO_LINEAGE, Address, Dot, Lineage
 from vmq.mqtt.topics import matches, split_shared
 from vmq_cluster.clocks import NodeClock
 
@@ -24,12 +24,12 @@ class SentMessage:
 
 
 class ReceivedId:
-    """A packet id that came from the client at QoS 2: which dots its message has, by slot, and its digest."""
+    """A packet id that came from the client at QoS 2: where its message goes, by which dots, and its digest."""
 
-    __slots__ = ("digest", "dots")
+    __slots__ = ("addresses", "digest")
 
-    def __init__(self, dots: tuple[tuple[int, Dot], ...], digest: bytes) -> None:
-        self.dots = dots
+    def __init__(self, addresses: tuple[Address, ...], digest: bytes) -> None:
+        self.addresses = addresses
         self.digest = digest
 
 

@@ -10,13 +10,13 @@ them to the followers, who put them into theirs as they came. The kinds, by the 
     r client               -> the register's head
     u client NUL filter    -> stamp, QoS
     i packet id client     -> dot, whether PUBREC came, QoS: under way to the client
-    x packet id client     -> dots, digest: received from the client at QoS 2
+    x packet id client     -> addresses, digest: received from the client at QoS 2
 
 A state contains another if it `includes` the other's version of its lineage.
 """
 
 from vmq.clustering.slots.register import ClientRegister, ReceivedId, SentMessage
-from vmq.clustering.slots.words import NO_LINEAGE, UNCLAIMED, Dot, Lineage
+from vmq.clustering.slots.words import NO_LINEAGE, UNCLAIMED, Dot, Lineage, includes
 from vmq_cluster.clocks import NodeClock
 
 
@@ -39,6 +39,7 @@ class SlotState:
     def __init__(self) -> None:
         self.lineage: Lineage = NO_LINEAGE
         self.version: int = 0
+        #: As `words.includes` reads it.
         self.included: dict[Lineage, int] = {}
         #: The owner that began to write it had no current copy: of this lineage it may lack subscriptions. Until it
         #: is merged with one that has, every message is kept for clients whom it does not know.
@@ -71,7 +72,7 @@ class SlotState:
         return self.version
 
     def includes(self, lineage: Lineage, version: int) -> bool:
-        return self.included.get(lineage, 0) >= version
+        return includes(self.included, lineage, version)
 
     def stamp(self, now: int) -> int:
         """The next stamp: near the clock, and greater than every stamp in here, whatever the clock says."""
@@ -145,8 +146,20 @@ class SlotState:
                 self.done(UNCLAIMED, dot)
 
     def forget_forks(self) -> None:
-        """Every member has handed in what it has: what nobody claims now, nobody will."""
+        """Every member has handed in what it has, and accepted this lineage: there is nothing of an earlier one.
+
+        What nobody claims now, nobody will; and of earlier lineages it is enough to say that all is here.
+        """
         self.lacks = NO_LINEAGE
+        floor = self.lineage[0] - 1
+        if self.included.get(NO_LINEAGE, 0) < floor:
+            self.included = _above(self.included, floor)
+            self.included[NO_LINEAGE] = floor
+            self.changed["h", "", 0, 0] = None
+            for client, register in self.registers.items():
+                if any(0 < epoch <= floor for epoch, _ in register.known_by):
+                    register.known_by = _above(register.known_by, floor)
+                    self.changed["r", client, 0, 0] = None
         if UNCLAIMED in self.queues:
             self.claim()
             self.sort()
@@ -233,3 +246,7 @@ class SlotState:
             self.changed["u", client + "\0" + each, 0, 0] = None
         self.registers[client] = register
         self.changed["r", client, 0, 0] = None
+
+
+def _above(versions: dict[Lineage, int], floor: int) -> dict[Lineage, int]:
+    return {each: version for each, version in versions.items() if not 0 < each[0] <= floor}
