@@ -21,7 +21,11 @@ the new owner does not have is a **fork**. An owner serves when every node in re
 having any; so who takes over is a matter of speed, never of safety.
 
 All of it is pure: what happens goes in, effects come out (`effects`); clocks are the nodes' own; nothing is drawn at
-random. The broker does not run it yet. It will as follows, one path for one node and for fifty:
+random. A seeded world (tests/simulator/sessions) tries it against nodes that die, hang, lose disks or part of them,
+against splits and links that fail one way, several at once, and shows of each rule what breaks without it.
+
+**The broker does not run it yet**: its durable sessions still belong to nodes (`vmq.clustering.takeover`), with messages
+kept in outboxes and handed over as hints. It is to run as follows, one path for one node and for fifty:
 
 - A single node is the owner of all slots with no follower and the front of all clients. Then an attachment, an offer and
   an acknowledgement are calls; what waits to be safe waits for the commit of the store, as today, and for nothing else.
@@ -35,4 +39,7 @@ random. The broker does not run it yet. It will as follows, one path for one nod
   come, as a broker does that starts.
 - `SlotState` is then the view that merging has of those records; `Attachments` is the compiled session's, which keeps
   window and packet ids in its registers already; the table of a front is the in-flight window of its connection.
+
+What these machines leave to that: bounds of queues, expiry and payloads stored once for many slots; a state's changes
+in one turn are one message to a follower, however many; contexts keep a run of numbers for each life of each store.
 """
