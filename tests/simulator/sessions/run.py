@@ -30,8 +30,9 @@ def run(
 ) -> Counter[str]:
     """One run: faults, then rest, then whether it still works."""
     world = SessionWorld(seed, replicas=replicas)
-    while not (world.are_subscribed() and world.is_quiet()):
+    while not world.are_subscribed():
         world.step()
+    rest(world, kinds)
     faults = Faults(world, kinds, strict, most)
     for _ in range(steps):
         faults.step()

@@ -215,7 +215,7 @@ class SessionWorld:
     def _forget(self, number: int) -> None:
         self.half_open.pop(number, None)
         for each in (self.up, self.down, self.homes):
-            each.pop(number, None)  # type: ignore[attr-defined]
+            each.pop(number, None)
 
     def publish(self, client: Client) -> None:
         packet = client.free_packet()
@@ -256,7 +256,8 @@ class SessionWorld:
                 up.append(("step", client.subscription()))
             up += [("step", each) for each in client.toggle.on_present(what, self.now)]
         elif kind == "acknowledged":
-            up += [("step", each) for each in client.on_acknowledged(*what, self.now)]
+            packet, qos = what
+            up += [("step", each) for each in client.on_acknowledged(packet, qos, self.now)]
         else:
             up += [("step", each) for each in client.on_step(what, self.now)]
 

@@ -158,7 +158,8 @@ class SlotState:
             self.changed["h", "", 0, 0] = None
             for client, register in self.registers.items():
                 if any(0 < epoch <= floor for epoch, _ in register.known_by):
-                    register.known_by = _above(register.known_by, floor)
+                    last = max(epoch for epoch, _ in register.known_by if epoch <= floor)
+                    register.known_by = {**_above(register.known_by, floor), NO_LINEAGE: last}
                     self.changed["r", client, 0, 0] = None
         if UNCLAIMED in self.queues:
             self.claim()

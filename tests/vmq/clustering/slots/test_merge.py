@@ -196,7 +196,7 @@ def test_when_everybody_has_handed_in_earlier_lineages_are_one_number() -> None:
     assert len(state.included) == 2
     assert state.includes((17, 5), 1000)
     assert not state.includes((50, 6), 1)
-    assert len(state.registers["c"].known_by) == 0
+    assert state.registers["c"].known_by == {NO_LINEAGE: 1}
     old = begun(1, 5)
     subscribe(old, "c")
     take(state, 1)
@@ -204,3 +204,15 @@ def test_when_everybody_has_handed_in_earlier_lineages_are_one_number() -> None:
     merge(state, old)
     assert queue(state, "c") == []
     assert state.included[NO_LINEAGE] == 48
+
+
+def test_who_never_knew_a_client_does_not_because_it_subscribed_long_ago() -> None:
+    one = begun(1, 5)
+    other = begun(2, 6, one)
+    subscribe(one, "c")
+    one.begin((3, 5))
+    one.forget_forks()
+    take(one, 1)
+    take(other, 1)
+    for found in (merged(one, other), merged(other, one)):
+        assert queue(found, "c") == [1]
