@@ -101,7 +101,7 @@ class Client:
     topic_filter: str = ""
     #: It subscribes now and then.
     toggles: bool = False
-    toggle: Toggle = field(default_factory=lambda: Toggle())
+    toggle: Toggle = field(default_factory=Toggle)
     number: int = 0
     node: str = ""
     is_ready: bool = False

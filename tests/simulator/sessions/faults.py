@@ -1,10 +1,9 @@
 """What goes wrong: kinds of faults, one at a time or several at once.
 
-A *strict* run keeps to what every promise holds for: a fault begins when the cluster is whole, a split leaves each client
-on a side with a current copy of its session, and clients change sides only when nodes know that a split is over. Else
-anything may overlap, and nothing acknowledged may be lost all the same: only a disk is lost no sooner than the copies of
-what it held are whole elsewhere.
-"""
+A *strict* run keeps to what every promise holds for: a fault begins when the cluster is whole, a split leaves each
+client on a side with a current copy of its session, and clients change sides only when nodes know that a split is
+over. Else anything may overlap, and nothing acknowledged may be lost all the same: only a disk is lost no sooner than
+the copies of what it held are whole elsewhere."""
 
 from __future__ import annotations
 

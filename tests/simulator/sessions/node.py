@@ -68,7 +68,9 @@ class WorldNode:
     def _machines(self, hosts: dict[int, str]) -> SessionNode:
         reach = Reach(self.store, self.name, TIMEOUT, INTERVAL)
         reach.set_members(hosts)
-        here = LocalNode(incarnation_of(self.store, self.boot), reach, self.replicas, 3, part_bytes=300)
+        here = LocalNode(
+            incarnation_of(self.store, self.boot), reach, self.replicas, 3, part_bytes=300
+        )
         here.is_leaving = self.is_leaving
         return SessionNode(here, self.slots, dict(self.disk.records))
 

@@ -1,4 +1,4 @@
-"""Runs of the world with faults, by seed: `python -m tests.simulator.sessions.run SEEDS [--fault KIND ...] [--many]`."""
+"""Runs of the world with faults, by seed: `python -m tests.simulator.sessions.run SEEDS [--fault KIND ...]`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """The owner and its clients: connections that are attached, their packets, and the sending of what waits.
 
-An attachment is (connection, front, lineage, life of the link between front and owner). The owner believes the table that
-a front attaches with: what it says is sent, is not sent again on this connection; what it says is received, is done. A
-packet that relies on a record at QoS 2 leaves when that is safe; what waits for that dies with its attachment.
+An attachment is (connection, front, lineage, life of the link between front and owner). The owner believes the table
+that a front attaches with: what it says is sent, is not sent again on this connection; what it says is received, is
+done. A packet that relies on a record at QoS 2 leaves when that is safe; what waits for that dies with its
+attachment.
 """
 
 from collections.abc import Callable
@@ -136,9 +137,7 @@ class Attachments:
         attachment = Attachment(client, asked.connection, front, asked.link)
         self.serving[client] = attachment
         self._orphans.pop(client, None)
-        answer = Attached(
-            client, asked.connection, register.rank, lineage, asked.link, is_present
-        )
+        answer = Attached(client, asked.connection, register.rank, lineage, asked.link, is_present)
         # The end of a session has to be safe, else the next connection may find it again.
         self._when_safe(
             attachment, 2 if asked.is_clean else 0, lambda: self._here.send(front, answer)

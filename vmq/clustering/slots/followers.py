@@ -96,7 +96,9 @@ class FollowerSet:
 
     def _unsafe(self) -> set[bytes]:
         """The keys of records that are not safe yet, of messages with all their clients."""
-        changed = {key for number, records, _ in self._log if number > self.safe for key, _ in records}
+        changed = {
+            key for number, records, _ in self._log if number > self.safe for key, _ in records
+        }
         return {_whole_of(key) for key in changed | (self._base_unsafe or set())}
 
     def publish(self, view: SlotView, version: int, records: _Records) -> None:
@@ -159,8 +161,7 @@ def cut(
 ) -> deque[StatePart]:
     """A whole state in parts. None ends within the clients of one message: see `salvage`.
 
-    Args:
-        first: what is to be in the first part, with the head; None: it is a fork.
+    `first` is what is to be in the first part, with the head; None: it is a fork.
     """
     early = (first or set()) | {HEAD_KEY}
     keys = sorted(state, key=lambda key: (_whole_of(key) not in early, _whole_of(key), key))

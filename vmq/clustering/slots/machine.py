@@ -124,7 +124,8 @@ class SlotMachine:
     def _is_current(self, view: SlotView, copy: SlotCopy) -> bool:
         """Whether a copy has all that was safe: the owner's own, or that of one of its first followers, or a whole one.
 
-        One that was only found on disk may have lost its end. Of what an owner does, nothing is safe before its first followers have it.
+        One that was only found on disk may have lost its end. Of what an owner does, nothing is safe before its first
+        followers have it.
         """
         if copy.whole is None or not copy.has_followed:
             return False
@@ -327,9 +328,7 @@ class SlotMachine:
         if message.base is not None and copy.building is None and copy.base() == message.base:
             copy.adopt(lineage)
         after, version = message.after, message.version
-        if copy.change(
-            self.here.effects, lineage, after, version, message.records, message.safe
-        ):
+        if copy.change(self.here.effects, lineage, after, version, message.records, message.safe):
             copy.has_followed = True
             self._confirm(sender, slot, copy)
             return

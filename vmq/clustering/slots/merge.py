@@ -6,9 +6,11 @@ has finished would be lost to another who subscribed on the other side. What nei
 their contexts together have it, is kept as its `missed`, and what the client has of messages that the context lacks as
 `ahead`: both are empty but after forks.
 
-So each client's queue is an observed-remove set with a context of its own, of which only the difference to the slot's is
-written down (Almeida, Shoker, Baquero, "Delta State Replicated Data Types", 2018): the merge is commutative,
-associative and idempotent.
+So each client's queue is an observed-remove set with a context of its own, of which only the difference to the slot's
+is written down (Almeida, Shoker, Baquero, "Delta State Replicated Data Types", 2018): the merge is commutative and
+idempotent, and associative as long as forks know the same subscriptions. Where a client has subscribed in one of
+three forks, the order may decide whether another's word counts that it has a message: it may get that again, and
+loses none.
 """
 
 from vmq.clustering.slots.register import ClientRegister

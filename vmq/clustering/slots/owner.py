@@ -1,8 +1,8 @@
 """The owner of a slot: chooses followers, gathers forks, takes messages.
 
-An owner **serves** when every node in reach has handed in what it has of the slot that this state
-does not include, or has said that it has nothing: before that it takes no message and attaches nobody. So who takes over
-is a matter of speed, never of safety.
+An owner **serves** when every node in reach has handed in what it has of the slot that this state does not include,
+or has said that it has nothing: before that it takes no message and attaches nobody. So who takes over is a matter of
+speed, never of safety.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,9 @@
 """Which hosts have a slot: rendezvous hashing with bounded loads.
 
-Every node ranks all hosts for a slot alike (Thaler, Ravishankar 1998); a host that has its share already, and a twentieth
-more, is passed over (Mirrokni, Thorup, Zadimoghaddam, "Consistent Hashing with Bounded Loads", 2018). When a host comes
-or goes, little more than its own share moves. Copies count hosts: of the nodes of one host only one has a slot.
+Every node ranks all hosts for a slot alike (Thaler, Ravishankar 1998); a host that has its share already, and a
+twentieth more, is passed over (Mirrokni, Thorup, Zadimoghaddam, "Consistent Hashing with Bounded Loads", 2018). When
+a host comes or goes, little more than its own share moves. Copies count hosts: of the nodes of one host only one has
+a slot.
 """
 
 from collections import Counter
@@ -22,6 +23,7 @@ def weight(slot: int, name: str) -> int:
 
 
 def ranked(slot: int, names: Iterable[str]) -> list[str]:
+    """The best first."""
     return sorted(names, key=lambda name: (weight(slot, name), name), reverse=True)
 
 

@@ -129,9 +129,11 @@ class Reach:
         return peer is not None and peer.is_up
 
     def is_gone(self, store: int) -> bool:
-        """Whether a store is out of reach for certain: no member, dead, or away for the detector's time."""
+        """Whether a store is out of reach for certain: no member, dead, or silent or deaf for the detector's time."""
         peer = self.peers.get(store)
-        return peer is None or (not peer.is_up and (peer.is_dead or peer.away > self.timeout))
+        if peer is None or peer.is_up:
+            return peer is None
+        return peer.is_dead or peer.silence > self.timeout or peer.away > self.timeout
 
     def is_settled(self) -> bool:
         """Whether of every member it is known."""

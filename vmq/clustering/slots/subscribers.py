@@ -1,7 +1,7 @@
 """Who in a slot gets a message: subscriptions, and members of share groups.
 
-A subscription is a record of its slot; SUBACK waits until it is safe and the nodes in reach have the route. A message of
-a share group goes to one member; where no member is left in the slot, the owner hands it on to another slot: until
+A subscription is a record of its slot; SUBACK waits until it is safe and the nodes in reach have the route. A message
+of a share group goes to one member; where no member is left in the slot, the owner hands it on to another slot: until
 that has it, it waits in the slot's state, in a queue of the group's own.
 """
 

@@ -26,7 +26,8 @@ GROUP: Final = "\1"
 UNCLAIMED: Final = "\2"
 NO_LINEAGE: Final[Lineage] = (0, 0)
 
-#: Steps of a client: PUBLISH at QoS 2 has packet, addresses, digest, is_again; SUBSCRIBE and UNSUBSCRIBE packet, filters.
+#: Steps of a client: PUBLISH at QoS 2 has packet, addresses, digest, is_again; SUBSCRIBE and UNSUBSCRIBE packet and
+#: filters.
 PUBACK: Final = 0
 PUBREC: Final = 1
 PUBCOMP: Final = 2
@@ -36,7 +37,8 @@ SUBSCRIBE: Final = 5
 UNSUBSCRIBE: Final = 6
 #: The connection is over; `is_again`: in order, so that its will is not published.
 GONE: Final = 7
-#: Steps for a client: PUBLISH has packet, one address, topic, payload, qos; REGISTERED packet, addresses; the rest packet.
+#: Steps for a client: PUBLISH has packet, one address, topic, payload, qos; REGISTERED packet and addresses; the rest
+#: packet.
 SEND: Final = 8
 SEND_PUBREL: Final = 9
 REGISTERED: Final = 10
@@ -48,9 +50,8 @@ UNSUBSCRIBED: Final = 13
 def includes(included: Mapping[Lineage, int], lineage: Lineage, version: int) -> bool:
     """Whether a state has what a lineage wrote up to a version.
 
-    Args:
-        included: the version of each lineage up to which the state has it. At `NO_LINEAGE` stands an epoch: of the
-            lineages up to that one it has all.
+    `included` has the version of each lineage up to which the state has it. At `NO_LINEAGE` stands an epoch: of the
+    lineages up to that one it has all.
     """
     if 0 < lineage[0] <= included.get(NO_LINEAGE, 0):
         return True

@@ -1,6 +1,7 @@
 """States that parted become one, whichever comes first and however often."""
 
 import copy
+from itertools import permutations
 from random import Random
 from typing import Any
 
@@ -138,19 +139,39 @@ def test_what_was_lost_but_for_its_subscriptions_still_gets_messages() -> None:
 
 
 @given(st.integers(0, 1 << 32))
-def test_merging_is_commutative_and_idempotent_and_takes_any_path(seed: int) -> None:
-    states = forks(Random(seed))
-    one, other, third = states
+def test_merging_is_commutative_and_idempotent(seed: int) -> None:
+    one, other, _ = forks(Random(seed), set())
     assert what_counts(merged(one, other)) == what_counts(merged(other, one))
     assert what_counts(merged(merged(one, other), other)) == what_counts(merged(one, other))
+
+
+@given(st.integers(0, 1 << 32))
+def test_forks_that_know_the_same_clients_become_the_same_by_any_path(seed: int) -> None:
+    one, other, third = forks(Random(seed), set(), subscribes=False)
     left = merged(merged(one, other), third)
     right = merged(one, merged(other, third))
     assert what_counts(left) == what_counts(right)
 
 
 @given(st.integers(0, 1 << 32))
+def test_by_no_path_anything_is_lost_that_nobody_has_finished(seed: int) -> None:
+    finished: set[tuple[str, int]] = set()
+    states = forks(Random(seed), finished)
+    wanted = {
+        (client, number)
+        for state in states
+        for client in state.queues
+        for number in queue(state, client)
+    }
+    for one, other, third in permutations(states):
+        for found in (merged(merged(one, other), third), merged(one, merged(other, third))):
+            for client, number in wanted - finished:
+                assert number in queue(found, client)
+
+
+@given(st.integers(0, 1 << 32))
 def test_records_are_the_state_and_changes_lead_to_them(seed: int) -> None:
-    one, other, _ = forks(Random(seed))
+    one, other, _ = forks(Random(seed), set())
     records = all_records(one)
     assert all_records(load_state(records)) == records
     one.changed.clear()
@@ -164,26 +185,32 @@ def test_records_are_the_state_and_changes_lead_to_them(seed: int) -> None:
     assert records == all_records(one)
 
 
-def forks(random: Random) -> list[SlotState]:
-    """Three states from one beginning, each with a life of its own."""
+def forks(
+    random: Random, finished: set[tuple[str, int]], subscribes: bool = True
+) -> list[SlotState]:
+    """Three states from one beginning, each with a life of its own; notes what clients have finished."""
     first = begun(1, 5)
-    grow(random, first, 3)
+    grow(random, first, 5, finished, True)
     states = [begun(2 + at, 6 + at, first) for at in range(3)]
     for state in states:
-        grow(random, state, random.randrange(8))
+        grow(random, state, random.randrange(8), finished, subscribes)
     return states
 
 
-def grow(random: Random, state: SlotState, steps: int) -> None:
+def grow(
+    random: Random, state: SlotState, steps: int, finished: set[tuple[str, int]], subscribes: bool
+) -> None:
     for _ in range(steps):
         client = random.choice("abc")
         kind = random.randrange(4)
-        if kind == 0:
+        if kind == 0 and subscribes:
             subscribe(state, client)
         elif kind == 1:
             take(state, random.randint(1, 6))
         elif queue(state, client):
-            finish(state, client, random.choice(queue(state, client)))
+            number = random.choice(queue(state, client))
+            finish(state, client, number)
+            finished.add((client, number))
 
 
 def test_when_everybody_has_handed_in_earlier_lineages_are_one_number() -> None:

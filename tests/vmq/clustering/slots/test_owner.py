@@ -72,9 +72,7 @@ class World:
     def sent(self, kind: type[T], store: int = 0) -> list[T]:
         """What was sent of this kind; it is looked at once."""
         effects = self.here.effects
-        found = [
-            each for to, each in effects.sent if isinstance(each, kind) and store in (0, to)
-        ]
+        found = [each for to, each in effects.sent if isinstance(each, kind) and store in (0, to)]
         effects.sent = [
             (to, each)
             for to, each in effects.sent
@@ -167,13 +165,15 @@ def test_what_a_follower_confirmed_holds_for_one_life_of_it() -> None:
     world.deny(2, 3)
     (follower,) = world.owner.view.followers
     world.follow(follower)
+    version = world.owner.state.version
     world.beat(follower, boot=2)
-    world.offer(1)
     assert not world.owner.serves(1)
+    assert world.owner.safe_version() < version
     world.deny(follower)
-    world.offer(1)
-    world.confirm(follower, is_whole=False)
-    assert world.sent(Taken, 3)[-1].again
+    assert world.owner.serves(1)
+    assert world.owner.safe_version() < version
+    world.confirm(follower, is_whole=True)
+    assert world.owner.safe_version() == version
 
 
 def test_a_newer_lineage_ends_this_one() -> None:

@@ -9,8 +9,8 @@ from vmq.clustering.slots.words import (
     STORE_BITS,
     digest_of,
     handed_on,
-    includes,
     incarnation_of,
+    includes,
     slot_of,
     store_of,
 )
