@@ -15,7 +15,7 @@ import msgspec
 
 from tests.simulator.sessions import node
 from vmq.clustering.front.connection import FrontConnection
-from vmq.clustering.front.front import Front
+from vmq.clustering.front.front import SessionFront
 from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.fronts import TableEntry
 from vmq.clustering.messages.slots import SlotView
@@ -86,11 +86,11 @@ def _whole_context(
     return context.copy()
 
 
-def _no_table(self: Front, connection: FrontConnection) -> list[TableEntry]:
+def _no_table(self: SessionFront, connection: FrontConnection) -> list[TableEntry]:
     return []
 
 
-def _nothing_again(self: Front, connection: FrontConnection) -> None:
+def _nothing_again(self: SessionFront, connection: FrontConnection) -> None:
     connection.held.clear()
 
 
@@ -223,12 +223,12 @@ ABLATIONS: dict[str, Ablation] = {
     ),
     "table": Ablation(
         "a new owner believes the connection's table",
-        ((Front, "table", _no_table),),
+        ((SessionFront, "table", _no_table),),
         ("kill", "handover"),
     ),
     "unanswered": Ablation(
         "what no owner has answered follows to the next, and held acknowledgements",
-        ((Front, "send_again", _nothing_again),),
+        ((SessionFront, "send_again", _nothing_again),),
         ("kill", "handover"),
     ),
     "digest": Ablation(

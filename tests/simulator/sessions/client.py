@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from vmq.clustering.messages.fronts import Step
+from vmq.clustering.messages.fronts import SessionStep
 from vmq.clustering.slots.words import (
     PUBACK,
     PUBCOMP,
@@ -39,32 +39,32 @@ class Toggle:
     #: The next connection begins without a session.
     is_clean: bool = False
     packet: int = 0
-    pending: Step | None = None
+    pending: SessionStep | None = None
     #: Sent SUBSCRIBE, SUBACK came, sent UNSUBSCRIBE, UNSUBACK came; the session ended; 0: not yet.
     spans: list[list[int]] = field(default_factory=list)
     #: What was published before was dropped with a session.
     since: int = 0
 
-    def next(self, now: int) -> list[Step]:
+    def next(self, now: int) -> list[SessionStep]:
         if self.pending is not None:
             return []
         self.packet += 1
         filters = [("t/#", 2)]
         if self.spans and not self.spans[-1][2]:
-            self.pending = Step(UNSUBSCRIBE, self.packet, filters=filters)
+            self.pending = SessionStep(UNSUBSCRIBE, self.packet, filters=filters)
             self.spans[-1][2] = now
         else:
-            self.pending = Step(SUBSCRIBE, self.packet, filters=filters)
+            self.pending = SessionStep(SUBSCRIBE, self.packet, filters=filters)
             self.spans.append([now, 0, 0, 0])
         return [self.pending]
 
-    def on_answer(self, step: Step, now: int) -> None:
+    def on_answer(self, step: SessionStep, now: int) -> None:
         if self.pending is None or step.packet != self.packet:
             return
         self.pending = None
         self.spans[-1][1 if step.kind == SUBSCRIBED else 3] = now
 
-    def on_present(self, is_present: bool, now: int) -> list[Step]:
+    def on_present(self, is_present: bool, now: int) -> list[SessionStep]:
         """CONNACK; what is to be sent again."""
         if self.is_clean or not is_present:
             self.pending = None
@@ -135,7 +135,7 @@ class Client:
             self.out = {packet: each for packet, each in self.out.items() if not each.is_released}
         return list(self.out.items())
 
-    def on_step(self, step: Step, now: int) -> list[Step]:
+    def on_step(self, step: SessionStep, now: int) -> list[SessionStep]:
         """A packet for the client; what it answers."""
         packet = step.packet
         if step.kind == SEND:
@@ -145,11 +145,11 @@ class Client:
                 self.again += packet in self.on_connection
                 self.on_connection.add(packet)
                 self.held.add(packet)
-            return [Step(PUBACK if step.qos == 1 else PUBREC, packet)]
+            return [SessionStep(PUBACK if step.qos == 1 else PUBREC, packet)]
         if step.kind == SEND_PUBREL:
             self.held.discard(packet)
             self.on_connection.discard(packet)
-            return [Step(PUBCOMP, packet)]
+            return [SessionStep(PUBCOMP, packet)]
         if step.kind == SEND_PUBCOMP:
             self.out.pop(packet, None)
         elif step.kind in (SUBSCRIBED, UNSUBSCRIBED):
@@ -157,7 +157,7 @@ class Client:
             self.toggle.on_answer(step, now)
         return []
 
-    def on_acknowledged(self, packet: int, qos: int, now: int) -> list[Step]:
+    def on_acknowledged(self, packet: int, qos: int, now: int) -> list[SessionStep]:
         """PUBACK or PUBREC."""
         each = self.out.get(packet)
         if each is not None and not each.is_released:
@@ -167,7 +167,7 @@ class Client:
                 del self.out[packet]
             else:
                 each.is_released = True
-        return [Step(PUBREL, packet)] if qos == 2 else []
+        return [SessionStep(PUBREL, packet)] if qos == 2 else []
 
-    def subscription(self) -> Step:
-        return Step(SUBSCRIBE, 1, filters=[(self.topic_filter, 2)])
+    def subscription(self) -> SessionStep:
+        return SessionStep(SUBSCRIBE, 1, filters=[(self.topic_filter, 2)])

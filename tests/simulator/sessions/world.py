@@ -14,7 +14,7 @@ import msgspec
 from tests.simulator.sessions.client import WINDOW, Client, Outgoing
 from tests.simulator.sessions.node import STEP, WorldNode
 from vmq.clustering.messages.base import NodeMessage
-from vmq.clustering.messages.fronts import SessionMessage, Step
+from vmq.clustering.messages.fronts import SessionMessage, SessionStep
 from vmq.clustering.slots.placement import spread
 from vmq.clustering.slots.words import PUBREL, slot_of, store_of
 
@@ -226,7 +226,7 @@ class SessionWorld:
     def _send(self, client: Client, packet: int, each: Outgoing, is_again: bool) -> None:
         up = self.up[client.number]
         if each.is_released:
-            up.append(("step", Step(PUBREL, packet)))
+            up.append(("step", SessionStep(PUBREL, packet)))
         else:
             up.append(("publish", packet, client.qos, each.text, is_again))
 

@@ -6,7 +6,7 @@ owner has answered; `held` its acknowledgements while no owner serves it: the ta
 
 from collections import deque
 
-from vmq.clustering.messages.fronts import Step, TableEntry
+from vmq.clustering.messages.fronts import SessionStep, TableEntry
 from vmq.clustering.slots.words import Address, Lineage
 
 
@@ -15,7 +15,7 @@ class Unanswered:
 
     __slots__ = ("addresses", "payload", "step", "topic")
 
-    def __init__(self, step: Step, topic: bytes = b"", payload: bytes = b"") -> None:
+    def __init__(self, step: SessionStep, topic: bytes = b"", payload: bytes = b"") -> None:
         self.step = step
         self.topic = topic
         self.payload = payload
@@ -44,9 +44,9 @@ class FrontConnection:
         self.attached: tuple[Lineage, int] | None = None
         self.table: dict[int, TableEntry] = {}
         self.unanswered: list[Unanswered] = []
-        self.held: list[Step] = []
+        self.held: list[SessionStep] = []
         #: For the owner, at the end of the turn.
-        self.steps: list[Step] = []
+        self.steps: list[SessionStep] = []
         #: Publishes in order, by QoS, and those of them that are safe: acknowledgements leave in order.
         self._order: dict[int, deque[int]] = {1: deque(), 2: deque()}
         self._safe: dict[int, set[int]] = {1: set(), 2: set()}
@@ -66,7 +66,7 @@ class FrontConnection:
             found.append(order.popleft())
         return found
 
-    def send(self, step: Step) -> None:
+    def send(self, step: SessionStep) -> None:
         """A packet for the owner, which has it when it serves the connection."""
         if self.attached is not None:
             self.steps.append(step)

@@ -12,9 +12,9 @@ from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.fronts import (
     Attach,
     Attached,
+    AttachRefused,
     FromClient,
-    Refused,
-    Step,
+    SessionStep,
     TableEntry,
     ToClient,
 )
@@ -46,7 +46,7 @@ _ANSWERED: Final = {SEND_PUBCOMP: PUBREL, SUBSCRIBED: SUBSCRIBE, UNSUBSCRIBED: U
 Targets = list[tuple[int, str]]
 
 
-class Front:
+class SessionFront:
     """The connections of one node, by number."""
 
     def __init__(self, here: LocalNode, origin: Origin, view: Callable[[int], SlotView]) -> None:
@@ -85,7 +85,7 @@ class Front:
         if self._clients.get(connection.client) == number:
             del self._clients[connection.client]
         if connection.attached is not None:
-            connection.steps.append(Step(GONE, is_again=in_order))
+            connection.steps.append(SessionStep(GONE, is_again=in_order))
             self._flush(connection)
 
     def _close(self, number: int) -> None:
@@ -149,7 +149,7 @@ class Front:
         """Takes what an owner says; False: it is none of that."""
         if isinstance(message, Attached):
             self._on_attached(message)
-        elif isinstance(message, Refused):
+        elif isinstance(message, AttachRefused):
             self._close(message.connection)
             self._origin.drop(message.connection)
         elif isinstance(message, ToClient):
@@ -181,7 +181,7 @@ class Front:
         """A new owner gets what no other has answered."""
         connection.steps += [each.step for each in connection.unanswered if each.addresses is None]
 
-    def _on_step(self, connection: FrontConnection, step: Step) -> None:
+    def _on_step(self, connection: FrontConnection, step: SessionStep) -> None:
         kind = step.kind
         if kind == REGISTERED:
             for each in connection.take_registered(step.packet, list(step.addresses)):
@@ -218,7 +218,7 @@ class Front:
             )
             return
         digest = digest_of(topic, payload)
-        step = Step(PUBLISHED, packet, addresses, digest, is_again)
+        step = SessionStep(PUBLISHED, packet, addresses, digest, is_again)
         connection.unanswered.append(Unanswered(step, topic, payload))
         connection.send(step)
 
@@ -240,7 +240,7 @@ class Front:
             for each in connection.is_safe(qos, packet):
                 self._here.effects.acknowledged.append((number, each, qos))
 
-    def step(self, number: int, step: Step) -> None:
+    def step(self, number: int, step: SessionStep) -> None:
         """Any other packet of a client."""
         connection = self.connections.get(number)
         if connection is None:
@@ -253,7 +253,7 @@ class Front:
         else:
             self._acknowledge(connection, step)
 
-    def _acknowledge(self, connection: FrontConnection, step: Step) -> None:
+    def _acknowledge(self, connection: FrontConnection, step: SessionStep) -> None:
         """PUBACK, PUBREC or PUBCOMP."""
         entry = connection.table.get(step.packet)
         if step.kind == PUBREC and entry is not None:

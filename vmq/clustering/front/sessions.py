@@ -4,7 +4,7 @@ The broker, or a simulator, feeds it what happens and takes the effects of each 
 disk and no sockets.
 """
 
-from vmq.clustering.front.front import Front
+from vmq.clustering.front.front import SessionFront
 from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.fronts import Taken
 from vmq.clustering.origin.origin import Origin
@@ -27,7 +27,7 @@ class SessionNode:
         self.effects = here.effects
         self.slots = SlotMachine(here, slots, disk)
         self.origin = Origin(here, self.slots.view)
-        self.front = Front(here, self.origin, self.slots.view)
+        self.front = SessionFront(here, self.origin, self.slots.view)
         self.routes = SlotRoutes()
         #: Messages of groups that are on their way to another slot.
         self._handing: dict[tuple[int, Lineage, Dot], None] = {}

@@ -18,9 +18,9 @@ from vmq.clustering.messages.slots import (
     SlotNumber,
     SlotRecords,
     SlotStored,
+    SlotViews,
     StatePart,
     TakeTurn,
-    Views,
 )
 
 #: Origin and number: the identity of a message.
@@ -101,14 +101,14 @@ class Attached(NodeMessage, frozen=True, tag=82):
     is_present: bool
 
 
-class Refused(NodeMessage, frozen=True, tag=83):
+class AttachRefused(NodeMessage, frozen=True, tag=83):
     """A newer connection of the client has taken its place: close this one."""
 
     client: ClientId
     connection: Number
 
 
-class Step(Struct, array_like=True, frozen=True):
+class SessionStep(Struct, array_like=True, frozen=True):
     """A packet of a client, or one for it, on its way between front and owner.
 
     `kind` is one of `vmq.clustering.slots.words`: what of the rest it has, it says there.
@@ -133,7 +133,7 @@ class FromClient(NodeMessage, frozen=True, tag=84):
     connection: Number
     lineage: LineageOf
     link: Number
-    steps: Annotated[list[Step], Meta(max_length=100_000)]
+    steps: Annotated[list[SessionStep], Meta(max_length=100_000)]
 
 
 class ToClient(NodeMessage, frozen=True, tag=85):
@@ -143,13 +143,13 @@ class ToClient(NodeMessage, frozen=True, tag=85):
     connection: Number
     lineage: LineageOf
     link: Number
-    steps: Annotated[list[Step], Meta(max_length=100_000)]
+    steps: Annotated[list[SessionStep], Meta(max_length=100_000)]
 
 
 #: All messages about durable sessions.
 SessionMessage = (
     Beat
-    | Views
+    | SlotViews
     | AskFork
     | NoFork
     | StatePart
@@ -161,7 +161,7 @@ SessionMessage = (
     | Taken
     | Attach
     | Attached
-    | Refused
+    | AttachRefused
     | FromClient
     | ToClient
 )

@@ -44,7 +44,7 @@ class Beat(NodeMessage, frozen=True, tag=70):
     clock: Number = 0
 
 
-class Views(NodeMessage, frozen=True, tag=71):
+class SlotViews(NodeMessage, frozen=True, tag=71):
     """Who has which slots, as far as the sender knows."""
 
     views: Annotated[list[tuple[SlotNumber, SlotView]], Meta(max_length=10_000)]

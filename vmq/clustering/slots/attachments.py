@@ -14,9 +14,9 @@ from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.fronts import (
     Attach,
     Attached,
+    AttachRefused,
     FromClient,
-    Refused,
-    Step,
+    SessionStep,
     TableEntry,
     ToClient,
 )
@@ -54,7 +54,7 @@ class Attachment:
         self.front = front
         self.link = link
         #: For its front, at the end of the turn.
-        self.steps: list[Step] = []
+        self.steps: list[SessionStep] = []
 
 
 class Attachments:
@@ -92,7 +92,7 @@ class Attachments:
             is_known = register.connection == asked.connection
             rank = register.rank if is_known else register.rank + 1
         if self._is_older((rank, asked.connection), (register.rank, register.connection)):
-            self._here.send(front, Refused(asked.client, asked.connection))
+            self._here.send(front, AttachRefused(asked.client, asked.connection))
             return
         served = self.serving.get(asked.client)
         if served is not None and served.connection == asked.connection:
@@ -100,7 +100,7 @@ class Attachments:
                 self._answer(front, asked, rank, register)
                 return
         elif served is not None:
-            self._here.send(served.front, Refused(asked.client, served.connection))
+            self._here.send(served.front, AttachRefused(asked.client, served.connection))
             self._publish_will(asked.client)  # its connection ends without DISCONNECT
         is_new = register.connection != asked.connection
         register.rank, register.connection = rank, asked.connection
@@ -198,11 +198,11 @@ class Attachments:
             )
 
     def _add(self, attachment: Attachment, kind: int, packet: int) -> None:
-        attachment.steps.append(Step(kind, packet))
+        attachment.steps.append(SessionStep(kind, packet))
 
     def _transmit(self, attachment: Attachment, packet: int, sent: SentMessage) -> None:
         message = self._state.messages[sent.dot]
-        step = Step(
+        step = SessionStep(
             SEND,
             packet,
             [(self._owned.slot, sent.dot, message.group)],
@@ -275,7 +275,7 @@ class Attachments:
             self._on_step(attachment, step)
         self._to_deliver[message.client] = None
 
-    def _on_step(self, attachment: Attachment, step: Step) -> None:
+    def _on_step(self, attachment: Attachment, step: SessionStep) -> None:
         kind, client = step.kind, attachment.client
         if kind in (PUBACK, PUBREC, PUBCOMP):
             self._on_acknowledgement(attachment, kind, step.packet)
@@ -297,9 +297,9 @@ class Attachments:
         elif kind == GONE:
             self._on_gone(attachment, step.is_again)
 
-    def _say(self, attachment: Attachment, kind: int, step: Step) -> None:
+    def _say(self, attachment: Attachment, kind: int, step: SessionStep) -> None:
         if self.serving.get(attachment.client) is attachment:
-            attachment.steps.append(Step(kind, step.packet, filters=step.filters))
+            attachment.steps.append(SessionStep(kind, step.packet, filters=step.filters))
 
     def _on_acknowledgement(self, attachment: Attachment, kind: int, packet: int) -> None:
         """It counts only in the step that awaits it."""
@@ -317,17 +317,17 @@ class Attachments:
         elif kind == PUBCOMP and sent.is_received:
             state.unsend(client, packet)
 
-    def _on_publish(self, attachment: Attachment, step: Step) -> None:
+    def _on_publish(self, attachment: Attachment, step: SessionStep) -> None:
         """QoS 2 in: this packet id is this message, now and after each repetition."""
         state, client, packet = self._state, attachment.client, step.packet
         known = state.registers[client].received.get(packet)
         if known is None or not self._is_repetition(known, step):
             known = ReceivedId(tuple(step.addresses), step.digest)
             state.receive(client, packet, known)
-        answer = Step(REGISTERED, packet, list(known.addresses))
+        answer = SessionStep(REGISTERED, packet, list(known.addresses))
         self._when_safe(attachment, 2, lambda: attachment.steps.append(answer))
 
-    def _is_repetition(self, known: ReceivedId, step: Step) -> bool:
+    def _is_repetition(self, known: ReceivedId, step: SessionStep) -> bool:
         """Else the client has finished the old message: this state is older than the client's."""
         return step.is_again and known.digest == step.digest
 

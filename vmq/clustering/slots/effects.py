@@ -7,7 +7,7 @@ gathers. Whatever relies on a write waits for the number of its commit.
 from collections import deque
 
 from vmq.clustering.messages.base import NodeMessage
-from vmq.clustering.messages.fronts import Step
+from vmq.clustering.messages.fronts import SessionStep
 
 
 class Effects:
@@ -19,7 +19,7 @@ class Effects:
         #: For this node itself.
         self.local: deque[NodeMessage] = deque()
         #: For connections of this node, in order.
-        self.steps: list[tuple[int, Step]] = []
+        self.steps: list[tuple[int, SessionStep]] = []
         #: Connections to be closed.
         self.closed: list[int] = []
         #: Connections whose session is there: number, and what CONNACK says of it.

@@ -18,9 +18,9 @@ from vmq.clustering.messages.slots import (
     SlotRecords,
     SlotStored,
     SlotView,
+    SlotViews,
     StatePart,
     TakeTurn,
-    Views,
 )
 from vmq.clustering.slots.copies import SlotCopy, load_copies
 from vmq.clustering.slots.followers import cut
@@ -174,7 +174,7 @@ class SlotMachine:
     def _tell(self, store: int, slots: Iterable[int]) -> None:
         views = [(slot, self.views[slot]) for slot in slots if slot in self.views]
         if views:
-            self.here.send(store, Views(views))
+            self.here.send(store, SlotViews(views))
 
     def _is_orphaned(self, slot: int) -> bool:
         """Whether the owner is gone: for everybody in reach, or with the life in which it was the owner."""
@@ -248,7 +248,7 @@ class SlotMachine:
             if before != self.here.reach.incarnation(sender):
                 for owner in self.owners.values():
                     owner.forget(sender)
-        elif isinstance(message, Views):
+        elif isinstance(message, SlotViews):
             for slot, view in message.views:
                 self.learn(slot, view)
         elif isinstance(message, AskFork):

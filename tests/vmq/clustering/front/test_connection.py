@@ -1,7 +1,7 @@
 """A client's connection, as its node sees it."""
 
 from vmq.clustering.front.connection import FrontConnection, Unanswered
-from vmq.clustering.messages.fronts import Step
+from vmq.clustering.messages.fronts import SessionStep
 from vmq.clustering.slots.words import PUBLISHED, PUBREL, Address
 
 HERE: list[Address] = [(1, (5, 1), "")]
@@ -10,7 +10,7 @@ HERE: list[Address] = [(1, (5, 1), "")]
 def connection(*packets: int) -> FrontConnection:
     found = FrontConnection(1, "c", 0, False, None)
     for packet in packets:
-        found.unanswered.append(Unanswered(Step(PUBLISHED, packet, [], b"digest")))
+        found.unanswered.append(Unanswered(SessionStep(PUBLISHED, packet, [], b"digest")))
     return found
 
 
@@ -28,7 +28,7 @@ def test_messages_go_in_the_clients_order_whichever_answer_comes_first() -> None
 
 def test_a_release_that_waits_holds_no_message_back() -> None:
     there = connection(1)
-    there.unanswered.insert(0, Unanswered(Step(PUBREL, 9)))
+    there.unanswered.insert(0, Unanswered(SessionStep(PUBREL, 9)))
     assert packets(there.take_registered(1, HERE)) == [1]
     assert there.answered(PUBREL, 9)
     assert not there.answered(PUBREL, 9)
@@ -47,8 +47,8 @@ def test_acknowledgements_leave_in_order_of_their_messages() -> None:
 
 def test_an_owner_that_does_not_serve_it_gets_nothing() -> None:
     there = connection()
-    there.send(Step(PUBREL, 1))
+    there.send(SessionStep(PUBREL, 1))
     assert there.steps == []
     there.attached = (1, 1), 1
-    there.send(Step(PUBREL, 1))
+    there.send(SessionStep(PUBREL, 1))
     assert len(there.steps) == 1
