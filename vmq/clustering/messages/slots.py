@@ -65,6 +65,8 @@ class NoFork(NodeMessage, frozen=True, tag=73):
     accepted: LineageOf
     lineage: LineageOf
     version: Number
+    #: The lineage of which it had all that was safe when it learnt of this one; epoch 0: it cannot say.
+    current: LineageOf = (0, 0)
 
 
 class StatePart(NodeMessage, frozen=True, tag=74):
@@ -81,6 +83,8 @@ class StatePart(NodeMessage, frozen=True, tag=74):
     is_last: bool
     is_fork: bool
     records: Records
+    #: Of a fork, as in `NoFork`.
+    current: LineageOf = (0, 0)
 
 
 class SlotRecords(NodeMessage, frozen=True, tag=75):

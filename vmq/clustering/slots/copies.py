@@ -13,7 +13,7 @@ import msgspec
 from vmq.clustering.messages.slots import SlotView
 from vmq.clustering.slots.effects import Effects
 from vmq.clustering.slots.merge import merge
-from vmq.clustering.slots.records import all_records, head_of, load_state, salvage
+from vmq.clustering.slots.records import all_records, head_of, lacks_of, load_state, salvage
 from vmq.clustering.slots.state import SlotState
 from vmq.clustering.slots.words import NO_LINEAGE, Incarnation, Lineage, includes
 
@@ -98,12 +98,18 @@ class SlotCopy:
         self.last_number = 0
         #: It followed an owner in this life of the broker. What was found on disk at the start may have lost its end.
         self.has_followed = False
+        #: The last lineage of which it had all that was safe.
+        self.current: Lineage = NO_LINEAGE
         #: What came last that follows nothing here: lineage and version. The owner was told.
         self.stray: tuple[Lineage, int] = (NO_LINEAGE, 0)
 
     def base(self) -> tuple[Lineage, int]:
         """The state that it is exactly; version 0: nothing is whole."""
         return (NO_LINEAGE, 0) if self.whole is None else (self.whole.lineage, self.whole.version)
+
+    def lacks(self) -> bool:
+        """Whether its owner had begun without a current copy."""
+        return self.whole is not None and lacks_of(self.whole.records) != NO_LINEAGE
 
     def is_included(self, included: dict[Lineage, int]) -> bool:
         """Whether a state with this has everything that is in here."""

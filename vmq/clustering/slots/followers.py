@@ -12,7 +12,7 @@ from typing import Final
 from vmq.clustering.messages.slots import SlotRecords, SlotStored, SlotView, StatePart
 from vmq.clustering.slots.here import LocalNode
 from vmq.clustering.slots.records import HEAD_KEY
-from vmq.clustering.slots.words import Lineage
+from vmq.clustering.slots.words import NO_LINEAGE, Lineage
 
 #: Bytes of changes that an owner keeps for followers that come late, but never less than what is not safe yet.
 LOG_BYTES: Final = 1 << 20
@@ -158,6 +158,7 @@ def cut(
     state: dict[bytes, bytes],
     size: int,
     first: set[bytes] | None,
+    current: Lineage = NO_LINEAGE,
 ) -> deque[StatePart]:
     """A whole state in parts. None ends within the clients of one message: see `salvage`.
 
@@ -177,7 +178,9 @@ def cut(
         parts[-1].append((key, value))
         room -= len(key) + len(value)
     return deque(
-        StatePart(slot, view, lineage, version, at, at + 1 == len(parts), first is None, records)
+        StatePart(
+            slot, view, lineage, version, at, at + 1 == len(parts), first is None, records, current
+        )
         for at, records in enumerate(parts)
     )
 

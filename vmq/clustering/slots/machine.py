@@ -75,8 +75,11 @@ class SlotMachine:
         if mine.lineage != view.lineage:
             self._patience.pop(slot, None)
             self.moved[slot] = None
+            held = self.copies.get(slot)
             if owner is not None:
                 self._resign(slot, owner)
+            elif held is not None and self._is_current(mine, held) and not held.lacks():
+                held.current = mine.lineage
         elif owner is not None:
             owner.view = view
         self.views[slot] = view
@@ -101,7 +104,9 @@ class SlotMachine:
         """Another lineage has begun: what this node has is a copy, or a fork."""
         owner.publish()
         del self.owners[slot]
-        self.copies[slot] = self._holder(owner)
+        self.copies[slot] = copy = self._holder(owner)
+        if owner.state.lacks == NO_LINEAGE:
+            copy.current = owner.view.lineage
 
     def take_over(self, slot: int) -> None:
         """Begins the next lineage with what is here."""
@@ -111,8 +116,8 @@ class SlotMachine:
         is_current = self._is_current(old, copy)
         copy.settle(self.here.effects, me, old)
         state = copy.state()
-        if old.epoch and state.lacks == NO_LINEAGE and not is_current:
-            state.lacks = old.lineage
+        if old.epoch and not is_current:
+            state.lacks = max(old.lineage, state.lacks)
         disk = copy.whole or copy.new_set(state.lineage, 0)
         view = SlotView(self.view(slot).epoch + 1, me, 1, ())
         self.learn(slot, view)
@@ -309,13 +314,14 @@ class SlotMachine:
         lineage, version = copy.base()
         if copy.is_included(included):
             self.here.effects.must_sync = True
-            answer = NoFork(slot, message.view.lineage, lineage, version)
+            answer = NoFork(slot, message.view.lineage, lineage, version, copy.current)
             self.here.effects.send_stored(sender, answer)
             return
         assert copy.whole is not None
         view = self.view(slot)
         records = copy.whole.records
-        for part in cut(slot, view, lineage, version, records, self.here.part_bytes, None):
+        size = self.here.part_bytes
+        for part in cut(slot, view, lineage, version, records, size, None, copy.current):
             self.here.effects.send_stored(sender, part)
 
     def _on_records(self, sender: int, message: SlotRecords) -> None:

@@ -19,8 +19,11 @@ from vmq.clustering.slots.words import GROUP, NO_LINEAGE, Dot, Lineage, includes
 from vmq_cluster.clocks import NodeClock
 
 
-def merge(one: SlotState, other: SlotState) -> None:
-    """Makes of `one` what both have; a new version of its lineage. `other` stays as it is."""
+def merge(one: SlotState, other: SlotState, current: Lineage = NO_LINEAGE) -> None:
+    """Makes of `one` what both have; a new version of its lineage. `other` stays as it is.
+
+    `current` is the lineage of which `other` had all that was safe, as far as whoever had it can say.
+    """
     before = one.context.copy()
     included = dict(one.included)
     for origin in one.context.merge(other.context):
@@ -41,26 +44,34 @@ def merge(one: SlotState, other: SlotState) -> None:
     for lineage, version in other.included.items():
         one.included[lineage] = max(version, one.included.get(lineage, 0))
     one.last = max(one.last, other.last)
-    one.lacks = _what_both_lack(included, one.lacks, other)
+    one.lacks = _what_both_lack(one, included, other, current)
     one.claim()
     one.sort()
     one.changed["h", "", 0, 0] = None
 
 
-def _what_both_lack(included: dict[Lineage, int], lacks: Lineage, other: SlotState) -> Lineage:
+def _what_both_lack(
+    one: SlotState, included: dict[Lineage, int], other: SlotState, current: Lineage
+) -> Lineage:
     """What the two together lack: nothing, if one has all that the other lacks."""
-    here = lacks != NO_LINEAGE and not _has_more(other.included, included, lacks)
-    there = other.lacks != NO_LINEAGE and not _has_more(included, other.included, other.lacks)
-    if here and (there or other.lacks != NO_LINEAGE):
-        return max(lacks, other.lacks)
-    if here:
-        return lacks
-    return other.lacks if there else NO_LINEAGE
+    found = []
+    if one.lacks != NO_LINEAGE:
+        if other.lacks != NO_LINEAGE or not has_all_of(one.lacks, current, other.included):
+            found.append(one.lacks)
+    if other.lacks != NO_LINEAGE:
+        if one.lacks != NO_LINEAGE or not has_all_of(other.lacks, one.lineage, included):
+            found.append(other.lacks)
+    return max(found, default=NO_LINEAGE)
 
 
-def _has_more(one: dict[Lineage, int], other: dict[Lineage, int], lineage: Lineage) -> bool:
-    """Whether one has a later version of a lineage than the other."""
-    return includes(one, lineage, other.get(lineage, 0) + 1)
+def has_all_of(lacking: Lineage, current: Lineage, included: dict[Lineage, int]) -> bool:
+    """Whether a state has all that was safe in a lineage: it had in this one, or in a later one that came of it.
+
+    `current` is the lineage of which it had, `included` what it includes.
+    """
+    if lacking == current:
+        return True
+    return lacking[0] < current[0] and includes(included, lacking, 1)
 
 
 def _merge_groups(one: SlotState, before: NodeClock, other: SlotState) -> None:

@@ -20,7 +20,7 @@ from vmq.clustering.messages.slots import (
 from vmq.clustering.slots.attachments import Attachments
 from vmq.clustering.slots.copies import RecordSet
 from vmq.clustering.slots.here import LocalNode
-from vmq.clustering.slots.merge import merge
+from vmq.clustering.slots.merge import has_all_of, merge
 from vmq.clustering.slots.owned import OwnedSlot
 from vmq.clustering.slots.placement import choose
 from vmq.clustering.slots.records import all_records, load_state
@@ -147,6 +147,10 @@ class SlotOwner(OwnedSlot):
             return
         has = message.lineage, message.version
         self.cleared[store] = has
+        lacks = self.state.lacks
+        if lacks != NO_LINEAGE and has_all_of(lacks, message.current, self.state.included):
+            self.state.resolve()
+            self.attachments.on_merge()
         if store in self.view.followers:
             self._begin_follower(store)
         elif has[1]:
@@ -166,7 +170,7 @@ class SlotOwner(OwnedSlot):
         del self._forks[store]
         if not self.state.includes(part.lineage, part.version):
             records = {key: value or b"" for each in parts for key, value in each.records}
-            merge(self.state, load_state(records))
+            merge(self.state, load_state(records), part.current)
             self.attachments.on_merge()
         has = part.lineage, part.version
         self.cleared[store] = has

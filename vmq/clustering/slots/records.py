@@ -107,6 +107,12 @@ def head_of(records: dict[bytes, bytes]) -> tuple[Lineage, int, dict[Lineage, in
     return tuple(lineage), version, {tuple(each): number for each, number in included}
 
 
+def lacks_of(records: dict[bytes, bytes]) -> Lineage:
+    """What the state says that it lacks."""
+    *_, lacks = _DECODER.decode(records[HEAD_KEY])
+    return tuple(lacks)
+
+
 def load_state(records: dict[bytes, bytes]) -> SlotState:
     """The state of whole records."""
     state = SlotState()

@@ -145,6 +145,14 @@ class SlotState:
             if self.lacks == NO_LINEAGE:
                 self.done(UNCLAIMED, dot)
 
+    def resolve(self) -> None:
+        """Somebody who had all that this state lacks says that it is in here."""
+        self.lacks = NO_LINEAGE
+        self.changed["h", "", 0, 0] = None
+        if UNCLAIMED in self.queues:
+            self.claim()
+            self.sort()
+
     def forget_forks(self) -> None:
         """Every member has handed in what it has, and accepted this lineage: there is nothing of an earlier one.
 
