@@ -17,7 +17,7 @@ from vmq.admin.errors import AdminError
 from vmq.admin.queue_state import outcome, send_state
 from vmq.admin.steps import NOTE, OK, STOP, Step, question_of, reasons, remedy_of, rights, stops
 from vmq.admin.trees import Mountpoint, registry_of
-from vmq.core.output import Output
+from vmq.core.output import REPLIES, Output
 from vmq.core.registry import Registry
 from vmq.core.trie import Group, Subscription
 from vmq.mqtt.encoder import remaining_length
@@ -165,7 +165,7 @@ def _pause_reason(registry: Registry, connection: Connection) -> str:
         return "memory is above limits.max_memory; it is read again when there is some"
     if connection in core.waiting_for_store:
         return "the store has more to write than it can follow; it is read again after the commit"
-    if connection.replies_unread:
+    if connection.stops & REPLIES:
         return "it does not take what is sent to it"
     return "it passed its rate limit, or a queue is full that its messages go to; it will be"
 

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vmq.config.cluster import ClusterOptions
+from vmq.config.jobs import JobOptions
 from vmq.config.listeners import Certificate, ListenerOptions
 from vmq.config.plugins import PluginOptions
 from vmq.config.sources import ConfigError, Problem
@@ -34,6 +35,7 @@ __all__ = [
     "Config",
     "ConfigError",
     "Endpoint",
+    "JobOptions",
     "LimitOptions",
     "ListenerOptions",
     "LogOptions",
@@ -462,6 +464,33 @@ class LimitOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             extra=_LIVE,
         ),
     ] = 1_073_741_824
+    max_job_size: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=LARGEST_PACKET,
+            description="Largest body of a job, in bytes; a larger one is refused.",
+            extra=_LIVE,
+        ),
+    ] = 1_048_576
+    max_job_memory: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Memory of jobs, in bytes: some 500 for each besides its body. Above three quarters of it the "
+            "bodies of further jobs stay on disk, above 95 % of it jobs are refused (OOM).",
+            extra=_LIVE,
+        ),
+    ] = 1_073_741_824
+    max_job_queues: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1 << 30,
+            description="Queues of jobs; a job for a further one is refused (OOM).",
+            extra=_LIVE,
+        ),
+    ] = 1_000_000
     max_memory: Annotated[
         int,
         Meta(
@@ -639,6 +668,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     store: StoreOptions = StoreOptions()
     network: NetworkOptions = NetworkOptions()
     cluster: ClusterOptions = ClusterOptions()
+    jobs: dict[str, JobOptions] = msgspec.field(default_factory=dict)
     streams: dict[str, StreamOptions] = msgspec.field(default_factory=dict)
     plugins: dict[str, PluginOptions] = msgspec.field(default_factory=dict)
 

@@ -33,6 +33,8 @@ DEFAULT: Final = "default"
 
 # Lower case, since the environment's upper-case names must lead back to one name; no "__", which separates its parts.
 _NAME: Final = re.compile(r"[a-z0-9]+([_-][a-z0-9]+)*\Z")
+#: Sections whose tables are named by patterns; `vmq.config.checks` looks at those.
+_PATTERNS: Final = frozenset({"jobs"})
 _NAME_FORM: Final = "a name of lower-case letters and digits, joined by single _ or -"
 
 _ABSENT: Final = object()
@@ -202,7 +204,7 @@ class Sources(Generic[T]):
             for key, first in self._tables.items():
                 if key[0] != name or key in left:
                     continue
-                if not _NAME.match(key[1]):
+                if name not in _PATTERNS and not _NAME.match(key[1]):
                     what = f"not a usable name; accepted: {_NAME_FORM}"
                     problems.append(Problem(".".join(key), what, first))
                 tables[key[1]] = table = _options(key, struct, left, origins, problems, first)

@@ -12,11 +12,12 @@ from mypy_extensions import i64
 from vmq.core.cork import Cork
 from vmq.core.hook_sites import Hooks
 from vmq.core.losses import Losses
-from vmq.core.output import Outbox, Output
+from vmq.core.output import MEMORY, Outbox, Output
 from vmq.core.ports import (
     BanList,
     Claims,
     Elsewhere,
+    JobsPort,
     MemoryPort,
     Peers,
     Propagation,
@@ -255,6 +256,7 @@ class Core:
         #: Without streams: in none, and nothing of theirs.
         self.stream_finder = StreamFinder()
         self.receipts = ReceiptsPort()
+        self.jobs = JobsPort()
         #: Connections that do not read until memory is there, or the store has committed.
         self.waiting_for_memory: list[Output] = []
         self.waiting_for_store: list[Output] = []
@@ -315,12 +317,13 @@ class Core:
     def end_memory_alarm(self) -> None:
         """There is memory: whoever waited for it is read again."""
         self.memory_is_high = False
-        for output in self.waiting_for_memory:
-            output.waits_for_memory = False
-        self.resume_all(self.waiting_for_memory)
+        waiting = self.waiting_for_memory
+        self.waiting_for_memory = []
+        for output in waiting:
+            output.resume_from(MEMORY)
 
     def resume_all(self, waiting: list[Output]) -> None:
-        """Lets connections read again that waited for memory, or for the store."""
+        """Lets connections read again that waited for the store, or for streams."""
         found = list(waiting)
         waiting.clear()
         for output in found:

@@ -390,6 +390,7 @@ class Queue(Waiting):
             self.send_again(delivery)
         self.update_fast()
         self.pump()
+        self.core.jobs.on_online(self)
 
     def go_offline(self) -> None:
         """The connection of a durable session ended: QoS 0 goes, the rest stays."""
@@ -402,6 +403,7 @@ class Queue(Waiting):
         self.count_memory()
 
     def leave_output(self) -> None:
+        self.core.jobs.on_offline(self)
         self.online = False
         self.fast = False
         self.output = self.core.outbox.nowhere

@@ -25,6 +25,7 @@ from vmq.mqtt.decoder import Decoder
 from vmq.mqtt.message import Delivery, Message
 from vmq.mqtt.packet_ids import PacketIds
 from vmq.mqtt.packets import ProtocolError
+from vmq.mqtt.special import is_served
 from vmq.mqtt.topics import decode_topic_name, split_shared
 from vmq.store.store import StoredSession, StoreError, scope_of
 
@@ -370,6 +371,9 @@ class Registry:
             group, _ = split_shared(topic_filter)
             subscription = Subscription(subscriber.queue, qos, topic_filter if group else "")
             subscriber.put(topic_filter, subscription)
+            if is_served(topic_filter):
+                self.core.jobs.on_subscribed(subscriber.queue, topic_filter)
+                return
             before = self.trie.size()
             self.trie.subscribe(topic_filter, subscription)
             self.core.memory_grown += self.trie.size() - before
@@ -379,6 +383,8 @@ class Registry:
         """Removes the subscription to exactly this filter [MQTT-3.10.4-1]; False if none."""
         if not subscriber.take(topic_filter):
             return False
+        if is_served(topic_filter):
+            self.core.jobs.on_unsubscribed(subscriber.queue, topic_filter)
         self.trie.unsubscribe(topic_filter, subscriber.client_id)
         self.routes.filter_changed(topic_filter)
         store = self.core.store
@@ -429,7 +435,8 @@ class Registry:
             if not self.mountpoint:
                 route.taps = self.core.stream_finder.appenders(text)
             self.trie.resolve(route)
-            self.routes.keep(route)
+            if not is_served(text):
+                self.routes.keep(route)
         return route
 
     def tap(

@@ -12,7 +12,7 @@ from vmq_hooks.types import Message as SeenMessage
 from vmq.core.context import Core
 from vmq.core.inflight import Sender
 from vmq.core.retained_burst import Bursts
-from vmq.mqtt.message import Delivery
+from vmq.mqtt.message import Delivery, Transient
 from vmq.store.store import StoreError
 
 #: How many messages of a durable session wait in memory as well, and how many bytes they may have, if they are more
@@ -359,7 +359,7 @@ class Waiting(Sender):
     def is_wanted(self, delivery: Delivery) -> bool:
         """Whether one of the session's present subscriptions matches."""
         registry = self.core.registries.find(self.mountpoint)
-        if registry is None:
+        if registry is None or isinstance(delivery, Transient):
             return True
         wanted: bool = registry.wants(self, delivery.message.topic, delivery.group)
         return wanted

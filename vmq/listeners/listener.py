@@ -10,7 +10,7 @@ import logging
 import ssl
 from collections.abc import Callable
 from socket import socket
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 from vmq.config.options import Config, ListenerOptions
 from vmq.core.registry import Registry
@@ -97,7 +97,10 @@ class Listener:
         self._stamp: Stamp = ()
         scheme = self.endpoint.scheme
         assert scheme != "http" and scheme != "grpc" and scheme != "grpc+tls"
-        self._scheme = scheme
+        # Connections of another protocol are made by a subclass, which has them named otherwise.
+        self._scheme: Literal["tcp", "tls", "ws", "wss", "unix"] = (
+            "tcp" if scheme == "resp" or scheme == "resp+tls" else scheme
+        )
         self._levels = tuple(self.options.allowed_protocol_versions)
         self._proxies = Networks(self.options.proxy_protocol_trusted)
         forwarders = Networks(self.options.xff_trusted_intermediate)

@@ -1,7 +1,7 @@
 """What a broker tells of a store that is damaged, and whom it refuses for it."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from vmq.core.registry import Registry, Subscriber
 from vmq.store.damage import ADVICE
@@ -66,11 +66,8 @@ class DamageReport:
     def _find(self) -> Iterator[str]:
         found = self._refused()
         if found:
-            names = ", ".join(each.client_id for _, each in found[:NAMED])
-            more = f" and {len(found) - NAMED} more" if found[NAMED:] else ""
-            yield (
-                f"the store is damaged: {len(found)} stored sessions are refused ({names}{more}); {ADVICE}"
-            )
+            names = naming([each.client_id for _, each in found])
+            yield f"the store is damaged: {len(found)} stored sessions are refused ({names}); {ADVICE}"
         damage = self._store.damage
         if damage is None:
             return
@@ -91,6 +88,12 @@ class DamageReport:
     def _reasons_of_records(self) -> bool:
         damage = self._store.damage
         return damage is not None and (damage.touches(b"s") or damage.touches(b"r"))
+
+
+def naming(clients: Sequence[str]) -> str:
+    """The first of these clients by name, and how many more there are."""
+    more = f" and {len(clients) - NAMED} more" if clients[NAMED:] else ""
+    return ", ".join(clients[:NAMED]) + more
 
 
 def _text(key: bytes, kind: bytes) -> str:

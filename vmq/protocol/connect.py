@@ -15,6 +15,7 @@ from vmq.mqtt.packets import (
     Connect,
     ConnectRefused,
 )
+from vmq.protocol.changes import seen_message
 from vmq.protocol.refusals import SHOWN, reason_of
 
 
@@ -128,7 +129,7 @@ def no_authentication() -> ConnectRefused:
 
 def will_seen(connect: Connect) -> SeenMessage:
     """The will, for plugins."""
-    return SeenMessage(
+    return seen_message(
         connect.will_topic.decode(),
         connect.will_payload,
         connect.will_qos,

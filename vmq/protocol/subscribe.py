@@ -13,9 +13,10 @@ from vmq.core.hook_sites import Answer, Pending
 from vmq.core.output import Output
 from vmq.core.registry import Registry
 from vmq.core.retained import RetainedWalk
-from vmq.mqtt.decoder import Decoder, Reader, next_filter, next_request, open_request
+from vmq.mqtt.decoder import Reader, next_filter, next_request, open_request
 from vmq.mqtt.encoder import PACKET_IDS, UNSUBACK_HEAD, suback
 from vmq.mqtt.packets import LEVEL_3_1, SUBSCRIBE, SUBSCRIPTION_FAILED
+from vmq.mqtt.special import is_served
 from vmq.protocol.publish import Publisher
 from vmq.protocol.refusals import SPLIT, tell_of_split, tell_of_subscribe
 from vmq.protocol.retain_source import send_retained
@@ -54,8 +55,8 @@ class Request:
 class Subscribing(Publisher):
     """One connection's client as a publisher and a subscriber; `vmq.protocol.session.Session` is the whole of it."""
 
-    def __init__(self, registry: Registry, output: Output, decoder: Decoder) -> None:
-        super().__init__(registry, output, decoder)
+    def __init__(self, registry: Registry, output: Output, anonymous: bool, new_id: str) -> None:
+        super().__init__(registry, output, anonymous, new_id)
         #: The request whose next step comes before any further packet.
         self.request: Request | None = None
 
@@ -139,6 +140,8 @@ class Subscribing(Publisher):
         for index, each in enumerate(granted):
             topic_filter: str = each.topic_filter
             qos: int = each.qos
+            if qos <= 2 and is_served(topic_filter):
+                qos = self.core.jobs.grant(self, topic_filter, qos)
             # That a filter is repeated changes its code alone.
             if request.granted.get(topic_filter, REFUSED_QOS) != qos or qos > 2:
                 if qos > 2 or not registry.may_subscribe(subscriber, topic_filter):

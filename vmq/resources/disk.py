@@ -63,16 +63,16 @@ class DiskWatch:
         registries: Callable[[], Iterable[Registry]],
         options: StoreOptions,
         measure: Callable[[], Usage],
-        share: int = 1,
+        sharers: Callable[[], int] = lambda: 1,
     ) -> None:
-        """`share` brokers have their stores on the disk, this one included."""
+        """So many as `sharers` says have their stores on the disk now, this broker included."""
         assert core.store is not None, "without a store there is nothing to watch"
         self.core = core
         self.store = core.store
         self.registries = registries
         self.options = options
         self.measure = measure
-        self.share = share
+        self.sharers = sharers
         self.looks = 0
         self.has_told_of_small = False
         self.is_dropping = False
@@ -98,7 +98,7 @@ class DiskWatch:
         if self.looks % LOOKS == 0:
             wanted = self.options.max_bytes
             if wanted == 0:
-                wanted = (free // self.share + own) // 2
+                wanted = (free // self.sharers() + own) // 2
             self.store.max_total = max(0, wanted)
         self.looks += 1
         self.check_free(total, free)

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 from mypy_extensions import mypyc_attr
 
+from vmq.core.output import SOCKET
+from vmq.core.states import AUTHENTICATING, AWAITING_CONNECT
 from vmq.protocol.connection import Connection
 
 log = logging.getLogger("vmq.watch")
@@ -148,6 +150,8 @@ class SessionWatch:
             connection.dies_at = now + lifetime
         #: When a connection that closes is cut; 0 before it closes.
         self.cut_at = 0.0
+        #: When the peer had been seen whose keep alive ran out: one more look is taken before the end.
+        self.expired_at = -1.0
         #: Where it stands among the deadlines; 0 if nowhere.
         self.step: int = 0
         self.is_woken = False
@@ -182,16 +186,14 @@ class SessionWatch:
         now = connection.core.clock()
         if connection.closing:
             return self.cut(now)
-        if connection.session.subscriber is None:
-            if connection.session.claiming:
-                return self.watch()  # the client has done its part
-            if connection.session.pending is not None:
-                left = connection.session.connect_at + connection.core.options.login_timeout - now
-                if left <= 0:
-                    connection.session.give_up()
-                    connection.outbox.flush()
-                    return None  # closing has woken us
-                return left
+        if connection.state == AUTHENTICATING:
+            left = connection.session.connect_at + connection.core.options.login_timeout - now
+            if left <= 0:
+                connection.session.give_up()
+                connection.outbox.flush()
+                return None  # closing has woken us
+            return left
+        if connection.state == AWAITING_CONNECT:
             left = self.connect_by - now
             if left <= 0:
                 connection.core.counters.socket_close_timeout += 1
@@ -199,7 +201,7 @@ class SessionWatch:
                 connection.outbox.flush()
                 return None  # closing has woken us
             return left
-        return self.watch()
+        return self.watch()  # who waits for its session has done its part
 
     def cut(self, now: float) -> float | None:
         """Ends a close that hangs."""
@@ -224,7 +226,7 @@ class SessionWatch:
             if due <= 0:
                 due = self.expire_or_look_again()
         stalled = connection.core.options.stalled_client_timeout
-        if stalled > 0 and connection.socket_full:
+        if stalled > 0 and connection.blocked & SOCKET:
             left = connection.blocked_since + stalled - now
             if left <= 0:
                 connection.core.counters.stalled_clients += 1
@@ -257,9 +259,9 @@ class SessionWatch:
     def expire_or_look_again(self) -> float:
         """The keep alive ran out, unless bytes wait unread because the loop itself was late."""
         connection = self.connection
-        if connection.expiring:
+        if self.expired_at == connection.seen:
             connection.core.counters.client_keepalive_expired += 1
             connection.close("keep alive expired [MQTT-3.1.2-24]")
             connection.outbox.flush()
-        connection.expiring = True
+        self.expired_at = connection.seen
         return 0.01

@@ -25,7 +25,7 @@ class Disk:
             lambda: [house.registry],
             StoreOptions() if options is None else options,
             lambda: (self.total, self.free, self.own),
-            share,
+            lambda: share,
         )
 
     def look(self) -> None:

@@ -268,8 +268,13 @@ class Leader:
         """A node says what it has: it takes part from now on."""
         self._now = now
         peer = self._peers.get(name)
-        if peer is None or peer.is_active or not peer.is_up or peer.greet_at is None:
+        if peer is None or not peer.is_up or peer.greet_at is None:
             return
+        if peer.is_active:
+            if message.life == self._life and message.number >= peer.confirmed:
+                peer.greet_at = None
+                return
+            self._leave_out(peer, "it has lost what it had, and was not missed")
         is_known = message.life == self._life
         if not is_known or message.number < peer.confirmed:
             # Its copies are of an earlier life, or lost.

@@ -10,6 +10,7 @@ import plyvel
 
 from vmq.clustering.delivery.outboxes import Outboxes
 from vmq.clustering.directory.directory import Directory
+from vmq.clustering.directory.heard import PeersExpected
 from vmq.clustering.hinted_handoff.service import HintedHandoff
 from vmq.clustering.messages.base import NodeMessage
 from vmq.clustering.messages.publishes import RemotePublish
@@ -98,6 +99,7 @@ class Replication:
         self._find_registry = find_registry
         self._give = give
         self._now = asyncio.get_running_loop().time
+        self._peers = PeersExpected(node, options.heartbeat_timeout, self._now)
         self._work_is_due = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._purger = Purger(self._store, committer)
@@ -355,7 +357,7 @@ class Replication:
             if not found.done():
                 found.set_result((copy, node))
 
-        self.searcher.find(scoped_id, owner, self._node.up, self._now(), done)
+        self.searcher.find(scoped_id, owner, self._peers.expected(), self._now(), done)
         return await found
 
     async def _make_session(self, copy: SessionCopy, node: str) -> None:

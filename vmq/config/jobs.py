@@ -1,0 +1,112 @@
+"""The options of job queues, by patterns of their names, and which rules follow from them."""
+
+import re
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import Meta, Struct
+
+#: What a name of [jobs.NAME] may consist of.
+_PATTERN: Final = re.compile(r"[A-Za-z0-9_*?-]{1,100}\Z")
+_RETRY_FORMS: Final = "seconds, or a list of them, as in [5, 30, 300]"
+_Seconds = Annotated[int, Meta(ge=1, le=0xFFFF_FFFF)]
+
+
+class JobOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What holds for the queues whose names match; unset: what a wider pattern says, else the default."""
+
+    retry: Annotated[
+        Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)]
+        | Annotated[list[_Seconds], Meta(min_length=1, max_length=32)]
+        | None,
+        Meta(
+            description="Seconds after which a job that a worker took and did not acknowledge is given again; a list: "
+            "after its first, second, ... delivery, the last for all later ones, and also after a NACK. 0 = never: "
+            "delivered at most once. Unset: 300.",
+            extra={"accepts": _RETRY_FORMS},
+        ),
+    ] = None
+    ttl: Annotated[
+        _Seconds | None,
+        Meta(description="Seconds that a job lives at most, from when it is due. Unset: 86400."),
+    ] = None
+    priority: Annotated[
+        Annotated[int, Meta(ge=0, le=9)] | None,
+        Meta(description="Of a job that has none: 9 goes first. Unset: 0."),
+    ] = None
+    maxlen: Annotated[
+        Annotated[int, Meta(ge=0)] | None,
+        Meta(
+            description="Jobs that may be queued; a further one is refused (MAXLEN). Unset: 0, no limit."
+        ),
+    ] = None
+    max_deliveries: Annotated[
+        Annotated[int, Meta(ge=0, le=60_000)] | None,
+        Meta(
+            description="Times that a job is given to workers; then it goes to the dead letters (QUEUE!dead). "
+            "0 = no limit. Unset: 20."
+        ),
+    ] = None
+    dead_ttl: Annotated[
+        _Seconds | None,
+        Meta(description="Seconds that dead letters are kept. Unset: 1209600 (14 days)."),
+    ] = None
+    dead_maxlen: Annotated[
+        Annotated[int, Meta(ge=0)] | None,
+        Meta(
+            description="Dead letters of a queue; above it the oldest goes. 0 = no limit. Unset: 10000."
+        ),
+    ] = None
+    key_window: Annotated[
+        _Seconds | None,
+        Meta(
+            description="Seconds after a job with a key in which no second one with it is added. Unset: 3600."
+        ),
+    ] = None
+    max_run: Annotated[
+        _Seconds | None,
+        Meta(
+            description="Seconds that an MQTT client may be at a job while its connection lives; then that is given "
+            "again after its retry. Unset: 43200 (12 h)."
+        ),
+    ] = None
+    refuse_after: Annotated[
+        _Seconds | None,
+        Meta(
+            description="Seconds that an MQTT client which publishes a job is kept waiting while queue or memory is "
+            "full, or the queue paused; then its connection is closed, unacknowledged. Unset: 30."
+        ),
+    ] = None
+    persistence: Annotated[
+        Literal["off", "os", "fsync"] | None,
+        Meta(
+            description="A job is acknowledged once it is in memory, with the operating system (survives a crash of "
+            'the broker), or on disk (survives power loss). Unset: "os".'
+        ),
+    ] = None
+
+
+def options_of(name: str, patterns: Mapping[str, JobOptions]) -> dict[str, Any]:
+    """What holds for a queue: each option from the most specific pattern that sets it.
+
+    A pattern is the more specific, the more of it is no wildcard; of two alike the later one in the file is.
+    """
+    matching = [each for each in patterns if fnmatchcase(name, each)]
+    matching.sort(key=lambda each: len(each) - each.count("*") - each.count("?"))
+    found: dict[str, Any] = {}
+    for pattern in matching:
+        options = patterns[pattern]
+        for field in options.__struct_fields__:
+            value = getattr(options, field)
+            if value is not None:
+                found[field] = value
+    return found
+
+
+def pattern_problems(patterns: Mapping[str, JobOptions]) -> Iterator[tuple[str, str]]:
+    """What is wrong with the names of sections: the section, and what."""
+    for name in patterns:
+        if not _PATTERN.match(name):
+            what = "is no pattern; accepted: letters, digits, _ and -, with * for any text and ? for one sign"
+            yield name, what
