@@ -98,7 +98,7 @@ class SlotCopy:
         self.last_number = 0
         #: It followed an owner in this life of the broker. What was found on disk at the start may have lost its end.
         self.has_followed = False
-        #: The last lineage of which it had all that was safe.
+        #: The last lineage of which it has all that was safe.
         self.current: Lineage = NO_LINEAGE
         #: What came last that follows nothing here: lineage and version. The owner was told.
         self.stray: tuple[Lineage, int] = (NO_LINEAGE, 0)
@@ -221,6 +221,7 @@ class SlotCopy:
                 each.delete(effects)
         self.whole = self.building = None
         self.remains = []
+        self.current = NO_LINEAGE
         self.note(effects, view)
 
 

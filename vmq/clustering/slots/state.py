@@ -220,8 +220,9 @@ class SlotState:
     def subscribe(self, client: str, topic_filter: str, qos: int, now: int) -> None:
         """A subscription begins, or ends (QoS -1)."""
         register = self.registers[client]
+        if qos >= 0 and topic_filter not in register.granted():
+            register.known_by[self.lineage] = self.version + 1
         register.subscriptions[topic_filter] = self.stamp(now), qos
-        register.known_by[self.lineage] = self.version + 1
         self.changed["u", client + "\0" + topic_filter, 0, 0] = None
         self.touch(client)
 
