@@ -49,7 +49,7 @@ class Toggle:
         if self.pending is not None:
             return []
         self.packet += 1
-        filters = [("t/#", 2)]
+        filters = [("+/#", 2)]
         if self.spans and not self.spans[-1][2]:
             self.pending = SessionStep(UNSUBSCRIBE, self.packet, filters=filters)
             self.spans[-1][2] = now

@@ -64,7 +64,7 @@ class Attachments:
         self._owned = owned
         self._here = owned.here
         self._state = owned.state
-        self.subscribers = Subscribers(owned)
+        self.subscribers = Subscribers(owned, self.distribute)
         self.serving: dict[str, Attachment] = {}
         #: Those that could not be attached yet, by front.
         self._refused: dict[str, tuple[int, Attach]] = {}

@@ -234,4 +234,4 @@ class SlotOwner(OwnedSlot):
     def take(self, message: OfferedMessage) -> None:
         """A message joins the queues of those who want it, unless it was seen."""
         if self.state.see(message.dot):
-            self.attachments.distribute(self.attachments.subscribers.take(message))
+            self.attachments.subscribers.take(message)

@@ -15,10 +15,15 @@ from vmq.mqtt.topics import split_shared
 
 
 class Subscribers:
-    """The subscriptions of one slot, for its owner."""
+    """The subscriptions of one slot, for its owner.
 
-    def __init__(self, owned: OwnedSlot) -> None:
+    Args:
+        distribute: told of the clients whose queues have more.
+    """
+
+    def __init__(self, owned: OwnedSlot, distribute: Callable[[list[str]], None]) -> None:
         self._owned = owned
+        self._distribute = distribute
         self._here = owned.here
         self._state = owned.state
         #: SUBACKs that wait for routes: ticket -> what follows.
@@ -69,14 +74,15 @@ class Subscribers:
 
     # Messages
 
-    def take(self, offered: OfferedMessage) -> list[str]:
-        """Puts a message that was not seen into queues; returns whose."""
+    def take(self, offered: OfferedMessage) -> None:
+        """Puts a message that was not seen into queues."""
         state = self._state
         stamp = state.stamp(self._here.time())
         self._here.heard_of(stamp)
         message = StoredMessage(stamp, offered.topic, offered.payload, offered.qos, offered.group)
         if offered.group:
-            return [self.hand_to_member(offered.dot, message)]
+            self.hand_to_member(offered.dot, message)
+            return
         topic = offered.topic.decode()
         found = []
         for client, register in state.registers.items():
@@ -86,9 +92,9 @@ class Subscribers:
                 found.append(client)
         if state.lacks != NO_LINEAGE:
             state.put(UNCLAIMED, offered.dot, offered.qos, message)
-        return found
+        self._distribute(found)
 
-    def hand_to_member(self, dot: Dot, message: StoredMessage) -> str:
+    def hand_to_member(self, dot: Dot, message: StoredMessage) -> None:
         """Chooses the member with the shortest queue; the group itself where there is none."""
         state = self._state
         members = [
@@ -98,7 +104,7 @@ class Subscribers:
         ]
         _, client, qos = min(members, default=(0, GROUP + message.group, message.qos))
         state.put(client, dot, min(qos, message.qos), message)
-        return client
+        self._distribute([client])
 
     def _leave_group(self, client: str, topic_filter: str) -> None:
         """What was not sent to a member goes to another."""
