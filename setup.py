@@ -57,6 +57,7 @@ COMPILED = (
     "vmq/protocol/will_publish.py",
     "vmq/store/sizes.py",
     "vmq/store/lines.py",
+    "vmq/store/entries.py",
     "vmq/store/store.py",
     "vmq/core/hook_sites.py",
     "vmq/runtime/deadlines.py",

@@ -280,7 +280,7 @@ class Broker(Configured):
             if committer is not None:
                 await committer.finish_all()  # what other nodes said until now
         if core is not None and committer is not None and core.store is not None:
-            if core.store.dirty:
+            if core.store.has_work():
                 log.error("stopped with unsaved state: the store cannot write")
             committer.close()
         self._core = None

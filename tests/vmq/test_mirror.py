@@ -157,6 +157,8 @@ ELSEWHERE = {
     "bench/control.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
     "bench/flow.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
     "bench/retained.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
+    "store/entries.py": ("store/test_store.py", "what the store writes"),
+    "bench/subscribing.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
     "bench/storm.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
     "bench/wildcard.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
     "bench/wiring.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
@@ -271,6 +273,7 @@ ELSEWHERE = {
 
 #: Test files that mirror no module, and why.
 NO_MIRROR = {
+    "test_put_off.py": "queue, store and commits together: what is never written",
     "jobs/test_docs.py": "docs/jobs.md",
     "jobs/test_redis_cli.py": "the command-line client of Redis against a broker",
     "cli/test_imports.py": "what whole commands load",

@@ -67,6 +67,14 @@ class Sender:
         limit: i64 = self.options.max_inflight_bytes
         return limit < 0 or self.inflight.count == 0 or self.inflight_bytes + length <= limit
 
+    def puts_off(self, delivery: Delivery) -> bool:
+        """Whether a delivery to a client that is there may be sent before it has an entry, and get none if it is done.
+
+        Nobody waits for that but its publisher, who sends it again after a crash: then it comes twice, as QoS 1 may.
+        What has an entry is not sent before that says so: it would come again without DUP, under another packet id.
+        """
+        return delivery.qos == 1 and not delivery.key and not self.options.lifo
+
     def count_inflight(self) -> None:
         """Others have changed what is in flight."""
         self.inflight_bytes = 0
@@ -122,8 +130,11 @@ class Sender:
                 self.next_seq = seq
             delivery.order = self.next_order
             self.next_order += 1
-            store.put_inflight(self.session, delivery)
-            output.deliver_after(output.outbox.stored, store.barrier())
+            if self.puts_off(delivery):
+                store.put_off(self.session, delivery)
+            else:
+                store.put_inflight(self.session, delivery)
+                output.deliver_after(output.outbox.stored, store.barrier())
         if self.options.retry_interval:
             delivery.sent_at = core.clock()
         core.counters.mqtt_publish_sent += 1
@@ -275,7 +286,16 @@ class Sender:
         for delivery in store.load_inflight(self.session, self.first_order):
             self.inflight.put(delivery)
             self.inflight.last_packet_id = delivery.packet_id
+        self.skip_ids()
         self.count_inflight()
+
+    def skip_ids(self) -> None:
+        """Packet ids go on somewhere else after the broker's start: the last may have been used and not stored.
+
+        A client may acknowledge late, on a new connection: what it has must not be taken for another message.
+        """
+        last: int = self.inflight.last_packet_id
+        self.inflight.last_packet_id = (last + self.core.choose(LAST_ID)) % LAST_ID
 
     def retry(self, now: float) -> None:
         """Repeats what was sent `retry_interval` ago or longer and is not acknowledged."""

@@ -27,7 +27,8 @@ from vmq.mqtt.packet_ids import PacketIds
 from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.special import is_served
 from vmq.mqtt.topics import decode_topic_name, split_shared
-from vmq.store.store import StoredSession, StoreError, scope_of
+from vmq.store.entries import StoredSession, scope_of
+from vmq.store.store import StoreError
 
 log = logging.getLogger("vmq.registry")
 

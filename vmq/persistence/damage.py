@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from vmq.core.registry import Registry, Subscriber
 from vmq.store.damage import ADVICE
-from vmq.store.store import DAMAGED, Store, split_scope
+from vmq.store.entries import split_scope
+from vmq.store.store import DAMAGED, Store
 
 log = logging.getLogger("vmq.store")
 
@@ -35,7 +36,11 @@ class DamageReport:
         return self._reasons
 
     def tell(self) -> None:
-        """Writes it to the log, and ends the connections of clients whose sessions are refused from now on."""
+        """Writes it to the log, and ends the connections of clients whose sessions are refused from now on.
+
+        To be called when there is more of it, or less.
+        """
+        self._seen = (-1, -1)
         for reason in self.reasons():
             log.error("%s", reason)
         for registry, subscriber in self._refused():

@@ -10,17 +10,10 @@ import plyvel
 
 from vmq.mqtt.message import Message
 from vmq.store.damage import Damage, load
+from vmq.store.entries import StoredSession, decode_retained, split_scope
 from vmq.store.files import StoreFlawError, check_whole, is_manifest, is_table
 from vmq.store.lines import check_end, is_end, line_ends, places, scan
-from vmq.store.store import (
-    FORMAT,
-    FORMAT_1,
-    Store,
-    StoredSession,
-    StoreError,
-    decode_retained,
-    split_scope,
-)
+from vmq.store.store import FORMAT, FORMAT_1, Store, StoreError
 
 #: Sessions whose lines are ended in one write.
 ENDED_AT_ONCE: Final = 1000

@@ -35,8 +35,9 @@ from vmq.clustering.replication.reconcile import (
 from vmq.core.context import Core
 from vmq.core.registry import Registry, Subscriber
 from vmq.persistence.group_commit import Committer
+from vmq.store.entries import scope_of, split_scope
 from vmq.store.opening import text_of
-from vmq.store.store import Store, StoreError, scope_of, split_scope
+from vmq.store.store import Store, StoreError
 
 log = logging.getLogger("vmq.cluster")
 
