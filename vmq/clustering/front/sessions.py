@@ -6,7 +6,7 @@ disk and no sockets.
 
 from vmq.clustering.front.front import SessionFront
 from vmq.clustering.messages.base import NodeMessage
-from vmq.clustering.messages.fronts import Taken
+from vmq.clustering.messages.fronts import OfferTaken
 from vmq.clustering.origin.origin import Origin
 from vmq.clustering.origin.routes import SlotRoutes
 from vmq.clustering.slots.here import LocalNode
@@ -40,7 +40,7 @@ class SessionNode:
         self._finish()
 
     def _take(self, sender: int, message: NodeMessage) -> None:
-        if isinstance(message, Taken):
+        if isinstance(message, OfferTaken):
             self.origin.on_taken(message)
         elif not self.front.receive(message):
             self.slots.receive(sender, message)

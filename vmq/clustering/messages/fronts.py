@@ -53,7 +53,7 @@ class Offer(NodeMessage, frozen=True, tag=79):
     clock: Number = 0
 
 
-class Taken(NodeMessage, frozen=True, tag=80):
+class OfferTaken(NodeMessage, frozen=True, tag=80):
     """These are safe. `again`: the owner did not take what was offered; offer from the oldest."""
 
     slot: SlotNumber
@@ -158,7 +158,7 @@ SessionMessage = (
     | ForkIncluded
     | TakeTurn
     | Offer
-    | Taken
+    | OfferTaken
     | Attach
     | Attached
     | AttachRefused

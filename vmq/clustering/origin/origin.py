@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from vmq.clustering.messages.fronts import OfferedMessage, Taken
+from vmq.clustering.messages.fronts import OfferedMessage, OfferTaken
 from vmq.clustering.messages.slots import SlotView
 from vmq.clustering.origin.outbox import Publication, SlotOutbox
 from vmq.clustering.slots.here import LocalNode
@@ -73,7 +73,7 @@ class Origin:
         else:
             then()
 
-    def on_taken(self, message: Taken) -> None:
+    def on_taken(self, message: OfferTaken) -> None:
         outbox = self._outboxes.get(message.slot)
         if outbox is None or message.lineage != self._view(message.slot).lineage:
             return

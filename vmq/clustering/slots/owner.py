@@ -7,7 +7,7 @@ speed, never of safety.
 
 from collections.abc import Callable
 
-from vmq.clustering.messages.fronts import Offer, OfferedMessage, Taken
+from vmq.clustering.messages.fronts import Offer, OfferedMessage, OfferTaken
 from vmq.clustering.messages.slots import (
     AskFork,
     ForkIncluded,
@@ -203,7 +203,7 @@ class SlotOwner(OwnedSlot):
             refused, self._refused = self._refused, set()
             for store in sorted(refused):
                 self.here.send(
-                    store, Taken(self.slot, self.view.lineage, [], True, self.here.clock)
+                    store, OfferTaken(self.slot, self.view.lineage, [], True, self.here.clock)
                 )
             self.attachments.retry()
 
@@ -224,7 +224,7 @@ class SlotOwner(OwnedSlot):
         for message in offer.messages:
             self.take(message)
         dots: list[Dot] = [message.dot for message in offer.messages]
-        taken = Taken(self.slot, offer.lineage, dots, False, self.here.clock)
+        taken = OfferTaken(self.slot, offer.lineage, dots, False, self.here.clock)
         self.when_safe(lambda: self.here.send(store, taken))
 
     def _is_in_turn(self, store: int, offer: Offer) -> bool:

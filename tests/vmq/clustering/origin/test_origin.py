@@ -1,6 +1,6 @@
 """What a node has published, until it is safe."""
 
-from vmq.clustering.messages.fronts import Offer, Taken
+from vmq.clustering.messages.fronts import Offer, OfferTaken
 from vmq.clustering.messages.slots import SlotView
 from vmq.clustering.origin.origin import Origin
 from vmq.clustering.slots.here import LocalNode
@@ -41,7 +41,7 @@ class World:
 
     def take(self, *addresses: Address, again: bool = False) -> None:
         for slot, dot, _ in addresses:
-            self.origin.on_taken(Taken(slot, self.view.lineage, [dot], again))
+            self.origin.on_taken(OfferTaken(slot, self.view.lineage, [dot], again))
 
 
 def test_a_message_is_done_when_all_its_slots_have_it() -> None:
@@ -89,7 +89,7 @@ def test_who_did_not_take_it_is_offered_it_again() -> None:
     world = World()
     world.publish("1", (3, ""))
     world.offered()
-    world.origin.on_taken(Taken(3, world.view.lineage, [], True))
+    world.origin.on_taken(OfferTaken(3, world.view.lineage, [], True))
     assert world.offered() == [(0, ["1"])]
 
 
@@ -97,7 +97,7 @@ def test_an_answer_of_an_earlier_lineage_counts_for_nothing() -> None:
     world = World()
     addresses = world.publish("1", (3, ""))
     world.view = SlotView(2, OWNER)
-    world.origin.on_taken(Taken(3, (1, OWNER), [addresses[0][1]]))
+    world.origin.on_taken(OfferTaken(3, (1, OWNER), [addresses[0][1]]))
     assert world.done == []
 
 

@@ -3,7 +3,7 @@
 from typing import TypeVar
 
 from vmq.clustering.messages.base import NodeMessage
-from vmq.clustering.messages.fronts import Offer, OfferedMessage, Taken
+from vmq.clustering.messages.fronts import Offer, OfferedMessage, OfferTaken
 from vmq.clustering.messages.slots import (
     AskFork,
     Beat,
@@ -115,7 +115,7 @@ def test_it_takes_nothing_until_all_in_reach_have_denied_forks() -> None:
     world.offer(1)
     assert (ORIGIN, 1) not in world.owner.state.context
     world.deny(3)
-    assert [each.again for each in world.sent(Taken)] == [True]
+    assert [each.again for each in world.sent(OfferTaken)] == [True]
     world.offer(1)
     assert (ORIGIN, 1) in world.owner.state.context
 
@@ -126,9 +126,9 @@ def test_it_confirms_what_the_follower_has_on_disk() -> None:
     (follower,) = world.owner.view.followers
     world.follow(follower)
     world.offer(1)
-    assert world.sent(Taken) == []
+    assert world.sent(OfferTaken) == []
     world.confirm(follower, is_whole=True)
-    assert [each.dots for each in world.sent(Taken)] == [[(ORIGIN, 1)]]
+    assert [each.dots for each in world.sent(OfferTaken)] == [[(ORIGIN, 1)]]
 
 
 def test_what_comes_out_of_turn_is_not_taken() -> None:
