@@ -31,7 +31,7 @@ LONG_FILES = {
     "vmq/clustering/replication/leader.py": (655, "goes when sessions have slots"),
     "vmq/clustering/takeover/machine.py": (620, "goes when sessions have slots"),
     "vmq/clustering/takeover/takeover.py": (570, "goes when sessions have slots"),
-    "vmq/config/options.py": (710, "a table: every option with its meaning"),
+    "vmq/config/options.py": (715, "a table: every option with its meaning"),
     "vmq/core/registry.py": (
         715,
         "compiled: a session's life and the routes of a publish share one state",
