@@ -27,6 +27,7 @@ ELSEWHERE = {
     "admin/jobs/why.py": ("cli/admin/test_jobs.py", "seen in the command"),
     "http/operation.py": ("http/test_openapi.py", "what every operation has"),
     "http/job_operations.py": ("http/test_openapi.py", "a table"),
+    "jobs/control.py": ("jobs/test_service.py", "seen by clients of a broker"),
     "jobs/mqtt/delayed.py": ("jobs/mqtt/test_due.py", "what is kept until it is due"),
     "jobs/mqtt/port.py": ("jobs/mqtt/test_working.py", "seen by clients of a broker"),
     "jobs/options.py": ("jobs/test_service.py", "the options of a command, and of a topic"),
