@@ -23,6 +23,7 @@ COMPILED = (
     "vmq/core/limits.py",
     "vmq/core/states.py",
     "vmq/core/output.py",
+    "vmq/core/source.py",
     "vmq/core/cork.py",
     "vmq/streams/serving/batch_commit.py",
     "vmq/core/on_commit.py",

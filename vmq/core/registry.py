@@ -18,6 +18,7 @@ from vmq.core.queue import Queue
 from vmq.core.retained import RetainedMessages, RetainedWalk
 from vmq.core.retained_burst import allowance_for
 from vmq.core.route_cache import RouteCache
+from vmq.core.source import Source
 from vmq.core.subscription_set import SubscriptionSet
 from vmq.core.trie import Group, Route, Subscription, Trie
 from vmq.durable import Durable
@@ -436,7 +437,7 @@ class Registry:
         self,
         route: Route,
         message: Message,
-        client_id: str,
+        source: Source,
         waiter: Output | None,
         names: frozenset[str] | None = None,
     ) -> None:
@@ -445,14 +446,15 @@ class Registry:
         Args:
             route: its topic's.
             message: the message.
-            client_id: its publisher's.
+            source: its publisher.
             waiter: whose answers wait until the streams have it safe; None: nobody's.
             names: of the streams that lack it; None: it is new to all.
 
         Raises:
             StoreError: a stream cannot take a message that asks for an acknowledgement.
         """
-        self.core.feeds_streams = True
+        source.feeds_streams = True
+        client_id, publisher = source.client_id, source.publisher()
         now = int(self.core.wall_clock() * 1_000_000)
         taps = route.taps
         if names is not None:
@@ -467,7 +469,7 @@ class Registry:
                         raise StoreError("a stream cannot write")
         for tap in taps:
             kept = route.topic, message.payload, message.qos, message.retain
-            number: int = tap.append(*kept, client_id, now)
+            number: int = tap.append(*kept, client_id, now, publisher)
             if number > 0 and waiter is not None:
                 safe: Durable = tap.safe_of(route.topic, client_id)
                 safe.wanted = number
@@ -475,34 +477,32 @@ class Registry:
             elif number < 0 and message.qos:
                 raise StoreError("a stream cannot write")
 
-    def tap_run(self, route: Route, payloads: list[bytes], client_id: str) -> None:
+    def tap_run(self, route: Route, payloads: list[bytes], source: Source) -> None:
         """Appends a run of messages at QoS 0 to the route's streams, which take or drop them."""
-        self.core.feeds_streams = True
+        source.feeds_streams = True
+        client_id, publisher = source.client_id, source.publisher()
         now = int(self.core.wall_clock() * 1_000_000)
         for tap in route.taps:
             if len(payloads) == 1:
-                tap.append(route.topic, payloads[0], 0, False, client_id, now)
+                tap.append(route.topic, payloads[0], 0, False, client_id, now, publisher)
             else:
-                tap.append_run(route.topic, payloads, 0, False, client_id, now)
+                tap.append_run(route.topic, payloads, 0, False, client_id, now, publisher)
 
-    def publish(self, route: Route, message: Message, policy: str = "") -> None:
-        """Keeps a retained message, then hands the message to every matching queue and to other nodes.
-
-        `policy` is the publisher's for share groups; "" is the broker's.
-        """
+    def publish(self, route: Route, message: Message, source: Source) -> None:
+        """Keeps a retained message, then hands the message to every matching queue and to other nodes."""
         if message.retain:
             self.retain(route.text, message)
-        self.deliver(route, message)
+        self.deliver(route, message, source)
         groups = route.groups
         if groups:
             self.core.counters.router_matches_local += len(groups)
             self.core.work += len(groups)
             for group in groups:
-                self.deliver_to_member(group, message, policy)
+                self.deliver_to_member(group, message, source)
         if route.nodes or route.shared:
-            self.core.elsewhere.forward(self, route, message, policy)
+            self.core.elsewhere.forward(self, route, message, source)
 
-    def deliver(self, route: Route, message: Message) -> None:
+    def deliver(self, route: Route, message: Message, source: Source) -> None:
         """Hands a message to the queues of this broker that it is for, share groups apart."""
         options = self.core.options
         published = message.qos
@@ -519,9 +519,9 @@ class Registry:
             if qos == 0 and queue.fast:
                 queue.send_quick(message, False)
             else:
-                queue.deliver(message, qos, False, "")
+                queue.deliver(message, qos, False, "", source)
 
-    def deliver_run(self, route: Route, frames: bytes, count: int) -> None:
+    def deliver_run(self, route: Route, frames: bytes, count: int, source: Source) -> None:
         """Delivers a run of PUBLISH packets at QoS 0 on one topic.
 
         Raises:
@@ -550,7 +550,7 @@ class Registry:
                     messages = split_run(frames, route)
                 qos = target.qos if queue.options.upgrade_outgoing_qos else 0
                 for message in messages:
-                    queue.deliver(message, qos, False, "")
+                    queue.deliver(message, qos, False, "", source)
 
     def check_store(self, route: Route, retain: bool) -> None:
         """Refuses what would have to be stored while it cannot be [MQTT-4.8.0-2].
@@ -643,8 +643,8 @@ class Registry:
         log.warning(text, *values, topic_filter[:200], reason)
         return False
 
-    def deliver_to_member(self, group: Group, message: Message, policy: str = "") -> bool:
-        """Gives a message to one member of a share group; `policy` is the publisher's, "" the broker's.
+    def deliver_to_member(self, group: Group, message: Message, source: Source) -> bool:
+        """Gives a message to one member of a share group; False if it has none.
 
         A connected member with nothing waiting is preferred, then any connected one, then a durable
         session that is away. On one node every policy but the choice among nodes is the same.
@@ -671,7 +671,7 @@ class Registry:
         qos = chosen.qos
         if message.qos < qos and not chosen.queue.options.upgrade_outgoing_qos:
             qos = message.qos
-        chosen.queue.deliver(message, qos, False, group.name)
+        chosen.queue.deliver(message, qos, False, group.name, source)
         return True
 
     def redeliver(self, delivery: Delivery) -> None:
@@ -686,7 +686,7 @@ class Registry:
             if self.core.elsewhere.give(self, name, message, group is None):
                 return
         if group is not None:
-            self.deliver_to_member(group, message)
+            self.deliver_to_member(group, message, self.core.nobody)
 
 
 def split_run(frames: bytes, route: Route) -> list[Message]:

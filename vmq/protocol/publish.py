@@ -106,10 +106,10 @@ class Publisher(Client):
             frames = b"\x30" + remaining_length(len(body)) + body
         if route.taps:
             payloads = [data[topic_end : decoder.end]] if count == 1 else payloads_of(frames, route)
-            registry.tap_run(route, payloads, self.client_id)
+            registry.tap_run(route, payloads, self)
         if route.nodes:
             core.elsewhere.forward_run(registry.mountpoint, route, frames, count)
-        registry.deliver_run(route, frames, count)
+        registry.deliver_run(route, frames, count, self)
 
     def on_publish(self) -> None:
         """PUBLISH at any QoS (section 3.3)."""
@@ -222,22 +222,11 @@ class Publisher(Client):
         if self.is_cut_off(self.options.allow_publish_during_netsplit):
             self.refuse_cut_off(route, message.qos, 1)
             return
-        hooks = self.hooks
-        if not hooks.in_publish_path:
-            if message.qos == 0:
-                if route.taps:
-                    self.tap(self.registry, route, message, 0, 0)
-                self.registry.publish(route, message, self.options.shared_subscription_policy)
-                return
-            self.finish_publish(self.registry, route, message, message.qos, packet_id)
-            return
-        hook = hooks.auth_on_publish
-        if hook is None:
-            self.finish_publish(self.registry, route, message, message.qos, packet_id)
-            return
-        generation = hooks.generation
-        kind = message.qos << 1 | (1 if message.retain else 0)
-        if self.kept_generation == generation and route.topic in self.kept[kind]:
+        hook = self.hooks.auth_on_publish
+        generation = self.hooks.generation
+        if hook is None or (
+            self.kept_generation == generation and route.topic in self.kept[kind_of(message)]
+        ):
             self.finish_publish(self.registry, route, message, message.qos, packet_id)
             return
         seen = SeenMessage(route.text, message.payload, message.qos, message.retain)
@@ -277,8 +266,7 @@ class Publisher(Client):
             return
         if isinstance(answer, AcceptedUntil):
             if generation == self.hooks.generation:
-                kind = message.qos << 1 | (1 if message.retain else 0)
-                self.keep(route, kind, answer.until)
+                self.keep(route, kind_of(message), answer.until)
         elif isinstance(answer, PublishModifiers):
             if answer.mountpoint is not None:
                 registry = self.core.registries.find(answer.mountpoint) or registry
@@ -304,7 +292,7 @@ class Publisher(Client):
             return
         store = self.core.store
         before = 0 if store is None else store.writes
-        registry.publish(route, message, self.options.shared_subscription_policy)
+        registry.publish(route, message, self)
         if asked and store is not None and store.writes != before:
             self.output.answer_after(self.output.outbox.stored, store.barrier())
         hook = self.hooks.on_publish
@@ -333,13 +321,13 @@ class Publisher(Client):
                 self.queue_of().session, packet_id, came_before
             )
             try:
-                registry.tap(route, message, self.client_id, waiter, names)
+                registry.tap(route, message, self, waiter, names)
             except Exception:
                 receipts.cancel()
                 raise
             receipts.end()
         else:
-            registry.tap(route, message, self.client_id, waiter)
+            registry.tap(route, message, self, waiter)
         if waiter is not None and store is not None and store.writes != before:
             # Another node keeps it, and gets it from the store.
             waiter.answer_after(waiter.outbox.stored, store.barrier())
@@ -396,6 +384,11 @@ class Publisher(Client):
         if queue.durable and store is not None:
             store.remove_received(queue.session, packet_id)
             self.output.answer_after(self.output.outbox.stored, store.barrier())
+
+
+def kind_of(message: Message) -> int:
+    """Which of the verdicts that are kept concerns a message: by its QoS and RETAIN."""
+    return message.qos << 1 | (1 if message.retain else 0)
 
 
 def changed_message(message: Message, changes: PublishModifiers) -> Message:

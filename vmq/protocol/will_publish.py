@@ -98,8 +98,8 @@ def publish(client: Publisher, registry: Registry, will: Message) -> None:
             return
     if route.taps:
         try:
-            registry.tap(route, will, client.client_id, None)
+            registry.tap(route, will, client, None)
         except StoreError as error:
             # Nobody sends a will again: the others shall have it at least.
             log.warning("will of client=%s is not in its stream: %s", client.client_id, error)
-    registry.publish(route, will, client.options.shared_subscription_policy)
+    registry.publish(route, will, client)
