@@ -15,6 +15,15 @@ ELSEWHERE = {
         "protocol/test_session.py",
         "what follows a CONNECT, as a client meets it",
     ),
+    "core/subscriber.py": ("core/test_registry.py", "what a registry has"),
+    "core/stream_feed.py": (
+        "streams/serving/test_service.py",
+        "what reaches streams, as their clients see it",
+    ),
+    "clustering/takeover/ghosts.py": (
+        "clustering/takeover/test_local_sessions.py",
+        "what a session is on its way",
+    ),
     "streams/parking.py": ("streams/test_damaged.py", "what waits beside a damaged partition"),
     "__init__.py": ("test_package.py", "`test___init__` is no name"),
     "version.py": ("test_package.py", "what the package tells of itself"),

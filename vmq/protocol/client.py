@@ -11,7 +11,7 @@ from vmq.core.context import CoreOptions
 from vmq.core.hook_sites import Answer, Hooks, Pending
 from vmq.core.output import VERDICT, Output
 from vmq.core.queue import Queue
-from vmq.core.registry import Registry, Subscriber
+from vmq.core.registry import Registry
 from vmq.core.source import Source
 from vmq.core.states import (
     AUTHENTICATING,
@@ -23,6 +23,7 @@ from vmq.core.states import (
     WAITING,
     may_follow,
 )
+from vmq.core.subscriber import Subscriber
 from vmq.mqtt.decoder import Decoder
 from vmq.mqtt.encoder import connack
 from vmq.mqtt.message import Message

@@ -10,8 +10,9 @@ from vmq_hooks.verdicts import Refuse
 from vmq.core.hook_sites import AcceptedUntil, Answer, Pending
 from vmq.core.output import Output
 from vmq.core.queue import Queue
-from vmq.core.registry import Registry, payloads_of
+from vmq.core.registry import Registry
 from vmq.core.route_cache import LONGEST_KEPT
+from vmq.core.stream_feed import feed_streams, feed_streams_run
 from vmq.core.trie import Route
 from vmq.durable import Durable
 from vmq.mqtt.decoder import packet_id_at
@@ -19,6 +20,7 @@ from vmq.mqtt.encoder import PACKET_IDS, PUBACK_HEAD, PUBREC_HEAD, remaining_len
 from vmq.mqtt.message import Message, Sourced
 from vmq.mqtt.packet_ids import PacketIds
 from vmq.mqtt.packets import LEVEL_3_1, MAX_REMAINING_LENGTH, PUBREL, ProtocolError
+from vmq.mqtt.runs import payloads_of
 from vmq.protocol.client import Client
 from vmq.protocol.refusals import SPLIT, tell_of_publish, tell_of_split
 from vmq.store.store import StoreError
@@ -105,8 +107,10 @@ class Publisher(Client):
             body = data[decoder.body : decoder.end]
             frames = b"\x30" + remaining_length(len(body)) + body
         if route.taps:
-            payloads = [data[topic_end : decoder.end]] if count == 1 else payloads_of(frames, route)
-            registry.tap_run(route, payloads, self)
+            payloads = (
+                [data[topic_end : decoder.end]] if count == 1 else payloads_of(frames, route.topic)
+            )
+            feed_streams_run(core, route, payloads, self)
         if route.nodes:
             core.elsewhere.forward_run(registry.mountpoint, route, frames, count)
         registry.deliver_run(route, frames, count, self)
@@ -286,7 +290,7 @@ class Publisher(Client):
         What had to be stored is committed before the acknowledgement leaves.
         """
         if route.taps:
-            self.tap(registry, route, message, asked, packet_id)
+            self.tap(route, message, asked, packet_id)
         if asked == 2 and not self.remember(route, packet_id):
             self.acknowledge(2, packet_id)
             return
@@ -302,9 +306,7 @@ class Publisher(Client):
         if asked and not self.output.closing:
             self.acknowledge(asked, packet_id)
 
-    def tap(
-        self, registry: Registry, route: Route, message: Message, asked: int, packet_id: int
-    ) -> None:
+    def tap(self, route: Route, message: Message, asked: int, packet_id: int) -> None:
         """Has streams keep the message; an acknowledgement waits until they have it safe.
 
         First of all: what a stream cannot take is not known to anybody, and comes again.
@@ -321,13 +323,13 @@ class Publisher(Client):
                 self.queue_of().session, packet_id, came_before
             )
             try:
-                registry.tap(route, message, self, waiter, names)
+                feed_streams(self.core, route, message, self, waiter, names)
             except Exception:
                 receipts.cancel()
                 raise
             receipts.end()
         else:
-            registry.tap(route, message, self, waiter)
+            feed_streams(self.core, route, message, self, waiter)
         if waiter is not None and store is not None and store.writes != before:
             # Another node keeps it, and gets it from the store.
             waiter.answer_after(waiter.outbox.stored, store.barrier())

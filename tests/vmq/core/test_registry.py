@@ -7,8 +7,9 @@ from tests.support.wire import PUBLISH, SUBACK, subscribe_packet
 from tests.vmq.support import Client, House
 from vmq.core.context import CHANGED, CLAIMED, ENDED
 from vmq.core.ports import Elsewhere, RemoteTargets, SessionListener
-from vmq.core.registry import Registry, Subscriber
+from vmq.core.registry import Registry
 from vmq.core.source import Source
+from vmq.core.subscriber import Subscriber
 from vmq.core.trie import Route
 from vmq.mqtt.message import Message
 

@@ -24,11 +24,12 @@ from vmq.clustering.routing.shares import ShareMembers
 from vmq.clustering.routing.stale_routes_stored import without
 from vmq.core.context import Core
 from vmq.core.ports import Elsewhere, RemoteTargets
-from vmq.core.registry import Registry, split_run
+from vmq.core.registry import Registry
 from vmq.core.source import Source
 from vmq.core.trie import Route
 from vmq.mqtt.message import Message
 from vmq.mqtt.packets import ProtocolError
+from vmq.mqtt.runs import split_run
 from vmq.store.store import StoreError
 
 log = logging.getLogger("vmq.cluster")
@@ -168,7 +169,7 @@ class Routing(Elsewhere):
         source = self._source(peer)
         try:
             if self._core.hooks.on_deliver is not None:
-                for message in split_run(run.frames, route):
+                for message in split_run(run.frames, route.topic):
                     registry.deliver(route, message, source)
             else:
                 registry.deliver_run(route, run.frames, run.count, source)

@@ -1,7 +1,7 @@
 """The write side of a stream whose partitions have owners: what belongs to another node's goes there.
 
 It stands for the `Appender` of the stream wherever the core hands messages to streams
-(`vmq.core.registry.Registry.tap`).
+(`vmq.core.stream_feed`).
 """
 
 from typing import TYPE_CHECKING, Any, Protocol

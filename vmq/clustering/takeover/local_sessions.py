@@ -13,12 +13,14 @@ from typing import Any, Final
 
 from vmq.clustering.messages.takeover import RELEASED, RETAIN, SessionMessage, Who
 from vmq.clustering.routing.stale_routes_stored import StoredStaleRoutes
+from vmq.clustering.takeover.ghosts import attach, detach, forget
 from vmq.clustering.takeover.port import BufferVerdict, SessionKind, SessionUnreadableError
 from vmq.core.context import Core
 from vmq.core.ports import SessionListener
 from vmq.core.queue import Queue
-from vmq.core.registry import Registry, Subscriber
+from vmq.core.registry import Registry
 from vmq.core.source import Source
+from vmq.core.subscriber import Subscriber
 from vmq.core.waiting import QUEUE_FULL
 from vmq.mqtt.message import NO_MESSAGE, Delivery, Message
 from vmq.store.lines import is_end, scan
@@ -315,7 +317,7 @@ class LocalSessions:
         subscriber = self._subscriber(who)
         assert subscriber is not None, "only what is here can go"
         self.handed_over += 1
-        self._find(who[0]).detach(subscriber)
+        detach(self._find(who[0]), subscriber)
         self._ghosts[who] = subscriber
 
         def admits(_message: Message, qos: int, _retain: bool, source: Source) -> bool:
@@ -329,14 +331,14 @@ class LocalSessions:
     def revive(self, who: Who) -> None:
         """Makes the ghost the session again."""
         subscriber = self._ghosts.pop(who)
-        self._find(who[0]).attach(subscriber)
+        attach(self._find(who[0]), subscriber)
         subscriber.queue.set_gate(None)
         self._begin_anywhere(subscriber.queue)
 
     def end_ghost(self, who: Who) -> None:
         """Forgets the ghost."""
         self.passing.remove(who)
-        self._find(who[0]).forget(self._ghosts.pop(who))
+        forget(self._find(who[0]), self._ghosts.pop(who))
 
     def state(self, who: Who) -> tuple[dict[str, int], list[int]]:
         """The ghost's subscriptions, and the QoS 2 packet ids that it received."""
