@@ -33,7 +33,6 @@ LONG_FILES = {
     "vmq/clustering/takeover/takeover.py": (570, "goes when sessions have slots"),
     "vmq/config/options.py": (680, "a table: every option with its meaning"),
     "vmq/http/operations.py": (725, "a table: every operation of the API"),
-    "vmq/plugins/manager.py": (510, "loading, order and reload share one state"),
     "vmq/store/store.py": (845, "compiled: every record of the store, written in one batch"),
     "vmq/store/walk.py": (675, "one check a kind of record"),
 }

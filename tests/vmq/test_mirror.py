@@ -170,6 +170,7 @@ ELSEWHERE = {
         "an owner's view of one node",
     ),
     "store/walk.py": ("store/test_tools.py", "the walk behind check and repair"),
+    "plugins/loaded.py": ("plugins/test_loading.py", "what a loaded plugin is"),
     "plugins/implementations.py": ("plugins/test_loading.py", "what a loaded plugin brings"),
     "plugins/steps.py": ("plugins/test_chains.py", "the links of chains"),
     "cli/admin/trace.py": ("tracing/test_tracer.py", "the command, as a program"),
