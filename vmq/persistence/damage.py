@@ -3,7 +3,8 @@
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from vmq.core.registry import Registry, Subscriber
+from vmq.core.registry import Registry
+from vmq.core.subscriber import Subscriber
 from vmq.store.damage import ADVICE
 from vmq.store.store import DAMAGED, Store, split_scope
 

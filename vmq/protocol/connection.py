@@ -116,14 +116,11 @@ class Connection(CorkedOutput):
             self.pause_for(REST)
         known = session.subscriber is not None
         published = counters.mqtt_publish_received
-        core.publisher = self
-        core.feeds_streams = False
         if core.traffic.is_on:
             core.traffic.see(self, True, data)
         if session.kept_generation >= 0:
             session.look_at_clock(now)
         session.receive(data)
-        core.publisher = None
         self.outbox.flush()
         cork.now = 0.0
         if session.decoder.rest is None:
@@ -207,14 +204,11 @@ class Connection(CorkedOutput):
         session = self.session
         known = session.subscriber is not None
         published = core.counters.mqtt_publish_received
-        core.publisher = self
-        core.feeds_streams = False
         session.look_at_clock(core.clock())
         if resumes:
             session.resume()
         else:
             session.go_further()
-        core.publisher = None
         self.outbox.flush()
         published = core.counters.mqtt_publish_received - published
         if published:
@@ -305,9 +299,12 @@ class Connection(CorkedOutput):
         store = core.store
         if store is not None and store.gathered > core.options.max_uncommitted_writes:
             self.hold_for_store()
-        if core.streams_are_behind and core.feeds_streams:
-            self.pause()
-            core.waiting_for_streams.append(self)
+        session = self.session
+        if session.feeds_streams:
+            session.feeds_streams = False
+            if core.streams_are_behind:
+                self.pause()
+                core.waiting_for_streams.append(self)
 
     def hold_for_store(self) -> None:
         """Stops reading until the next commit is done."""

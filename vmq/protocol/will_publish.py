@@ -12,6 +12,7 @@ from vmq_hooks.verdicts import Refuse
 
 from vmq.core.hook_sites import Answer, Pending
 from vmq.core.registry import Registry
+from vmq.core.stream_feed import feed_streams
 from vmq.mqtt.message import Message
 from vmq.protocol.publish import Publisher, changed_message
 from vmq.protocol.refusals import tell_of_split, tell_of_will
@@ -98,8 +99,8 @@ def publish(client: Publisher, registry: Registry, will: Message) -> None:
             return
     if route.taps:
         try:
-            registry.tap(route, will, client.client_id, None)
+            feed_streams(core, route, will, client, None)
         except StoreError as error:
             # Nobody sends a will again: the others shall have it at least.
             log.warning("will of client=%s is not in its stream: %s", client.client_id, error)
-    registry.publish(route, will, client.options.shared_subscription_policy)
+    registry.publish(route, will, client)

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from vmq.clustering.directory.directory import Directory
 from vmq.clustering.directory.records import Record
 from vmq.clustering.messages.takeover import Who
-from vmq.core.registry import Registry, Subscriber
+from vmq.core.registry import Registry
+from vmq.core.subscriber import Subscriber
 
 log = logging.getLogger("vmq.cluster")
 
