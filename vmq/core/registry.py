@@ -440,8 +440,8 @@ class Registry:
             text = 'not retained topic="%s": its payload has %d bytes, a cluster keeps up to %d'
             log.warning(text, topic[:200], len(message.payload), longest)
             return False
-        limits = options.max_retained_messages, options.max_retained_bytes
-        if not self.retained.has_room(topic, len(message.payload), *limits):
+        count, size = options.max_retained_messages, options.max_retained_bytes
+        if not self.retained.has_room(topic, len(message.payload), count, size):
             self.core.counters.retain_refused += 1
             log.warning(
                 'not retained topic="%s": max_retained_messages or max_retained_bytes is reached',
