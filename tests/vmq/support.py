@@ -425,7 +425,7 @@ class House:
 
     def commit(self) -> None:
         """A group commit."""
-        if self.store is None or not self.store.dirty:
+        if self.store is None or not self.store.is_due:
             return
         number = self.store.begin_commit()
         self.store.write()

@@ -20,7 +20,7 @@ ELSEWHERE = {
         "streams/serving/test_service.py",
         "what reaches streams, as their clients see it",
     ),
-    "clustering/takeover/ghosts.py": (
+    "core/detached.py": (
         "clustering/takeover/test_local_sessions.py",
         "what a session is on its way",
     ),
@@ -29,6 +29,17 @@ ELSEWHERE = {
     "jobs/commit.py": ("jobs/test_service.py", "seen in what clients are told, and when"),
     "jobs/listener.py": ("jobs/test_service.py", "seen by clients of a broker"),
     "jobs/metrics.py": ("jobs/test_service.py", "seen in the figures of a broker"),
+    "jobs/__init__.py": ("jobs/test_client.py", "what the room offers to programs"),
+    "admin/jobs/queues.py": ("cli/admin/test_jobs.py", "seen in the command"),
+    "admin/jobs/dump.py": ("cli/admin/test_jobs.py", "seen in the command"),
+    "admin/jobs/why.py": ("cli/admin/test_jobs.py", "seen in the command"),
+    "http/operation.py": ("http/test_openapi.py", "what every operation has"),
+    "http/job_operations.py": ("http/test_openapi.py", "a table"),
+    "jobs/mqtt/delayed.py": ("jobs/mqtt/test_due.py", "what is kept until it is due"),
+    "jobs/mqtt/port.py": ("jobs/mqtt/test_working.py", "seen by clients of a broker"),
+    "jobs/options.py": ("jobs/test_service.py", "the options of a command, and of a topic"),
+    "jobs/stock.py": ("jobs/test_machine.py", "how jobs get to the machine's queues"),
+    "protocol/changes.py": ("protocol/test_publish.py", "seen in what is published"),
     "jobs/queue.py": ("jobs/test_machine.py", "seen in the order of jobs"),
     "jobs/queues.py": ("jobs/test_machine.py", "the names of the machine's queues"),
     "jobs/record.py": ("jobs/storage/test_restoring.py", "what is written"),
@@ -58,7 +69,6 @@ ELSEWHERE = {
     "config/listeners.py": ("config/test_checks.py", "seen by way of `load`"),
     "config/text.py": ("config/test_sources.py", "seen in the texts of errors"),
     "runtime/connections.py": ("test_broker.py", "seen in the clients of a broker that ends"),
-    "persistence/opening.py": ("test_broker.py", "seen in brokers that cannot start"),
     "config/core.py": ("config/test_reload.py", "what a broker takes over from its configuration"),
     "runtime/client_ids.py": ("test_broker.py", "seen in the clients that bring none"),
     "startup/listening.py": ("test_broker.py", "seen in what clients find at each address"),
@@ -156,6 +166,8 @@ ELSEWHERE = {
     "bench/control.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
     "bench/flow.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
     "bench/retained.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
+    "store/entries.py": ("store/test_store.py", "what the store writes"),
+    "bench/subscribing.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
     "bench/storm.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
     "bench/wildcard.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
     "bench/wiring.py": ("bench/test_scenarios.py", "scenarios run as a whole"),
@@ -187,6 +199,49 @@ ELSEWHERE = {
     "clustering/replication/follower_state.py": (
         "clustering/replication/test_leader.py",
         "an owner's view of one node",
+    ),
+    "clustering/front/front.py": (
+        "../simulator/test_sessions.py",
+        "seen in what clients of the seeded world get",
+    ),
+    "clustering/front/sessions.py": (
+        "../simulator/test_sessions.py",
+        "all machines of a node together",
+    ),
+    "clustering/slots/attachments.py": (
+        "../simulator/test_sessions.py",
+        "seen in what clients of the seeded world get",
+    ),
+    "clustering/slots/effects.py": (
+        "../simulator/test_sessions.py",
+        "seen in what the seeded world does with them",
+    ),
+    "clustering/slots/here.py": (
+        "../simulator/test_sessions.py",
+        "only names what the machines of a node share",
+    ),
+    "clustering/slots/machine.py": (
+        "../simulator/test_sessions.py",
+        "views, takeover and handover are several nodes'",
+    ),
+    "clustering/slots/subscribers.py": (
+        "../simulator/test_sessions.py",
+        "seen in what clients of the seeded world get",
+    ),
+    "clustering/slots/owned.py": (
+        "clustering/slots/test_owner.py",
+        "what is safe, as others are told of it",
+    ),
+    "clustering/slots/records.py": ("clustering/slots/test_merge.py", "states as records"),
+    "clustering/slots/register.py": ("clustering/slots/test_merge.py", "a part of the state"),
+    "clustering/slots/state.py": ("clustering/slots/test_merge.py", "what is merged"),
+    "clustering/messages/slots.py": (
+        "../simulator/test_sessions.py",
+        "the seeded world sends them as bytes",
+    ),
+    "clustering/messages/fronts.py": (
+        "../simulator/test_sessions.py",
+        "the seeded world sends them as bytes",
     ),
     "store/walk.py": ("store/test_tools.py", "the walk behind check and repair"),
     "plugins/loaded.py": ("plugins/test_loading.py", "what a loaded plugin is"),
@@ -228,6 +283,7 @@ ELSEWHERE = {
 
 #: Test files that mirror no module, and why.
 NO_MIRROR = {
+    "test_put_off.py": "queue, store and commits together: what is never written",
     "jobs/test_docs.py": "docs/jobs.md",
     "jobs/test_redis_cli.py": "the command-line client of Redis against a broker",
     "cli/test_imports.py": "what whole commands load",

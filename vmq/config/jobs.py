@@ -64,6 +64,20 @@ class JobOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             description="Seconds after a job with a key in which no second one with it is added. Unset: 3600."
         ),
     ] = None
+    max_run: Annotated[
+        _Seconds | None,
+        Meta(
+            description="Seconds that an MQTT client may be at a job while its connection lives; then that is given "
+            "again after its retry. Unset: 43200 (12 h)."
+        ),
+    ] = None
+    refuse_after: Annotated[
+        _Seconds | None,
+        Meta(
+            description="Seconds that an MQTT client which publishes a job is kept waiting while queue or memory is "
+            "full, or the queue paused; then its connection is closed, unacknowledged. Unset: 30."
+        ),
+    ] = None
     persistence: Annotated[
         Literal["off", "os", "fsync"] | None,
         Meta(

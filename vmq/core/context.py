@@ -17,6 +17,7 @@ from vmq.core.ports import (
     BanList,
     Claims,
     Elsewhere,
+    JobsPort,
     MemoryPort,
     Peers,
     Propagation,
@@ -256,6 +257,7 @@ class Core:
         #: Without streams: in none, and nothing of theirs.
         self.stream_finder = StreamFinder()
         self.receipts = ReceiptsPort()
+        self.jobs = JobsPort()
         #: Connections that do not read until memory is there, or the store has committed.
         self.waiting_for_memory: list[Output] = []
         self.waiting_for_store: list[Output] = []

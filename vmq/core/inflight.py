@@ -17,7 +17,7 @@ from vmq.core.states import ANSWERS, AWAITING_PUBCOMP, BREAKS, DONE, RELEASE
 from vmq.core.window import LAST_ID, InflightWindow
 from vmq.mqtt.decoder import packet_id_at
 from vmq.mqtt.encoder import PACKET_IDS, PUBREL_HEAD, answers, publish
-from vmq.mqtt.message import NO_MESSAGE, Delivery, Message
+from vmq.mqtt.message import NO_MESSAGE, Delivery, Message, Transient
 from vmq.mqtt.packets import PACKET_NAMES, PUBACK, PUBREC, ProtocolError
 
 log = logging.getLogger("vmq.session")
@@ -66,6 +66,14 @@ class Sender:
             return False
         limit: i64 = self.options.max_inflight_bytes
         return limit < 0 or self.inflight.count == 0 or self.inflight_bytes + length <= limit
+
+    def puts_off(self, delivery: Delivery) -> bool:
+        """Whether a delivery to a client that is there may be sent before it has an entry, and get none if it is done.
+
+        Nobody waits for that but its publisher, who sends it again after a crash: then it comes twice, as QoS 1 may.
+        What has an entry is not sent before that says so: it would come again without DUP, under another packet id.
+        """
+        return delivery.qos == 1 and not delivery.key and not self.options.lifo
 
     def count_inflight(self) -> None:
         """Others have changed what is in flight."""
@@ -122,8 +130,11 @@ class Sender:
                 self.next_seq = seq
             delivery.order = self.next_order
             self.next_order += 1
-            store.put_inflight(self.session, delivery)
-            output.deliver_after(output.outbox.stored, store.barrier())
+            if self.puts_off(delivery):
+                store.put_off(self.session, delivery)
+            else:
+                store.put_inflight(self.session, delivery)
+                output.deliver_after(output.outbox.stored, store.barrier())
         if self.options.retry_interval:
             delivery.sent_at = core.clock()
         core.counters.mqtt_publish_sent += 1
@@ -137,6 +148,24 @@ class Sender:
             pieces.append(PACKET_IDS[packet_id])
             pieces.append(message.payload)
         output.touch()
+
+    def send_transient(self, delivery: Transient) -> None:
+        """Sends what is no session state, whatever the window's limits are: its sender has limits of its own."""
+        self.inflight.send(delivery)
+        message = delivery.message
+        self.inflight_bytes += message.length()
+        self.core.counters.mqtt_publish_sent += 1
+        output = self.output
+        output.pieces.append(message.head(1))
+        output.pieces.append(PACKET_IDS[delivery.packet_id])
+        output.pieces.append(message.payload)
+        output.touch()
+
+    def take_back(self, delivery: Transient) -> None:
+        """It is in flight no more, and was not acknowledged."""
+        if self.inflight.get(delivery.packet_id) is delivery:
+            self.inflight.remove(delivery)
+            self.inflight_bytes -= delivery.message.length()
 
     def send_again(self, delivery: Delivery) -> None:
         """Repeats what is unacknowledged: PUBREL, or PUBLISH with DUP [MQTT-4.4.0-1].
@@ -243,6 +272,8 @@ class Sender:
         store = self.core.store
         if delivery.order and store is not None:
             store.remove_inflight(self.session, delivery)
+        elif isinstance(delivery, Transient):
+            self.core.jobs.on_acknowledged(self, delivery.token)
 
     # Connections come and go
 
@@ -255,7 +286,16 @@ class Sender:
         for delivery in store.load_inflight(self.session, self.first_order):
             self.inflight.put(delivery)
             self.inflight.last_packet_id = delivery.packet_id
+        self.skip_ids()
         self.count_inflight()
+
+    def skip_ids(self) -> None:
+        """Packet ids go on somewhere else after the broker's start: the last may have been used and not stored.
+
+        A client may acknowledge late, on a new connection: what it has must not be taken for another message.
+        """
+        last: int = self.inflight.last_packet_id
+        self.inflight.last_packet_id = (last + self.core.choose(LAST_ID)) % LAST_ID
 
     def retry(self, now: float) -> None:
         """Repeats what was sent `retry_interval` ago or longer and is not acknowledged."""
@@ -263,7 +303,7 @@ class Sender:
             return
         oldest = now - self.options.retry_interval
         for delivery in self.inflight.values():
-            if delivery.sent_at <= oldest:
+            if delivery.sent_at <= oldest and not isinstance(delivery, Transient):
                 self.send_again(delivery)
         self.on_window_open()
 

@@ -19,8 +19,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from vmq_hooks.types import Message as SeenMessage
-
 from vmq.core.context import Core
 from vmq.core.output import Output
 from vmq.core.retained_burst import Bursts
@@ -209,7 +207,10 @@ class Queue(Waiting):
             store = self.core.store
             assert store is not None
             delivery.since = self.core.waits_since(store)
-            store.put_waiting(self.session, delivery)
+            if self.puts_off(delivery) and self.online and self.backlog == 0:
+                store.put_off(self.session, delivery)
+            else:
+                store.put_waiting(self.session, delivery)
         elif self.options.max_age > 0:
             delivery.since = int(self.core.wall_clock() * 1000)
         if not self.online:
@@ -365,6 +366,7 @@ class Queue(Waiting):
         self.first_order = first_order
         self.inflight_is_stored = last_order > 0
         self.checks = first > 0  # one may have been taken away before
+        self.skip_ids()
         store = self.core.store
         if not first and not last_order and store is not None:
             store.clear_size(self.session)
@@ -373,11 +375,11 @@ class Queue(Waiting):
     def stored_from(self) -> tuple[int, int]:
         """The places before which nothing of it waits in the store, and nothing is in flight."""
         first = self.first or self.next_seq
-        for delivery in self.pending or ():
+        order = self.first_order if self.inflight_is_stored else self.next_order
+        # What waited and was sent just now may have no entry yet.
+        for delivery in (*(self.pending or ()), *self.inflight.values()):
             if delivery.seq:
                 first = min(first, delivery.seq)
-        order = self.first_order if self.inflight_is_stored else self.next_order
-        for delivery in self.inflight.values():
             if delivery.order:
                 order = min(order, delivery.order)
         return max(first, 1), max(order, 1)
@@ -391,6 +393,7 @@ class Queue(Waiting):
             self.send_again(delivery)
         self.update_fast()
         self.pump()
+        self.core.jobs.on_online(self)
 
     def go_offline(self) -> None:
         """The connection of a durable session ended: QoS 0 goes, the rest stays."""
@@ -398,11 +401,12 @@ class Queue(Waiting):
         pending = self.pending
         if pending and self.durable:
             for delivery in pending:
-                self.leave_to_store(delivery.seq)
+                self.leave_to_store_alone(delivery)
             self.pending = None
         self.count_memory()
 
     def leave_output(self) -> None:
+        self.core.jobs.on_offline(self)
         self.online = False
         self.fast = False
         self.output = self.core.outbox.nowhere
@@ -484,16 +488,3 @@ class Queue(Waiting):
         self.count_inflight()
         self.count_memory()
         self.pump()
-
-    # Hooks
-
-    def tell_offline(self, delivery: Delivery) -> None:
-        hook = self.core.hooks.on_offline_message
-        if hook is not None:
-            message = delivery.message
-            self.core.tell(
-                "on_offline_message",
-                hook,
-                self.subscriber_id(),
-                SeenMessage(message.topic.decode(), message.payload, delivery.qos, delivery.retain),
-            )

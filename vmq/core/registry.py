@@ -19,8 +19,10 @@ from vmq.core.trie import Group, Route, Subscription, Trie
 from vmq.mqtt.message import Delivery, Message
 from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.runs import split_run
+from vmq.mqtt.special import is_served
 from vmq.mqtt.topics import decode_topic_name, split_shared
-from vmq.store.store import StoredSession, StoreError, scope_of
+from vmq.store.entries import StoredSession, scope_of
+from vmq.store.store import StoreError
 
 log = logging.getLogger("vmq.registry")
 
@@ -146,19 +148,6 @@ class Registry:
             self.add_subscription(subscriber, topic_filter, qos)
         self.offline[stored.client_id] = stored.offline_at or self.now_ms()
 
-    def adopt(
-        self, client_id: str, subscriptions: dict[str, int], owner: str | None = None
-    ) -> Subscriber:
-        """Makes a durable session that nobody is connected with, of what other nodes know of it."""
-        subscriber = self.create(client_id, False, owner)
-        self.offline[client_id] = now = self.now_ms()
-        store = self.core.store
-        if store is not None:
-            store.put_session(self.scope + client_id, subscriber.queue.session, now, owner)
-        for topic_filter, qos in subscriptions.items():
-            self.subscribe(subscriber, topic_filter, qos)
-        return subscriber
-
     def unregister(self, subscriber: Subscriber) -> None:
         """The subscriber's connection ended."""
         subscriber.output = None
@@ -272,6 +261,9 @@ class Registry:
             group, _ = split_shared(topic_filter)
             subscription = Subscription(subscriber.queue, qos, topic_filter if group else "")
             subscriber.put(topic_filter, subscription)
+            if is_served(topic_filter):
+                self.core.jobs.on_subscribed(subscriber.queue, topic_filter)
+                return
             before = self.trie.size()
             self.trie.subscribe(topic_filter, subscription)
             self.core.memory_grown += self.trie.size() - before
@@ -281,6 +273,8 @@ class Registry:
         """Removes the subscription to exactly this filter [MQTT-3.10.4-1]; False if none."""
         if not subscriber.take(topic_filter):
             return False
+        if is_served(topic_filter):
+            self.core.jobs.on_unsubscribed(subscriber.queue, topic_filter)
         self.trie.unsubscribe(topic_filter, subscriber.client_id)
         self.routes.filter_changed(topic_filter)
         store = self.core.store
@@ -331,7 +325,8 @@ class Registry:
             if not self.mountpoint:
                 route.taps = self.core.stream_finder.appenders(text)
             self.trie.resolve(route)
-            self.routes.keep(route)
+            if not is_served(text):
+                self.routes.keep(route)
         return route
 
     def publish(self, route: Route, message: Message, source: Source) -> None:

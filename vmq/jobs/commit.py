@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from mypy_extensions import i64
 
+from vmq.durable import Durable
 from vmq.jobs.machine import JobMachine
 from vmq.jobs.record import JobRecord
 
@@ -63,6 +64,8 @@ class JobCommit:
         #: Called when there are deadlines and nobody watches them.
         self.watch_time: Callable[[], None] | None = None
         self.is_watching = False
+        #: Somebody waits for what has no deadline among the jobs.
+        self.wants_time = False
         #: Has what was written synced, and calls `synced`.
         self.sync: Callable[[], None] | None = None
         self.syncing: list[tuple[JobOutput, bytes]] | None = None
@@ -70,6 +73,18 @@ class JobCommit:
         #: The disk fails: nothing is added that it would have to keep.
         self.is_failing = False
         self.failures: i64 = 0
+        #: What is done in pass number `number` is safe once this has come to it, for who waits by numbers.
+        self.stored = Durable(is_near=True)
+        self.number: int = 1
+        self.is_waited = False
+        self.syncing_number: int = 0
+        #: Has something done in the next turn of the event loop.
+        self.call_soon: Callable[[Callable[[], None]], object] | None = None
+        self.is_ending = False
+        #: Nothing is written any more.
+        self.is_over = False
+        #: Called when `stored` has come on, or is not to for now: with nothing, or with why.
+        self.tell: Callable[[str], None] | None = None
         #: Bytes of jobs in memory above which bodies stay on disk.
         self.spill_above: i64 = 1 << 60
 
@@ -78,6 +93,28 @@ class JobCommit:
         if not output.is_touched:
             output.is_touched = True
             self.touched.append(output)
+
+    def barrier(self) -> int:
+        """The number that `stored` comes to when what is done now is safe; the caller has the pass ended."""
+        self.is_waited = True
+        return self.number
+
+    def end_soon(self) -> None:
+        """Has the pass ended in the next turn of the event loop."""
+        if not self.is_ending:
+            self.is_ending = True
+            assert self.call_soon is not None
+            self.call_soon(self.end_now)
+
+    def end_now(self) -> None:
+        self.is_ending = False
+        if not self.is_over:
+            self.end_pass(self.clock())
+
+    def advance(self, number: int) -> None:
+        self.stored.advance(number)
+        if self.tell is not None:
+            self.tell("")
 
     def end_pass(self, now: float) -> None:
         """Gives jobs to those who wait, writes, and tells everybody."""
@@ -95,14 +132,19 @@ class JobCommit:
         machine.memory -= writer.spilled
         writer.spilled = 0
         writer.keeps_bodies = machine.memory < self.spill_above
-        if not self.is_watching and machine.timers.buckets and self.watch_time is not None:
-            self.is_watching = True
-            self.watch_time()
+        if not self.is_watching and self.watch_time is not None:
+            if machine.timers.buckets or self.wants_time:
+                self.is_watching = True
+                self.watch_time()
         if self.syncing is not None:
             return
         if self.needs_sync and self.sync is not None:
             self.begin_sync()
             return
+        if self.is_waited:
+            self.is_waited = False
+            self.number += 1
+            self.advance(self.number - 1)
         touched = self.touched
         if touched:
             self.touched = []
@@ -116,6 +158,10 @@ class JobCommit:
     def begin_sync(self) -> None:
         """What everybody is told waits for the disk from now on."""
         self.needs_sync = False
+        if self.is_waited:
+            self.is_waited = False
+            self.syncing_number = self.number
+            self.number += 1
         held: list[tuple[JobOutput, bytes]] = []
         for output in self.touched:
             output.is_touched = False
@@ -136,10 +182,14 @@ class JobCommit:
                 output.cut(error)
             else:
                 output.write(data)
+        number = self.syncing_number
+        self.syncing_number = 0
         if error:
             self.fail(error)
-        else:
-            self.end_pass(self.clock())
+            return
+        if number:
+            self.advance(number)
+        self.end_pass(self.clock())
 
     def fail(self, reason: str) -> None:
         """Nobody is told anything that is not safe."""
@@ -153,6 +203,8 @@ class JobCommit:
             output.is_touched = False
             output.pieces.clear()
             output.cut("jobs cannot be written")
+        if self.tell is not None:
+            self.tell("jobs cannot be written")
         if not self.is_watching and self.watch_time is not None:
             self.is_watching = True
             self.watch_time()

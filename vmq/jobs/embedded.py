@@ -13,7 +13,10 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vmq.core.ports import JobsPort
 
 if TYPE_CHECKING:
     from vmq.config.options import Config
@@ -92,8 +95,10 @@ class _Taking:
 
         self.service = service
         self.window = window
-        now = service.core.clock()
-        self.queues = [service.machine.queue(name.encode(), now) for name in names]
+        for name in names:
+            if name.startswith("$"):
+                raise ValueError("ERR queues whose names begin with $ are the broker's own")
+        self.names = [name.encode() for name in names]
         self.held: set[str] = set()
         self.ready: deque[TakenJob] = deque()
         self.arrived = asyncio.Event()
@@ -107,9 +112,10 @@ class _Taking:
 
         room = self.window - len(self.held)
         if room > 0 and self.waiter is None and not self.ended:
-            self.waiter = waiter = CallWaiter(self.queues, room, self.take)
             service = self.service
             now = service.core.clock()
+            queues = [service.machine.queue(name, now) for name in self.names]
+            self.waiter = waiter = CallWaiter(queues, room, self.take)
             service.machine.wait(waiter, float("inf"), now)
             service.commit.end_pass(now)
 
@@ -154,17 +160,47 @@ class _Taking:
         service.commit.end_pass(now)
 
 
+class FirstJobs(JobsPort):
+    """Opens the jobs when the first client of MQTT asks for them.
+
+    Args:
+        core: that of the broker.
+        begin: opens them, and puts another port in this one's place.
+    """
+
+    def __init__(self, core: Core, begin: Callable[[], object]) -> None:
+        super().__init__()
+        self.core = core
+        self.begin = begin
+
+    def publish(self, client: Any, topic: str, message: Any, packet_id: int) -> None:
+        self.begin()
+        self.core.jobs.publish(client, topic, message, packet_id)
+
+    def publish_will(self, client: Any, registry: Any, topic: str, will: Any) -> None:
+        self.begin()
+        self.core.jobs.publish_will(client, registry, topic, will)
+
+    def grant(self, client: Any, topic_filter: str, qos: int) -> int:
+        self.begin()
+        return self.core.jobs.grant(client, topic_filter, qos)
+
+
 class Jobs:
     """The jobs of a broker, as `broker.jobs`.
 
     Args:
         core: that of the broker, while it is started.
         config: its configuration of now.
+        is_alone: one process is the broker; several have no jobs.
     """
 
-    def __init__(self, core: Callable[[], Core | None], config: Callable[[], Config]) -> None:
+    def __init__(
+        self, core: Callable[[], Core | None], config: Callable[[], Config], is_alone: bool
+    ) -> None:
         self._core = core
         self._config = config
+        self._is_alone = is_alone
         #: None as long as nothing serves any.
         self.service: JobService | None = None
 
@@ -196,8 +232,8 @@ class Jobs:
             ValueError: it is refused; the text begins with Disque's word for why.
             OSError: it cannot be written.
         """
+        from vmq.jobs.options import check_queue
         from vmq.jobs.queues import JobRefusedError
-        from vmq.jobs.resp.adding import check_queue
 
         service = self.open()
         now = service.core.clock()
@@ -250,15 +286,36 @@ class Jobs:
         """Opens the jobs, those that only lie in the data directory too; once.
 
         Raises:
-            StartError: the folder cannot be used.
+            StartError: the folder cannot be used, or several processes are the broker.
         """
         if self.service is None:
-            from vmq.jobs.service import JobService  # late: most brokers have no jobs
+            # Late: most brokers have no jobs.
+            from vmq.jobs.service import JobService
+            from vmq.runtime.errors import StartError
+
+            if not self._is_alone:
+                text = "jobs are kept by one process; accepted: broker.workers = 1"
+                raise StartError(text)
 
             core = self._core()
             assert core is not None, "the broker is not started"
             self.service = JobService(core, self._config())
         return self.service
+
+    def begin(self) -> None:
+        """Opens the jobs if there were ever any, else when somebody first asks for them.
+
+        Raises:
+            StartError: the folder cannot be used.
+        """
+        core = self._core()
+        assert core is not None, "the broker is not started"
+        if not self._is_alone:
+            return
+        if (Path(self._config().broker.data_dir) / "jobs").is_dir():
+            self.open()
+        else:
+            core.jobs = FirstJobs(core, self.open)
 
     async def stop(self) -> None:
         """Ends connections and workers, and writes what is left."""

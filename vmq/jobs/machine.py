@@ -10,178 +10,15 @@ and a dead letter once it was delivered `max_deliveries` times or its time to li
 id, queued in `QUEUE!dead`.
 """
 
-from collections.abc import Callable
-from typing import Final
-
-from mypy_extensions import i64
-
 from vmq.jobs import record
-from vmq.jobs.ids import JobIds
-from vmq.jobs.queue import ACTIVE, DEAD, QUEUED, Job, JobQueue, JobWaiter
-from vmq.jobs.queues import JobQueues, JobRefusedError
-from vmq.jobs.record import JobRecord
-from vmq.jobs.rules import OFF, JobRules
-from vmq.jobs.timers import JobTimers, Timed
-
-#: Bytes that a job has in memory beside its body, as measured.
-JOB_BYTES: Final = 480
-#: The longest time to live and delay: some 136 years.
-LONGEST: Final = 0xFFFF_FFFF
+from vmq.jobs.queue import ACTIVE, DEAD, QUEUED, Job, JobHolder, JobQueue, JobWaiter
+from vmq.jobs.queues import JobRefusedError
+from vmq.jobs.rules import OFF
+from vmq.jobs.stock import JOB_BYTES, JobKey, JobStock
 
 
-class JobKey(Timed):
-    """A key keeps a second job out, until it is due."""
-
-    def __init__(self, name: tuple[bytes, bytes], job: Job) -> None:
-        super().__init__()
-        self.name = name
-        self.job = job
-
-
-class JobMachine(JobQueues):
-    """The jobs of one node.
-
-    Args:
-        ids: makes their ids.
-        rules_of: the rules of a queue, by its name; asked once for each.
-        log: keeps them.
-        wall: nanoseconds since 1970 at the zero of the clock.
-    """
-
-    def __init__(
-        self,
-        ids: JobIds,
-        rules_of: Callable[[bytes], JobRules],
-        log: JobRecord | None = None,
-        wall: int = 0,
-    ) -> None:
-        super().__init__(rules_of)
-        self.ids = ids
-        self.log = log or JobRecord()
-        self.wall = wall
-        self.jobs: dict[bytes, Job] = {}
-        self.keys: dict[tuple[bytes, bytes], JobKey] = {}
-        self.timers = JobTimers()
-        #: Queues that have both jobs and waiters.
-        self.ready: list[JobQueue] = []
-        #: Above it nothing is added.
-        self.max_memory: i64 = 1 << 60
-        self.last_created: i64 = 0
-
-    # Queues
-
-    def pause(self, queue: JobQueue, is_in: bool, is_out: bool) -> None:
-        """What a queue refuses from now on: jobs that are added, workers."""
-        queue.paused_in = is_in
-        queue.paused_out = is_out
-        self.look_for_waiters(queue)
-
-    def jobs_after(self, created: int, limit: int) -> list[Job]:
-        """Jobs in the order of adding, those added later than this."""
-        found: list[Job] = []
-        for job in self.jobs.values():
-            if job.created > created:
-                found.append(job)
-                if len(found) >= limit:
-                    break
-        return found
-
-    # Adding
-
-    def add(
-        self,
-        queue: JobQueue,
-        body: bytes,
-        now: float,
-        ttl: int = -1,
-        retry: int = -1,
-        delay: int = 0,
-        priority: int = -1,
-        maxlen: int = -1,
-        key: bytes = b"",
-    ) -> Job:
-        """Adds a job, and returns it, or the one that has its key; -1 stands for what the queue's rules say.
-
-        Raises:
-            JobRefusedError: the queue is paused or full, or memory is.
-        """
-        rules = queue.rules
-        if key:
-            known = self.keys.get((queue.name, key))
-            if known is not None:
-                self.counts.deduplicated += 1
-                return known.job
-        limit: i64 = rules.maxlen if maxlen < 0 else maxlen
-        if queue.paused_in or (limit and queue.depth >= limit) or self.memory >= self.max_memory:
-            self.refuse(queue, limit)
-        if ttl < 0:
-            ttl = rules.ttl
-        if retry < 0:
-            first = rules.retry_after(0)
-            if first and ttl // 10 < first and len(rules.retry) == 1:
-                retry = max(1, ttl // 10)  # as Disque does where a job lives shortly
-            repeats = first > 0
-        else:
-            repeats = retry > 0
-        job = Job(self.ids.new(ttl, repeats), queue, body)
-        job.retry = 0 if not repeats else retry
-        job.ttl = ttl
-        job.delay = delay
-        job.priority = rules.priority if priority < 0 else priority
-        job.created = self.next_created(now)
-        job.expires = now + delay + ttl
-        self.jobs[job.id] = job
-        queue.jobs += 1
-        queue.used = now
-        self.counts.added += 1
-        self.memory += JOB_BYTES + job.size
-        job.key = key
-        if key:
-            self.remember_key(job, now + rules.key_window, now)
-        if delay:
-            job.is_delayed = True
-            self.timers.set(job, now + delay, now)
-        else:
-            self.put(job, now, False)
-        if rules.persistence != OFF:
-            self.log.note(record.ADDED, job)
-        return job
-
-    def next_created(self, now: float) -> i64:
-        """When a job is added; no two have the same time."""
-        created: i64 = self.wall + int(now * 1e9)
-        if created <= self.last_created:
-            created = self.last_created + 1
-        self.last_created = created
-        return created
-
-    def refuse(self, queue: JobQueue, limit: i64) -> None:
-        """Says why nothing can be added."""
-        self.counts.refused += 1
-        if queue.paused_in:
-            raise JobRefusedError("PAUSED Queue paused in input, try later")
-        if limit and queue.depth >= limit:
-            raise JobRefusedError("MAXLEN Queue is already longer than the specified MAXLEN count")
-        raise JobRefusedError("OOM command not allowed: jobs have all of limits.max_job_memory")
-
-    def remember_key(self, job: Job, until: float, now: float) -> None:
-        """Keeps out a second job with the key."""
-        name = (job.queue.name.removesuffix(DEAD), job.key)
-        job.holds_key = True
-        known = JobKey(name, job)
-        self.keys[name] = known
-        self.memory += JOB_BYTES
-        self.timers.set(known, until, now)
-
-    def put(self, job: Job, now: float, back: bool) -> None:
-        """Queues a job."""
-        queue = job.queue
-        queue.put(job, back)
-        queue.came += 1
-        self.timers.set(job, job.expires, now)
-        if queue.waiters is not None and not queue.is_ready and not queue.paused_out:
-            queue.is_ready = True
-            self.ready.append(queue)
+class JobMachine(JobStock):
+    """The jobs of one node: what becomes of them."""
 
     # Workers
 
@@ -228,12 +65,6 @@ class JobMachine(JobQueues):
                 if not queue.waiters:
                     queue.waiters = None
 
-    def look_for_waiters(self, queue: JobQueue) -> None:
-        if queue.depth and queue.waiters is not None and not queue.is_ready:
-            if not queue.paused_out:
-                queue.is_ready = True
-                self.ready.append(queue)
-
     def serve(self, now: float) -> None:
         """Gives what was queued to those who wait longest; to be called at the end of each pass."""
         ready, self.ready = self.ready, []
@@ -279,6 +110,8 @@ class JobMachine(JobQueues):
         """A job is gone."""
         if job.state == QUEUED:
             job.queue.remove(job)
+        elif self.holders:
+            self.let_go(job)
         del self.jobs[job.id]
         job.is_gone = True
         job.queue.jobs -= 1
@@ -286,6 +119,8 @@ class JobMachine(JobQueues):
         self.memory -= JOB_BYTES
         if job.body is not None:
             self.memory -= job.size
+            if job.holds_key:
+                job.body = None
         if job.serial:
             self.log.note(record.GONE, job)
             if not job.holds_key:
@@ -300,6 +135,8 @@ class JobMachine(JobQueues):
         job.note(self.stamp(now) + " nack")
         if self.is_worn(job, now):
             return True
+        if self.holders:
+            self.let_go(job)
         if job.serial:
             self.log.note(record.NACKED, job)
         ladder = job.queue.rules.retry
@@ -309,6 +146,46 @@ class JobMachine(JobQueues):
         else:
             self.come_back(job, now)
         return True
+
+    def hold(self, job: Job, holder: JobHolder) -> None:
+        """A worker that is asked before a job is given again has it now."""
+        self.holders[job.id] = holder
+
+    def let_go(self, job: Job) -> None:
+        holder = self.holders.pop(job.id, None)
+        if holder is not None:
+            holder.let_go(job)
+
+    def lose(self, job: Job, now: float) -> None:
+        """The connection of the worker that has it is gone: to another at once, or after 1, 2, 4 ... s if it was given
+        before, so that a job which crashes its workers does not end all of them in no time.
+        """
+        if job.state != ACTIVE or job.is_delayed:
+            return
+        if self.holders:
+            self.let_go(job)
+        self.counts.lost += 1
+        job.note(self.stamp(now) + " connection lost")
+        if not job.retry:
+            self.counts.unconfirmed += 1
+            self.remove(job)
+        elif job.deliveries > 1:
+            after = min(1 << min(int(job.deliveries) - 2, 30), self.retry_of(job))
+            self.timers.set(job, min(now + after, job.expires), now)
+        else:
+            self.come_again(job, now)
+
+    def come_again(self, job: Job, now: float) -> None:
+        """A job that a worker had is given again, or dead if that was too often."""
+        job.repeats += 1
+        if not self.is_worn(job, now):
+            self.come_back(job, now)
+            if job.serial:
+                self.log.note(record.RETURNED, job)
+
+    def retry_of(self, job: Job) -> int:
+        """Seconds until it is given again; 0 is never."""
+        return job.queue.rules.retry_after(job.deliveries) if job.retry < 0 else job.retry
 
     def is_worn(self, job: Job, now: float) -> bool:
         """Whether a job was delivered too often. Then it is with the dead letters."""
@@ -331,9 +208,7 @@ class JobMachine(JobQueues):
                 "TOOLATE Half of job TTL already elapsed, you are no longer allowed to postpone "
                 "the next delivery."
             )
-        retry: int = job.retry
-        if retry < 0:
-            retry = job.queue.rules.retry_after(job.deliveries)
+        retry = self.retry_of(job)
         if retry:
             self.timers.set(job, min(now + retry, job.expires), now)
         return retry
@@ -369,11 +244,41 @@ class JobMachine(JobQueues):
         return True
 
     def come_back(self, job: Job, now: float) -> None:
+        if self.holders:
+            self.let_go(job)
         if job.queue.paused_in:
             retry = max(1, job.queue.rules.retry_after(job.deliveries))
             self.timers.set(job, min(now + retry, job.expires), now)
         else:
             self.put(job, now, True)
+
+    def bring(self, job: Job, due: float, now: float) -> bool:
+        """Takes a job that was taken out of another broker, with all that happened to it; whether it is new here.
+
+        Args:
+            job: with everything but state and deadlines; `expires` by this clock.
+            due: until then it is delayed.
+            now: by this clock.
+
+        Raises:
+            JobRefusedError: there is no memory.
+        """
+        if job.id in self.jobs:
+            return False
+        if self.memory >= self.max_memory:
+            self.refuse(job.queue, 0)
+        self.jobs[job.id] = job
+        job.queue.jobs += 1
+        self.counts.added += 1
+        self.memory += JOB_BYTES + job.size
+        if due > now:
+            job.is_delayed = True
+            self.timers.set(job, due, now)
+        else:
+            self.put(job, now, True)
+        if job.queue.rules.persistence != OFF:
+            self.log.note(record.ADDED, job)
+        return True
 
     # Dead letters
 
@@ -387,6 +292,8 @@ class JobMachine(JobQueues):
             dead = self.make_queue(queue.name + DEAD, now)
         if job.state == QUEUED:
             queue.remove(job)
+        elif self.holders:
+            self.let_go(job)
         job.reason = reason
         job.note(self.stamp(now) + " " + reason)
         self.move(job, dead, now + rules.dead_ttl, now)
@@ -418,10 +325,6 @@ class JobMachine(JobQueues):
         job.expires = expires
         self.put(job, now, True)
 
-    def stamp(self, now: float) -> str:
-        """The time of an event: seconds since 1970."""
-        return str((self.wall + int(now * 1e9)) // 1_000_000_000)
-
     # Time
 
     def next_due(self) -> float:
@@ -440,15 +343,6 @@ class JobMachine(JobQueues):
                 self.end_key(timed)
         self.serve(now)
 
-    def end_key(self, key: JobKey) -> None:
-        """A key keeps nobody out any more."""
-        del self.keys[key.name]
-        self.memory -= JOB_BYTES
-        job = key.job
-        job.holds_key = False
-        if job.serial and job.id not in self.jobs:
-            self.log.forget(job)
-
     def on_due(self, job: Job, now: float) -> None:
         if now >= job.expires:
             self.expire(job, now)
@@ -461,13 +355,13 @@ class JobMachine(JobQueues):
             if job.serial:
                 self.log.note(record.RETURNED, job)
         elif job.state == ACTIVE:
-            job.repeats += 1
+            holder = self.holders.get(job.id) if self.holders else None
+            if holder is not None and holder.keeps(job, now):
+                self.timers.set(job, min(now + self.retry_of(job), job.expires), now)
+                return
             self.counts.retried += 1
             job.note(self.stamp(now) + " retry")
-            if not self.is_worn(job, now):
-                self.come_back(job, now)
-                if job.serial:
-                    self.log.note(record.RETURNED, job)
+            self.come_again(job, now)
 
     def expire(self, job: Job, now: float) -> None:
         """The time to live is over."""

@@ -21,6 +21,7 @@ _COUNTERS: Final = (
     ("jobs_acknowledged", "acknowledged", "Jobs acknowledged as done."),
     ("jobs_deleted", "deleted", "Jobs deleted by an operator."),
     ("jobs_retried", "retried", "Jobs given again because nothing was heard of their worker."),
+    ("jobs_lost", "lost", "Jobs taken from a worker whose MQTT connection ended."),
     ("jobs_nacked", "nacked", "Jobs that their worker gave up."),
     ("jobs_dead", "dead", "Jobs that went to the dead letters."),
     ("jobs_dead_dropped", "dead_dropped", "Dead letters that were too old or too many."),

@@ -8,7 +8,7 @@ among the jobs of one queue on one node.
 from heapq import heappop, heappush, nlargest, nsmallest
 from typing import Final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from vmq.jobs.rules import JobRules
 from vmq.jobs.timers import Timed
@@ -94,6 +94,18 @@ class JobWaiter(Timed):
 
     def give_up(self) -> None:
         """The time is over; it waits no more."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class JobHolder:
+    """A worker whose connection shows that it lives; the machine asks and tells it of the jobs that it has."""
+
+    def keeps(self, job: Job, now: float) -> bool:
+        """Whether it is at it still: then RETRY begins anew."""
+        return False
+
+    def let_go(self, job: Job) -> None:
+        """It has a job no more: that is done, gone, or given to others."""
 
 
 class JobLane:

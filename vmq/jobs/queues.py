@@ -28,6 +28,8 @@ class JobCounts:
         self.acknowledged: i64 = 0
         self.deleted: i64 = 0
         self.retried: i64 = 0
+        #: Taken from a worker whose connection ended.
+        self.lost: i64 = 0
         self.nacked: i64 = 0
         self.dead: i64 = 0
         self.dead_dropped: i64 = 0

@@ -13,6 +13,8 @@ GONE: Final = 4
 BURIED: Final = 5
 REVIVED: Final = 6
 SET_ASIDE: Final = 7
+#: Its key keeps nobody out any more.
+RELEASED: Final = 8
 
 
 class JobRecord:

@@ -27,6 +27,10 @@ class JobRules:
         #: How long a key keeps a second job out.
         self.key_window: int = 3600
         self.persistence: int = OS
+        #: How long a worker of MQTT may be at one job while its connection lives.
+        self.max_run: int = 12 * 3600
+        #: How long a publisher of MQTT waits for what cannot be added now.
+        self.refuse_after: int = 30
 
     def retry_after(self, deliveries: int) -> int:
         """Seconds until a job that was delivered so often is given again; 0 is never."""

@@ -14,6 +14,7 @@ from vmq.config.jobs import options_of
 from vmq.config.options import Config
 from vmq.core.context import Core
 from vmq.core.hook_sites import Hooks
+from vmq.core.ports import JobsPort
 from vmq.core.registry import Registry
 from vmq.jobs.calls import CallOutput
 from vmq.jobs.commit import JobCommit
@@ -21,6 +22,7 @@ from vmq.jobs.ids import JobIds
 from vmq.jobs.listener import JobListener
 from vmq.jobs.machine import JobMachine
 from vmq.jobs.metrics import job_families
+from vmq.jobs.mqtt.port import MqttJobs
 from vmq.jobs.resp.commands import run
 from vmq.jobs.resp.door import RespDoor
 from vmq.jobs.rules import FSYNC, OFF, OS, JobRules
@@ -92,12 +94,16 @@ class JobService:
         self.commit = JobCommit(self.machine, self.journal, core.clock)
         self.commit.watch_time = self._watch_time
         self.commit.sync = self._sync
+        self.commit.call_soon = core.call_soon
+        self.mqtt = MqttJobs(core, self.commit, config.limits.max_job_size)
+        core.jobs = self.mqtt
         self.listeners: list[JobListener] = []
         #: Programs inside the process that take jobs.
         self.takings: set[Ending] = set()
         self._limit(config)
         self._timer: asyncio.TimerHandle | None = None
         self._sweeper = self.loop.call_later(SWEEP, self._sweep)
+        self.mqtt.delayed.serve_all()
         self.commit.end_pass(now)
         if self.machine.jobs:
             log.info(
@@ -126,6 +132,7 @@ class JobService:
         """Goes by another configuration; queues that are there get their rules anew."""
         self.config = config
         self._limit(config)
+        self.mqtt.publishing.max_job_size = config.limits.max_job_size
         for queue in self.machine.queues.values():
             queue.rules = self.rules_of(queue.name.removesuffix(b"!dead"))
 
@@ -180,6 +187,9 @@ class JobService:
         now = self.core.clock()
         if self.machine.next_due() <= now:
             self.machine.tick(now)
+        if commit.wants_time:
+            self.mqtt.look(now)
+            commit.wants_time = self.mqtt.waits()
         commit.end_pass(now)
 
     def _sweep(self) -> None:
@@ -253,6 +263,7 @@ class JobService:
         for taking in list(self.takings):
             taking.end()
         self._sweeper.cancel()
+        self.mqtt.delayed.stop()
         await self._all_synced()
         self.commit.end_pass(self.core.clock())
         await self._all_synced()
@@ -260,6 +271,8 @@ class JobService:
         for listener in self.listeners:
             listener.abort_all()
         self.commit.watch_time = None
+        self.commit.is_over = True
+        self.core.jobs = JobsPort()
         if self._timer is not None:
             self._timer.cancel()
         if self.commit.is_failing:

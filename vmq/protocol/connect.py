@@ -16,6 +16,7 @@ from vmq.mqtt.packets import (
     Connect,
     ConnectRefused,
 )
+from vmq.protocol.changes import seen_message
 from vmq.protocol.refusals import SHOWN, reason_of
 
 
@@ -129,7 +130,7 @@ def no_authentication() -> ConnectRefused:
 
 def will_seen(connect: Connect) -> SeenMessage:
     """The will, for plugins."""
-    return SeenMessage(
+    return seen_message(
         connect.will_topic.decode(),
         connect.will_payload,
         connect.will_qos,

@@ -15,12 +15,15 @@ from vmq.core.route_cache import LONGEST_KEPT
 from vmq.core.stream_feed import feed_streams, feed_streams_run
 from vmq.core.trie import Route
 from vmq.durable import Durable
-from vmq.mqtt.decoder import packet_id_at
+from vmq.mqtt.decoder import packet_id_at, packet_id_in
 from vmq.mqtt.encoder import PACKET_IDS, PUBACK_HEAD, PUBREC_HEAD, remaining_length
 from vmq.mqtt.message import Message, Sourced
 from vmq.mqtt.packet_ids import PacketIds
 from vmq.mqtt.packets import LEVEL_3_1, MAX_REMAINING_LENGTH, PUBREL, ProtocolError
 from vmq.mqtt.runs import payloads_of
+from vmq.mqtt.special import is_served
+from vmq.mqtt.topics import decode_topic_name
+from vmq.protocol.changes import changed_message
 from vmq.protocol.client import Client
 from vmq.protocol.refusals import SPLIT, tell_of_publish, tell_of_split
 from vmq.store.store import StoreError
@@ -71,6 +74,8 @@ class Publisher(Client):
         topic = data[decoder.body + 2 : topic_end]
         route = registry.routes.find(topic)
         if route is None:
+            if topic[:1] == b"$" and self.publish_to_service(topic, topic_end, 0):
+                return
             route = registry.route(topic)
         core = self.core
         if (
@@ -122,7 +127,12 @@ class Publisher(Client):
         head: i64 = decoder.head
         qos: i64 = head >> 1 & 3
         topic_end = self.topic_end()
-        route = self.registry.route(data[decoder.body + 2 : topic_end])
+        topic = data[decoder.body + 2 : topic_end]
+        route = self.registry.routes.find(topic)
+        if route is None:
+            if topic[:1] == b"$" and self.publish_to_service(topic, topic_end, qos):
+                return
+            route = self.registry.route(topic)
         end: i64 = decoder.end
         retain = head & 1 != 0
         limit = self.options.max_message_size
@@ -134,12 +144,7 @@ class Publisher(Client):
         if qos == 0:
             self.publish(route, self.message_of(route, data[topic_end:end], 0, retain), 0)
             return
-        if topic_end + 2 > end:
-            raise ProtocolError("PUBLISH without a packet id", "MQTT-2.3.1-1")
-        packet_id: i64 = data[topic_end]
-        packet_id = packet_id << 8 | data[topic_end + 1]
-        if packet_id == 0:
-            raise ProtocolError("packet id 0 in PUBLISH", "MQTT-2.3.1-1")
+        packet_id = packet_id_in(data, topic_end, end)
         message = self.message_of(route, data[topic_end + 2 : end], qos, retain)
         if not head & 9 and decoder.is_shortest():
             if route.head_length != end - decoder.start or route.head_qos != qos:
@@ -152,6 +157,24 @@ class Publisher(Client):
             self.acknowledge(2, packet_id)
             return
         self.publish(route, message, packet_id)
+
+    def publish_to_service(self, topic: bytes, topic_end: i64, qos: i64) -> bool:
+        """PUBLISH of which a service has the say, if it is one."""
+        text = decode_topic_name(topic)
+        if not is_served(text):
+            return False
+        decoder, limit = self.decoder, self.options.max_message_size
+        start = topic_end + (2 if qos else 0)
+        if limit and decoder.end - start > limit:
+            self.refuse_message()
+        self.core.counters.mqtt_publish_received += 1
+        packet_id = packet_id_in(decoder.data, topic_end, decoder.end) if qos else 0
+        retain = decoder.head & 1 != 0
+        message = self.message_of(
+            Route(topic, text), decoder.data[start : decoder.end], qos, retain
+        )
+        self.core.jobs.publish(self, text, message, packet_id)
+        return True
 
     def message_of(self, route: Route, payload: bytes, qos: int, retain: bool) -> Message:
         """What the client publishes; what is to be retained knows its source."""
@@ -255,18 +278,7 @@ class Publisher(Client):
         asked: int = message.qos
         registry = self.registry
         if isinstance(answer, Refuse):
-            self.core.counters.mqtt_publish_auth_error += 1
-            tell_of_publish(self.registry, self.client_id, self.username, route.text, answer)
-            if answer.unavailable:
-                # Unacknowledged, it comes again; what may be lost anyway is worth no connection.
-                if asked:
-                    self.output.close("publish refused: " + answer.reason + " [MQTT-4.8.0-2]")
-                return
-            # MQTT 3.1 clients are acknowledged and the message goes nowhere, unless the options say otherwise.
-            if self.level != LEVEL_3_1 or self.core.options.disconnect_on_unauthorized_publish_v3:
-                self.output.close("publish refused: " + answer.reason + " [MQTT-3.3.5-2]")
-            elif asked:
-                self.acknowledge(asked, packet_id)
+            self.refuse_publish(route.text, answer, asked, packet_id)
             return
         if isinstance(answer, AcceptedUntil):
             if generation == self.hooks.generation:
@@ -281,6 +293,21 @@ class Publisher(Client):
             if answer.throttle:
                 self.throttle(float(answer.throttle))
         self.finish_publish(registry, route, message, asked, packet_id)
+
+    def refuse_publish(self, topic: str, answer: Refuse, asked: int, packet_id: int) -> None:
+        """The client may not publish that [MQTT-3.3.5-2]."""
+        self.core.counters.mqtt_publish_auth_error += 1
+        tell_of_publish(self.registry, self.client_id, self.username, topic, answer)
+        if answer.unavailable:
+            # Unacknowledged, it comes again; what may be lost anyway is worth no connection.
+            if asked:
+                self.output.close("publish refused: " + answer.reason + " [MQTT-4.8.0-2]")
+            return
+        # MQTT 3.1 clients are acknowledged and the message goes nowhere, unless the options say otherwise.
+        if self.level != LEVEL_3_1 or self.core.options.disconnect_on_unauthorized_publish_v3:
+            self.output.close("publish refused: " + answer.reason + " [MQTT-3.3.5-2]")
+        elif asked:
+            self.acknowledge(asked, packet_id)
 
     def finish_publish(
         self, registry: Registry, route: Route, message: Message, asked: int, packet_id: int
@@ -372,6 +399,8 @@ class Publisher(Client):
         received = subscriber.received_ids(self.core)
         for index in range(0, len(run), 4):
             packet_id = packet_id_at(run, index, PUBREL)
+            if self.core.jobs.is_on:
+                self.core.jobs.on_pubrel(self, packet_id)
             if received.has(packet_id):
                 received.discard(packet_id)
                 self.forget_received(subscriber.queue, packet_id)
@@ -391,15 +420,3 @@ class Publisher(Client):
 def kind_of(message: Message) -> int:
     """Which of the verdicts that are kept concerns a message: by its QoS and RETAIN."""
     return message.qos << 1 | (1 if message.retain else 0)
-
-
-def changed_message(message: Message, changes: PublishModifiers) -> Message:
-    """A message as a plugin wants it; raises ProtocolError if its topic cannot be routed."""
-    topic = message.topic if changes.topic is None else changes.topic.encode()
-    payload = message.payload if changes.payload is None else changes.payload
-    qos = message.qos if changes.qos is None else changes.qos
-    retain = message.retain if changes.retain is None else changes.retain
-    if isinstance(message, Sourced) and topic == message.topic and changes.mountpoint is None:
-        return Sourced(topic, payload, qos, retain, message.client_id, message.user)
-    # Whether its source may publish it cannot be asked again: it published something else.
-    return Message(topic, payload, qos, retain)

@@ -18,6 +18,7 @@ from vmq.core.subscriber import Subscriber
 from vmq.mqtt.decoder import Reader, next_filter, next_request, open_request
 from vmq.mqtt.encoder import PACKET_IDS, UNSUBACK_HEAD, suback
 from vmq.mqtt.packets import LEVEL_3_1, SUBSCRIBE, SUBSCRIPTION_FAILED
+from vmq.mqtt.special import is_served
 from vmq.mqtt.topics import split_shared
 from vmq.protocol.publish import Publisher
 from vmq.protocol.refusals import SPLIT, tell_of_split, tell_of_subscribe
@@ -144,6 +145,8 @@ class Subscribing(Publisher):
         for index, each in enumerate(granted):
             topic_filter: str = each.topic_filter
             qos: int = each.qos
+            if qos <= 2 and is_served(topic_filter):
+                qos = self.core.jobs.grant(self, topic_filter, qos)
             # That a filter is repeated changes its code alone.
             if request.granted.get(topic_filter, REFUSED_QOS) != qos or qos > 2:
                 if qos > 2 or not self.has_room(subscriber, topic_filter):

@@ -34,23 +34,25 @@ def test_the_options_are_valid() -> None:
 
 
 async def test_the_programs_run(tmp_path: Path) -> None:
-    worker, embedded = blocks("python")
     names: dict[str, Any] = {}
-    exec(worker, names)
-    exec(embedded, names)
+    for block in blocks("python"):
+        exec(block, names)
     done: list[bytes] = []
     async with Broker(config_of(tmp_path)) as broker, client_of(broker) as redis:
         for number in range(3):
             await redis.execute_command("ADDJOB", "mail", f"{number}", 0)
         await asyncio.to_thread(names["work"], port_of(broker), done.append, 3)
         assert done == [b"0", b"1", b"2"]
+        url = f"resp://127.0.0.1:{port_of(broker)}"
+        await asyncio.to_thread(names["work_with_vmq"], url, done.append, 1)
+        assert done[3:] == [b"to: ada@example.org"]
         assert await names["example"](broker) == [b"to: ada@example.org"]
 
 
 def test_every_command_is_there_and_what_is_said_to_test_it_exists() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert {name for name in COMMANDS if name.decode() not in text} == set()
-    tests = "".join(path.read_text() for path in Path(__file__).parent.rglob("test_*.py"))
+    tests = "".join(path.read_text() for path in Path(__file__).parents[1].rglob("test_*.py"))
     named = re.findall(r"`(test_\w+)`", text)
     assert named
     assert [name for name in named if f"def {name}(" not in tests] == []

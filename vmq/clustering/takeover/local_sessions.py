@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from vmq.clustering.messages.takeover import RELEASED, RETAIN, SessionMessage, Who
 from vmq.clustering.routing.stale_routes_stored import StoredStaleRoutes
-from vmq.clustering.takeover.ghosts import attach, detach, forget
 from vmq.clustering.takeover.port import BufferVerdict, SessionKind, SessionUnreadableError
 from vmq.core.context import Core
+from vmq.core.detached import adopt, attach, detach, forget
 from vmq.core.ports import SessionListener
 from vmq.core.queue import Queue
 from vmq.core.registry import Registry
@@ -139,7 +139,7 @@ class LocalSessions:
         try:
             subscriber = registry.subscribers.get(who[1])
             if subscriber is None:
-                subscriber = registry.adopt(who[1], subscriptions, self.user(who) or None)
+                subscriber = adopt(registry, who[1], subscriptions, self.user(who) or None)
                 self.taken_in += 1
                 self._begin_anywhere(subscriber.queue)
                 return

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from typing import Final
 
+from vmq.jobs.options import AddOptions, check_queue, whole
 from vmq.jobs.queue import Job
 from vmq.jobs.queues import JobRefusedError
-from vmq.jobs.resp.adding import AddOptions, check_queue, read_options, whole
+from vmq.jobs.resp.adding import read_options
 from vmq.jobs.resp.connection import RespConnection, check_ids
 from vmq.jobs.resp.replies import (
     NO_ARRAY,
@@ -20,6 +21,7 @@ from vmq.jobs.resp.replies import (
 )
 from vmq.jobs.resp.scanning import jscan, qscan
 from vmq.jobs.resp.shown import shown, stat
+from vmq.jobs.resp.user import INSPECT, TAKE
 from vmq.version import __version__
 
 Command = Callable[[RespConnection, list[bytes]], bytes]
@@ -66,10 +68,10 @@ def addjobs(connection: RespConnection, argv: list[bytes]) -> bytes:
     return array(items)
 
 
-def _known(connection: RespConnection, argv: list[bytes]) -> list[Job] | None:
+def _known(connection: RespConnection, argv: list[bytes], action: str = TAKE) -> list[Job] | None:
     """The jobs of a command that are known here; None: it may not touch them, or not yet."""
     check_ids(argv)
-    if not connection.may_touch(argv):
+    if not connection.may_touch(argv, action):
         return None
     jobs = connection.machine.jobs
     prefix = connection.door.prefix
@@ -122,7 +124,7 @@ def deljob(connection: RespConnection, argv: list[bytes]) -> bytes:
 
 def show(connection: RespConnection, argv: list[bytes]) -> bytes:
     """SHOW id: all that is known of it."""
-    found = _known(connection, argv)
+    found = _known(connection, argv, INSPECT)
     if found is None:
         return b""
     if not found:
@@ -135,7 +137,7 @@ def show(connection: RespConnection, argv: list[bytes]) -> bytes:
 
 def qlen(connection: RespConnection, argv: list[bytes]) -> bytes:
     """QLEN queue: jobs that are queued."""
-    if not connection.may_take(argv, argv[1:]):
+    if not connection.may_take(argv, argv[1:], INSPECT):
         return b""
     queue = connection.machine.queues.get(connection.door.prefix + argv[1])
     return number(0 if queue is None else queue.depth)
@@ -144,7 +146,7 @@ def qlen(connection: RespConnection, argv: list[bytes]) -> bytes:
 def qpeek(connection: RespConnection, argv: list[bytes]) -> bytes:
     """QPEEK queue count: the jobs that go next; below zero: the newest first."""
     count = whole(argv[2], "ERR value is not an integer or out of range", -(1 << 62), 1 << 62)
-    if not connection.may_take(argv, argv[1:2]):
+    if not connection.may_take(argv, argv[1:2], INSPECT):
         return b""
     queue = connection.machine.queues.get(connection.door.prefix + argv[1])
     if queue is None:
@@ -164,7 +166,7 @@ def qpeek(connection: RespConnection, argv: list[bytes]) -> bytes:
 
 def qstat(connection: RespConnection, argv: list[bytes]) -> bytes:
     """QSTAT queue: its figures."""
-    if not connection.may_take(argv, argv[1:]):
+    if not connection.may_take(argv, argv[1:], INSPECT):
         return b""
     queue = connection.machine.queues.get(connection.door.prefix + argv[1])
     return connection.nothing() if queue is None else stat(connection, queue, argv[1])

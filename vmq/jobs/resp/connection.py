@@ -11,9 +11,10 @@ from typing import Any, Final
 from mypy_extensions import i64
 
 from vmq.core.limits import RateLimit
+from vmq.jobs.options import AddOptions
 from vmq.jobs.queue import Job, JobWaiter
 from vmq.jobs.queues import JobRefusedError
-from vmq.jobs.resp.adding import AddOptions, read_add
+from vmq.jobs.resp.adding import read_add
 from vmq.jobs.resp.door import HEADERS, REPLY_LIMIT, STRANGERS_LIMIT, RespDoor
 from vmq.jobs.resp.getting import GetOptions, read_get
 from vmq.jobs.resp.reader import RespError, RespReader

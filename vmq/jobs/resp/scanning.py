@@ -6,9 +6,9 @@ from its beginning to its end. A call looks at a bounded number; it may give few
 
 from typing import Final
 
+from vmq.jobs.options import whole
 from vmq.jobs.queue import STATE_NAMES, JobQueue
 from vmq.jobs.queues import JobRefusedError
-from vmq.jobs.resp.adding import whole
 from vmq.jobs.resp.connection import RespConnection
 from vmq.jobs.resp.replies import array, bulk, strings
 from vmq.jobs.resp.shown import shown

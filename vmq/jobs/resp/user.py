@@ -16,6 +16,7 @@ from vmq.jobs.commit import JobOutput
 from vmq.jobs.queues import JobRefusedError
 from vmq.jobs.resp.door import RespDoor
 from vmq.jobs.resp.replies import error
+from vmq.mqtt.special import JOBS, encode_level
 from vmq.protocol.connection import split_peer
 
 log = logging.getLogger("vmq.jobs")
@@ -23,6 +24,7 @@ log = logging.getLogger("vmq.jobs")
 #: What a client may do on a queue that it has the right of.
 ADD: Final = "add"
 TAKE: Final = "take"
+INSPECT: Final = "inspect"
 
 
 class RespUser(JobOutput):
@@ -158,7 +160,7 @@ class RespUser(JobOutput):
         else:
             hook = self.door.hooks.auth_on_publish
             assert hook is not None
-            message = Message(topic_of(queue), argv[2], 1, False)
+            message = Message(topic_of(queue), argv[2], 1, False, ADD)
             answer = hook(self.username, self.identity_of(self.username), message)
             if isinstance(answer, Pending):
                 self.suspend(argv, answer)
@@ -172,8 +174,8 @@ class RespUser(JobOutput):
                 return self.may_take(argv, argv[at + 1 :])
         return True  # the command is wrong, and will be refused for that
 
-    def may_touch(self, argv: list[bytes]) -> bool:
-        """Whether it may take from the queues of the jobs that a command names."""
+    def may_touch(self, argv: list[bytes], action: str = TAKE) -> bool:
+        """Whether it may take from the queues of the jobs that a command names, or look into them."""
         queues: list[bytes] = []
         for job_id in argv[1:]:
             job = self.machine.jobs.get(job_id)
@@ -181,11 +183,11 @@ class RespUser(JobOutput):
                 name = job.queue.name[len(self.door.prefix) :]
                 if name not in queues:
                     queues.append(name)
-        return not queues or self.may_take(argv, queues)
+        return not queues or self.may_take(argv, queues, action)
 
-    def may_take(self, argv: list[bytes], queues: list[bytes]) -> bool:
-        """Whether it may take from all of some queues."""
-        wanted = [Subscription(topic_of(each), 1) for each in queues]
+    def may_take(self, argv: list[bytes], queues: list[bytes], action: str = TAKE) -> bool:
+        """Whether it may take from all of some queues, or look into them."""
+        wanted = [Subscription(topic_of(each), 1, action) for each in queues]
         return self.decide(argv, wanted, b" ".join(queues[:5]))
 
     def decide(self, argv: list[bytes], wanted: list[Subscription], queues: bytes) -> bool:
@@ -210,7 +212,7 @@ class RespUser(JobOutput):
         """Whether it may look at the queues of everybody."""
         if self.door.hooks.auth_on_subscribe is None:
             return True
-        wanted = [Subscription("$jobs/#", 1)]
+        wanted = [Subscription("$jobs/#", 1, INSPECT)]
         return self.decide(argv, wanted, b"*")
 
     def is_granted(self, answer: Answer, right: str, queue: bytes) -> bool:
@@ -225,8 +227,4 @@ class RespUser(JobOutput):
 
 def topic_of(queue: bytes) -> str:
     """A queue as plugins see it."""
-    text = queue.decode("utf-8", "replace")
-    for char, code in (("%", "%25"), ("+", "%2B"), ("#", "%23"), ("/", "%2F"), (";", "%3B")):
-        if char in text:
-            text = text.replace(char, code)
-    return "$jobs/" + text
+    return JOBS + encode_level(queue.decode("utf-8", "replace"))

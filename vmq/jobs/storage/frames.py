@@ -1,7 +1,7 @@
 """Frames: what one pass of the broker did to jobs, as it lies on disk.
 
     magic, CRC-32C of the events, CRC-32C of the bodies, length of the events, of the bodies, number of events
-    an event each: the job's number on this node * 8 + what happened (`vmq.jobs.record`)
+    an event each: the job's number on this node * 16 + what happened (`vmq.jobs.record`)
     what the events need besides, in their order: a job's header, or when and why it died
     the bodies, in the order of their jobs
 

@@ -50,7 +50,7 @@ class JobJournal(JobWriter):
             self.next_serial += 1
             self.add(job, job.body or b"")
             return
-        self.events.append(int(job.serial << 3) | event)
+        self.events.append(int(job.serial << 4) | event)
         if event >= BURIED and event <= REVIVED:
             self.details.append(death(job, self.wall + int(job.expires * 1e9)))
         if job.queue.rules.persistence == FSYNC:
@@ -58,7 +58,7 @@ class JobJournal(JobWriter):
 
     def add(self, job: Job, body: bytes) -> None:
         """Writes a job whole."""
-        self.events.append(int(job.serial << 3) | ADDED)
+        self.events.append(int(job.serial << 4) | ADDED)
         self.details.append(job_header(job, self.wall + int(job.expires * 1e9)))
         self.bodies.append(body)
         self.added.append(job)

@@ -11,8 +11,9 @@ from crc32c import crc32c
 from mypy_extensions import i64
 
 from vmq.jobs import record
-from vmq.jobs.machine import JOB_BYTES, JobMachine
+from vmq.jobs.machine import JobMachine
 from vmq.jobs.queue import ACTIVE, DEAD, QUEUED, Job
+from vmq.jobs.stock import JOB_BYTES, window_of
 from vmq.jobs.storage.frames import (
     DEATH,
     DEATH_SIZE,
@@ -129,8 +130,8 @@ class JobRestore:
         events = memoryview(data)[: count * 8].cast("Q")
         for number in range(count):
             word: int = events[number]
-            event = word & 7
-            serial = word >> 3
+            event = word & 15
+            serial = word >> 4
             if event == record.ADDED:
                 job = self.read_job(data, at)
                 job.serial = serial
@@ -248,6 +249,10 @@ class JobRestore:
             job.is_gone = True
             if not job.key:
                 self.drop(job)
+        elif event == record.RELEASED:
+            job.key = b""
+            if job.is_gone:
+                self.drop(job)
 
     def drop(self, job: Job) -> None:
         del self.found[int(job.serial)]
@@ -281,7 +286,7 @@ class JobRestore:
         """A key keeps others out while its window lasts."""
         machine = self.machine
         added = int(job.created - machine.wall) / 1e9
-        until = added + job.queue.rules.key_window
+        until = added + window_of(job.key, job.queue.rules)
         if until > self.now:
             machine.remember_key(job, until, self.now)
 

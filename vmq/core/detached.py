@@ -1,7 +1,24 @@
-"""A session on its way to another node is here and is not: its messages and subscriptions are, nobody can have it."""
+"""Durable sessions that come from other nodes, and those on their way there.
+
+These are here and are not: their messages and subscriptions are, nobody can have them.
+"""
 
 from vmq.core.registry import Registry
 from vmq.core.subscriber import Subscriber
+
+
+def adopt(
+    registry: Registry, client_id: str, subscriptions: dict[str, int], owner: str | None = None
+) -> Subscriber:
+    """Makes a durable session that nobody is connected with, of what other nodes know of it."""
+    subscriber = registry.create(client_id, False, owner)
+    registry.offline[client_id] = now = registry.now_ms()
+    store = registry.core.store
+    if store is not None:
+        store.put_session(registry.scope + client_id, subscriber.queue.session, now, owner)
+    for topic_filter, qos in subscriptions.items():
+        registry.subscribe(subscriber, topic_filter, qos)
+    return subscriber
 
 
 def detach(registry: Registry, subscriber: Subscriber) -> None:
