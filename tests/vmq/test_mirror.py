@@ -26,6 +26,7 @@ ELSEWHERE = {
     "admin/jobs/why.py": ("cli/admin/test_jobs.py", "seen in the command"),
     "http/operation.py": ("http/test_openapi.py", "what every operation has"),
     "http/job_operations.py": ("http/test_openapi.py", "a table"),
+    "jobs/mqtt/delayed.py": ("jobs/mqtt/test_due.py", "what is kept until it is due"),
     "jobs/mqtt/port.py": ("jobs/mqtt/test_working.py", "seen by clients of a broker"),
     "jobs/options.py": ("jobs/test_service.py", "the options of a command, and of a topic"),
     "jobs/stock.py": ("jobs/test_machine.py", "how jobs get to the machine's queues"),
@@ -59,7 +60,6 @@ ELSEWHERE = {
     "config/listeners.py": ("config/test_checks.py", "seen by way of `load`"),
     "config/text.py": ("config/test_sources.py", "seen in the texts of errors"),
     "runtime/connections.py": ("test_broker.py", "seen in the clients of a broker that ends"),
-    "persistence/opening.py": ("test_broker.py", "seen in brokers that cannot start"),
     "config/core.py": ("config/test_reload.py", "what a broker takes over from its configuration"),
     "runtime/client_ids.py": ("test_broker.py", "seen in the clients that bring none"),
     "startup/listening.py": ("test_broker.py", "seen in what clients find at each address"),
@@ -190,6 +190,49 @@ ELSEWHERE = {
     "clustering/replication/follower_state.py": (
         "clustering/replication/test_leader.py",
         "an owner's view of one node",
+    ),
+    "clustering/front/front.py": (
+        "../simulator/test_sessions.py",
+        "seen in what clients of the seeded world get",
+    ),
+    "clustering/front/sessions.py": (
+        "../simulator/test_sessions.py",
+        "all machines of a node together",
+    ),
+    "clustering/slots/attachments.py": (
+        "../simulator/test_sessions.py",
+        "seen in what clients of the seeded world get",
+    ),
+    "clustering/slots/effects.py": (
+        "../simulator/test_sessions.py",
+        "seen in what the seeded world does with them",
+    ),
+    "clustering/slots/here.py": (
+        "../simulator/test_sessions.py",
+        "only names what the machines of a node share",
+    ),
+    "clustering/slots/machine.py": (
+        "../simulator/test_sessions.py",
+        "views, takeover and handover are several nodes'",
+    ),
+    "clustering/slots/subscribers.py": (
+        "../simulator/test_sessions.py",
+        "seen in what clients of the seeded world get",
+    ),
+    "clustering/slots/owned.py": (
+        "clustering/slots/test_owner.py",
+        "what is safe, as others are told of it",
+    ),
+    "clustering/slots/records.py": ("clustering/slots/test_merge.py", "states as records"),
+    "clustering/slots/register.py": ("clustering/slots/test_merge.py", "a part of the state"),
+    "clustering/slots/state.py": ("clustering/slots/test_merge.py", "what is merged"),
+    "clustering/messages/slots.py": (
+        "../simulator/test_sessions.py",
+        "the seeded world sends them as bytes",
+    ),
+    "clustering/messages/fronts.py": (
+        "../simulator/test_sessions.py",
+        "the seeded world sends them as bytes",
     ),
     "store/walk.py": ("store/test_tools.py", "the walk behind check and repair"),
     "plugins/implementations.py": ("plugins/test_loading.py", "what a loaded plugin brings"),

@@ -575,7 +575,11 @@ class StoreOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     ] = 1.0
     write_buffer_size: Annotated[
         int,
-        Meta(ge=65_536, le=1 << 30, description="Write buffer of the store, in bytes."),
+        Meta(
+            ge=65_536,
+            le=1 << 30,
+            description="Write buffer of the store, in bytes; a 64th of its disk at most.",
+        ),
     ] = 16_777_216
     cache_size: Annotated[
         int,
@@ -598,8 +602,8 @@ class StoreOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             ge=-1,
             description="Bytes on disk that the messages for all durable sessions may have together; one that several "
             "sessions hold counts once. Above nine tenths of it the oldest messages of absent sessions are dropped, "
-            "above all of it durable work is refused; 0 = half of what is free and what the store has, looked at every "
-            "minute, -1 = no limit.",
+            "above all of it durable work is refused; 0 = half of what is free and what the store has (under 1 GiB "
+            "less, down to a quarter), looked at every minute, -1 = no limit.",
             extra=_LIVE,
         ),
     ] = 0
@@ -608,7 +612,7 @@ class StoreOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Meta(
             ge=0,
             description="Bytes of the disk that are to stay free: with fewer, durable work is refused. "
-            "Of a disk with less than ten times as much, a tenth.",
+            "Of a disk with less than ten times as much, a tenth, or 16 MiB if those are more, but a quarter at most.",
             extra=_LIVE,
         ),
     ] = 1_073_741_824

@@ -81,6 +81,8 @@ class JobCommit:
         #: Has something done in the next turn of the event loop.
         self.call_soon: Callable[[Callable[[], None]], object] | None = None
         self.is_ending = False
+        #: Nothing is written any more.
+        self.is_over = False
         #: Called when `stored` has come on, or is not to for now: with nothing, or with why.
         self.tell: Callable[[str], None] | None = None
         #: Bytes of jobs in memory above which bodies stay on disk.
@@ -106,7 +108,8 @@ class JobCommit:
 
     def end_now(self) -> None:
         self.is_ending = False
-        self.end_pass(self.clock())
+        if not self.is_over:
+            self.end_pass(self.clock())
 
     def advance(self, number: int) -> None:
         self.stored.advance(number)

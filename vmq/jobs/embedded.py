@@ -95,6 +95,9 @@ class _Taking:
 
         self.service = service
         self.window = window
+        for name in names:
+            if name.startswith("$"):
+                raise ValueError("ERR queues whose names begin with $ are the broker's own")
         self.names = [name.encode() for name in names]
         self.held: set[str] = set()
         self.ready: deque[TakenJob] = deque()

@@ -8,6 +8,8 @@ from vmq.jobs.queues import JobRefusedError
 from vmq.jobs.stock import LONGEST
 
 _LONGEST_NAME: Final = 512
+#: Why nobody adds to or takes from some queues.
+OURS: Final = "ERR queues whose names begin with $ are the broker's own"
 _LONGEST_KEY: Final = 512
 
 
@@ -92,6 +94,8 @@ def check_queue(name: bytes) -> None:
         raise JobRefusedError("ERR the name of a queue has 1 to 512 bytes, none of them NUL")
     if name.endswith(DEAD):
         raise JobRefusedError("ERR jobs get into a queue of dead letters by failing only")
+    if name[:1] == b"$":
+        raise JobRefusedError(OURS)
 
 
 def is_key(text: bytes) -> bool:

@@ -103,6 +103,7 @@ class JobService:
         self._limit(config)
         self._timer: asyncio.TimerHandle | None = None
         self._sweeper = self.loop.call_later(SWEEP, self._sweep)
+        self.mqtt.delayed.serve_all()
         self.commit.end_pass(now)
         if self.machine.jobs:
             log.info(
@@ -262,6 +263,7 @@ class JobService:
         for taking in list(self.takings):
             taking.end()
         self._sweeper.cancel()
+        self.mqtt.delayed.stop()
         await self._all_synced()
         self.commit.end_pass(self.core.clock())
         await self._all_synced()
@@ -269,6 +271,7 @@ class JobService:
         for listener in self.listeners:
             listener.abort_all()
         self.commit.watch_time = None
+        self.commit.is_over = True
         self.core.jobs = JobsPort()
         if self._timer is not None:
             self._timer.cancel()

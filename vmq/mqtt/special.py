@@ -1,19 +1,30 @@
-"""Topics of which a service has the say, not the subscribers: they begin with `$jobs/`.
+"""Topics of which a service has the say, not the subscribers: they begin with `$jobs/` or `$delayed/`.
 
     $jobs/QUEUE[;option=value]...                publish: add; subscribe: work, PUBACK acknowledges
     $jobs/QUEUE[;option=value].../manual/+       subscribe: work, delivered at $jobs/QUEUE/manual/JOBID
     $jobs/QUEUE/ack   /nack   /working           publish: job ids, one a line
     $jobs/QUEUE/error/CLIENTID                   what was refused and why: an ordinary topic
+    $delayed/WHEN/TOPIC                          publish, to TOPIC when it is time
 
 Options belong to the level that they qualify. In names and values `+ # / ; = %` and control characters are
 percent-encoded, and decoded once, after the levels and options are taken apart.
 """
 
+import re
+from datetime import datetime
 from typing import Final
 
 from vmq.mqtt.topics import split_shared
 
 JOBS: Final = "$jobs/"
+DELAYED: Final = "$delayed/"
+#: Up to so many WHEN is seconds from now, above it seconds since 1970.
+LONGEST_WAIT: Final = 42_949_669
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_SPAN: Final = re.compile(r"(-?[0-9]{1,9})([smhd])\Z")
+_TIME: Final = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?Z\Z"
+)
 #: The last level of a topic of jobs.
 MANUAL: Final = "manual"
 VERBS: Final = ("ack", "nack", "working")
@@ -43,8 +54,12 @@ class JobTopic:
 
 def is_served(topic: str) -> bool:
     """Whether a service has the say of a topic or topic filter."""
+    if not topic.startswith("$"):
+        return False
     if not topic.startswith(JOBS):
-        return topic.startswith("$share/") and split_shared(topic)[1].startswith(JOBS)
+        if topic.startswith("$share/"):
+            return split_shared(topic)[1].startswith((JOBS, DELAYED))
+        return topic.startswith(DELAYED)
     if topic.find("/error/", len(JOBS)) < 0:
         return True
     levels = topic.split("/")
@@ -57,6 +72,8 @@ def read_job_topic(topic: str) -> JobTopic:
     Raises:
         SpecialTopicError: it is none.
     """
+    if topic.startswith(DELAYED):
+        raise SpecialTopicError("delayed messages are only published")
     if not topic.startswith(JOBS):
         raise SpecialTopicError("a queue is shared by its workers anyway; accepted: $jobs/QUEUE")
     levels = topic[len(JOBS) :].split("/")
@@ -82,6 +99,44 @@ def read_job_topic(topic: str) -> JobTopic:
     return found
 
 
+def read_delayed(topic: str, now: float) -> tuple[float, str]:
+    """When what is published there is due, in seconds since 1970, and where it goes then.
+
+    Raises:
+        SpecialTopicError: one of both is wrong.
+    """
+    when, _, target = topic[len(DELAYED) :].partition("/")
+    if not target:
+        raise SpecialTopicError("accepted: $delayed/WHEN/TOPIC")
+    if target.startswith(DELAYED):
+        raise SpecialTopicError("what is delayed is not delayed again")
+    return read_when(decode_level(when), now), target
+
+
+def read_when(when: str, now: float) -> float:
+    """A time in seconds since 1970. What is over is due at once.
+
+    Raises:
+        SpecialTopicError: it is none.
+    """
+    if when.isascii() and when.isdigit() and len(when) <= 11:
+        number = int(when)
+        return now + number if number <= LONGEST_WAIT else float(number)
+    span = _SPAN.match(when)
+    if span is not None:
+        return now + int(span[1]) * _UNITS[span[2]]
+    if _TIME.match(when):
+        try:
+            return datetime.fromisoformat(when[:-1] + "+00:00").timestamp()
+        except ValueError:
+            raise SpecialTopicError("there is no such time: " + when) from None
+    if when[:4].isdigit() and "T" in when:
+        raise SpecialTopicError("a time ends in Z; an offset is not accepted: " + when[:80])
+    raise SpecialTopicError(
+        "WHEN is seconds, a span as in 15m, or a time as in 2030-01-31T06:00:00Z: " + when[:80]
+    )
+
+
 def queue_of(topic: str) -> str:
     """The name of the queue of a topic, whatever else is wrong with it; "" if that cannot be read."""
     try:
@@ -92,6 +147,9 @@ def queue_of(topic: str) -> str:
 
 def canonical(topic: str) -> str:
     """A topic or filter as plugins see it; what means nothing stays as it is."""
+    if topic.startswith(DELAYED):
+        _, slash, target = topic[len(DELAYED) :].partition("/")
+        return canonical(target) if slash and not target.startswith(DELAYED) else topic
     if not topic.startswith(JOBS) or not is_served(topic):
         return topic
     try:

@@ -36,7 +36,11 @@ class DamageReport:
         return self._reasons
 
     def tell(self) -> None:
-        """Writes it to the log, and ends the connections of clients whose sessions are refused from now on."""
+        """Writes it to the log, and ends the connections of clients whose sessions are refused from now on.
+
+        To be called when there is more of it, or less.
+        """
+        self._seen = (-1, -1)
         for reason in self.reasons():
             log.error("%s", reason)
         for registry, subscriber in self._refused():

@@ -4,14 +4,17 @@ from vmq_hooks.modifiers import PublishModifiers
 from vmq_hooks.types import Message as SeenMessage
 
 from vmq.mqtt.message import Message, Sourced
-from vmq.mqtt.special import canonical, is_served
+from vmq.mqtt.special import JOBS, canonical, is_served
 
 
 def seen_message(topic: str, payload: bytes, qos: int, retain: bool) -> SeenMessage:
     """A message as plugins see it: a job without its options, and with what is to be done."""
-    if is_served(topic):
-        return SeenMessage(canonical(topic), payload, qos, False, "add")
-    return SeenMessage(topic, payload, qos, retain)
+    if not is_served(topic):
+        return SeenMessage(topic, payload, qos, retain)
+    seen = canonical(topic)
+    if seen.startswith(JOBS):
+        return SeenMessage(seen, payload, qos, False, "add")
+    return SeenMessage(seen, payload, qos, retain)
 
 
 def changed_message(message: Message, changes: PublishModifiers) -> Message:

@@ -29,8 +29,6 @@ from vmq.store.store import StoreError
 #: Topics of one session whose verdict is kept; beyond that all are asked about anew.
 KEPT_TOPICS: Final = 1024
 
-#: How the topics of a service begin.
-JOBS: Final = b"$jobs/"
 #: What is kept for whoever was never asked about.
 NOTHING_KEPT: Final[list[set[bytes]]] = []
 
@@ -74,7 +72,7 @@ class Publisher(Client):
         topic = data[decoder.body + 2 : topic_end]
         route = registry.routes.find(topic)
         if route is None:
-            if topic[:6] == JOBS and self.publish_to_service(topic, topic_end, 0):
+            if topic[:1] == b"$" and self.publish_to_service(topic, topic_end, 0):
                 return
             route = registry.route(topic)
         core = self.core
@@ -128,7 +126,7 @@ class Publisher(Client):
         topic = data[decoder.body + 2 : topic_end]
         route = self.registry.routes.find(topic)
         if route is None:
-            if topic[:6] == JOBS and self.publish_to_service(topic, topic_end, qos):
+            if topic[:1] == b"$" and self.publish_to_service(topic, topic_end, qos):
                 return
             route = self.registry.route(topic)
         end: i64 = decoder.end
@@ -167,8 +165,11 @@ class Publisher(Client):
             self.refuse_message()
         self.core.counters.mqtt_publish_received += 1
         packet_id = packet_id_in(decoder.data, topic_end, decoder.end) if qos else 0
-        payload = decoder.data[start : decoder.end]
-        self.core.jobs.publish(self, text, Message(topic, payload, qos, False), packet_id)
+        retain = decoder.head & 1 != 0
+        message = self.message_of(
+            Route(topic, text), decoder.data[start : decoder.end], qos, retain
+        )
+        self.core.jobs.publish(self, text, message, packet_id)
         return True
 
     def message_of(self, route: Route, payload: bytes, qos: int, retain: bool) -> Message:

@@ -11,6 +11,7 @@ from vmq.mqtt.special import (
     encode_level,
     is_served,
     queue_of,
+    read_delayed,
     read_job_topic,
 )
 
@@ -87,3 +88,48 @@ def test_any_name_is_one_level_and_comes_back(name: str) -> None:
     level = encode_level(name)
     assert not set(level) & set("+#/;=")
     assert decode_level(level) == name
+
+
+NOW = 1_700_000_000.5
+
+
+@pytest.mark.parametrize(
+    ("topic", "due", "target"),
+    [
+        ("$delayed/60/a/b", NOW + 60, "a/b"),
+        ("$delayed/0/a", NOW, "a"),
+        ("$delayed/42949669/a", NOW + 42_949_669, "a"),
+        ("$delayed/42949670/a", 42_949_670.0, "a"),
+        ("$delayed/1800000000/$jobs/mail;ttl=3", 1_800_000_000.0, "$jobs/mail;ttl=3"),
+        ("$delayed/-15m/a", NOW - 900, "a"),
+        ("$delayed/2h//", NOW + 7200, "/"),
+        ("$delayed/2030-01-31T06:00:00Z/a", 1_896_069_600.0, "a"),
+        ("$delayed/2030-01-31T06:00:00.25Z/a", 1_896_069_600.25, "a"),
+        ("$delayed/2030-01-31T06%3A00Z/a", 1_896_069_600.0, "a"),
+    ],
+)
+def test_when_and_where_a_delayed_message_goes(topic: str, due: float, target: str) -> None:
+    assert is_served(topic)
+    assert read_delayed(topic, NOW) == (due, target)
+    assert canonical(topic) == canonical(target)
+
+
+@pytest.mark.parametrize(
+    ("topic", "reason"),
+    [
+        ("$delayed/60", "accepted: "),
+        ("$delayed/60/", "accepted: "),
+        ("$delayed//a", "WHEN is"),
+        ("$delayed/soon/a", "WHEN is"),
+        ("$delayed/1.5/a", "WHEN is"),
+        ("$delayed/123456789012/a", "WHEN is"),
+        ("$delayed/2030-01-31T06:00:00-01:00/a", "ends in Z"),
+        ("$delayed/2030-01-31T06:00:00%2B01:00/a", "ends in Z"),
+        ("$delayed/2030-02-31T06:00:00Z/a", "no such time"),
+        ("$delayed/5/$delayed/5/a", "not delayed again"),
+    ],
+)
+def test_what_is_no_delayed_message(topic: str, reason: str) -> None:
+    assert is_served(topic)
+    with pytest.raises(SpecialTopicError, match=reason):
+        read_delayed(topic, NOW)

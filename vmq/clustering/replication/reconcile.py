@@ -140,6 +140,11 @@ def _keys(store: Store, prefix: bytes) -> Iterator[bytes]:
     yield from [key for key in store.uncommitted(prefix[1:]) if key.startswith(prefix)]
 
 
+def waiting_places(store: Store, session: bytes) -> list[int]:
+    """The places of all that waits in a session, in rising order."""
+    return _places(store, b"q" + session)
+
+
 def _set_places(queue: Queue, waiting: list[int]) -> None:
     queue.backlog = len(waiting)
     queue.first = waiting[0] if waiting else 0

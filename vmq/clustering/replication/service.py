@@ -33,6 +33,7 @@ from vmq.clustering.messages.takeover import SessionBatch
 from vmq.clustering.replication.discovery import CopySearch
 from vmq.clustering.replication.failover import Failover, StaleCopySweep
 from vmq.clustering.replication.follower import Follower, SessionCopy
+from vmq.clustering.replication.healing import Healing
 from vmq.clustering.replication.leader import Leader
 from vmq.clustering.replication.promotion import contents, note_whence, promote
 from vmq.clustering.replication.reconcile_talk import ReconcileTalk
@@ -130,6 +131,10 @@ class Replication:
         self.settling = ReconcileTalk(
             node.name, core, committer, outboxes, registries, self.replicas
         )
+        self._healing: Healing | None = None
+        if self.replicas is not None:
+            parts = (node, core, committer, self.copies, self.searcher, self.replicas)
+            self._healing = Healing(*parts, registries, self._restore, give)
         self._sweep = StaleCopySweep(self.copies, self._owner_of)
         self._adoption = Failover(
             node.name,
@@ -185,6 +190,9 @@ class Replication:
         self._set_members()
         self._spawn(self._run())
         self._spawn(self._purger.run())
+        if self._healing is not None:
+            self._healing.guard_places()
+            self._spawn(self._healing.run())
 
     async def stop(self) -> None:
         """Ends; what waits for other nodes is left to them."""

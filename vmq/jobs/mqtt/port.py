@@ -10,6 +10,7 @@ from vmq.core.ports import JobsPort
 from vmq.core.queue import Queue
 from vmq.durable import Waiter
 from vmq.jobs.commit import JobCommit
+from vmq.jobs.mqtt.due import DelayedMessages
 from vmq.jobs.mqtt.publishing import MqttPublishing, prefix_of, tell_error
 from vmq.jobs.mqtt.working import (
     AUTOMATIC,
@@ -19,7 +20,7 @@ from vmq.jobs.mqtt.working import (
 from vmq.jobs.options import check_queue, whole
 from vmq.jobs.queues import JobRefusedError
 from vmq.mqtt.message import Message, Transient
-from vmq.mqtt.special import MANUAL, JobTopic, SpecialTopicError, queue_of, read_job_topic
+from vmq.mqtt.special import DELAYED, MANUAL, JobTopic, SpecialTopicError, queue_of, read_job_topic
 
 log = logging.getLogger("vmq.jobs")
 
@@ -41,6 +42,7 @@ class MqttJobs(JobsPort):
         self.core = core
         self.commit = commit
         self.publishing = MqttPublishing(core, commit, max_job_size)
+        self.delayed = DelayedMessages(core, commit, self.publishing)
         #: The workers of each client that has or had any since it is connected, by filter.
         self.workers: dict[Queue, dict[str, MqttWorker]] = {}
         #: Those that could not ask for jobs.
@@ -50,9 +52,15 @@ class MqttJobs(JobsPort):
     # Publishing
 
     def publish(self, client: Any, topic: str, message: Message, packet_id: int) -> None:
-        self.publishing.publish(client, topic, message, packet_id)
+        if topic.startswith(DELAYED):
+            self.delayed.serve(client.registry)
+            self.publishing.delay(client, topic, message, packet_id)
+        else:
+            self.publishing.publish(client, topic, message, packet_id)
 
     def publish_will(self, client: Any, registry: Any, topic: str, will: Message) -> None:
+        if topic.startswith(DELAYED):
+            self.delayed.serve(registry)
         self.publishing.publish_will(client, registry, topic, will)
 
     def on_pubrel(self, client: Any, packet_id: int) -> None:

@@ -7,6 +7,7 @@ for `refuse_after` seconds; then the connection is closed.
 
 import json
 import logging
+from math import ceil
 from typing import Any, Final
 
 from vmq_hooks.modifiers import PublishModifiers
@@ -20,24 +21,34 @@ from vmq.core.registry import Registry
 from vmq.core.trie import Route
 from vmq.jobs.commit import JobCommit
 from vmq.jobs.ids import is_job_id
-from vmq.jobs.options import check_queue, options_from
+from vmq.jobs.mqtt.delayed import QUEUE, Kept
+from vmq.jobs.options import AddOptions, check_queue, options_from
 from vmq.jobs.queues import JobRefusedError
 from vmq.jobs.rules import OFF
+from vmq.jobs.stock import LONGEST
 from vmq.mqtt.message import Message
 from vmq.mqtt.packets import ProtocolError
 from vmq.mqtt.special import (
+    DELAYED,
+    JOBS,
     VERBS,
     JobTopic,
     SpecialTopicError,
+    canonical,
     encode_level,
+    is_served,
     queue_of,
+    read_delayed,
     read_job_topic,
 )
+from vmq.protocol.changes import seen_message
 
 log = logging.getLogger("vmq.jobs")
 
 #: Refusals that may be none later, by their first word.
-_LATER: Final = frozenset({"PAUSED", "MAXLEN", "OOM", "NOREPL", "IOERR"})
+LATER: Final = frozenset({"PAUSED", "MAXLEN", "OOM", "NOREPL", "IOERR"})
+#: Seconds after which a delayed message is tried again that could not be published.
+_RETRY: Final = 30
 #: Topics that are remembered, taken apart.
 _KEPT: Final = 1024
 #: Ids of one PUBLISH.
@@ -57,6 +68,11 @@ class Asked:
         self.deadline = 0.0
         #: The queue of jobs, with the mountpoint in front.
         self.name = b""
+        #: What becomes the job: the payload, or more. How it is added; None: as the topic says.
+        self.body = message.payload
+        self.options: AddOptions | None = None
+        #: The topic as plugins see it.
+        self.seen = topic.canonical()
 
 
 class MqttPublishing:
@@ -100,6 +116,33 @@ class MqttPublishing:
         else:
             self.ask_to_add(client, asked)
 
+    def delay(self, client: Any, topic: str, message: Message, packet_id: int) -> None:
+        """A client publishes to `$delayed/WHEN/TOPIC`."""
+        asked = Asked(JobTopic(QUEUE), message, packet_id)
+        asked.name = prefix_of(client.registry) + QUEUE.encode()
+        asked.seen = canonical(topic)
+        asked.options = AddOptions(asked.name)
+        try:
+            self.read_delayed(client, topic, asked)
+        except SpecialTopicError as error:
+            asked.flaw = str(error)
+        self.ask_to_add(client, asked)
+
+    def read_delayed(self, client: Any, topic: str, asked: Asked) -> None:
+        """What is to be kept of a delayed message.
+
+        Raises:
+            SpecialTopicError: when or where it is to be published is wrong.
+        """
+        now = self.core.wall_clock()
+        due, target = read_delayed(topic, now)
+        if is_served(target):
+            read_job_topic(target)
+        assert asked.options is not None
+        asked.options.retry = _RETRY
+        asked.options.delay = min(max(0, ceil(due - now)), LONGEST)
+        asked.body = Kept(target, asked.message, client.client_id, client.username).encode()
+
     def read(self, topic: str) -> JobTopic:
         """What a topic says, once for many.
 
@@ -120,26 +163,27 @@ class MqttPublishing:
     def ask_to_add(self, client: Any, asked: Asked) -> None:
         hooks = client.hooks
         hook = hooks.auth_on_publish
-        topic = asked.topic.canonical()
-        kind = asked.message.qos << 1
+        topic = asked.seen
+        kind = kind_of(asked)
         kept = client.kept_generation == hooks.generation
         if hook is None or (kept and topic.encode() in client.kept[kind]):
             self.add(client, asked)
             return
-        seen = SeenMessage(topic, asked.message.payload, asked.message.qos, False, "add")
-        answer = client.ask("auth_on_publish", hook, client.username, client.subscriber_id(), seen)
+        answer = client.ask(
+            "auth_on_publish", hook, client.username, client.subscriber_id(), seen_of(asked)
+        )
         if isinstance(answer, Pending):
             client.suspend(answer, lambda later: self.on_verdict(client, asked, later))
         else:
             self.on_verdict(client, asked, answer)
 
     def on_verdict(self, client: Any, asked: Asked, answer: Answer) -> None:
-        topic = asked.topic.canonical()
+        topic = asked.seen
         if isinstance(answer, Refuse):
             client.refuse_publish(topic, answer, asked.message.qos, asked.packet_id)
             return
         if isinstance(answer, AcceptedUntil):
-            client.keep(Route(topic.encode(), topic), asked.message.qos << 1, answer.until)
+            client.keep(Route(topic.encode(), topic), kind_of(asked), answer.until)
         self.add(client, asked)
         # What a plugin wants changed in topic or body is not; one client has one reason to wait.
         if isinstance(answer, PublishModifiers) and answer.throttle and not asked.deadline:
@@ -198,9 +242,9 @@ class MqttPublishing:
         Raises:
             JobRefusedError: it cannot be, now or at all.
         """
-        topic, body = asked.topic, asked.message.payload
+        topic, body = asked.topic, asked.body
         now = self.commit.clock()
-        options = options_from(topic.queue, topic.options)
+        options = asked.options or options_from(topic.queue, topic.options)
         queue = self.machine.queue(asked.name, now)
         if len(body) > self.max_job_size:
             raise JobRefusedError(f"TOOBIG {len(body)} bytes are above limits.max_job_size")
@@ -227,8 +271,8 @@ class MqttPublishing:
         if message.qos == 2:
             client.remember(Route(message.topic, topic), asked.packet_id)
         hook = client.hooks.on_publish
-        if hook is not None:
-            seen = SeenMessage(topic, message.payload, message.qos, False, "add")
+        if hook is not None and asked.options is None:  # what is delayed is told of when it is due
+            seen = seen_of(asked)
             self.core.tell("on_publish", hook, client.username, client.subscriber_id(), seen)
         self.acknowledge(client, asked)
 
@@ -244,7 +288,7 @@ class MqttPublishing:
 
     def refuse(self, client: Any, asked: Asked, reason: str) -> None:
         """A job that cannot be added: it waits, or is a dead letter."""
-        if reason.partition(" ")[0] in _LATER:
+        if reason.partition(" ")[0] in LATER:
             self.wait(client, asked, reason)
             return
         try:
@@ -264,7 +308,7 @@ class MqttPublishing:
         now = self.commit.clock()
         queue = self.machine.queue(asked.name, now)
         self.machine.counts.refused += 1
-        job = self.machine.add_failed(queue, asked.message.payload[: self.max_job_size], now)
+        job = self.machine.add_failed(queue, asked.body[: self.max_job_size], now)
         self.machine.bury(job, reason, now)
         return job.id
 
@@ -364,6 +408,9 @@ class MqttPublishing:
 
     def publish_will(self, client: Any, registry: Registry, topic: str, will: Message) -> None:
         """A will is a job; it has nobody who would wait, and is a dead letter if it is refused."""
+        if topic.startswith(DELAYED):
+            self.delay_will(client, registry, topic, will)
+            return
         asked = Asked(JobTopic(queue_of(topic)), will, 0)
         asked.name = prefix_of(registry) + asked.topic.queue.encode()
         try:
@@ -375,14 +422,43 @@ class MqttPublishing:
             self.bury_will(client, asked, str(refusal))
         self.commit.end_soon()
 
+    def delay_will(self, client: Any, registry: Registry, topic: str, will: Message) -> None:
+        """A will that waits once more."""
+        asked = Asked(JobTopic(QUEUE), will, 0)
+        asked.name = prefix_of(registry) + QUEUE.encode()
+        asked.options = AddOptions(asked.name)
+        try:
+            self.read_delayed(client, topic, asked)
+            self.add_job(asked, b"")
+        except (JobRefusedError, SpecialTopicError) as refusal:
+            self.bury_will(client, asked, str(refusal))
+        self.commit.end_soon()
+
     def bury_will(self, client: Any, asked: Asked, reason: str) -> None:
         try:
-            check_queue(asked.topic.queue.encode())
+            if asked.options is None:
+                check_queue(asked.topic.queue.encode())
             job_id = self.bury(asked, reason)
         except JobRefusedError as refusal:
             log.error("will of client=%s is lost: %s", client.client_id, refusal)
             return
         self.tell(client, asked, reason, job_id)
+
+
+def is_job(asked: Asked) -> bool:
+    """Whether it is, or becomes when it is due, a job, and no message."""
+    return asked.seen.startswith(JOBS)
+
+
+def kind_of(asked: Asked) -> int:
+    """Under what a verdict is kept, as `Publisher.kept` has it."""
+    message = asked.message
+    return message.qos << 1 | (1 if message.retain and not is_job(asked) else 0)
+
+
+def seen_of(asked: Asked) -> SeenMessage:
+    """As plugins see it."""
+    return seen_message(asked.seen, asked.message.payload, asked.message.qos, asked.message.retain)
 
 
 def prefix_of(registry: Registry) -> bytes:

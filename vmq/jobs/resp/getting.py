@@ -3,7 +3,7 @@
 from typing import Final
 
 from vmq.jobs.machine import JobMachine
-from vmq.jobs.options import whole
+from vmq.jobs.options import OURS, whole
 from vmq.jobs.queue import JobQueue
 from vmq.jobs.queues import JobRefusedError
 
@@ -55,6 +55,8 @@ def read_get(argv: list[bytes], machine: JobMachine, prefix: bytes, now: float) 
     for name in argv[at + 1 :]:
         if not name or len(name) > _LONGEST_NAME or b"\0" in name:
             raise JobRefusedError("ERR the name of a queue has 1 to 512 bytes, none of them NUL")
+        if name[:1] == b"$":
+            raise JobRefusedError(OURS)
         queue = machine.queue(prefix + name if prefix else name, now)
         if queue not in options.queues:
             options.queues.append(queue)
