@@ -114,7 +114,6 @@ def test_a_class_has_its_name_for_itself() -> None:
 CALLBACKS = {
     "Connection.closed": "the listener's: once a connection",
     "Connection.opened": "the listener's: once a connection",
-    "Connection.wake_task": "the task that keeps its deadlines: at its begin and its end",
     "Core.call_later": "the event loop's own function",
     "Core.call_soon": "the event loop's own function",
     "Core.choose": "a function of the standard library",

@@ -32,6 +32,7 @@ ELSEWHERE = {
     "jobs/__init__.py": ("jobs/test_client.py", "what the room offers to programs"),
     "admin/jobs/queues.py": ("cli/admin/test_jobs.py", "seen in the command"),
     "admin/jobs/dump.py": ("cli/admin/test_jobs.py", "seen in the command"),
+    "admin/jobs/schedules.py": ("jobs/test_schedules.py", "what the schedules tell of themselves"),
     "admin/jobs/why.py": ("cli/admin/test_jobs.py", "seen in the command"),
     "http/operation.py": ("http/test_openapi.py", "what every operation has"),
     "http/job_operations.py": ("http/test_openapi.py", "a table"),

@@ -4,8 +4,11 @@ import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Final, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from msgspec import Meta, Struct
+
+from vmq.config.cron import Cron, CronError
 
 #: What a name of [jobs.NAME] may consist of.
 _PATTERN: Final = re.compile(r"[A-Za-z0-9_*?-]{1,100}\Z")
@@ -110,3 +113,64 @@ def pattern_problems(patterns: Mapping[str, JobOptions]) -> Iterator[tuple[str, 
         if not _PATTERN.match(name):
             what = "is no pattern; accepted: letters, digits, _ and -, with * for any text and ? for one sign"
             yield name, what
+
+
+class ScheduleOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A job that is added again and again."""
+
+    cron: Annotated[
+        str,
+        Meta(
+            description='When: minute, hour, day, month and weekday, as in "0 3 * * *" or "*/15 8-17 * * mon-fri"; or '
+            "@hourly, @daily, @weekly, @monthly, @yearly."
+        ),
+    ]
+    queue: Annotated[
+        str, Meta(min_length=1, max_length=512, description="The queue that gets the job.")
+    ]
+    timezone: Annotated[str, Meta(description='Whose clock that is, as in "Europe/Zagreb".')] = (
+        "UTC"
+    )
+    body: Annotated[str, Meta(description="What is to be done.")] = ""
+    mountpoint: Annotated[str, Meta(description="The topic tree of the queue.")] = ""
+    retry: Annotated[
+        Annotated[int, Meta(ge=0, le=0x7FFF_FFFF)] | None,
+        Meta(description="Seconds after which the job is given again. Unset: as the queue says."),
+    ] = None
+    ttl: Annotated[
+        _Seconds | None,
+        Meta(description="Seconds that the job lives. Unset: as the queue says."),
+    ] = None
+    priority: Annotated[
+        Annotated[int, Meta(ge=0, le=9)] | None,
+        Meta(description="Of the job. Unset: as the queue says."),
+    ] = None
+    misfire: Annotated[
+        Literal["skip", "once", "all"],
+        Meta(
+            description="What the times get that the broker missed: nothing, one job for the last of them, or one each."
+        ),
+    ] = "once"
+    misfire_window: Annotated[
+        int,
+        Meta(ge=1, le=0xFFFF_FFFF, description="Seconds after which a missed time is over."),
+    ] = 3600
+
+
+def schedule_problems(schedules: Mapping[str, ScheduleOptions]) -> Iterator[tuple[str, str]]:
+    """What is wrong with schedules: the key below the section, and what."""
+    for name, options in schedules.items():
+        try:
+            Cron(options.cron)
+        except CronError as error:
+            yield f"{name}.cron", str(error)
+        try:
+            ZoneInfo(options.timezone)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            yield f"{name}.timezone", "no time zone of this machine; accepted: as in Europe/Zagreb"
+        if (
+            options.queue.startswith("$")
+            or options.queue.endswith("!dead")
+            or "\0" in options.queue
+        ):
+            yield f"{name}.queue", "accepted: a name that neither begins with $ nor ends in !dead"

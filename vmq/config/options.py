@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vmq.config.cluster import ClusterOptions
-from vmq.config.jobs import JobOptions
+from vmq.config.jobs import JobOptions, ScheduleOptions
 from vmq.config.listeners import Certificate, ListenerOptions
 from vmq.config.plugins import PluginOptions
 from vmq.config.sources import ConfigError, Problem
@@ -43,6 +43,7 @@ __all__ = [
     "PluginOptions",
     "Problem",
     "QueueOptions",
+    "ScheduleOptions",
     "SessionOptions",
     "StoreOptions",
     "StreamOptions",
@@ -673,6 +674,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     network: NetworkOptions = NetworkOptions()
     cluster: ClusterOptions = ClusterOptions()
     jobs: dict[str, JobOptions] = msgspec.field(default_factory=dict)
+    schedules: dict[str, ScheduleOptions] = msgspec.field(default_factory=dict)
     streams: dict[str, StreamOptions] = msgspec.field(default_factory=dict)
     plugins: dict[str, PluginOptions] = msgspec.field(default_factory=dict)
 

@@ -6,7 +6,7 @@ sets its attribute of `vmq.core.context.Core`, and puts a base back when it ends
 module: registries (`vmq.core.registry`), routes (`vmq.core.trie`), connections.
 """
 
-from typing import Any
+from typing import Any, Final
 
 from mypy_extensions import mypyc_attr
 
@@ -242,3 +242,14 @@ class RecheckPort:
 
     def put(self, registry: Any, subscriber: Any) -> None:
         """Has a session's asked about, soon."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ConnectionWatch:
+    """Who keeps the deadlines of a connection; this one keeps none."""
+
+    def wake(self) -> None:
+        """Something changed that may bring the next look forward."""
+
+
+NOBODY: Final = ConnectionWatch()

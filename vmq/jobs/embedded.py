@@ -312,7 +312,8 @@ class Jobs:
         assert core is not None, "the broker is not started"
         if not self._is_alone:
             return
-        if (Path(self._config().broker.data_dir) / "jobs").is_dir():
+        config = self._config()
+        if config.schedules or (Path(config.broker.data_dir) / "jobs").is_dir():
             self.open()
         else:
             core.jobs = FirstJobs(core, self.open)

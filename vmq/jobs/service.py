@@ -26,6 +26,7 @@ from vmq.jobs.mqtt.port import MqttJobs
 from vmq.jobs.resp.commands import run
 from vmq.jobs.resp.door import RespDoor
 from vmq.jobs.rules import FSYNC, OFF, OS, JobRules
+from vmq.jobs.schedules import Schedules
 from vmq.jobs.storage.journal import JobJournal, movable
 from vmq.jobs.storage.restoring import JobRestore
 from vmq.jobs.storage.segments import JobSegments
@@ -104,6 +105,10 @@ class JobService:
         self._timer: asyncio.TimerHandle | None = None
         self._sweeper = self.loop.call_later(SWEEP, self._sweep)
         self.mqtt.delayed.serve_all()
+        self.schedules = Schedules(core, self.commit, self.folder, config.schedules)
+        self._ticker: asyncio.TimerHandle | None = None
+        if self.schedules.all:
+            self._look_at_schedules()
         self.commit.end_pass(now)
         if self.machine.jobs:
             log.info(
@@ -192,6 +197,9 @@ class JobService:
             commit.wants_time = self.mqtt.waits()
         commit.end_pass(now)
 
+    def _look_at_schedules(self) -> None:
+        self._ticker = self.loop.call_later(self.schedules.look(), self._look_at_schedules)
+
     def _sweep(self) -> None:
         self._sweeper = self.loop.call_later(SWEEP, self._sweep)
         now = self.core.clock()
@@ -263,6 +271,8 @@ class JobService:
         for taking in list(self.takings):
             taking.end()
         self._sweeper.cancel()
+        if self._ticker is not None:
+            self._ticker.cancel()
         self.mqtt.delayed.stop()
         await self._all_synced()
         self.commit.end_pass(self.core.clock())

@@ -39,8 +39,9 @@ log = logging.getLogger("vmq.cluster")
 
 T = TypeVar("T")
 
-#: Seconds between two looks for sessions that cannot be read.
+#: Seconds between two looks for sessions that cannot be read: at first, and once nothing comes of it.
 LOOK: Final = 1.0
+LONGEST_LOOK: Final = 60.0
 
 #: Places that a session takes no more whose last entries are lost: as many as a damaged block may have had.
 SKIPPED: Final = 4096
@@ -107,10 +108,13 @@ class Healing:
 
     async def run(self) -> None:
         """Looks again and again, until it is cancelled."""
+        wait = LOOK
         while True:
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(wait)
             if self._store.damage is not None and self._up():
+                before = self.healed
                 await self.heal_all()
+                wait = LOOK if self.healed > before else min(2 * wait, LONGEST_LOOK)
 
     async def heal_all(self) -> None:
         """Heals the sessions of which there are whole copies now."""
