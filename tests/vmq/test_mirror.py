@@ -15,6 +15,15 @@ ELSEWHERE = {
         "protocol/test_session.py",
         "what follows a CONNECT, as a client meets it",
     ),
+    "core/subscriber.py": ("core/test_registry.py", "what a registry has"),
+    "core/stream_feed.py": (
+        "streams/serving/test_service.py",
+        "what reaches streams, as their clients see it",
+    ),
+    "core/detached.py": (
+        "clustering/takeover/test_local_sessions.py",
+        "what a session is on its way",
+    ),
     "streams/parking.py": ("streams/test_damaged.py", "what waits beside a damaged partition"),
     "jobs/calls.py": ("jobs/test_embedded.py", "programs in the places of clients"),
     "jobs/commit.py": ("jobs/test_service.py", "seen in what clients are told, and when"),
@@ -237,6 +246,7 @@ ELSEWHERE = {
         "the seeded world sends them as bytes",
     ),
     "store/walk.py": ("store/test_tools.py", "the walk behind check and repair"),
+    "plugins/loaded.py": ("plugins/test_loading.py", "what a loaded plugin is"),
     "plugins/implementations.py": ("plugins/test_loading.py", "what a loaded plugin brings"),
     "plugins/steps.py": ("plugins/test_chains.py", "the links of chains"),
     "cli/admin/trace.py": ("tracing/test_tracer.py", "the command, as a program"),
