@@ -107,10 +107,9 @@ class JobStock(JobQueues):
         if rules.groups:
             how = ttl, retry, delay, priority
             return self.add_to_groups(queue, body, now, how, maxlen, key)
-        if key:
-            known = self.with_key(queue, key)
-            if known is not None:
-                return known
+        known = self.with_key(queue, key) if key else None
+        if known is not None:
+            return known
         limit: i64 = rules.maxlen if maxlen < 0 else maxlen
         if queue.paused_in or (limit and queue.depth >= limit) or self.memory >= self.max_memory:
             self.refuse(queue, limit)
