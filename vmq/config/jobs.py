@@ -12,6 +12,7 @@ from vmq.config.cron import Cron, CronError
 
 #: What a name of [jobs.NAME] may consist of.
 _PATTERN: Final = re.compile(r"[A-Za-z0-9_*?-]{1,100}\Z")
+_GROUP: Final = "^[A-Za-z0-9_-]{1,64}$"
 _RETRY_FORMS: Final = "seconds, or a list of them, as in [5, 30, 300]"
 _Seconds = Annotated[int, Meta(ge=1, le=0xFFFF_FFFF)]
 
@@ -81,6 +82,15 @@ class JobOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "full, or the queue paused; then its connection is closed, unacknowledged. Unset: 30."
         ),
     ] = None
+    groups: Annotated[
+        Annotated[list[Annotated[str, Meta(pattern=_GROUP)]], Meta(min_length=1, max_length=64)]
+        | None,
+        Meta(
+            description="Each of these groups gets each job, in a queue of its own: QUEUE@GROUP. A new group gets jobs "
+            "from then on. Unset: none, the queue itself has the jobs.",
+            extra={"accepts": 'a list of names, as in ["mail", "audit"]'},
+        ),
+    ] = None
     persistence: Annotated[
         Literal["off", "os", "fsync"] | None,
         Meta(
@@ -93,11 +103,17 @@ class JobOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def options_of(name: str, patterns: Mapping[str, JobOptions]) -> dict[str, Any]:
     """What holds for a queue: each option from the most specific pattern that sets it.
 
-    A pattern is the more specific, the more of it is no wildcard; of two alike the later one in the file is.
+    A pattern is the more specific, the more of it is no wildcard; of two alike the later one in the file is. What holds
+    for a queue holds for the queues of its groups, which have no groups themselves.
     """
+    of_group, _, group = name.rpartition("@")
+    if of_group and group in (options_of(of_group, patterns).get("groups") or ()):
+        found = options_of(of_group, patterns)
+        del found["groups"]
+        return found
     matching = [each for each in patterns if fnmatchcase(name, each)]
     matching.sort(key=lambda each: len(each) - each.count("*") - each.count("?"))
-    found: dict[str, Any] = {}
+    found = {}
     for pattern in matching:
         options = patterns[pattern]
         for field in options.__struct_fields__:
