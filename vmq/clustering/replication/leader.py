@@ -286,7 +286,7 @@ class Leader:
             return
         if peer.is_active:
             if message.life == self._life:
-                peer.greet_at = None  # it was not missed; one that has lost its copies confirms nothing
+                peer.greet_at = None  # if it has lost its copies it confirms nothing
             return
         is_known = message.life == self._life
         if not is_known or message.number < peer.confirmed:
